@@ -1,0 +1,25 @@
+"""Legato: elastic distributed training whose result does not depend on who trained it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["Trainer", "__version__", "elastic"]
+
+if TYPE_CHECKING:
+    from legato.train.elastic import elastic
+    from legato.train.trainer import Trainer
+
+
+def __getattr__(name: str) -> Any:
+    # torch is loaded on first use only: the command line and the client must start fast and work without it.
+    if name == "elastic":
+        from legato.train.elastic import elastic
+
+        return elastic
+    if name == "Trainer":
+        from legato.train.trainer import Trainer
+
+        return Trainer
+    raise AttributeError(f"module 'legato' has no attribute {name!r}")

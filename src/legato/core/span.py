@@ -1,0 +1,114 @@
+"""Who computes what, and in which order it is added up. Pure arithmetic on integers; never touches a tensor.
+
+The sum over the micro-batches of a step is always taken along one binary tree over the leaves ``0 .. V-1``:
+node ``(start, level)`` covers the leaves ``start .. start + 2**level - 1`` and is *left child + right child*; a node
+whose right child covers no leaf is its left child. The tree depends on V alone, so the sum does not depend on how the
+leaves are dealt out to ranks.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """The micro-batches ``start .. stop - 1`` of a step."""
+
+    start: int
+    stop: int
+
+    @property
+    def num_items(self) -> int:
+        return self.stop - self.start
+
+
+class Block(NamedTuple):
+    """A node of the canonical tree: the sum of the leaves ``start .. start + 2**level - 1``."""
+
+    start: int
+    level: int
+
+
+class Addition(NamedTuple):
+    """Add the term at position ``source`` to the term at position ``target``, in place."""
+
+    target: int
+    source: int
+
+
+@lru_cache(maxsize=4096)
+def split(num_items: int, num_ranks: int) -> tuple[Span, ...]:
+    """Deal ``num_items`` out to ``num_ranks`` as contiguous spans whose sizes differ by at most one.
+
+    >>> split(8, 3)
+    (Span(start=0, stop=3), Span(start=3, stop=6), Span(start=6, stop=8))
+    >>> split(1, 2)
+    (Span(start=0, stop=1), Span(start=1, stop=1))
+    """
+    assert num_items >= 0 and num_ranks >= 1, (num_items, num_ranks)
+    base, extra = divmod(num_items, num_ranks)
+    bounds = [rank * base + min(rank, extra) for rank in range(num_ranks + 1)]
+    return tuple(Span(lo, hi) for lo, hi in zip(bounds, bounds[1:], strict=False))
+
+
+@lru_cache(maxsize=4096)
+def blocks(span: Span) -> tuple[Block, ...]:
+    """Cover a span with the fewest nodes of the canonical tree, left to right.
+
+    >>> blocks(Span(3, 8))
+    (Block(start=3, level=0), Block(start=4, level=2))
+    """
+    covering = []
+    start = span.start
+    while start < span.stop:
+        level = 0
+        while start % (2 << level) == 0 and start + (2 << level) <= span.stop:
+            level += 1
+        covering.append(Block(start, level))
+        start += 1 << level
+    return tuple(covering)
+
+
+def num_merges(span_start: int, leaf: int) -> int:
+    """Count how many pending blocks leaf ``leaf`` completes when a span that began at ``span_start`` reaches it.
+
+    A rank keeps its pending blocks as a stack. Leaf ``leaf`` is added to the topmost ``num_merges`` blocks, which
+    become one; with 0 it starts a block of its own.
+
+    >>> [num_merges(0, leaf) for leaf in range(8)]
+    [0, 1, 0, 2, 0, 1, 0, 3]
+    """
+    before = len(blocks(Span(span_start, leaf)))
+    after = len(blocks(Span(span_start, leaf + 1)))
+    return before + 1 - after
+
+
+@lru_cache(maxsize=4096)
+def fold_plan(terms: tuple[Block, ...]) -> tuple[Addition, ...]:
+    """Say which additions turn the given blocks, in leaf order, into the root of the tree at position 0.
+
+    The blocks must cover the leaves ``0 .. V-1`` without a gap.
+
+    >>> fold_plan((Block(0, 1), Block(2, 0), Block(3, 0)))
+    (Addition(target=1, source=2), Addition(target=0, source=1))
+    """
+    position = {block: index for index, block in enumerate(terms)}
+    additions = []
+    level = 0
+    while len(position) > 1:
+        merged: dict[Block, int] = {}
+        for block in sorted(position):
+            if block.level > level:
+                merged[block] = position[block]
+            elif block.start % (2 << level) == 0:
+                sibling = position.get(Block(block.start + (1 << level), level))
+                if sibling is None:
+                    merged[Block(block.start, level + 1)] = position[block]
+                else:
+                    target, source = position[block], sibling
+                    additions.append(Addition(target, source))
+                    merged[Block(block.start, level + 1)] = target
+        position = merged
+        level += 1
+    return tuple(additions)

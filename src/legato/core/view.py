@@ -1,0 +1,66 @@
+"""Views: numbered memberships, and the pure rules by which one follows another. Never decides when."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One worker of a view.
+
+    Args:
+        worker: the worker's number in its job; never used twice.
+        host: the address at which its peers reach it.
+    """
+
+    worker: int
+    host: str
+
+
+class View(msgspec.Struct, frozen=True):
+    """Who takes part, in rank order.
+
+    Args:
+        number: grows with every view of a job; a message or a process group of a lower number is stale.
+        members: in rank order; rank 0 writes checkpoints and speaks for the job.
+        rendezvous: ``host:port`` of the store over which the members find one another.
+    """
+
+    number: int
+    members: tuple[Member, ...]
+    rendezvous: str
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        return tuple(member.worker for member in self.members)
+
+    def rank_of(self, worker: int) -> int | None:
+        """Return the rank of a worker, or None if it is not a member."""
+        return next((rank for rank, member in enumerate(self.members) if member.worker == worker), None)
+
+
+def next_members(current: Iterable[Member], leaving: Collection[int], joining: Iterable[Member]) -> tuple[Member, ...]:
+    """Keep the incumbents' order, drop those who leave, append those who join in order of their number.
+
+    >>> a, b, c = (Member(n, "h") for n in (1, 2, 3))
+    >>> [m.worker for m in next_members([b, a], {2}, [c])]
+    [1, 3]
+    """
+    staying = [member for member in current if member.worker not in leaving]
+    return (*staying, *sorted(joining, key=lambda member: member.worker))
+
+
+def agreed_view(votes: Iterable[int], current: int) -> int | None:
+    """Return the view that every member voted to switch to, or None while they do not all name the same one.
+
+    >>> agreed_view([5, 5], current=4), agreed_view([5, 6], current=4), agreed_view([4, 4], current=4)
+    (5, None, None)
+    """
+    distinct = set(votes)
+    if len(distinct) == 1:
+        (number,) = distinct
+        if number > current:
+            return number
+    return None

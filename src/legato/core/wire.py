@@ -1,0 +1,307 @@
+"""The messages between a driver, its workers and its clients. Data only; sends nothing.
+
+One websocket per worker and one per client; every frame is one MessagePack-encoded message. Every message between
+driver and worker carries ``view``, the number of the view its sender was in (0 before the first): a receiver drops what
+speaks of a view older than its own where that matters.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from legato.core.view import View
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Base of every message between a driver and a worker."""
+
+    view: int = 0
+
+
+# ---------------------------------------------------------------- worker → driver
+
+
+class Hello(Message, frozen=True):
+    """First message on every connection, also after a reconnection to a new driver.
+
+    Args:
+        worker: the worker's number.
+        pid: its process id on ``host``.
+        host: the address at which peers reach it.
+        current: the view it is in, or None before its first.
+        phase: where it stands (a ``WorkerPhase`` value: joining, warm, member, finished).
+        num_rounds: rounds it has the result of.
+    """
+
+    worker: int
+    pid: int
+    host: str
+    current: View | None
+    phase: str
+    num_rounds: int
+
+
+class Warm(Message, frozen=True):
+    """The worker waits at its join point, imports done and model built; it may be proposed for a view.
+
+    Args:
+        fingerprint: what must be equal in all workers: part name → digest.
+    """
+
+    fingerprint: dict[str, str]
+
+
+class Prepared(Message, frozen=True):
+    """The worker has built the process group of ``prepared`` and votes for it from now on."""
+
+    prepared: int
+
+
+class Joined(Message, frozen=True):
+    """The worker is in view ``view`` and has the job's state. Incumbents say it too.
+
+    Args:
+        num_rounds: rounds it has the result of.
+        pause_s: how long its training waited for this change.
+    """
+
+    num_rounds: int
+    pause_s: float
+
+
+class Broken(Message, frozen=True):
+    """A collective of view ``view`` failed; the worker has dropped the group and waits for the next view."""
+
+    num_rounds: int
+    reason: str
+
+
+class Progress(Message, frozen=True):
+    """Steps ``first_step .. last_step`` (numbered from 1) are committed.
+
+    Args:
+        epoch: of the last step, from 0.
+        loss: mean loss of the last step, None if the program does not tell it.
+        num_samples: samples of all these steps.
+        num_steps: all steps of the job if known, else None.
+        num_epochs: likewise.
+        phase: ``train`` or ``evaluate``.
+    """
+
+    first_step: int
+    last_step: int
+    epoch: int
+    loss: float | None
+    num_samples: int
+    num_steps: int | None
+    num_epochs: int | None
+    phase: str = "train"
+
+
+class Metrics(Message, frozen=True):
+    """What ``run.log`` was given. ``index`` counts the calls of a job, so that each call is recorded once."""
+
+    index: int
+    step: int
+    epoch: int
+    values: dict[str, float]
+
+
+class Saved(Message, frozen=True):
+    """A checkpoint stands on disk."""
+
+    step: int
+    path: str
+
+
+class Note(Message, frozen=True):
+    """Something the user should see. ``level`` is ``info``, ``warning`` or ``error``."""
+
+    level: str
+    text: str
+
+
+class Leaving(Message, frozen=True):
+    """The worker leaves by agreement and exits with 0 next. ``reason``: ``shrunk``, ``stopped`` or ``orphaned``."""
+
+    num_rounds: int
+    reason: str
+
+
+class Finished(Message, frozen=True):
+    """The user's program ran to its end."""
+
+    num_rounds: int
+    trained: bool
+
+
+class Failed(Message, frozen=True):
+    """The user's program raised.
+
+    Args:
+        error: the last line of the traceback.
+        traceback: whole.
+        exit_code: what the process exits with next.
+        mismatch: True if only this worker is wrong (it runs another program or data set than the others).
+    """
+
+    error: str
+    traceback: str
+    exit_code: int
+    mismatch: bool = False
+
+
+class Heartbeat(Message, frozen=True):
+    """Both ways: the sender is alive."""
+
+    num_rounds: int = 0
+
+
+# ---------------------------------------------------------------- driver → worker
+
+
+class Welcome(Message, frozen=True):
+    """The answer to Hello: the settings of the job that a worker needs.
+
+    Args:
+        heartbeat_interval_s: send a heartbeat this often.
+        away_limit_s: without any word from a driver for this long, save a checkpoint and exit.
+        collective_limit_s: give up a collective after this long even if nobody says that a peer is gone.
+        checkpoint_dir: where checkpoints go, None for no checkpoints.
+        checkpoint_every: ``100steps``, ``2epochs``, ``60s`` or None for the final one only.
+        keep: how many checkpoints to keep.
+        resume: start from the newest checkpoint in ``checkpoint_dir`` if there is one.
+    """
+
+    heartbeat_interval_s: float
+    away_limit_s: float
+    collective_limit_s: float
+    checkpoint_dir: str | None
+    checkpoint_every: str | None
+    keep: int
+    resume: bool
+
+
+class Prepare(Message, frozen=True):
+    """Build the group of ``proposed`` in the background and vote for it. A newer proposal replaces an older one."""
+
+    proposed: View
+
+
+class Recover(Message, frozen=True):
+    """Give up the current round at once and continue in ``proposed``. A worker that is not a member exits."""
+
+    proposed: View
+    reason: str
+
+
+class Hold(Message, frozen=True):
+    """Too few workers are left: wait for a view; if ``save``, write a checkpoint first."""
+
+    save: bool
+    reason: str
+
+
+class Stop(Message, frozen=True):
+    """End the training after the current step: save a checkpoint, exit with 0."""
+
+    reason: str
+
+
+class Save(Message, frozen=True):
+    """Write a checkpoint after the current step and go on."""
+
+
+class Refused(Message, frozen=True):
+    """This worker may not take part; it exits without touching anything."""
+
+    reason: str
+
+
+WorkerMessage = (
+    Hello
+    | Warm
+    | Prepared
+    | Joined
+    | Broken
+    | Progress
+    | Metrics
+    | Saved
+    | Note
+    | Leaving
+    | Finished
+    | Failed
+    | Heartbeat
+)
+DriverMessage = Welcome | Prepare | Recover | Hold | Stop | Save | Refused | Heartbeat
+
+
+# ---------------------------------------------------------------- client ↔ driver
+
+
+class Request(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Base of what a client (``legato status|scale|stop``) asks of a driver."""
+
+
+class StatusRequest(Request, frozen=True):
+    """Ask for the job's status."""
+
+
+class ScaleRequest(Request, frozen=True):
+    """Ask for another number of workers."""
+
+    num_workers: int
+    reason: str = "asked by legato scale"
+
+
+class StopRequest(Request, frozen=True):
+    """Ask the job to stop; ``now`` kills the workers without a checkpoint."""
+
+    now: bool = False
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """The driver's answer to one request: ``error`` is None if it was carried out.
+
+    Args:
+        status: the job's status after the request, as documented in ``docs/cli.md``.
+    """
+
+    error: str | None = None
+    status: dict[str, Any] = {}
+
+
+ClientRequest = StatusRequest | ScaleRequest | StopRequest
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_worker_decoder: Final = msgspec.msgpack.Decoder(WorkerMessage)
+_driver_decoder: Final = msgspec.msgpack.Decoder(DriverMessage)
+_request_decoder: Final = msgspec.msgpack.Decoder(ClientRequest)
+_reply_decoder: Final = msgspec.msgpack.Decoder(Reply)
+
+
+def encode(message: Message | Request | Reply) -> bytes:
+    """Encode any message as one frame."""
+    return _encoder.encode(message)
+
+
+def decode_worker_message(frame: bytes) -> WorkerMessage:
+    """Decode what a worker sent. Raises msgspec.DecodeError or msgspec.ValidationError."""
+    return _worker_decoder.decode(frame)
+
+
+def decode_driver_message(frame: bytes) -> DriverMessage:
+    """Decode what a driver sent to a worker. Raises msgspec.DecodeError or msgspec.ValidationError."""
+    return _driver_decoder.decode(frame)
+
+
+def decode_request(frame: bytes) -> ClientRequest:
+    """Decode what a client asks. Raises msgspec.DecodeError or msgspec.ValidationError."""
+    return _request_decoder.decode(frame)
+
+
+def decode_reply(frame: bytes) -> Reply:
+    """Decode a driver's answer to a client. Raises msgspec.DecodeError or msgspec.ValidationError."""
+    return _reply_decoder.decode(frame)
