@@ -4,8 +4,8 @@ Each process has a pipe for requests and one for results; tensors travel in shar
 are received when the training asks for a batch. Requests that a process has not begun can be taken back.
 
 Why not torch's DataLoader: it hands out batches in the order in which they were asked for, so after a change of
-membership all that is no longer wanted would have to be loaded, waited for and thrown away first; and it draws from this
-process's random state.
+membership all that is no longer wanted would have to be loaded, waited for and thrown away first; and it draws from
+this process's random state.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Failure(NamedTuple):
 class Place(NamedTuple):
     """Where a loader process stands among the others, and what it must not keep of its parent."""
 
-    index: int  # type: ignore[assignment] - hides tuple.index
+    index: int  # type: ignore[assignment]  # hides tuple.index
     num_processes: int
     parent_pid: int | None
     parents_ends: tuple[Connection, ...]

@@ -1,0 +1,65 @@
+"""How often a checkpoint is due. Pure; reads no clock and saves nothing."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from legato.core.errors import UsageError
+
+Unit = Literal["steps", "epochs", "s"]
+
+_FORM = re.compile(r"(?P<amount>\d+|\d+\.\d+(?=s$))(?P<unit>steps|epochs|s|step|epoch)")
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """A rhythm such as ``100steps``, ``2epochs`` or ``60s``."""
+
+    amount: float
+    unit: Unit
+
+    @classmethod
+    def parse(cls, text: str) -> Every:
+        """Read a rhythm.
+
+        Raises:
+            UsageError: it is not of one of the three forms, or not above 0.
+
+        >>> Every.parse("100steps"), Every.parse("1epoch")
+        (Every(amount=100.0, unit='steps'), Every(amount=1.0, unit='epochs'))
+        """
+        match = _FORM.fullmatch(text.strip())
+        if match is None or float(match["amount"]) <= 0 or not math.isfinite(float(match["amount"])):
+            raise UsageError(
+                f"Cannot save checkpoints every {text!r}: not understood. "
+                "Write a number above 0 with its unit, such as '100steps', '2epochs' or '60s'."
+            )
+        unit = match["unit"] if match["unit"].endswith("s") else match["unit"] + "s"
+        return cls(float(match["amount"]), cast(Unit, unit))
+
+    def due(self, *, step: int, epochs_ended: int | None, now: float, last: float) -> bool:
+        """Tell whether a checkpoint is due after a step.
+
+        Args:
+            step: number of the step in the job, from 1.
+            epochs_ended: how many epochs are done, if the step was the last of one; else None.
+            now: by the clock that ``last`` was read from.
+            last: when the last checkpoint was saved, or the training began.
+
+        >>> Every.parse("10steps").due(step=20, epochs_ended=None, now=0.0, last=0.0)
+        True
+        >>> Every.parse("2epochs").due(step=20, epochs_ended=3, now=0.0, last=0.0)
+        False
+        >>> Every.parse("60s").due(step=20, epochs_ended=None, now=161.0, last=100.0)
+        True
+        """
+        match self.unit:
+            case "steps":
+                return step % int(self.amount) == 0
+            case "epochs":
+                return epochs_ended is not None and epochs_ended % int(self.amount) == 0
+            case "s":
+                return now - last >= self.amount
