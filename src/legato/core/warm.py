@@ -1,0 +1,177 @@
+"""What a local engine and its warm parent say to one another, and what they keep on disk. Data only; sends nothing.
+
+They talk over a unix socket: every frame is a length of four bytes and one MessagePack-encoded message. The record is a
+small JSON file in the job's directory: whoever opens the engine next finds the warm parent and its workers by it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+
+class Entry(msgspec.Struct):
+    """One worker in the record: it stays there until a driver has acknowledged its exit.
+
+    Args:
+        pid: its process, which leads a session and a process group of its own.
+        start_time: of the process, in clock ticks since boot: pid and start time together name one process for ever.
+        exit_code: None while it runs.
+        told: a driver has acknowledged that it was started.
+    """
+
+    pid: int
+    start_time: int
+    exit_code: int | None = None
+    told: bool = False
+
+
+class Record(msgspec.Struct):
+    """The file ``engine.json``.
+
+    Args:
+        socket: path of the unix socket, in a private directory of its own.
+        start: ``fork`` or ``fresh``: how workers come to be.
+        entry: ``module:function`` that a worker runs, with the program and its arguments as one list.
+        preload: modules that the warm parent imports before it forks.
+        idle_limit_s: the warm parent ends when it had neither driver nor workers for this long.
+        pid: of the warm parent; 0 until it runs.
+        start_time: of the warm parent.
+        workers: by number.
+    """
+
+    socket: str
+    start: str
+    entry: str
+    preload: tuple[str, ...]
+    idle_limit_s: float
+    pid: int = 0
+    start_time: int = 0
+    workers: dict[int, Entry] = {}
+
+
+class Envelope(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Base of every message between an engine and a warm parent."""
+
+
+# ---------------------------------------------------------------- engine → warm parent
+
+
+class StartWorker(Envelope, frozen=True):
+    """Start a worker; fields as in `legato.engines.base.Launch`. Asked twice, it is started once."""
+
+    worker: int
+    program: tuple[str, ...]
+    environment: dict[str, str]
+    directory: str
+    log_path: str
+
+
+class EndWorker(Envelope, frozen=True):
+    """Send SIGTERM to a worker, or with ``force`` SIGKILL to its whole process group."""
+
+    worker: int
+    force: bool
+
+
+class AcknowledgeStarted(Envelope, frozen=True):
+    """The driver knows that the worker was started."""
+
+    worker: int
+
+
+class AcknowledgeExited(Envelope, frozen=True):
+    """The driver knows that the worker is gone; it may be forgotten."""
+
+    worker: int
+
+
+class EndAll(Envelope, frozen=True):
+    """The job is over: kill what runs, clean up, end."""
+
+
+# ---------------------------------------------------------------- warm parent → engine
+
+
+class State(Envelope, frozen=True):
+    """First message on every connection: worker → pid of those that run."""
+
+    running: dict[int, int]
+
+
+class Ready(Envelope, frozen=True):
+    """The store listens at ``rendezvous`` (``host:port``); it is another one if the old one died."""
+
+    rendezvous: str
+
+
+class WorkerStarted(Envelope, frozen=True):
+    """The worker's process exists."""
+
+    worker: int
+    pid: int
+
+
+class WorkerExited(Envelope, frozen=True):
+    """The worker's process is gone, and so is its process group."""
+
+    worker: int
+    exit_code: int
+
+
+class Replaced(Envelope, frozen=True):
+    """Another engine has connected; this connection closes."""
+
+
+EngineMessage = StartWorker | EndWorker | AcknowledgeStarted | AcknowledgeExited | EndAll
+ParentMessage = State | Ready | WorkerStarted | WorkerExited | Replaced
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_engine_decoder: Final[msgspec.msgpack.Decoder[EngineMessage]] = msgspec.msgpack.Decoder(EngineMessage)
+_parent_decoder: Final[msgspec.msgpack.Decoder[ParentMessage]] = msgspec.msgpack.Decoder(ParentMessage)
+
+
+def encode_frame(message: Envelope) -> bytes:
+    """Encode a message with its length before it."""
+    body = _encoder.encode(message)
+    return len(body).to_bytes(4, "big") + body
+
+
+def decode_engine_message(body: bytes) -> EngineMessage:
+    """Decode what an engine asks. Raises msgspec.DecodeError or msgspec.ValidationError."""
+    return _engine_decoder.decode(body)
+
+
+def decode_parent_message(body: bytes) -> ParentMessage:
+    """Decode what a warm parent reports. Raises msgspec.DecodeError or msgspec.ValidationError."""
+    return _parent_decoder.decode(body)
+
+
+def take_frames(received: bytearray) -> list[bytes]:
+    r"""Remove the complete frames from the front of ``received`` and return their bodies.
+
+    >>> buffer = bytearray(b"\x00\x00\x00\x02hi\x00\x00")
+    >>> take_frames(buffer), bytes(buffer)
+    ([b'hi'], b'\x00\x00')
+    """
+    bodies = []
+    while len(received) >= 4:
+        end = 4 + int.from_bytes(received[:4], "big")
+        if len(received) < end:
+            break
+        bodies.append(bytes(received[4:end]))
+        del received[:end]
+    return bodies
+
+
+def parse_start_time(stat: str) -> int | None:
+    """Read the start time from the text of ``/proc/PID/stat``; None if the process has ended and waits to be reaped.
+
+    The name in brackets may hold anything, spaces and brackets too, so that fields count from the last bracket.
+
+    >>> parse_start_time("7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2")
+    4711
+    """
+    fields = stat[stat.rindex(")") + 2 :].split()
+    return None if fields[0] in "ZX" else int(fields[19])

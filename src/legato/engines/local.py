@@ -1,0 +1,402 @@
+"""Workers as processes of this machine, forked by a warm parent. Loads no torch, decides nothing.
+
+The engine is the driver's end of a unix socket; the processes belong to the warm parent (`legato.train.warm_parent`),
+which outlives the driver. What is found in the job's directory is opened again; what has died is started anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from legato.core.errors import LegatoError, UsageError
+from legato.core.warm import (
+    AcknowledgeExited,
+    AcknowledgeStarted,
+    EndAll,
+    EndWorker,
+    Envelope,
+    ParentMessage,
+    Ready,
+    Record,
+    Replaced,
+    StartWorker,
+    State,
+    WorkerExited,
+    WorkerStarted,
+    decode_parent_message,
+    encode_frame,
+    parse_start_time,
+    take_frames,
+)
+from legato.engines.base import EngineEvent, Exited, Launch, Started
+from legato.engines.gpus import find_devices
+
+DEFAULT_ENTRY: Final = "legato.train.worker:main"
+DEFAULT_PRELOAD: Final = ("torch", "torch.distributed", "torch.optim", "torch._dynamo", "numpy")
+
+_MAX_SOCKET_PATH: Final = 100
+"""The kernel takes 107 bytes; some are left for the file's name."""
+_MAX_FAILED_STARTS: Final = 3
+_CLOSE_LIMIT_S: Final = 10.0
+
+
+class LocalEngine:
+    """Start, stop and watch workers on this machine; see `legato.engines.base.Engine`.
+
+    Args:
+        job_directory: where ``engine.json`` and ``warm-parent.log`` go; by it a later engine finds this one's workers.
+        slots: how many slots there are; None for one per GPU, or as many as are asked for if there is no GPU.
+        devices: the device of each slot (``cpu``, ``cuda:1``); None to find out.
+        start: ``fork`` workers from a process that has imported torch (milliseconds), or start each ``fresh`` (slow).
+        entry: ``module:function`` that a worker runs with the program and its arguments as one list.
+        preload: what the warm parent imports before it forks.
+        idle_limit_s: the warm parent ends when it had neither driver nor workers for this long.
+    """
+
+    def __init__(
+        self,
+        job_directory: str | os.PathLike[str],
+        slots: int | None = None,
+        devices: Sequence[str] | None = None,
+        *,
+        start: Literal["fork", "fresh"] = "fork",
+        entry: str = DEFAULT_ENTRY,
+        preload: Sequence[str] = DEFAULT_PRELOAD,
+        idle_limit_s: float = 60.0,
+    ) -> None:
+        self._directory = Path(job_directory).absolute()
+        self._devices = tuple(devices) if devices is not None else find_devices()
+        self._num_slots = slots if slots is not None else (len(self._devices) or None)
+        # Only Linux forks safely with frameworks loaded; elsewhere system libraries do not survive it.
+        self._start: str = start if sys.platform == "linux" else "fresh"
+        self._entry = entry
+        self._preload = tuple(preload) if self._start == "fork" else ()
+        self._idle_limit_s = idle_limit_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._known = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._rendezvous = ""
+        self._running: dict[int, int] = {}
+        self._launches: dict[int, StartWorker] = {}
+        self._forced: dict[int, bool] = {}
+        self._reported: set[tuple[type[EngineEvent], int]] = set()
+        self._events: asyncio.Queue[EngineEvent | None] = asyncio.Queue()
+        self._error: LegatoError | None = None
+        self._num_failed_starts = 0
+        self._closing = False
+
+    @property
+    def num_slots(self) -> int | None:
+        """How many slots there are, None if as many as are asked for."""
+        return self._num_slots
+
+    # ------------------------------------------------------------ the contract
+
+    async def open(self) -> None:
+        """Connect to the job's warm parent, or start one. Does not wait for its imports: see `rendezvous`."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        record = self._read_record()
+        if record is None or not await self._connect(record):
+            await self._start_parent(record)
+
+    async def rendezvous(self) -> str:
+        """Return ``host:port`` of the store; waits for the warm parent's imports. Another one after that died."""
+        await self._ready.wait()
+        if self._error is not None:
+            raise self._error
+        return self._rendezvous
+
+    async def device_of(self, slot: int) -> str:
+        """Return the torch device name of a slot.
+
+        Raises:
+            UsageError: there is no such slot.
+        """
+        if slot < 0 or (self._num_slots is not None and slot >= self._num_slots):
+            raise UsageError(
+                f"Cannot use slot {slot}: this machine has {self._num_slots} slots ({', '.join(self._devices)}). "
+                f"Ask for {self._num_slots} workers or fewer, or set CUDA_VISIBLE_DEVICES= to train on the CPU."
+            )
+        return self._devices[slot] if slot < len(self._devices) else "cpu"
+
+    async def start(self, launch: Launch) -> None:
+        """Ask the warm parent for a worker; the request waits while that is still importing."""
+        message = StartWorker(
+            worker=launch.worker,
+            program=launch.program,
+            environment=launch.environment,
+            directory=launch.directory,
+            log_path=launch.log_path,
+        )
+        self._launches[launch.worker] = message
+        self._send(message)
+
+    async def stop(self, worker: int, *, force: bool) -> None:
+        """Send SIGTERM to a worker, or SIGKILL to it and its children."""
+        if (Exited, worker) in self._reported:
+            return
+        self._forced[worker] = force or self._forced.get(worker, False)
+        self._send(EndWorker(worker=worker, force=force))
+
+    async def running(self) -> dict[int, int]:
+        """Return worker → pid of all that run."""
+        await self._known.wait()
+        if self._error is not None:
+            raise self._error
+        return dict(self._running)
+
+    async def events(self) -> AsyncIterator[EngineEvent]:
+        """Yield events; one counts as known to the driver when the next is asked for. Ends with `close`.
+
+        Raises:
+            LegatoError: the warm parent cannot be started, or another driver has taken over.
+        """
+        while (event := await self._events.get()) is not None:
+            yield event
+            known = AcknowledgeStarted if isinstance(event, Started) else AcknowledgeExited
+            self._send(known(worker=event.worker))
+        # Left for whoever asks again.
+        self._events.put_nowait(None)
+        if self._error is not None:
+            raise self._error
+
+    async def close(self) -> None:
+        """Kill the workers that still run, end the store and the warm parent, remove their files."""
+        if self._closing:
+            return
+        self._closing = True
+        record = self._read_record()
+        if self._reading is not None:
+            # A warm parent that is still importing cannot hear; it has no worker of its own yet.
+            if self._ready.is_set():
+                self._send(EndAll())
+                await asyncio.wait([self._reading], timeout=_CLOSE_LIMIT_S)
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        self._disconnect()
+        await self._end_parent(record)
+        left = self._read_record()
+        if left is not None:
+            for entry in left.workers.values():
+                if entry.exit_code is None:
+                    _kill(entry.pid, entry.start_time, group=True)
+        if record is not None:
+            shutil.rmtree(Path(record.socket).parent, ignore_errors=True)
+        self._record_path.unlink(missing_ok=True)
+        self._events.put_nowait(None)
+
+    async def detach(self) -> None:
+        """Let go of the workers without ending them: the next engine on this directory takes them over."""
+        self._closing = True
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        self._disconnect()
+        self._events.put_nowait(None)
+
+    # ------------------------------------------------------------ the warm parent
+
+    @property
+    def _record_path(self) -> Path:
+        return self._directory / "engine.json"
+
+    @property
+    def _log_path(self) -> Path:
+        return self._directory / "warm-parent.log"
+
+    def _read_record(self) -> Record | None:
+        try:
+            return msgspec.json.decode(self._record_path.read_bytes(), type=Record)
+        except FileNotFoundError:
+            return None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise LegatoError(
+                f"Cannot read {self._record_path}: {error}. It tells which processes belong to the job: "
+                "end them by hand, then remove the file."
+            ) from error
+
+    async def _start_parent(self, previous: Record | None) -> None:
+        """Start a warm parent that takes over what the previous one left behind."""
+        if previous is not None:
+            shutil.rmtree(Path(previous.socket).parent, ignore_errors=True)
+        path = _make_socket_directory() / "s"
+        workers = previous.workers if previous is not None else {}
+        record = Record(
+            socket=str(path),
+            start=self._start,
+            entry=self._entry,
+            preload=self._preload,
+            idle_limit_s=self._idle_limit_s,
+            workers=workers,
+        )
+        with socket.socket(socket.AF_UNIX) as listener, self._log_path.open("ab") as log:
+            listener.bind(str(path))
+            listener.listen(16)
+            _write_private(self._record_path, msgspec.json.encode(record))
+            self._process = subprocess.Popen(  # noqa: ASYNC220 -- returns at once; it outlives this loop
+                [sys.executable, "-m", "legato.train.warm_parent", str(self._record_path), str(listener.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._directory,
+                env={**os.environ, **_absolute_python_path()},
+                pass_fds=[listener.fileno()],
+                start_new_session=True,
+            )
+        connected = await self._connect(record)
+        assert connected, f"{path} does not listen although it was just opened"
+        if not any(entry.exit_code is None for entry in workers.values()):
+            self._known.set()
+
+    async def _connect(self, record: Record) -> bool:
+        try:
+            reader, self._writer = await asyncio.open_unix_connection(record.socket)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        self._reading = asyncio.create_task(self._read(reader), name="legato-local-engine")
+        # An engine that was asked before its warm parent died asks the next one again; both sides count once.
+        for launch in self._launches.values():
+            self._send(launch)
+        for worker, force in self._forced.items():
+            self._send(EndWorker(worker=worker, force=force))
+        return True
+
+    def _disconnect(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _send(self, message: Envelope) -> None:
+        # Without a connection it is not lost: `_connect` repeats what is still wanted.
+        if self._writer is not None:
+            self._writer.write(encode_frame(message))
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        received = bytearray()
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                received += data
+                for body in take_frames(received):
+                    self._hear(decode_parent_message(body))
+        if not self._closing and self._error is None:
+            await self._replace_parent()
+
+    def _hear(self, message: ParentMessage) -> None:
+        match message:
+            case State(running=running):
+                self._running = dict(running)
+                self._known.set()
+            case Ready(rendezvous=rendezvous):
+                self._rendezvous = rendezvous
+                self._num_failed_starts = 0
+                self._ready.set()
+            case WorkerStarted(worker=worker, pid=pid):
+                self._launches.pop(worker, None)
+                self._report(Started(worker=worker, pid=pid))
+            case WorkerExited(worker=worker, exit_code=exit_code):
+                self._launches.pop(worker, None)
+                self._forced.pop(worker, None)
+                self._report(Exited(worker=worker, exit_code=exit_code))
+            case Replaced():
+                self._fail(LegatoError(f"Another driver has taken over the workers of {self._directory}."))
+
+    def _report(self, event: EngineEvent) -> None:
+        if (type(event), event.worker) in self._reported:
+            return
+        self._reported.add((type(event), event.worker))
+        if isinstance(event, Started):
+            self._running[event.worker] = event.pid
+        else:
+            self._running.pop(event.worker, None)
+        self._events.put_nowait(event)
+
+    def _fail(self, error: LegatoError) -> None:
+        self._error = error
+        self._known.set()
+        self._ready.set()
+        self._events.put_nowait(None)
+
+    async def _replace_parent(self) -> None:
+        """Start another warm parent after this one has died: it takes over the workers, which go on."""
+        if not self._ready.is_set():
+            self._num_failed_starts += 1
+        self._ready.clear()
+        self._disconnect()
+        record = self._read_record()
+        await self._end_parent(record)
+        if self._num_failed_starts >= _MAX_FAILED_STARTS:
+            tail = self._log_path.read_text(errors="replace").strip().splitlines()[-1:]
+            self._fail(
+                LegatoError(
+                    f"Cannot start the process that starts the workers: it ended {self._num_failed_starts} times "
+                    f"during its imports ({' '.join(tail) or 'without a word'}). See {self._log_path}."
+                )
+            )
+            return
+        try:
+            await self._start_parent(record)
+        except OSError as error:
+            self._fail(LegatoError(f"Cannot start the process that starts the workers: {error}."))
+
+    async def _end_parent(self, record: Record | None) -> None:
+        """Make sure that the warm parent is gone, and reap it if it is ours."""
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(self._process.wait, 2.0 if self._ready.is_set() or not self._closing else 0.0)
+            if self._process.poll() is None:
+                self._process.kill()
+                await asyncio.to_thread(self._process.wait)
+            self._process = None
+        elif record is not None and record.pid:
+            _kill(record.pid, record.start_time, group=False)
+
+
+def _make_socket_directory() -> Path:
+    path = tempfile.mkdtemp(prefix="legato-")
+    if len(os.fsencode(path)) > _MAX_SOCKET_PATH:
+        Path(path).rmdir()
+        path = tempfile.mkdtemp(prefix="legato-", dir="/tmp")
+    return Path(path)
+
+
+def _absolute_python_path() -> dict[str, str]:
+    # The warm parent and the workers have working directories of their own.
+    entries = os.environ.get("PYTHONPATH")
+    if not entries:
+        return {}
+    return {"PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in entries.split(os.pathsep) if entry)}
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    scratch = path.with_name(path.name + ".new")
+    scratch.touch(mode=0o600)
+    scratch.write_bytes(content)
+    scratch.replace(path)
+
+
+def _kill(pid: int, start_time: int, *, group: bool) -> None:
+    try:
+        found = parse_start_time(Path(f"/proc/{pid}/stat").read_text())
+    except (FileNotFoundError, ProcessLookupError):
+        found = None if sys.platform == "linux" else start_time
+    if found != start_time:
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if group:
+            os.killpg(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
