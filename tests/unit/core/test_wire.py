@@ -1,0 +1,93 @@
+"""Every message comes out of its frame as it went in."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from legato.core import wire
+from legato.core.view import Member, View
+
+numbers = st.integers(-(2**63), 2**63 - 1)
+texts = st.text(max_size=20)
+floats = st.floats(allow_nan=False)
+plain = st.recursive(
+    st.none() | st.booleans() | numbers | floats | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+st.register_type_strategy(int, numbers)
+st.register_type_strategy(float, floats)
+st.register_type_strategy(str, texts)
+
+
+def of_type(kind: Any) -> st.SearchStrategy[Any]:
+    if kind is Any:
+        return plain
+    if kind is View:
+        members = st.lists(st.builds(Member, worker=numbers, host=texts), max_size=4).map(tuple)
+        return st.builds(View, number=numbers, members=members, rendezvous=texts)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is dict:
+        return st.dictionaries(of_type(arguments[0]), of_type(arguments[1]), max_size=4)
+    if arguments and origin is not tuple:
+        return st.one_of(*(of_type(argument) for argument in arguments))
+    if origin is tuple:
+        return st.lists(of_type(arguments[0]), max_size=4).map(tuple)
+    return st.none() if kind is type(None) else st.from_type(kind)
+
+
+def message_of(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
+    fields = {field.name: of_type(field.type) for field in msgspec.structs.fields(kind)}
+    return st.builds(kind, **fields)
+
+
+def of_union(union: Any) -> list[type[msgspec.Struct]]:
+    return list(typing.get_args(union))
+
+
+Decoder = Callable[[bytes], Any]
+cases: list[tuple[type[msgspec.Struct], Decoder]] = [
+    *((kind, wire.decode_worker_message) for kind in of_union(wire.WorkerMessage)),
+    *((kind, wire.decode_driver_message) for kind in of_union(wire.DriverMessage)),
+    *((kind, wire.decode_request) for kind in of_union(wire.ClientRequest)),
+    (wire.Reply, wire.decode_reply),
+]
+
+
+@pytest.mark.parametrize(("kind", "decode"), cases, ids=lambda value: getattr(value, "__name__", None))
+@given(data=st.data())
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_round_trip(kind: type[msgspec.Struct], decode: Decoder, data: st.DataObject) -> None:
+    message = data.draw(message_of(kind))
+    assert decode(wire.encode(message)) == message
+
+
+def test_every_message_belongs_to_a_union() -> None:
+    told = {kind for kind, _ in cases}
+    declared = {
+        kind
+        for kind in vars(wire).values()
+        if isinstance(kind, type)
+        and issubclass(kind, wire.Message | wire.Request)
+        and kind not in {wire.Message, wire.Request}
+    }
+    assert declared == told - {wire.Reply}
+
+
+@pytest.mark.parametrize("decode", [wire.decode_worker_message, wire.decode_driver_message, wire.decode_request])
+@pytest.mark.parametrize("frame", [b"", b"\xc1", b"not a message", msgspec.msgpack.encode({"type": "Unheard"})])
+def test_a_foreign_frame_is_refused(decode: Decoder, frame: bytes) -> None:
+    with pytest.raises((msgspec.DecodeError, msgspec.ValidationError)):
+        decode(frame)
+
+
+def test_what_a_worker_says_is_not_taken_for_an_order() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        wire.decode_driver_message(wire.encode(wire.Leaving(num_rounds=1, reason="shrunk")))

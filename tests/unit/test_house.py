@@ -1,0 +1,61 @@
+"""Rules of the house that no linter knows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import legato
+
+SOURCE = Path(legato.__file__).parent
+MAX_LINES = 420
+IMPORT_LIMIT_S = 0.2
+FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def test_importing_legato_loads_no_torch() -> None:
+    loaded = run("import legato, sys; print(*sys.modules)").split()
+    assert "legato" in loaded
+    assert not {"torch", "numpy"} & set(loaded)
+
+
+def test_importing_legato_is_fast() -> None:
+    code = "import time; t = time.perf_counter(); import legato; print(time.perf_counter() - t)"
+    assert min(float(run(code)) for _ in range(5)) < IMPORT_LIMIT_S
+
+
+def test_the_command_line_loads_no_torch() -> None:
+    loaded = run("import legato.cli, sys; print(*sys.modules)").split()
+    assert "torch" not in loaded
+
+
+def test_the_public_surface_is_exactly_this() -> None:
+    assert legato.__all__ == ["Trainer", "__version__", "elastic"]
+    for name in legato.__all__:
+        assert getattr(legato, name) is not None
+
+
+def test_an_unknown_name_is_refused() -> None:
+    assert not hasattr(legato, "nothing")
+
+
+def test_modules_are_small_and_named_by_what_they_do() -> None:
+    modules = list(SOURCE.rglob("*.py"))
+    assert len(modules) > 10
+    lengths = {module: len(module.read_text().splitlines()) for module in modules}
+    assert {module: length for module, length in lengths.items() if length > MAX_LINES} == {}
+    assert [module for module in modules if module.stem in FORBIDDEN_NAMES] == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        module
+        for module in SOURCE.rglob("*.py")
+        if (text := module.read_text()).strip() and not text.lstrip().startswith(('"""', 'r"""'))
+    ]
+    assert silent == []
