@@ -1,0 +1,177 @@
+"""What a program gave into the runtime's care, as one tree of state, and back. Never communicates, never writes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import torch
+
+from legato.core.errors import CheckpointError, ProgramError
+from legato.train.gates import Gatekeeper, SchedulerGate, gate_optimizer, gate_scaler
+
+
+_T = TypeVar("_T")
+
+
+class Belongings:
+    """Models, optimizers, schedulers, scalers and other objects with state.
+
+    Args:
+        keeper: tells the gates when to act.
+        device: where the models go.
+    """
+
+    def __init__(self, keeper: Gatekeeper, device: torch.device) -> None:
+        self._keeper = keeper
+        self._device = device
+        self._models: list[torch.nn.Module] = []
+        self._optimizers: list[torch.optim.Optimizer] = []
+        self._schedulers: list[SchedulerGate] = []
+        self._scalers: list[Any] = []
+        self._objects: list[Any] = []
+
+    def add(self, thing: Any) -> None:
+        """Take something into care.
+
+        Raises:
+            ProgramError: it has no state that could travel.
+        """
+        match thing:
+            case torch.nn.Module():
+                thing.to(self._device)
+                self._models.append(thing)
+            case torch.optim.Optimizer():
+                gate_optimizer(thing, self._keeper)
+                self._optimizers.append(thing)
+            case torch.optim.lr_scheduler.LRScheduler() | torch.optim.lr_scheduler.ReduceLROnPlateau():
+                self._schedulers.append(SchedulerGate(thing, self._keeper))
+            case torch.amp.GradScaler():
+                gate_scaler(thing, self._keeper)
+                self._scalers.append(thing)
+            case _ if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
+                self._objects.append(thing)
+            case _:
+                raise ProgramError(
+                    f"Cannot prepare a {type(thing).__name__}: it is neither a module, an optimizer, a scheduler nor a "
+                    "GradScaler, and has no state_dict()/load_state_dict() by which its state could travel."
+                )
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """Return the parameters that require a gradient, each once.
+
+        Raises:
+            ProgramError: there are none.
+        """
+        trainable = [parameter for parameter in self._all_parameters() if parameter.requires_grad]
+        if not trainable:
+            raise ProgramError(
+                "There is nothing to train: no parameter of the prepared models requires a gradient. "
+                "Pass the model to run.prepare(...), and leave requires_grad=True on what shall be trained."
+            )
+        return trainable
+
+    def buffers(self) -> list[torch.Tensor]:
+        """Return all buffers, each once."""
+        return list(_unique(buffer for model in self._models for buffer in model.buffers()))
+
+    def fingerprint(self) -> str:
+        """Return a digest of what must be equal in all workers: names, shapes, kinds; not values."""
+        lines = []
+        for model in self._models:
+            lines.append(type(model).__qualname__)
+            for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+                lines.append(f"{name} {tuple(tensor.shape)} {tensor.dtype}")
+        for optimizer in self._optimizers:
+            sizes = [len(group["params"]) for group in optimizer.param_groups]
+            lines.append(f"{type(optimizer).__qualname__} {sizes}")
+        lines.extend(type(gate.scheduler).__qualname__ for gate in self._schedulers)
+        lines.extend(type(thing).__qualname__ for thing in [*self._scalers, *self._objects])
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+    def state(self, value_of: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
+        """Return the whole state; its tensors are the live ones.
+
+        Args:
+            value_of: gives the value that counts for a buffer, should it be in motion.
+        """
+        return {
+            "models": [
+                {
+                    "parameters": dict(model.named_parameters()),
+                    "buffers": {name: value_of(buffer) for name, buffer in model.named_buffers()},
+                }
+                for model in self._models
+            ],
+            "trainable": [parameter.requires_grad for parameter in self._all_parameters()],
+            "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
+            "schedulers": [
+                {"last_round": gate.last_round, "state": gate.state_dict()} for gate in self._schedulers
+            ],
+            "scalers": [scaler.state_dict() for scaler in self._scalers],
+            "objects": [thing.state_dict() for thing in self._objects],
+        }
+
+    @torch.no_grad()
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over a state that `state` gave, here or elsewhere.
+
+        Raises:
+            CheckpointError: it belongs to another program.
+        """
+        kinds = ("models", "optimizers", "schedulers", "scalers", "objects")
+        own = (self._models, self._optimizers, self._schedulers, self._scalers, self._objects)
+        for kind, mine in zip(kinds, own, strict=True):
+            if len(state[kind]) != len(mine):
+                raise CheckpointError(f"The state holds {len(state[kind])} {kind}, this program has {len(mine)}.")
+        for model, saved in zip(self._models, state["models"], strict=True):
+            _copy_all(dict(model.named_parameters()), saved["parameters"])
+            _copy_all(dict(model.named_buffers()), saved["buffers"])
+        for parameter, trainable in zip(self._all_parameters(), state["trainable"], strict=True):
+            parameter.requires_grad_(trainable)
+        for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
+            _load_optimizer(optimizer, saved)
+        for gate, saved in zip(self._schedulers, state["schedulers"], strict=True):
+            gate.last_round = saved["last_round"]
+            gate.scheduler.load_state_dict(saved["state"])
+        for thing, saved in zip([*self._scalers, *self._objects], [*state["scalers"], *state["objects"]], strict=True):
+            thing.load_state_dict(saved)
+
+    def _all_parameters(self) -> list[torch.nn.Parameter]:
+        return list(_unique(parameter for model in self._models for parameter in model.parameters()))
+
+
+def _unique(things: Iterable[_T]) -> Iterable[_T]:
+    return {id(thing): thing for thing in things}.values()
+
+
+def _copy_all(own: dict[str, Any], saved: dict[str, torch.Tensor]) -> None:
+    if own.keys() != saved.keys():
+        differing = sorted(own.keys() ^ saved.keys())
+        raise CheckpointError(f"The state belongs to another model: {', '.join(differing[:5])} stand only on one side.")
+    for name, tensor in own.items():
+        if tensor.shape != saved[name].shape:
+            raise CheckpointError(
+                f"The state belongs to another model: {name} has shape {tuple(saved[name].shape)} there and "
+                f"{tuple(tensor.shape)} here."
+            )
+        if tensor.data_ptr() != saved[name].data_ptr() or tensor.device != saved[name].device:
+            tensor.copy_(saved[name])
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    optimizer.load_state_dict({"state": {}, "param_groups": saved["param_groups"]})
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    # Not through load_state_dict: it would cast a state that is kept in higher precision than its parameter.
+    for index, values in saved["state"].items():
+        parameter = parameters[index]
+        optimizer.state[parameter] = {
+            name: value.to(parameter.device) if _lives_with(parameter, name, value) else value
+            for name, value in values.items()
+        }
+
+
+def _lives_with(parameter: torch.Tensor, name: str, value: Any) -> bool:
+    # torch keeps the step counters of its optimizers on the CPU unless they are asked to be capturable.
+    return isinstance(value, torch.Tensor) and not (name == "step" and value.device.type == "cpu")

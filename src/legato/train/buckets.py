@@ -1,0 +1,125 @@
+"""Which gradient lies where: parameters dealt out to flat buckets, and the local sums of a rank's micro-batches.
+
+The layout follows from the model alone, so that it is the same in every worker. A bucket's local sums are the blocks of
+the canonical tree (`legato.core.span`) that this rank's micro-batches complete. Never communicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+
+from legato.core.span import num_merges
+
+BUCKET_BYTES: Final = 25 * 2**20
+
+
+class Bucket:
+    """Parameters of one dtype and device whose gradients travel together.
+
+    Args:
+        index: its place in the layout; buckets are exchanged in this order.
+        parameters: in the order in which they lie in the bucket.
+        positions: the parameters' places in the layout's flat list of parameters.
+    """
+
+    def __init__(self, index: int, parameters: Sequence[torch.nn.Parameter], positions: Sequence[int]) -> None:
+        self.index = index
+        self.parameters = tuple(parameters)
+        self.positions = tuple(positions)
+        self.dtype = parameters[0].dtype
+        self.device = parameters[0].device
+        self.numel = sum(parameter.numel() for parameter in parameters)
+        self.gradient = torch.zeros(self.numel, dtype=self.dtype, device=self.device)
+        self.gradient_views = self.views_of(self.gradient)
+
+    def views_of(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """Cut a flat tensor, shape ``[numel]`` or longer, into one view per parameter."""
+        sizes = [parameter.numel() for parameter in self.parameters]
+        pieces = flat[: self.numel].split(sizes)
+        return [
+            piece.view(parameter.shape) for piece, parameter in zip(pieces, self.parameters, strict=True)
+        ]
+
+
+def make_buckets(parameters: Sequence[torch.nn.Parameter], max_bytes: int = BUCKET_BYTES) -> list[Bucket]:
+    """Deal parameters out to buckets, last parameter first: backward passes finish in about that order.
+
+    Args:
+        parameters: those that require a gradient, each once.
+        max_bytes: a bucket is closed when the next parameter would make it larger than this.
+    """
+    groups: list[list[int]] = []
+    open_group: dict[tuple[torch.dtype, torch.device], int] = {}
+    used: dict[int, int] = {}
+    for position in reversed(range(len(parameters))):
+        parameter = parameters[position]
+        kind = (parameter.dtype, parameter.device)
+        num_bytes = parameter.numel() * parameter.element_size()
+        place = open_group.get(kind)
+        if place is None or used[place] + num_bytes > max_bytes:
+            place = len(groups)
+            groups.append([])
+            open_group[kind] = place
+            used[place] = 0
+        groups[place].append(position)
+        used[place] += num_bytes
+    return [Bucket(i, [parameters[p] for p in places], places) for i, places in enumerate(groups)]
+
+
+class LocalSum:
+    """The blocks that one rank's micro-batches have completed so far in one bucket.
+
+    Args:
+        bucket: whose gradients are summed.
+        memory: where the blocks lie: tensors of shape ``[>= numel]``, as many as `max_pending` says.
+    """
+
+    def __init__(self, bucket: Bucket, memory: Sequence[torch.Tensor]) -> None:
+        self._bucket = bucket
+        self._flats = [flat[: bucket.numel] for flat in memory]
+        self._views = [bucket.views_of(flat) for flat in memory]
+        self.num_blocks = 0
+
+    @property
+    def blocks(self) -> list[torch.Tensor]:
+        """The pending blocks, left to right, each of shape ``[numel]``."""
+        return self._flats[: self.num_blocks]
+
+    def add(self, span_start: int, leaf: int, gradients: Sequence[torch.Tensor | None], weight: float) -> None:
+        """Add the gradients of micro-batch ``leaf``.
+
+        Args:
+            span_start: the first micro-batch that this rank computes in this step.
+            leaf: which micro-batch of the step.
+            gradients: one per parameter of the bucket; None counts as zero.
+            weight: factor on this leaf: its share of a full micro-batch.
+        """
+        if weight != 1.0:
+            gradients = [None if gradient is None else gradient * weight for gradient in gradients]
+        merges = num_merges(span_start, leaf)
+        if merges == 0:
+            views = self._views[self.num_blocks]
+            self.num_blocks += 1
+        else:
+            views = self._views[self.num_blocks - 1]
+        present = [(view, gradient) for view, gradient in zip(views, gradients, strict=True) if gradient is not None]
+        absent = [view for view, gradient in zip(views, gradients, strict=True) if gradient is None]
+        if present:
+            accumulate = torch._foreach_copy_ if merges == 0 else torch._foreach_add_
+            accumulate([view for view, _ in present], [gradient for _, gradient in present])
+        for view in absent:
+            if merges == 0:
+                view.zero_()  # the place still holds the sum of an earlier step
+            else:
+                view.add_(0.0)  # not idle: makes -0.0 a 0.0, as where the absent leaf is a block of its own
+        for _ in range(merges - 1):
+            self._flats[self.num_blocks - 2].add_(self._flats[self.num_blocks - 1])
+            self.num_blocks -= 1
+
+    def clear(self) -> None:
+        """Forget the blocks: the step begins, or begins again."""
+        self.num_blocks = 0
+

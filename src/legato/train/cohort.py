@@ -1,0 +1,383 @@
+"""This worker's place among the others: the view it is in, how it gets into the next one, and what must then be shared.
+
+The rules, with their argument, are in ``docs/membership.md``. In short: a planned view is prepared in the background and
+entered by all after the same round, which the control words of that round say; after a break everybody waits for the
+driver's next view, and there those who completed the broken round give its result to those who did not. Knows nothing
+of gradients or data: a round is whatever can `send` and `receive` its result.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, NoReturn, Protocol
+
+import msgspec
+import torch
+
+from legato.core import wire
+from legato.core.errors import BrokenView, LegatoError, MismatchError
+from legato.core.view import Member, View, agreed_view
+from legato.train.exchange import Exchange
+from legato.train.groups import Group, build
+from legato.train.link import Link
+
+STOP, SAVE = 1, 2
+
+
+class Leave(SystemExit):
+    """Raised in the user's program when this worker's part is over; the process ends with 0."""
+
+
+class Round(Protocol):
+    """A round whose result can be handed to a rank that missed it."""
+
+    def send(self, group: Group, peer: int) -> None:
+        """Send the last complete result."""
+        ...
+
+    def receive(self, group: Group, peer: int) -> None:
+        """Receive the result of the round that broke here."""
+        ...
+
+
+class Connection(NamedTuple):
+    """A view, connected."""
+
+    view: View
+    group: Group
+    exchange: Exchange
+
+
+class Entry(NamedTuple):
+    """What the members of a new view found out about one another.
+
+    Args:
+        sources: ranks that have the state of the newest round.
+        joiners: ranks that have no state yet.
+        repaired: this rank missed the newest round and has received its result.
+    """
+
+    sources: tuple[int, ...]
+    joiners: tuple[int, ...]
+    repaired: bool
+
+
+class Cohort:
+    """The workers of a job as one of them sees them.
+
+    Args:
+        link: to the driver; None when the program runs alone.
+        key: names the job.
+        make_exchange: connects the memory of the ranks of a new view.
+    """
+
+    def __init__(self, link: Link | None, key: str, make_exchange: Callable[[Group], Exchange]) -> None:
+        self._link = link
+        self._key = key
+        self._make_exchange = make_exchange
+        self._built: dict[int, Connection] = {}
+        self._connection: Connection | None = None
+        self._agreed: int | None = None
+        self._stop_agreed = False
+        self._save_agreed = False
+        self.has_state = False
+        self.num_rounds = 0
+        self.last_round: Round | None = None
+        self.worker = link.worker if link else 0
+        self._wake = link.changed if link else threading.Condition()
+        if link is not None:
+            link.on_proposed = self._start_build
+            link.on_recover = self._on_recover
+
+    # ------------------------------------------------------------ what holds now
+
+    @property
+    def connection(self) -> Connection:
+        assert self._connection is not None, "the worker is in no view yet"
+        return self._connection
+
+    @property
+    def group(self) -> Group:
+        return self.connection.group
+
+    @property
+    def rank(self) -> int:
+        return self._connection.group.rank if self._connection else 0
+
+    @property
+    def size(self) -> int:
+        return self._connection.group.size if self._connection else 1
+
+    # ------------------------------------------------------------ votes
+
+    def word(self, *, may_join: bool) -> list[int]:
+        """Return what this rank tells the others in the coming round.
+
+        Args:
+            may_join: a joiner could enter after this round; else only views of present members are voted for.
+        """
+        flags = 0
+        if self._link is not None:
+            flags |= STOP if self._link.stop_reason is not None else 0
+            flags |= SAVE if self._link.save_wanted else 0
+        return [self.num_rounds, self.connection.view.number, self._vote(may_join), flags]
+
+    def hear(self, words: Sequence[Sequence[int]]) -> None:
+        """Draw the conclusions of a complete round's words; every rank draws the same.
+
+        Raises:
+            MismatchError: the ranks are not in the same round.
+        """
+        if any(word[:2] != words[0][:2] for word in words):
+            places = ", ".join(f"rank {rank}: round {word[0]} of view {word[1]}" for rank, word in enumerate(words))
+            raise MismatchError(f"The workers have lost step with one another ({places}). Do all run the same program?")
+        # An agreement stays until it is carried out: an evaluation may lie between the two.
+        self._agreed = self._agreed or agreed_view((word[2] for word in words), self.connection.view.number)
+        self._stop_agreed = any(word[3] & STOP for word in words)
+        self._save_agreed = any(word[3] & SAVE for word in words)
+
+    @property
+    def stop_agreed(self) -> bool:
+        """All ranks end after this round."""
+        return self._stop_agreed
+
+    def take_save_agreed(self) -> bool:
+        """Return whether a checkpoint was asked for, once."""
+        agreed, self._save_agreed = self._save_agreed, False
+        if agreed and self._link is not None:
+            self._link.save_wanted = False
+        return agreed
+
+    def _vote(self, may_join: bool) -> int:
+        current = self.connection.view
+        with self._wake:
+            newest = max(self._built, default=0)
+            if newest <= current.number:
+                return current.number
+            view = self._built[newest].view
+        present = set(current.workers)
+        return newest if may_join or present.issuperset(view.workers) else current.number
+
+    # ------------------------------------------------------------ entering views
+
+    def start_alone(self) -> None:
+        """Form the view of a program that runs without a driver."""
+        view = View(0, (Member(0, ""),), "")
+        group = Group(view, 0, None, [("", 0)])
+        self._connection = Connection(view, group, self._make_exchange(group))
+
+    def meet_first(self, fingerprint: dict[str, str]) -> Entry:
+        """Say that this worker is warm, and wait until it is a member of a view."""
+        assert self._link is not None
+        self.has_state = False
+        self._set_phase("warm")
+        self._link.send(wire.Warm(fingerprint=fingerprint))
+        while True:
+            connection = self._wait_for(self._newest_with_me)
+            try:
+                return self._settle(connection, None)
+            except BrokenView:
+                self._let_go(connection)
+
+    def switch(self, *, may_join: bool) -> Entry | None:
+        """Enter the view that was agreed on, if any.
+
+        Args:
+            may_join: a joiner could enter here; else a view with joiners waits for the next place where one can.
+
+        Raises:
+            BrokenView: somebody died at this moment; `recover` follows.
+            Leave: this worker is not a member of it.
+        """
+        number = self._agreed
+        if number is None:
+            return None
+        with self._wake:
+            joins = not set(self.connection.view.workers).issuperset(self._built[number].view.workers)
+            if joins and not may_join:
+                return None
+            connection = self._built.pop(number)
+        self._agreed = None
+        if connection.view.rank_of(self.worker) is None:
+            self.leave("shrunk")
+        return self._settle(connection, None)
+
+    def recover(self, error: BrokenView, broken: Round | None) -> Entry:
+        """Wait for the driver's next view after a break, and enter it.
+
+        Args:
+            error: what happened.
+            broken: the round that did not complete here, or None between rounds.
+
+        Raises:
+            Leave: this worker is not a member of it, or is told to stop.
+        """
+        if self._link is None:
+            raise LegatoError(f"A program that runs alone cannot lose a peer: {error}")
+        self._agreed, self._stop_agreed = None, False
+        while True:
+            failed = self.connection.view.number
+            self.connection.group.break_connections()
+            self._say(wire.Broken(view=failed, num_rounds=self.num_rounds, reason=str(error)))
+            connection = self._wait_for(self._recovery_after(failed))
+            try:
+                return self._settle(connection, broken)
+            except BrokenView as again:
+                error = again
+
+    def reconnect_exchange(self) -> None:
+        """Make the exchange of the present view anew: the gradients' layout has changed, on all ranks alike."""
+        connection = self.connection
+        connection.exchange.close()
+        self._connection = connection._replace(exchange=self._make_exchange(connection.group))
+
+    def leave(self, reason: str) -> NoReturn:
+        """End this worker's part."""
+        if self._link is not None:
+            self._say(wire.Leaving(num_rounds=self.num_rounds, reason=reason))
+        raise Leave(0)
+
+    def joined(self, pause_s: float) -> None:
+        """Tell the driver that this worker has the state in the present view."""
+        self.has_state = True
+        self._set_phase("member")
+        self._say(wire.Joined(num_rounds=self.num_rounds, pause_s=pause_s))
+
+    def completed(self, finished: Round) -> None:
+        """Take note that a round has its result on this rank."""
+        self.last_round = finished
+        self.num_rounds += 1
+        if self._link is not None:
+            self._link.num_rounds = self.num_rounds
+
+    # ------------------------------------------------------------ inside
+
+    def _settle(self, connection: Connection, broken: Round | None) -> Entry:
+        """Find out who has what, and bring those who missed a round up to the others."""
+        old, self._connection = self._connection, connection
+        if self._link is not None:
+            self._link.view = connection.view
+        if old is not None:
+            old.exchange.close()
+            old.group.drop()
+        group = connection.group
+        records = [torch.empty(2, dtype=torch.int64) for _ in range(group.size)]
+        records[group.rank] = torch.tensor([int(self.has_state), self.num_rounds], dtype=torch.int64)
+        group.swap_all([records[group.rank]], [[record] for record in records])
+        known = [(bool(record[0]), int(record[1])) for record in records]
+        holders = [rank for rank, (has_state, _) in enumerate(known) if has_state]
+        if not holders:
+            return Entry((0,), tuple(range(1, group.size)), repaired=False)
+        newest = max(known[rank][1] for rank in holders)
+        sources = tuple(rank for rank in holders if known[rank][1] == newest)
+        behind = tuple(rank for rank in holders if known[rank][1] == newest - 1)
+        assert len(sources) + len(behind) == len(holders), f"ranks are more than one round apart: {known}"
+        if group.rank in behind:
+            assert broken is not None, "a round is missing, but none broke here"
+            broken.receive(group, sources[0])
+        elif group.rank == sources[0]:
+            for peer in behind:
+                assert self.last_round is not None
+                self.last_round.send(group, peer)
+        joiners = tuple(rank for rank in range(group.size) if rank not in holders)
+        return Entry(sources, joiners, repaired=group.rank in behind)
+
+    def _start_build(self, view: View) -> None:
+        # Called with `changed` held, on the link's thread.
+        if not self.has_state and self._connection is not None:
+            self._connection.group.break_connections()
+        threading.Thread(target=self._build, args=(view,), name=f"legato-build-{view.number}", daemon=True).start()
+
+    def _build(self, view: View) -> None:
+        assert self._link is not None and self._link.settings is not None
+        rank = view.rank_of(self.worker)
+        if rank is None:
+            # A leaver builds nothing, but it votes.
+            group = Group(view, 0, None, [])
+            connection = Connection(view, group, self.connection.exchange)
+        else:
+            try:
+                group = build(view, self.worker, self._key, self._link.settings.collective_limit_s)
+                connection = Connection(view, group, self._make_exchange(group))
+            except BrokenView as error:
+                self._say(wire.Note(level="info", text=f"worker {self.worker}: {error}"))
+                return
+        with self._wake:
+            if self._is_superseded(view):
+                group.break_connections()
+                group.drop()
+                return
+            for number in [number for number in self._built if number < view.number and number != self._agreed]:
+                self._let_go(self._built.pop(number))
+            self._built[view.number] = connection
+            self._wake.notify_all()
+        self._say(wire.Prepared(prepared=view.number))
+
+    def _is_superseded(self, view: View) -> bool:
+        assert self._link is not None
+        recovery = self._link.recovery
+        return recovery is not None and recovery.proposed.number > view.number
+
+    def _on_recover(self, view: View) -> None:
+        # Called with `changed` held, on the link's thread: free the training thread from whatever it waits in.
+        if self._connection is not None and self._connection.view.number < view.number:
+            self._connection.group.break_connections()
+        for number in [number for number in self._built if number < view.number]:
+            self._built[number].group.break_connections()
+        if view.rank_of(self.worker) is not None:
+            threading.Thread(target=self._build, args=(view,), name=f"legato-build-{view.number}", daemon=True).start()
+
+    def _newest_with_me(self) -> Connection | None:
+        number = max(self._built, default=0)
+        if number and self._built[number].view.rank_of(self.worker) is not None:
+            return self._built.pop(number)
+        return None
+
+    def _recovery_after(self, failed: int) -> Callable[[], Connection | None]:
+        def find() -> Connection | None:
+            assert self._link is not None
+            recovery = self._link.recovery
+            if recovery is None or recovery.proposed.number <= failed:
+                return None
+            if recovery.proposed.rank_of(self.worker) is None:
+                self.leave("superseded")
+            return self._built.pop(recovery.proposed.number, None)
+
+        return find
+
+    def _wait_for(self, find: Callable[[], Connection | None]) -> Connection:
+        assert self._link is not None
+        with self._wake:
+            while True:
+                found = find()
+                if found is not None:
+                    return found
+                self._wake.wait(0.5)
+                if self._link.stop_reason is not None:
+                    break
+                if self._link.hold is not None and self.has_state:
+                    hold, self._link.hold = self._link.hold, None
+                    if hold.save:
+                        self.on_hold()
+        self.on_stopped_waiting()
+        self.leave("orphaned" if self._link.stop_reason == "orphaned" else "stopped")
+
+    def on_hold(self) -> None:
+        """Save the state: too few workers are left. Set by the run."""
+
+    def on_stopped_waiting(self) -> None:
+        """Save the state: the job ends while this worker waits for a view. Set by the run."""
+
+    def _let_go(self, connection: Connection) -> None:
+        connection.group.break_connections()
+        connection.group.drop()
+
+    def _set_phase(self, phase: str) -> None:
+        if self._link is not None:
+            self._link.phase = phase
+
+    def _say(self, message: wire.Message) -> None:
+        if self._link is not None:
+            number = self._connection.view.number if self._connection else 0
+            self._link.send(msgspec.structs.replace(message, view=message.view or number))

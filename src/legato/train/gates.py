@@ -1,0 +1,89 @@
+"""Gates on a program's optimizers, schedulers and gradient scalers, so that a plain loop acts once per step.
+
+The loop body runs once per micro-batch; what it calls there takes effect only in the turn in which the step's gradient
+is complete. The gates replace methods on the user's own objects: they stay the objects that they were.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from legato.core.errors import ProgramError
+
+
+class Gatekeeper(Protocol):
+    """Knows whether the current turn of the loop completes a step."""
+
+    @property
+    def stepped(self) -> bool:
+        """The step's gradient is complete, so optimizers act in this turn."""
+        ...
+
+    @property
+    def num_rounds(self) -> int:
+        """How many rounds (steps and evaluation rounds) are complete."""
+        ...
+
+
+def gate_optimizer(optimizer: torch.optim.Optimizer, keeper: Gatekeeper) -> None:
+    """Let ``optimizer.step()`` act only in the turn that completes a step."""
+    original: Callable[..., Any] = optimizer.step
+
+    @functools.wraps(original)
+    def step(closure: Callable[[], Any] | None = None) -> Any:
+        if closure is not None:
+            raise ProgramError(
+                f"{type(optimizer).__name__}.step(closure) evaluates the loss by itself, which cannot be split over "
+                "workers. Use an optimizer whose step() needs no closure."
+            )
+        return original() if keeper.stepped else None
+
+    optimizer.step = step  # type: ignore[method-assign]
+
+
+class SchedulerGate:
+    """Lets ``scheduler.step()`` act at most once per complete round.
+
+    So it may stand in the loop over batches, or after it, and a worker that joins in between does not step it twice.
+
+    Args:
+        scheduler: any object with a ``step`` method, as those of ``torch.optim.lr_scheduler``.
+        keeper: counts the rounds.
+    """
+
+    def __init__(self, scheduler: Any, keeper: Gatekeeper) -> None:
+        self.scheduler = scheduler
+        self.last_round = 0
+        original = scheduler.step
+
+        @functools.wraps(original)
+        def step(*args: Any, **kwargs: Any) -> Any:
+            if keeper.num_rounds <= self.last_round:
+                return None
+            self.last_round = keeper.num_rounds
+            return original(*args, **kwargs)
+
+        scheduler.step = step
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the scheduler's state; it counts all its attributes to it, but the gate is none of them."""
+        state: dict[str, Any] = self.scheduler.state_dict()
+        return {name: value for name, value in state.items() if name != "step"}
+
+
+def gate_scaler(scaler: Any, keeper: Gatekeeper) -> None:
+    """Let a ``torch.amp.GradScaler`` unscale, step and update only in the turn that completes a step."""
+    for name in ("unscale_", "step", "update"):
+        setattr(scaler, name, _gated(getattr(scaler, name), keeper))
+
+
+def _gated(original: Callable[..., Any], keeper: Gatekeeper) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **kwargs) if keeper.stepped else None
+
+    return call

@@ -1,0 +1,239 @@
+"""Process groups of one view, behind a thin door: build, swap, break, drop. Decides nothing about membership.
+
+Raw ``ProcessGroupGloo`` objects are used, never ``init_process_group``: a worker holds the groups of two views at once
+while it switches, and drops a broken one without asking anybody. A gloo operation whose peer is stopped blocks for ever
+and no call of torch ends it; shutting down the group's own TCP connections does, in milliseconds. So every group knows
+the listening ports of its members, by which it finds its connections again among the open files of the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import AllreduceOptions
+
+from legato.core.errors import BrokenView
+from legato.core.view import View
+
+_BUILD_LIMIT_S: Final = 20.0
+_listening: Final = threading.Lock()
+_store_lock: Final = threading.Lock()
+_stores: dict[str, dist.TCPStore] = {}
+
+
+class Group:
+    """The connections between the members of one view.
+
+    Args:
+        view: whose members are connected.
+        rank: this worker's rank in it.
+        process_group: the gloo group, or None when the view has one member.
+        endpoints: every member's ``(host, port)`` at which its group listens, in rank order.
+    """
+
+    def __init__(self, view: View, rank: int, process_group: Any, endpoints: Sequence[tuple[str, int]]) -> None:
+        self.view = view
+        self.rank = rank
+        self.size = len(view.members)
+        self._process_group = process_group
+        self._endpoints = tuple(endpoints)
+        self.peers = tuple(peer for peer in range(self.size) if peer != rank)
+
+    def swap(self, outgoing: Sequence[Sequence[torch.Tensor]], incoming: Sequence[Sequence[torch.Tensor]]) -> None:
+        """Send all of ``outgoing[r]`` to and receive all of ``incoming[r]`` from every rank r at once.
+
+        Raises:
+            BrokenView: a peer is gone or the group was broken.
+        """
+        pending = []
+        try:
+            for peer in self.peers:
+                for tag, tensor in enumerate(incoming[peer]):
+                    pending.append(self._process_group.recv([tensor], peer, tag))
+            for peer in self.peers:
+                for tag, tensor in enumerate(outgoing[peer]):
+                    pending.append(self._process_group.send([tensor], peer, tag))
+            for work in pending:
+                work.wait()
+        except RuntimeError as error:
+            self._end(pending)
+            raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
+
+    def swap_all(self, mine: Sequence[torch.Tensor], theirs: Sequence[Sequence[torch.Tensor]]) -> None:
+        """Send the same tensors to every peer and receive ``theirs[r]`` from each rank r."""
+        self.swap([mine] * self.size, theirs)
+
+    def announce(self) -> None:
+        """Tell every peer that this rank has come here, and wait until all have."""
+        token = torch.zeros(1, dtype=torch.uint8)
+        self.swap_all([token], [[torch.empty(1, dtype=torch.uint8)] for _ in range(self.size)])
+
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        """Sum a tensor over all ranks in place, in whatever order gloo likes."""
+        if self.size == 1:
+            return
+        pending = []
+        try:
+            pending.append(self._process_group.allreduce([tensor], AllreduceOptions()))
+            pending[0].wait()
+        except RuntimeError as error:
+            self._end(pending)
+            raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
+
+    def send(self, tensor: torch.Tensor, peer: int, tag: int) -> Any:
+        """Start sending to one peer; the returned work goes to `finish`. The tensor must stay as it is until then."""
+        try:
+            return self._process_group.send([tensor], peer, tag)
+        except RuntimeError as error:
+            raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
+
+    def receive(self, tensor: torch.Tensor, peer: int, tag: int) -> Any:
+        """Start receiving from one peer; the returned work goes to `finish`."""
+        try:
+            return self._process_group.recv([tensor], peer, tag)
+        except RuntimeError as error:
+            raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
+
+    def finish(self, pending: Sequence[Any]) -> None:
+        """Wait for works that `send` and `receive` started."""
+        try:
+            for work in pending:
+                work.wait()
+        except RuntimeError as error:
+            self._end(pending)
+            raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
+
+    def break_connections(self) -> None:
+        """Shut every connection of this group down: whoever waits in it, here or at a peer, gets an error at once.
+
+        Callable from any thread and more than once. The listening socket is left alone: touching it ends the process.
+        """
+        if self._process_group is None:
+            return
+        mine = self._endpoints[self.rank][1]
+        others = {endpoint for rank, endpoint in enumerate(self._endpoints) if rank != self.rank}
+        for connection in _tcp_connections():
+            with contextlib.closing(connection), contextlib.suppress(OSError):
+                if connection.getsockname()[1] == mine or connection.getpeername()[:2] in others:
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def drop(self) -> None:
+        """Forget the group. Its destruction takes milliseconds per peer and happens beside the caller."""
+        process_group, self._process_group = self._process_group, None
+        if process_group is not None:
+            box = [process_group]
+            del process_group
+            threading.Thread(target=box.clear, name="legato-drop-group", daemon=True).start()
+
+    def file_descriptors(self) -> Iterator[int]:
+        """Yield the descriptors of the group's connections, for child processes to close."""
+        if self._process_group is None:
+            return
+        mine = self._endpoints[self.rank][1]
+        others = {endpoint for rank, endpoint in enumerate(self._endpoints) if rank != self.rank}
+        for descriptor in _socket_descriptors():
+            with contextlib.suppress(OSError), contextlib.closing(socket.socket(fileno=os.dup(descriptor))) as found:
+                local = found.getsockname()
+                if local[1] == mine or found.getpeername()[:2] in others:
+                    yield descriptor
+
+    def _end(self, pending: Sequence[Any]) -> None:
+        # An operation left running would block for seconds in its destructor, so the connections go first.
+        self.break_connections()
+        for work in pending:
+            with contextlib.suppress(RuntimeError):
+                work.wait()
+
+
+def build(view: View, worker: int, key: str, collective_limit_s: float) -> Group:
+    """Connect the members of a view with one another; every member must call this.
+
+    Args:
+        view: whom to connect.
+        worker: this worker's number; it must be a member.
+        key: names the job, so that two jobs may share one store.
+        collective_limit_s: the longest an operation of the group may take.
+
+    Raises:
+        BrokenView: somebody did not come in time.
+    """
+    rank = view.rank_of(worker)
+    assert rank is not None, (view, worker)
+    host = view.members[rank].host
+    if len(view.members) == 1:
+        return Group(view, rank, None, [(host, 0)])
+    try:
+        store = dist.PrefixStore(f"{key}/{view.number}", _store(view.rendezvous))
+        with _listening:
+            before = set(_listening_ports())
+            device = dist.ProcessGroupGloo.create_device(hostname=host)
+            (port,) = set(_listening_ports()) - before or {0}
+        options = dist.ProcessGroupGloo._Options()
+        options._devices = [device]
+        options._timeout = datetime.timedelta(seconds=_BUILD_LIMIT_S)
+        store.set(f"listens/{rank}", f"{host} {port}")
+        process_group = dist.ProcessGroupGloo(store, rank, len(view.members), options)
+        process_group._set_default_timeout(datetime.timedelta(seconds=collective_limit_s))
+        endpoints = []
+        for peer in range(len(view.members)):
+            address, number = store.get(f"listens/{peer}").decode().split()
+            endpoints.append((address, int(number)))
+    except RuntimeError as error:
+        raise BrokenView(f"view {view.number} could not be connected: {_first_line(error)}") from error
+    return Group(view, rank, process_group, endpoints)
+
+
+def _store(rendezvous: str) -> dist.TCPStore:
+    with _store_lock:
+        store = _stores.get(rendezvous)
+        if store is None:
+            host, port = rendezvous.rsplit(":", 1)
+            limit = datetime.timedelta(seconds=_BUILD_LIMIT_S)
+            store = dist.TCPStore(host, int(port), None, False, timeout=limit, wait_for_workers=False)
+            _stores[rendezvous] = store
+        return store
+
+
+def _socket_descriptors() -> Iterator[int]:
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                yield int(name)
+
+
+def _tcp_connections() -> Iterator[socket.socket]:
+    for descriptor in _socket_descriptors():
+        with contextlib.suppress(OSError):
+            found = socket.socket(fileno=os.dup(descriptor))
+            if found.family in (socket.AF_INET, socket.AF_INET6) and _is_connected(found):
+                yield found
+            else:
+                found.close()
+
+
+def _is_connected(candidate: socket.socket) -> bool:
+    try:
+        candidate.getpeername()
+    except OSError:
+        return False
+    return True
+
+
+def _listening_ports() -> Iterator[int]:
+    for descriptor in _socket_descriptors():
+        with contextlib.suppress(OSError), contextlib.closing(socket.socket(fileno=os.dup(descriptor))) as found:
+            is_tcp = found.family in (socket.AF_INET, socket.AF_INET6)
+            if is_tcp and found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                yield found.getsockname()[1]
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

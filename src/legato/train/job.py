@@ -1,0 +1,95 @@
+"""Where a program runs: alone, or as a worker of a job. Set once per process; decides nothing."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+
+from legato.core import wire
+from legato.core.errors import MismatchError, UsageError
+from legato.train.every import Every
+from legato.train.link import Link
+
+_KEY: Final = "legato"
+
+
+@dataclass
+class Place:
+    """What a run needs to know of its surroundings.
+
+    Args:
+        link: to the driver, None when the program runs alone.
+        settings: of the job, None when alone.
+        key: names the job in the store over which workers meet.
+        device: torch device name.
+        num_threads: torch's threads, unless the program says otherwise.
+        taken: a run has begun in this process.
+        endings: called when the program has come to its end.
+    """
+
+    link: Link | None
+    settings: wire.Welcome | None
+    device: str
+    num_threads: int
+    key: str = _KEY
+    taken: bool = False
+    endings: list[Callable[[], None]] = field(default_factory=list)
+
+    def on_end(self, ending: Callable[[], None]) -> None:
+        """Have something called when the program has come to its end."""
+        self.endings.append(ending)
+
+
+_place: Place | None = None
+
+
+def set_place(place: Place) -> None:
+    """Say where this process stands, before the program begins."""
+    global _place
+    _place = place
+
+
+def take_place() -> Place:
+    """Return where this process stands, for the one run that it may have.
+
+    Raises:
+        UsageError: a job's worker has a run already.
+    """
+    if _place is None:
+        device = os.environ.get("LEGATO_DEVICE") or ("cuda:0" if torch.cuda.is_available() else "cpu")
+        return Place(None, None, device, int(os.environ.get("LEGATO_THREADS", "1")))
+    if _place.taken:
+        raise UsageError("legato.elastic was called twice. A worker takes part in one run; train one model per job.")
+    _place.taken = True
+    return _place
+
+
+def settings_alone(checkpoint_dir: str | None, checkpoint_every: str | None, keep: int, resume: bool) -> wire.Welcome:
+    """Return the settings of a program that runs alone.
+
+    Raises:
+        UsageError: ``checkpoint_every`` is not understood, or ``keep`` is below 1.
+    """
+    if checkpoint_every is not None:
+        Every.parse(checkpoint_every)
+    if keep < 1:
+        raise UsageError(f"Cannot keep {keep} checkpoints. Take keep=1 or more.")
+    return wire.Welcome(
+        heartbeat_interval_s=math.inf,
+        away_limit_s=math.inf,
+        collective_limit_s=math.inf,
+        checkpoint_dir=checkpoint_dir,
+        checkpoint_every=checkpoint_every,
+        keep=keep,
+        resume=resume,
+    )
+
+
+def data_mismatch(theirs: str, mine: str) -> MismatchError:
+    """Return the error for a worker whose data set differs from the others'."""
+    return MismatchError(f"This worker's data set is not that of the others. Theirs: {theirs}. Mine: {mine}.")

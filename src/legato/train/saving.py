@@ -1,0 +1,87 @@
+"""Checkpoints of a run: when they are due, what goes into them, what is taken from one. Only rank 0 writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from legato.core import wire
+from legato.core.errors import CheckpointError
+from legato.train import faults
+from legato.train.checkpoint import Checkpoint, Store
+from legato.train.checkpoint_writer import BackgroundWriter, copy_to_cpu
+from legato.train.every import Every
+
+
+class Saver:
+    """Writes and finds the checkpoints of one run.
+
+    Args:
+        directory: where they go.
+        every: how often, None for the last one only.
+        keep: how many to keep.
+        identity: what must be equal for a checkpoint to belong to this program.
+        say: takes messages for the user.
+    """
+
+    def __init__(
+        self, directory: Path, every: str | None, keep: int, identity: dict[str, str], say: Callable[[wire.Message], None]
+    ) -> None:
+        self._identity = identity
+        self._say = say
+        self._store = Store(directory, keep, warn=lambda text: say(wire.Note(level="warning", text=text)))
+        self._writer = BackgroundWriter(self._store, self._on_saved, self._on_failed)
+        self._every = Every.parse(every) if every else None
+        self._last_time = time.monotonic()
+        self._last_step = -1
+
+    def newest(self) -> Checkpoint | None:
+        """Return the newest checkpoint that can be read, or None if there is none.
+
+        Raises:
+            CheckpointError: it belongs to another program.
+        """
+        found = self._store.newest()
+        if found is None:
+            return None
+        theirs = found.meta.get("identity", {})
+        differing = [name for name, mine in self._identity.items() if theirs.get(name) != mine]
+        if differing:
+            what = ", ".join(f"{name} {theirs.get(name)} there, {self._identity[name]} here" for name in differing)
+            raise CheckpointError(
+                f"Cannot resume from {found.path}: it belongs to another program or setting ({what}). "
+                "Start with --no-resume, or take another name or checkpoint directory."
+            )
+        self._last_step = found.step
+        return found
+
+    def is_due(self, step: int, epochs_ended: int | None) -> bool:
+        """Tell whether a checkpoint is due after a step (see `Every.due`)."""
+        if self._every is None or step == 0 or step == self._last_step:
+            return False
+        now = time.monotonic()
+        return self._every.due(step=step, epochs_ended=epochs_ended, now=now, last=self._last_time)
+
+    def save(self, state: dict[str, Any], step: int) -> None:
+        """Copy a state and have it written in the background."""
+        self._last_time = time.monotonic()
+        self._last_step = step
+        try:
+            private = copy_to_cpu(state, into=self._writer.spare())
+        except CheckpointError as error:
+            self._on_failed(step, error)
+            return
+        faults.strike("checkpoint")
+        self._writer.submit(private, step, {"identity": self._identity})
+
+    def wait(self) -> None:
+        """Wait until everything is written."""
+        self._writer.wait()
+
+    def _on_saved(self, step: int, path: Path) -> None:
+        self._say(wire.Saved(step=step, path=str(path)))
+
+    def _on_failed(self, step: int, error: Exception) -> None:
+        self._say(wire.Note(level="error", text=f"No checkpoint at step {step}, training goes on: {error}"))

@@ -1,0 +1,204 @@
+"""The state of a job as a tree of tensors and plain values, and how it gets from those who have it to those who join.
+
+A tree is split into a *skeleton* (plain values, with a marker for each tensor) and its tensors. The skeleton goes in one
+piece; the tensors are one range of bytes, of which every source sends its share, so that the bandwidth of all of them
+adds up. Knows nothing of what the tensors mean.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from legato.core.span import split
+from legato.train.checkpoint import refuse_unreadable
+from legato.train.groups import Group
+
+_MARK: Final = "__legato_tensor__"
+_CHUNK_BYTES: Final = 8 * 2**20
+_LENGTH_TAG, _SKELETON_TAG, _TENSOR_TAG = 1000, 1001, 1002
+
+
+class TensorSpec(NamedTuple):
+    """What a receiver must know of a tensor before it arrives."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+def take_apart(tree: Any) -> tuple[Any, list[torch.Tensor]]:
+    """Split a tree into its skeleton and its tensors, in a fixed order."""
+    tensors: list[torch.Tensor] = []
+
+    def walk(node: Any) -> Any:
+        if isinstance(node, torch.Tensor):
+            tensors.append(node.detach())
+            return {_MARK: len(tensors) - 1, "shape": list(node.shape), "dtype": str(node.dtype).removeprefix("torch.")}
+        if isinstance(node, dict):
+            return {key: walk(value) for key, value in node.items()}
+        if isinstance(node, list | tuple):
+            return type(node)(walk(value) for value in node) if type(node) in (list, tuple) else [*map(walk, node)]
+        return node
+
+    return walk(tree), tensors
+
+
+def put_together(skeleton: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """Undo `take_apart`."""
+
+    def walk(node: Any) -> Any:
+        if isinstance(node, dict):
+            if _MARK in node:
+                return tensors[node[_MARK]]
+            return {key: walk(value) for key, value in node.items()}
+        if isinstance(node, list | tuple):
+            return type(node)(walk(value) for value in node)
+        return node
+
+    return walk(skeleton)
+
+
+def specs(skeleton: Any) -> list[TensorSpec]:
+    """Return what a skeleton says of its tensors, in their order."""
+    found: dict[int, TensorSpec] = {}
+
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            if _MARK in node:
+                found[node[_MARK]] = TensorSpec(tuple(node["shape"]), getattr(torch, node["dtype"]))
+                return
+            for value in node.values():
+                walk(value)
+        elif isinstance(node, list | tuple):
+            for value in node:
+                walk(value)
+
+    walk(skeleton)
+    return [found[index] for index in range(len(found))]
+
+
+def encode(skeleton: Any) -> bytes:
+    """Encode a skeleton.
+
+    Raises:
+        CheckpointError: it holds an object that cannot be read back safely.
+    """
+    refuse_unreadable(skeleton)
+    buffer = io.BytesIO()
+    torch.save(skeleton, buffer)
+    return buffer.getvalue()
+
+
+def decode(encoded: bytes) -> Any:
+    """Decode a skeleton; nothing in it is executed."""
+    return torch.load(io.BytesIO(encoded), weights_only=True)
+
+
+def send_bytes(group: Group, peers: Sequence[int], payload: bytes) -> list[Any]:
+    """Start sending bytes to some peers; pass the works to ``group.finish``."""
+    length = torch.tensor([len(payload)], dtype=torch.int64)
+    body = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
+    works = []
+    for peer in peers:
+        works.append(_Held(group.send(length, peer, _LENGTH_TAG), length))
+        works.append(_Held(group.send(body, peer, _SKELETON_TAG), body))
+    return works
+
+
+def receive_bytes(group: Group, peer: int) -> bytes:
+    """Receive what `send_bytes` sent."""
+    length = torch.empty(1, dtype=torch.int64)
+    group.finish([group.receive(length, peer, _LENGTH_TAG)])
+    body = torch.empty(int(length), dtype=torch.uint8)
+    group.finish([group.receive(body, peer, _SKELETON_TAG)])
+    return bytes(body.numpy())
+
+
+def send_share(group: Group, sources: Sequence[int], joiners: Sequence[int], tensors: Sequence[torch.Tensor]) -> list[Any]:
+    """Start sending this rank's share of the tensors to every joiner.
+
+    The tensors must stay as they are until ``group.finish`` has seen the returned works.
+    """
+    works = []
+    share = sources.index(group.rank)
+    for chunk in _chunks(tensors, len(sources), share):
+        pieces = [_bytes_of(tensors[index])[start:stop] for index, start, stop in chunk]
+        body = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        works.extend(_Held(group.send(body, peer, _TENSOR_TAG), body) for peer in joiners)
+    return works
+
+
+def receive_shares(
+    group: Group, sources: Sequence[int], tensors: Sequence[torch.Tensor], on_chunk: Callable[[], None]
+) -> None:
+    """Receive all tensors, in place, from all sources at once.
+
+    Raises:
+        BrokenView: a source is gone; the tensors are worthless then.
+    """
+    targets = [tensor if tensor.device.type == "cpu" and tensor.is_contiguous() else None for tensor in tensors]
+    hosts = [
+        target if target is not None else torch.empty(tensor.shape, dtype=tensor.dtype)
+        for target, tensor in zip(targets, tensors, strict=True)
+    ]
+    streams = [_chunks(hosts, len(sources), share) for share in range(len(sources))]
+    arriving: list[tuple[Any, torch.Tensor, list[tuple[int, int, int]]]] = []
+    for source, stream in zip(sources, streams, strict=True):
+        for chunk in stream:
+            if len(chunk) == 1:
+                index, start, stop = chunk[0]
+                body = _bytes_of(hosts[index])[start:stop]
+            else:
+                body = torch.empty(sum(stop - start for _, start, stop in chunk), dtype=torch.uint8)
+            arriving.append((group.receive(body, source, _TENSOR_TAG), body, chunk))
+    for work, body, chunk in arriving:
+        group.finish([work])
+        on_chunk()
+        if len(chunk) > 1:
+            offset = 0
+            for index, start, stop in chunk:
+                _bytes_of(hosts[index])[start:stop].copy_(body[offset : offset + stop - start])
+                offset += stop - start
+    for target, host, tensor in zip(targets, hosts, tensors, strict=True):
+        if target is None:
+            tensor.copy_(host)
+
+
+class _Held:
+    """A work together with the memory that it reads."""
+
+    def __init__(self, work: Any, memory: torch.Tensor) -> None:
+        self._work = work
+        self._memory = memory
+
+    def wait(self) -> None:
+        self._work.wait()
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8)
+
+
+def _chunks(tensors: Sequence[torch.Tensor], num_shares: int, share: int) -> Iterator[list[tuple[int, int, int]]]:
+    """Yield one share's chunks: pieces ``(tensor, first byte, last byte + 1)``, of at most ``_CHUNK_BYTES`` together."""
+    sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
+    bounds = split(sum(sizes), num_shares)[share]
+    chunk: list[tuple[int, int, int]] = []
+    room = _CHUNK_BYTES
+    begin = 0
+    for index, size in enumerate(sizes):
+        start, stop = max(bounds.start - begin, 0), min(bounds.stop - begin, size)
+        begin += size
+        while start < stop:
+            taken = min(stop - start, room)
+            chunk.append((index, start, start + taken))
+            start += taken
+            room -= taken
+            if room == 0:
+                yield chunk
+                chunk, room = [], _CHUNK_BYTES
+    if chunk:
+        yield chunk

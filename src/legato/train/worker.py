@@ -1,0 +1,106 @@
+"""A worker process: connects to its driver, runs the user's program as ``__main__``, and says how it ended.
+
+``python -m legato.train.worker PROGRAM ARGS...``, or forked by the warm parent. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import runpy
+import sys
+import traceback
+from pathlib import Path
+from typing import Final, NoReturn
+
+from legato.core import wire
+from legato.core.errors import LegatoError, MismatchError
+from legato.train import faults, job
+from legato.train.cohort import Leave
+from legato.train.link import Link
+
+EXIT_FAILED: Final = 1
+
+
+def main(program: list[str]) -> NoReturn:
+    """Run a program as a worker of the job that the environment names; never returns.
+
+    Args:
+        program: the script and its arguments, as in ``sys.argv``.
+    """
+    worker = int(os.environ["LEGATO_WORKER"])
+    faults.plan(worker, os.environ.get("LEGATO_FAULTS", ""))
+    link = Link(Path(os.environ["LEGATO_DRIVER_FILE"]), worker, os.environ.get("LEGATO_HOST", "127.0.0.1"))
+    try:
+        settings = link.open()
+    except LegatoError as error:
+        print(f"legato: {error}", file=sys.stderr)
+        _exit(EXIT_FAILED)
+    num_threads = int(os.environ.get("LEGATO_THREADS", "1"))
+    place = job.Place(link, settings, os.environ.get("LEGATO_DEVICE", "cpu"), num_threads)
+    job.set_place(place)
+    code = _run(program, place, link)
+    link.close()
+    _exit(code)
+
+
+def _run(program: list[str], place: job.Place, link: Link) -> int:
+    sys.argv[:] = program
+    sys.path.insert(0, str(Path(program[0]).resolve().parent))
+    try:
+        try:
+            runpy.run_path(program[0], run_name="__main__")
+        except Leave:
+            for ending in place.endings:
+                ending()
+            return 0
+        except SystemExit as ending_program:
+            if ending_program.code not in (None, 0):
+                raise
+        for ending in place.endings:
+            ending()
+        link.phase = "finished"
+        number = link.view.number if link.view else 0
+        link.send(wire.Finished(view=number, num_rounds=link.num_rounds, trained=place.taken))
+        return 0
+    except BaseException as error:  # noqa: BLE001 - whatever ends the program is told, once, where the user looks
+        return _tell_failure(error, link)
+
+
+def _tell_failure(error: BaseException, link: Link) -> int:
+    code = EXIT_FAILED
+    if isinstance(error, SystemExit):
+        if isinstance(error.code, int):
+            code = error.code
+            text = f"The program ended itself with exit code {code}."
+        else:
+            text = str(error.code)
+        told = text + "\n"
+    else:
+        text = "".join(traceback.format_exception_only(error)).strip()
+        told = "".join(traceback.format_exception(type(error), error, _own_frames_skipped(error)))
+    sys.stderr.write(told)
+    number = link.view.number if link.view else 0
+    mismatch = isinstance(error, MismatchError)
+    link.send(wire.Failed(view=number, error=text, traceback=told, exit_code=code, mismatch=mismatch))
+    return code
+
+
+def _own_frames_skipped(error: BaseException) -> object:
+    """Return the traceback from the user's program on, if it comes to that."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_globals.get("__name__") != "__main__":
+        frame = frame.tb_next
+    return frame or error.__traceback__
+
+
+def _exit(code: int) -> NoReturn:
+    # Not sys.exit: threads of gloo may still run, and the interpreter's end would wait for or trip over them.
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
