@@ -10,11 +10,8 @@ import asyncio
 import contextlib
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final, Literal
@@ -38,19 +35,22 @@ from legato.core.warm import (
     WorkerStarted,
     decode_parent_message,
     encode_frame,
-    parse_start_time,
     take_frames,
 )
 from legato.engines.base import EngineEvent, Exited, Launch, Started
 from legato.engines.gpus import find_devices
+from legato.engines.parent import kill_and_wait, make_socket_directory, start_parent
 
 DEFAULT_ENTRY: Final = "legato.train.worker:main"
 DEFAULT_PRELOAD: Final = ("torch", "torch.distributed", "torch.optim", "torch._dynamo", "numpy")
 
-_MAX_SOCKET_PATH: Final = 100
-"""The kernel takes 107 bytes; some are left for the file's name."""
 _MAX_FAILED_STARTS: Final = 3
 _CLOSE_LIMIT_S: Final = 10.0
+_CLOSE_EARLY_LIMIT_S: Final = 1.0
+
+
+_let_go: Final[dict[int, subprocess.Popen[bytes]]] = {}
+"""Warm parents that this process started and whose engine was detached: they must be reaped if they end before us."""
 
 
 class LocalEngine:
@@ -111,7 +111,10 @@ class LocalEngine:
         """Connect to the job's warm parent, or start one. Does not wait for its imports: see `rendezvous`."""
         self._directory.mkdir(parents=True, exist_ok=True)
         record = self._read_record()
+        if record is not None:
+            self._process = _let_go.pop(record.pid, None)
         if record is None or not await self._connect(record):
+            await self._end_parent(record)
             await self._start_parent(record)
 
     async def rendezvous(self) -> str:
@@ -182,19 +185,18 @@ class LocalEngine:
         self._closing = True
         record = self._read_record()
         if self._reading is not None:
-            # A warm parent that is still importing cannot hear; it has no worker of its own yet.
-            if self._ready.is_set():
-                self._send(EndAll())
-                await asyncio.wait([self._reading], timeout=_CLOSE_LIMIT_S)
+            # A warm parent that is still importing cannot hear; it has forked no worker yet.
+            self._send(EndAll())
+            limit_s = _CLOSE_LIMIT_S if self._ready.is_set() else _CLOSE_EARLY_LIMIT_S
+            await asyncio.wait([self._reading], timeout=limit_s)
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
         self._disconnect()
         await self._end_parent(record)
         left = self._read_record()
-        if left is not None:
-            for entry in left.workers.values():
-                if entry.exit_code is None:
-                    _kill(entry.pid, entry.start_time, group=True)
+        for entry in left.workers.values() if left is not None else ():
+            if entry.exit_code is None:
+                await kill_and_wait(entry.pid, entry.start_time, group=True)
         if record is not None:
             shutil.rmtree(Path(record.socket).parent, ignore_errors=True)
         self._record_path.unlink(missing_ok=True)
@@ -207,6 +209,9 @@ class LocalEngine:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
         self._disconnect()
+        if self._process is not None:
+            _let_go[self._process.pid] = self._process
+            self._process = None
         self._events.put_nowait(None)
 
     # ------------------------------------------------------------ the warm parent
@@ -234,7 +239,7 @@ class LocalEngine:
         """Start a warm parent that takes over what the previous one left behind."""
         if previous is not None:
             shutil.rmtree(Path(previous.socket).parent, ignore_errors=True)
-        path = _make_socket_directory() / "s"
+        path = make_socket_directory() / "s"
         workers = previous.workers if previous is not None else {}
         record = Record(
             socket=str(path),
@@ -244,20 +249,7 @@ class LocalEngine:
             idle_limit_s=self._idle_limit_s,
             workers=workers,
         )
-        with socket.socket(socket.AF_UNIX) as listener, self._log_path.open("ab") as log:
-            listener.bind(str(path))
-            listener.listen(16)
-            _write_private(self._record_path, msgspec.json.encode(record))
-            self._process = subprocess.Popen(  # noqa: ASYNC220 -- returns at once; it outlives this loop
-                [sys.executable, "-m", "legato.train.warm_parent", str(self._record_path), str(listener.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self._directory,
-                env={**os.environ, **_absolute_python_path()},
-                pass_fds=[listener.fileno()],
-                start_new_session=True,
-            )
+        self._process = start_parent(record, self._record_path, self._log_path)
         connected = await self._connect(record)
         assert connected, f"{path} does not listen although it was just opened"
         if not any(entry.exit_code is None for entry in workers.values()):
@@ -363,40 +355,4 @@ class LocalEngine:
                 await asyncio.to_thread(self._process.wait)
             self._process = None
         elif record is not None and record.pid:
-            _kill(record.pid, record.start_time, group=False)
-
-
-def _make_socket_directory() -> Path:
-    path = tempfile.mkdtemp(prefix="legato-")
-    if len(os.fsencode(path)) > _MAX_SOCKET_PATH:
-        Path(path).rmdir()
-        path = tempfile.mkdtemp(prefix="legato-", dir="/tmp")
-    return Path(path)
-
-
-def _absolute_python_path() -> dict[str, str]:
-    # The warm parent and the workers have working directories of their own.
-    entries = os.environ.get("PYTHONPATH")
-    if not entries:
-        return {}
-    return {"PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in entries.split(os.pathsep) if entry)}
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    scratch = path.with_name(path.name + ".new")
-    scratch.touch(mode=0o600)
-    scratch.write_bytes(content)
-    scratch.replace(path)
-
-
-def _kill(pid: int, start_time: int, *, group: bool) -> None:
-    try:
-        found = parse_start_time(Path(f"/proc/{pid}/stat").read_text())
-    except (FileNotFoundError, ProcessLookupError):
-        found = None if sys.platform == "linux" else start_time
-    if found != start_time:
-        return
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if group:
-            os.killpg(pid, signal.SIGKILL)
-        os.kill(pid, signal.SIGKILL)
+            await kill_and_wait(record.pid, record.start_time, group=False)

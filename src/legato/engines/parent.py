@@ -1,0 +1,86 @@
+"""The process behind the local engine: start a warm parent, end one that does not answer. Speaks to nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from legato.core.warm import Record, parse_start_time
+
+_MAX_SOCKET_PATH: Final = 100
+"""The kernel takes 107 bytes; some are left for the file's name."""
+_NUM_POLLS: Final = 200
+_POLL_S: Final = 0.01
+
+
+def start_parent(record: Record, record_path: Path, log_path: Path) -> subprocess.Popen[bytes]:
+    """Start a warm parent on the socket that the record names; it accepts connections from now on."""
+    with socket.socket(socket.AF_UNIX) as listener, log_path.open("ab") as log:
+        listener.bind(record.socket)
+        listener.listen(16)
+        _write_private(record_path, msgspec.json.encode(record))
+        return subprocess.Popen(
+            [sys.executable, "-m", "legato.train.warm_parent", str(record_path), str(listener.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=record_path.parent,
+            env={**os.environ, **_absolute_python_path()},
+            pass_fds=[listener.fileno()],
+            start_new_session=True,
+        )
+
+
+def make_socket_directory() -> Path:
+    """Make a private directory whose path is short enough for a socket."""
+    path = tempfile.mkdtemp(prefix="legato-")
+    if len(os.fsencode(path)) > _MAX_SOCKET_PATH:
+        Path(path).rmdir()
+        path = tempfile.mkdtemp(prefix="legato-", dir="/tmp")
+    return Path(path)
+
+
+def _absolute_python_path() -> dict[str, str]:
+    # The warm parent and the workers have working directories of their own.
+    entries = os.environ.get("PYTHONPATH")
+    if not entries:
+        return {}
+    return {"PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in entries.split(os.pathsep) if entry)}
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    scratch = path.with_name(path.name + ".new")
+    scratch.touch(mode=0o600)
+    scratch.write_bytes(content)
+    scratch.replace(path)
+
+
+async def kill_and_wait(pid: int, start_time: int, *, group: bool) -> None:
+    """Kill a process, with its group if asked, and wait until it is gone. Nothing if it is gone already."""
+    if not _is_alive(pid, start_time):
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if group:
+            os.killpg(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
+    for _ in range(_NUM_POLLS):
+        if not _is_alive(pid, start_time):
+            return
+        await asyncio.sleep(_POLL_S)
+
+
+def _is_alive(pid: int, start_time: int) -> bool:
+    try:
+        return parse_start_time(Path(f"/proc/{pid}/stat").read_text()) == start_time
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,0 +1,41 @@
+"""A worker without torch, for the contract of engines: does what its first argument says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def main(argv: list[str]) -> int:
+    match argv:
+        case ["exit", code]:
+            return int(code)
+        case ["kill", number]:
+            os.kill(os.getpid(), int(number))
+        case ["raise"]:
+            raise RuntimeError("as asked")
+        case ["quit"]:
+            sys.exit("no such thing")
+        case ["show", *_]:
+            print("out", argv, sys.argv, os.environ["COLOUR"], Path.cwd())
+            print("err", file=sys.stderr)
+            print("stdin", repr(sys.stdin.read()), "session", os.getsid(0) == os.getpid())
+            return 0
+        case ["family", path]:
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+            Path(path).write_text(str(child.pid))
+        case ["stubborn", path]:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            Path(path).write_text("ready")
+        case ["twins", path]:
+            import numpy as np
+
+            with Path(path).open("a") as file:
+                file.write(f"{np.random.rand()}\n")
+            return 0
+    time.sleep(600)
+    return 0
