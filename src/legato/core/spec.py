@@ -1,0 +1,168 @@
+"""What a user asks for: the description of one job, and the rules it must keep. Reads no files and starts nothing."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from legato.core.errors import LayoutError, UsageError
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_EVERY: Final = re.compile(r"[1-9][0-9]*(steps?|epochs?|s)")
+_COUNT: Final = re.compile(r"[0-9]+")
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One job, whole: what to run, on how many workers, and how patient to be.
+
+    Args:
+        name: letters, digits, ``.``, ``_`` and ``-``, at most 63 of them; a directory name and part of host names.
+        program: the script and its arguments, as in ``sys.argv``.
+        directory: working directory of the workers.
+        min_workers: with fewer the job holds its state and waits. 1: training never waits without need.
+        max_workers: it never has more.
+        num_workers: workers at the start; later changed by ``scale``.
+        num_threads: threads per worker inside an operation, the same for all, because results depend on it.
+            1: many workers share one machine.
+        checkpoint_every: ``100steps``, ``2epochs`` or ``60s``. None: only at the end, on stop and on hold.
+        checkpoint_dir: where checkpoints go. None: ``checkpoints`` in the job's directory.
+        keep: checkpoints kept; older ones are deleted. 3: one may be torn and one bad.
+        resume: continue from the newest checkpoint if there is one.
+        heartbeat_interval_s: a sign of life this often, both ways. 0.25: far below the limit, and cheap.
+        heartbeat_limit_s: a worker silent for this long is fenced. 5: longer than pauses of a healthy machine.
+        away_limit_s: workers without a driver for this long save and end. 60: a driver restarts well within it.
+        grace_s: from being told to leave to being killed. 10: one step and the exit.
+        stop_limit_s: from ``stop`` to being killed. 60: one step and one checkpoint.
+        start_limit_s: from the start of a process to its Hello. 120: a cold import over a slow disk.
+        collective_limit_s: workers give a collective up after this long, with nobody known to be dead. 1800: the
+            last resort; deaths are told by the driver long before.
+        form_patience_s: once a worker is warm, the first view waits this long for the others. 10: all start together
+            if they start at about the same time.
+        join_patience_s: once a joiner is warm, the change waits this long for other joiners. 2: joiners come in
+            batches, and each change costs a moment.
+        broken_patience_s: after a broken collective, wait this long for news of a death before the same workers try
+            again. 1: deaths are known within milliseconds.
+        max_deaths: more deaths than this in one slot in a row, without a step committed that was never committed
+            before, and the job (or a joiner's slot) is given up. 5: bad luck is rarely that bad.
+        max_breaks: more broken views than this in a row with nobody dead and no round completed, and the job fails.
+    """
+
+    name: str
+    program: tuple[str, ...]
+    directory: str
+    max_workers: int
+    num_workers: int
+    min_workers: int = 1
+    num_threads: int = 1
+    checkpoint_every: str | None = None
+    checkpoint_dir: str | None = None
+    keep: int = 3
+    resume: bool = False
+    heartbeat_interval_s: float = 0.25
+    heartbeat_limit_s: float = 5.0
+    away_limit_s: float = 60.0
+    grace_s: float = 10.0
+    stop_limit_s: float = 60.0
+    start_limit_s: float = 120.0
+    collective_limit_s: float = 1800.0
+    form_patience_s: float = 10.0
+    join_patience_s: float = 2.0
+    broken_patience_s: float = 1.0
+    max_deaths: int = 5
+    max_breaks: int = 3
+
+    def validate(self) -> JobSpec:
+        """Return the spec itself if every rule holds.
+
+        Raises:
+            LayoutError: the worker counts do not fit together.
+            UsageError: another field is unusable.
+        """
+        check_name(self.name)
+        self._check_workers()
+        if not self.program:
+            raise UsageError(f"Cannot run job '{self.name}': there is no program. Name a Python script.")
+        for field in ("num_threads", "keep"):
+            value = getattr(self, field)
+            if value < 1:
+                raise UsageError(f"Cannot run job '{self.name}': {field}={value} is below 1. Give 1 or more.")
+        for field in self.__struct_fields__:
+            value = getattr(self, field)
+            if field.endswith("_s") and not value > 0:
+                raise UsageError(f"Cannot run job '{self.name}': {field}={value} is not above 0. Give it in seconds.")
+        if not self.heartbeat_interval_s * 2 <= self.heartbeat_limit_s:
+            raise UsageError(
+                f"Cannot run job '{self.name}': heartbeat_limit_s={self.heartbeat_limit_s} leaves no room for one lost "
+                f"heartbeat every {self.heartbeat_interval_s} s. Make it at least twice heartbeat_interval_s."
+            )
+        if self.checkpoint_every is not None and not _EVERY.fullmatch(self.checkpoint_every):
+            raise UsageError(
+                f"Cannot run job '{self.name}': checkpoint_every='{self.checkpoint_every}' is not understood. "
+                "Write a whole number and a unit: 100steps, 2epochs or 60s."
+            )
+        return self
+
+    def check_num_workers(self, num_workers: int) -> None:
+        """Raise LayoutError unless the job may be scaled to that many workers."""
+        if num_workers > self.max_workers:
+            raise LayoutError(
+                f"Cannot scale job '{self.name}': num_workers={num_workers} is above its maximum {self.max_workers}. "
+                f"Ask for {self.max_workers} or fewer; the maximum is set when the job starts."
+            )
+        if num_workers < self.min_workers:
+            raise LayoutError(
+                f"Cannot scale job '{self.name}': num_workers={num_workers} is below its minimum {self.min_workers}. "
+                f"Ask for {self.min_workers} or more, or stop the job with 'legato stop {self.name}'."
+            )
+
+    def _check_workers(self) -> None:
+        told = f"Cannot run job '{self.name}'"
+        if self.min_workers < 1:
+            raise LayoutError(f"{told}: min_workers={self.min_workers} is below 1. Give 1 or more.")
+        if self.max_workers < self.min_workers:
+            raise LayoutError(
+                f"{told}: min_workers={self.min_workers} is above max_workers={self.max_workers}. "
+                "Lower the minimum or raise the maximum."
+            )
+        if not self.min_workers <= self.num_workers <= self.max_workers:
+            raise LayoutError(
+                f"{told}: num_workers={self.num_workers} is outside {self.min_workers}..{self.max_workers}. "
+                "Start with a number inside the range."
+            )
+
+
+def check_name(name: str) -> None:
+    """Raise UsageError unless ``name`` can name a job."""
+    if not name:
+        raise UsageError("Cannot name a job '': the name is empty. Give one, for example 'mnist-1'.")
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"Cannot name a job '{name}': a name has 1 to 63 letters, digits, '.', '_' or '-', and begins with a "
+            "letter or digit."
+        )
+
+
+def parse_workers(text: str) -> tuple[int, int, int]:
+    """Read ``4`` or ``1..4`` as the minimum, the maximum and the number of workers to start with.
+
+    Raises:
+        LayoutError: it is neither, or the numbers do not fit together.
+
+    >>> parse_workers("4"), parse_workers("2..4")
+    ((1, 4, 4), (2, 4, 4))
+    """
+    low, dots, high = text.strip().partition("..")
+    if not dots:
+        low, high = "1", low
+    if not (_COUNT.fullmatch(low) and _COUNT.fullmatch(high)):
+        raise LayoutError(f"Cannot read the number of workers '{text}'. Write a number, 4, or a range, 1..4.")
+    min_workers, max_workers = int(low), int(high)
+    if min_workers < 1 or max_workers < 1:
+        raise LayoutError(f"Cannot run with '{text}' workers: the number is below 1. Give 1 or more.")
+    if min_workers > max_workers:
+        raise LayoutError(
+            f"Cannot run with '{text}' workers: the minimum is above the maximum. Write the smaller number first."
+        )
+    return min_workers, max_workers, max_workers

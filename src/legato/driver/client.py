@@ -1,0 +1,78 @@
+"""How a command reaches a running job: find its driver, ask one thing, return the answer. Shows nothing itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.sync.client import connect
+
+from legato.core import wire
+from legato.core.errors import JobNotFound
+from legato.driver.journal import DriverFile, JobDirectory, iterate_jobs
+
+_ANSWER_LIMIT_S: Final = 10.0  # the driver answers from memory
+
+
+def list_running(home: Path | None = None) -> list[str]:
+    """Return the names of the jobs that have a driver now."""
+    return [directory.path.name for directory in iterate_jobs(home) if directory.is_locked()]
+
+
+def find_job(name: str, home: Path | None = None) -> DriverFile:
+    """Return where the driver of a running job listens.
+
+    Raises:
+        JobNotFound: there is no such job, or no driver runs it; says which jobs run.
+    """
+    directory = JobDirectory.of(name, home)
+    found = directory.read_driver_file() if directory.is_locked() else None
+    if found is not None:
+        return found
+    what = "it is not running" if directory.journal_file.exists() else "there is no such job on this machine"
+    running = list_running(home)
+    remedy = f"Running now: {', '.join(running)}." if running else "No job is running; start one with 'legato run'."
+    raise JobNotFound(f"Cannot reach job '{name}': {what}. {remedy}")
+
+
+def request(name: str, what: wire.ClientRequest, home: Path | None = None) -> wire.Reply:
+    """Ask a job's driver one thing and return its answer.
+
+    Raises:
+        JobNotFound: no driver answers.
+    """
+    found = find_job(name, home)
+    url = found.url.removesuffix("/worker") + "/client"
+    try:
+        with connect(
+            url,
+            additional_headers={"Authorization": f"Bearer {found.token}"},
+            open_timeout=_ANSWER_LIMIT_S,
+            compression=None,
+            max_size=None,
+        ) as connection:
+            connection.send(wire.encode(what))
+            frame = connection.recv(timeout=_ANSWER_LIMIT_S)
+    except InvalidStatus as error:
+        raise JobNotFound(
+            f"Cannot reach job '{name}': its driver refuses us (HTTP {error.response.status_code}). The job was "
+            "probably restarted this moment; try again."
+        ) from error
+    except (OSError, TimeoutError, WebSocketException) as error:
+        raise JobNotFound(
+            f"Cannot reach job '{name}': its driver (process {found.pid}) does not answer at {url}: {error}. If that "
+            f"process is gone, run 'legato run' again under the same name to adopt its workers."
+        ) from error
+    return wire.decode_reply(frame if isinstance(frame, bytes) else frame.encode())
+
+
+def last_status(name: str, home: Path | None = None) -> dict[str, Any] | None:
+    """Return what is known of a job that is not running: its name and outcome. None if it is unknown."""
+    journal = JobDirectory.of(name, home).read_journal()
+    if journal is None:
+        return None
+    outcome = journal.outcome
+    state = outcome.outcome if outcome else "abandoned"
+    return {"name": name, "state": state, "outcome": msgspec.to_builtins(outcome)}

@@ -1,0 +1,190 @@
+"""The driver's door: a websocket per worker and per client, who may come in, what waits to be sent. Decides nothing.
+
+A worker that does not read never blocks anybody: what it is sent waits in memory, up to a limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import hmac
+import http
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+
+from legato.core import wire
+from legato.core.errors import UsageError
+
+_log = logging.getLogger(__name__)
+
+_MAX_FRAME_BYTES: Final = 16 << 20  # a traceback or a large dictionary of metrics; never a tensor
+_MAX_WAITING: Final = 1000  # messages to one worker; beyond this its connection is taken for dead
+_HELLO_LIMIT_S: Final = 10.0  # from the connection to its first frame
+
+
+class _Line:
+    """A connection to one worker, and what waits to be sent over it."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self.connection = connection
+        self.waiting: asyncio.Queue[wire.DriverMessage] = asyncio.Queue(_MAX_WAITING)
+
+    async def send_forever(self) -> None:
+        while True:
+            await self.connection.send(wire.encode(await self.waiting.get()))
+
+    def cut(self) -> None:
+        """Drop the connection without a farewell, which a worker that does not read would never answer."""
+        self.connection.transport.abort()
+
+
+class Connections:
+    """All connections of one driver.
+
+    Args:
+        token: what everybody who comes in must show.
+        hear: called with worker number and message, in the order in which a worker sent them.
+        lose: called when a worker's connection is gone and no newer one took its place.
+        answer: called with a client's request.
+    """
+
+    def __init__(
+        self,
+        token: str,
+        *,
+        hear: Callable[[int, wire.WorkerMessage], None],
+        lose: Callable[[int], None],
+        answer: Callable[[wire.ClientRequest], Awaitable[wire.Reply]],
+    ) -> None:
+        self._token = token
+        self._hear = hear
+        self._lose = lose
+        self._answer = answer
+        self._lines: dict[int, _Line] = {}
+        self._server: Server | None = None
+
+    async def listen(self, host: str, port: int) -> str:
+        """Open the door and return the URL for workers.
+
+        Args:
+            host: address to listen on.
+            port: 0 for any free one.
+
+        Raises:
+            UsageError: the port is in use.
+        """
+        try:
+            self._server = await serve(
+                self._serve,
+                host,
+                port,
+                process_request=self._admit,
+                max_size=_MAX_FRAME_BYTES,
+                compression=None,
+                ping_interval=None,  # heartbeats are messages of our own
+                server_header=None,
+            )
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise UsageError(
+                f"Cannot listen on {host}:{port}: the port is in use. Choose another port, or 0 for any free one."
+            ) from error
+        bound = next(iter(self._server.sockets)).getsockname()[1]
+        return f"ws://{host}:{bound}/worker"
+
+    async def close(self) -> None:
+        """Close the door and every connection."""
+        if self._server is not None:
+            self._server.close(close_connections=False)
+            for line in self._lines.values():
+                line.cut()
+            self._server.close()
+            await self._server.wait_closed()
+
+    def send(self, worker: int, message: wire.DriverMessage) -> None:
+        """Send a message to a worker, in order; without a connection to it, drop the message."""
+        line = self._lines.get(worker)
+        if line is None:
+            return
+        try:
+            line.waiting.put_nowait(message)
+        except asyncio.QueueFull:
+            _log.warning("Worker %d does not read what it is sent; its connection is dropped", worker)
+            line.cut()
+
+    def beat(self) -> None:
+        """Send a heartbeat to every worker to which nothing else waits to be sent."""
+        for line in self._lines.values():
+            if line.waiting.empty():
+                line.waiting.put_nowait(wire.Heartbeat())
+
+    # ------------------------------------------------------------ one connection
+
+    def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
+        shown = request.headers.get("Authorization", "")
+        if not hmac.compare_digest(shown.encode(), f"Bearer {self._token}".encode()):
+            return connection.respond(http.HTTPStatus.UNAUTHORIZED, "Show the token of driver.json.\n")
+        if request.path not in ("/worker", "/client"):
+            return connection.respond(http.HTTPStatus.NOT_FOUND, "There are /worker and /client.\n")
+        return None
+
+    async def _serve(self, connection: ServerConnection) -> None:
+        assert connection.request is not None
+        try:
+            if connection.request.path == "/client":
+                await self._serve_client(connection)
+            else:
+                await self._serve_worker(connection)
+        except ConnectionClosed:
+            pass  # the other side went, or we cut it: both are told by `lose`
+        except (msgspec.DecodeError, UnicodeError) as error:
+            _log.warning("Cannot read a message on %s: %s. The connection is closed", connection.request.path, error)
+            await connection.close(1002, "cannot read the message")
+
+    async def _serve_client(self, connection: ServerConnection) -> None:
+        async for frame in connection:
+            reply = await self._answer(wire.decode_request(_as_bytes(frame)))
+            await connection.send(wire.encode(reply))
+
+    async def _serve_worker(self, connection: ServerConnection) -> None:
+        try:
+            async with asyncio.timeout(_HELLO_LIMIT_S):
+                hello = wire.decode_worker_message(_as_bytes(await connection.recv()))
+        except TimeoutError:
+            await connection.close(1002, "no Hello came")
+            return
+        if not isinstance(hello, wire.Hello):
+            await connection.close(1002, "the first message must be Hello")
+            return
+        number = hello.worker
+        line = _Line(connection)
+        older = self._lines.pop(number, None)
+        if older is not None:
+            older.cut()  # the worker itself has given it up, or it would not have come again
+        self._lines[number] = line
+        sender = asyncio.create_task(line.send_forever())
+        try:
+            self._hear(number, hello)
+            async for frame in connection:
+                if self._lines.get(number) is not line:
+                    return  # what an old connection still holds came before the new Hello
+                self._hear(number, wire.decode_worker_message(_as_bytes(frame)))
+        finally:
+            sender.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ConnectionClosed):
+                await sender
+            if self._lines.get(number) is line:
+                del self._lines[number]
+                self._lose(number)
+
+
+def _as_bytes(frame: str | bytes) -> bytes:
+    return frame.encode() if isinstance(frame, str) else frame

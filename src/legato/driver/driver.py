@@ -1,0 +1,410 @@
+"""One job's driver: carries out what the membership says. Moves bytes and decides nothing.
+
+Events come from workers, clients, the engine and the clock; each is handled at once in memory. What has to be done goes
+through one queue, in order, because a view number must be in the journal before anybody hears of it; engine calls run
+beside the queue, in order for each worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from legato.core import wire
+from legato.core.clock import Clock
+from legato.core.errors import JobNotFound, UsageError
+from legato.core.lifecycle import WorkerPhase
+from legato.core.spec import JobSpec
+from legato.driver import words
+from legato.driver.connections import Connections
+from legato.driver.journal import DriverFile, JobDirectory, JobJournal, Outcome
+from legato.driver.membership import Membership
+from legato.driver.record import Event, Records
+from legato.driver.status import NUM_EVENTS, Meter, build_status
+from legato.engines.base import Engine, Exited, Launch
+
+_log = logging.getLogger(__name__)
+
+_LOOPBACK: Final = "127.0.0.1"
+_MIN_TICK_S: Final = 0.01  # deadlines that lie closer together than this are handled together
+
+
+class Observer(Protocol):
+    """Who looks on: a terminal. Called on the driver's event loop, so it must return quickly."""
+
+    def on_event(self, event: Event) -> None:
+        """Show one event; the same as in ``events.jsonl``."""
+
+    def on_status(self, status: dict[str, Any]) -> None:
+        """Show the job's status; called with every heartbeat."""
+
+
+class Driver:
+    """The driver of one job.
+
+    Args:
+        spec: the job. None to take over the job of this directory as it is journaled.
+        engine: where its workers run.
+        directory: the job's files.
+        observer: who looks on, if anybody.
+        host: address to listen on.
+        port: to listen on; 0 for any free one.
+        clock: seconds that never go backwards.
+        wall_clock: seconds since 1970, for records.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec | None,
+        engine: Engine,
+        directory: JobDirectory,
+        *,
+        observer: Observer | None = None,
+        host: str = _LOOPBACK,
+        port: int = 0,
+        clock: Clock = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._asked = spec
+        self._engine = engine
+        self._directory = directory
+        self._observer = observer
+        self._address = (host, port)
+        self._clock = clock
+        self._records = Records(directory, wall_clock)
+        self._meter = Meter()
+        self._events: deque[Event] = deque(maxlen=NUM_EVENTS)
+        self._instructions: asyncio.Queue[words.Instruction] = asyncio.Queue()
+        self._engine_calls: dict[int, asyncio.Task[None]] = {}
+        self._outcome: Outcome | None = None
+        self._broken: asyncio.Future[None] | None = None
+        self._woken = asyncio.Event()
+        # Known once `run` has read the journal and opened the engine.
+        self._spec: JobSpec
+        self._token: str
+        self._membership: Membership
+        self._connections: Connections
+
+    # ------------------------------------------------------------ the whole life
+
+    async def run(self) -> Outcome:
+        """Drive the job to its end.
+
+        If this is cancelled, the workers train on, and another driver may adopt them.
+
+        Raises:
+            UsageError: the job cannot be run here: it runs already, or the port is in use.
+        """
+        await asyncio.to_thread(self._directory.lock)
+        try:
+            journal = await asyncio.to_thread(self._directory.read_journal)
+            await self._engine.open()
+            opening = await self._take_over_or_begin(journal)
+            self._connections = Connections(self._token, hear=self._on_message, lose=self._on_lost, answer=self._answer)
+            url = await self._connections.listen(*self._address)
+            try:
+                driver_file = DriverFile(url=url, token=self._token, pid=os.getpid())
+                await asyncio.to_thread(self._directory.write_driver_file, driver_file)
+                outcome = await self._work(opening)
+            finally:
+                await self._connections.close()
+            await self._engine.close()
+            await asyncio.to_thread(self._close_books, outcome)
+            return outcome
+        finally:
+            self._directory.unlock()
+
+    def scale(self, num_workers: int, reason: str) -> None:
+        """Ask for another number of workers. Raises UsageError if the job may not have that many."""
+        self._feed(words.ScaleAsked(num_workers, reason))
+
+    def stop(self, reason: str, *, now: bool = False) -> None:
+        """Ask the job to end, with a checkpoint unless ``now``."""
+        self._feed(words.StopAsked(now, reason))
+
+    def status(self) -> dict[str, Any]:
+        """Return the job's status."""
+        return build_status(self._membership.job, self._meter, self._events, self._outcome, self._clock())
+
+    async def _take_over_or_begin(self, journal: JobJournal | None) -> list[words.Instruction]:
+        """Set up the membership: adopt the workers that run, or begin anew. Returns the first instructions."""
+        directory, name = self._directory, self._directory.path.name
+        left = journal if journal is not None and journal.outcome is None and journal.book is not None else None
+        running = await self._engine.running() if left is not None else {}
+        if self._asked is None and left is None:
+            raise JobNotFound(f"Cannot take over job '{name}': no unfinished job of this name is known here.")
+        if self._asked is not None and running and left is not None and left.spec != self._asked:
+            raise UsageError(
+                f"Cannot run job '{name}': {len(running)} workers of an earlier job of this name, with other settings, "
+                f"still run without a driver. They end by themselves within {left.spec.away_limit_s:g} s; run it then, "
+                "or choose another name."
+            )
+        adopting = left is not None and (self._asked is None or bool(running))
+        spec = left.spec if left is not None and adopting else self._asked
+        assert spec is not None
+        self._spec = spec.validate()
+        self._token = left.token if left is not None and adopting else secrets.token_urlsafe(32)
+        rendezvous = await self._engine.rendezvous()
+        checkpoint_dir = spec.checkpoint_dir or str(directory.checkpoints)
+        now = self._clock()
+        if left is not None and adopting:
+            assert left.book is not None
+            self._membership = Membership.adopt(
+                spec, rendezvous, left.book, running, checkpoint_dir=checkpoint_dir, now=now
+            )
+        else:
+            if not spec.resume:
+                await asyncio.to_thread(directory.set_aside_records)
+            after = left.book if left is not None else None
+            self._membership = Membership(spec, rendezvous, checkpoint_dir=checkpoint_dir, now=now, after=after)
+        await asyncio.to_thread(self._records.load)
+        return self._membership.begin(now)
+
+    async def _work(self, opening: list[words.Instruction]) -> Outcome:
+        """Run everything side by side until the job ends or something of ours breaks."""
+        self._broken = asyncio.get_running_loop().create_future()
+        self._enqueue(opening)
+        ended = asyncio.create_task(self._carry_out())
+        tasks = [ended] + [
+            asyncio.create_task(work)
+            for work in (self._watch_engine(), self._keep_time(), self._records.write_forever())
+        ]
+        try:
+            await asyncio.wait([*tasks, self._broken], return_when=asyncio.FIRST_COMPLETED)
+            for done in (self._broken, *tasks):
+                if done is not ended and done.done():
+                    done.result()
+            outcome = ended.result() if ended.done() else None
+            if outcome is None:
+                raise RuntimeError("the engine's stream of events ended before the job")
+            return outcome
+        finally:
+            for task in [*tasks, *self._engine_calls.values()]:
+                task.cancel()
+            await asyncio.gather(*tasks, *self._engine_calls.values(), return_exceptions=True)
+            self._broken.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._records.flush()
+
+    def _close_books(self, outcome: Outcome) -> None:
+        book = self._membership.job.book()
+        self._write_journal(JobJournal(spec=self._spec, token=self._token, book=book, outcome=outcome))
+        self._directory.remove_driver_file()
+
+    # ------------------------------------------------------------ events in
+
+    def _feed(self, event: words.Event) -> None:
+        self._enqueue(self._membership.handle(event, self._clock()))
+        self._woken.set()
+
+    def _feed_safely(self, event: words.Event) -> None:
+        """Feed an event that came through a callback: there, an error of ours would be swallowed by the caller."""
+        try:
+            self._feed(event)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it ends the driver; the workers train on
+            if self._broken is not None and not self._broken.done():
+                self._broken.set_exception(error)
+
+    def _enqueue(self, instructions: list[words.Instruction]) -> None:
+        for instruction in instructions:
+            self._instructions.put_nowait(instruction)
+
+    def _on_message(self, number: int, message: wire.WorkerMessage) -> None:
+        worker = self._membership.job.workers.get(number)
+        if worker is not None and worker.phase not in (WorkerPhase.FENCED, WorkerPhase.GONE):
+            self._note_reports(number, message)
+        self._feed_safely(words.Heard(number, message))
+
+    def _note_reports(self, number: int, message: wire.WorkerMessage) -> None:
+        if isinstance(message, wire.Progress):
+            num_new, complaint = self._records.note_progress(number, message)
+            self._meter.note(message, num_new, self._clock())
+            if complaint is not None:
+                self._show(words.Record(kind="note", reason=complaint, level="error", worker=number))
+        elif isinstance(message, wire.Metrics):
+            self._records.note_metrics(message)
+        elif isinstance(message, wire.Hello):
+            self._records.note_connected(number)
+
+    def _on_lost(self, number: int) -> None:
+        self._feed_safely(words.Lost(number))
+
+    async def _answer(self, request: wire.ClientRequest) -> wire.Reply:
+        error = None
+        try:
+            if isinstance(request, wire.ScaleRequest):
+                self.scale(request.num_workers, request.reason)
+            elif isinstance(request, wire.StopRequest):
+                self.stop("asked by legato stop", now=request.now)
+        except UsageError as refusal:
+            error = str(refusal)
+        return wire.Reply(error=error, status=self.status())
+
+    async def _watch_engine(self) -> None:
+        async for event in self._engine.events():
+            self._feed(event)
+
+    async def _keep_time(self) -> None:
+        interval_s = self._spec.heartbeat_interval_s
+        next_beat = self._clock()
+        while True:
+            now = self._clock()
+            self._feed(words.Tick())
+            if now >= next_beat:
+                next_beat = now + interval_s
+                self._connections.beat()
+                self._notify(lambda observer: observer.on_status(self.status()))
+            self._woken.clear()
+            deadline = self._membership.next_deadline()
+            due = next_beat if deadline is None else min(next_beat, deadline)
+            with contextlib.suppress(TimeoutError):
+                # Any event may bring the next deadline nearer.
+                async with asyncio.timeout(max(due - self._clock(), _MIN_TICK_S)):
+                    await self._woken.wait()
+                    await asyncio.sleep(_MIN_TICK_S)
+
+    # ------------------------------------------------------------ instructions out
+
+    async def _carry_out(self) -> Outcome:
+        while True:
+            instruction = await self._instructions.get()
+            match instruction:
+                case words.Send(worker=worker, message=message):
+                    self._connections.send(worker, message)
+                case words.Journal(book=book):
+                    journal = JobJournal(spec=self._spec, token=self._token, book=book)
+                    await asyncio.to_thread(self._write_journal, journal)
+                case words.Record():
+                    self._show(instruction)
+                case words.StartWorker(worker=worker, slot=slot):
+                    self._call_engine(worker, partial(self._start_worker, worker, slot))
+                case words.StopWorker(worker=worker, force=force):
+                    self._call_engine(worker, partial(self._engine.stop, worker, force=force))
+                case words.End():
+                    return self._end(instruction)
+
+    def _end(self, end: words.End) -> Outcome:
+        gap = self._records.describe_gap()
+        if gap is not None:
+            self._show(words.Record(kind="note", reason=gap, level="error"))
+        level = "error" if end.outcome == "failed" else "info"
+        kind = "finished" if end.outcome == "succeeded" else end.outcome
+        self._show(words.Record(kind=kind, reason=f"the job {_ENDED[end.outcome]}: {end.reason}", level=level))
+        self._outcome = Outcome(end.outcome, end.exit_code, end.reason)
+        self._notify(lambda observer: observer.on_status(self.status()))
+        return self._outcome
+
+    def _show(self, record: words.Record) -> None:
+        event = self._records.note_event(record)
+        self._events.append(event)
+        self._notify(lambda observer: observer.on_event(event))
+
+    def _notify(self, call: Callable[[Observer], None]) -> None:
+        if self._observer is None:
+            return
+        try:
+            call(self._observer)
+        except Exception:  # noqa: BLE001 -- a terminal that cannot show something must not end a training
+            _log.exception("The observer of job '%s' failed", self._spec.name)
+
+    def _write_journal(self, journal: JobJournal) -> None:
+        try:
+            self._directory.write_journal(journal)
+        except OSError as error:
+            # Without the journal only a new driver is at a loss; the job at hand goes on.
+            _log.warning("Cannot write the journal %s: %s", self._directory.journal_file, error)
+
+    def _call_engine(self, worker: int, call: Callable[[], Awaitable[None]]) -> None:
+        """Call the engine beside the queue: a start may be slow, and others must hear of a new view meanwhile."""
+        before = self._engine_calls.get(worker)
+
+        async def call_in_turn() -> None:
+            if before is not None:
+                await asyncio.wait([before])
+            try:
+                await call()
+            except Exception as error:  # noqa: BLE001 -- told as an event; what follows is the membership's to decide
+                _log.exception("The engine could not start or stop worker %d", worker)
+                told = f"the engine could not start or stop worker {worker}: {error}"
+                self._show(words.Record(kind="note", reason=told, level="error", worker=worker))
+
+        task = asyncio.create_task(call_in_turn())
+        self._engine_calls[worker] = task
+        task.add_done_callback(lambda done: self._engine_calls.pop(worker) if self._engine_calls[worker] is done else 0)
+
+    async def _start_worker(self, number: int, slot: int) -> None:
+        try:
+            device = await self._engine.device_of(slot)
+            await self._engine.start(
+                Launch(
+                    worker=number,
+                    slot=slot,
+                    program=self._spec.program,
+                    environment={
+                        "LEGATO_DRIVER_FILE": str(self._directory.driver_file),
+                        "LEGATO_WORKER": str(number),
+                        "LEGATO_HOST": _LOOPBACK,
+                        "LEGATO_DEVICE": device,
+                        "LEGATO_THREADS": str(self._spec.num_threads),
+                    },
+                    directory=self._spec.directory,
+                    log_path=str(self._directory.log_path(number)),
+                )
+            )
+        except Exception:
+            # There is no process, so nobody else will say that it is gone.
+            self._feed_safely(Exited(number, 0))
+            raise
+
+
+_ENDED: Final = {"succeeded": "succeeded", "failed": "failed", "stopped": "was stopped"}
+
+
+async def run(
+    spec: JobSpec,
+    engine: Engine,
+    *,
+    observer: Observer | None = None,
+    home: Path | None = None,
+    port: int = 0,
+) -> Outcome:
+    """Run a job to its end; if workers of the same job run without a driver, adopt them.
+
+    Args:
+        spec: the job.
+        engine: where its workers run.
+        observer: who looks on, if anybody.
+        home: where jobs are kept; None for ``$LEGATO_HOME`` or the user's data directory.
+        port: to listen on; 0 for any free one.
+
+    Raises:
+        UsageError: the job cannot be run as asked.
+    """
+    spec.validate()
+    return await Driver(spec, engine, JobDirectory.of(spec.name, home), observer=observer, port=port).run()
+
+
+async def adopt(
+    name: str,
+    engine: Engine,
+    *,
+    observer: Observer | None = None,
+    home: Path | None = None,
+    port: int = 0,
+) -> Outcome:
+    """Take over a job whose driver died, as it was journaled, and run it to its end.
+
+    Raises:
+        JobNotFound: there is no unfinished job of this name.
+        UsageError: its driver lives.
+    """
+    return await Driver(None, engine, JobDirectory.of(name, home), observer=observer, port=port).run()

@@ -1,0 +1,165 @@
+"""How a job ends: the program's end, its failure, a stop; and what is given up on the way. Sends only instructions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from legato.core.lifecycle import JobState, WorkerPhase
+from legato.core.wire import Failed, Stop
+from legato.driver.job import Job, Worker
+from legato.driver.words import End, StopWorker
+
+EXIT_CODES: Final = {"succeeded": 0, "failed": 1, "stopped": 130}  # 130: as for any program that was interrupted
+
+
+def note_finished(job: Job, worker: Worker, view_number: int) -> None:
+    """A worker's program ran to its end: the job finishes, unless it was a joiner that never trained."""
+    if worker.phase is WorkerPhase.FINISHED:
+        return
+    was = worker.phase
+    worker.move(WorkerPhase.FINISHED, job.now, "its program ran to its end")
+    worker.farewell = "finished"
+    if was is WorkerPhase.LEAVING:
+        return
+    if was is not WorkerPhase.MEMBER and job.state in (JobState.TRAINING, JobState.HOLDING):
+        give_up_slot(job, worker, "failed", f"worker {worker.number} ended without joining the training")
+        return
+    view = job.views.get(view_number)
+    # A program that trains nothing has no view: then every worker speaks for the job.
+    rank = view.rank_of(worker.number) if view else 0 if job.current is None else None
+    worker.finished_in = (view_number, rank)
+    job.finishing = True
+    job.pending = None
+    job.record("finished", f"worker {worker.number} finished its program", worker)
+    if not job.ending and job.state is not JobState.ADOPTING:
+        job.move(JobState.FINISHING, f"worker {worker.number} finished")
+
+
+def note_failed(job: Job, worker: Worker, failed: Failed) -> None:
+    """A worker's program raised: the job fails, unless only this worker is wrong."""
+    was = worker.phase
+    if was is WorkerPhase.FAILED:
+        return
+    worker.move(WorkerPhase.FAILED, job.now, failed.error)
+    worker.deadline = job.now + job.spec.grace_s
+    worker.deadline_reason = f"did not exit within {job.spec.grace_s:g} s of its failure"
+    trained = was in (WorkerPhase.MEMBER, WorkerPhase.FINISHED)
+    others_train = any(other.has_state for other in job.present())
+    reason = f"worker {worker.number}: {failed.error}"
+    if job.state is JobState.FAILING:
+        job.record("failed", reason, worker, "error")
+    elif failed.mismatch:
+        worker.farewell = "refused"
+        give_up_slot(job, worker, "refused", reason, failed.traceback)
+    elif job.ending and not trained and not job.tail:
+        job.record("failed", f"{reason} (it took no part any more)", worker, "warning", failed.traceback)
+    elif others_train and not trained:
+        give_up_slot(job, worker, "failed", f"{reason} (before it joined; the others go on)", failed.traceback)
+    else:
+        fail(job, f"the program failed in {reason}", failed.exit_code or 1, failed.traceback, worker)
+
+
+def give_up_slot(job: Job, worker: Worker, kind: str, reason: str, detail: str | None = None) -> None:
+    """Start nobody in this worker's slot again; the job goes on with what is there."""
+    job.wanted.discard(worker.slot)
+    job.record(kind, f"{reason}; slot {worker.slot} is given up", worker, "error", detail or None)
+    left = len(job.wanted)
+    if left < job.spec.min_workers and not job.ending:
+        fail(job, f"{left} workers are left to want, below the minimum of {job.spec.min_workers}: {reason}")
+
+
+def fail(job: Job, reason: str, exit_code: int = 1, detail: str | None = None, worker: Worker | None = None) -> None:
+    """End the job as failed: everybody is asked to stop, and killed after the grace period."""
+    job.move(JobState.FAILING, reason)
+    job.end_reason = reason
+    job.exit_code = exit_code
+    job.pending = None
+    job.end_by = job.now + job.spec.grace_s
+    job.record("failed", reason, worker, "error", detail or None)
+    for other in job.where(lambda other: other.phase not in (WorkerPhase.FAILED, WorkerPhase.FENCED)):
+        if other.phase is not WorkerPhase.STARTING:
+            job.send(other, Stop(reason=reason))
+        job.out.append(StopWorker(other.number, force=False))
+
+
+def stop(job: Job, *, at_once: bool, reason: str) -> None:
+    """End the job as stopped: with a checkpoint, or at once."""
+    if job.state is JobState.ADOPTING and not at_once:
+        job.stopping = reason  # carried out when the running workers have reported
+        return
+    if job.state is not JobState.FAILING:
+        if job.state is not JobState.STOPPING:
+            job.move(JobState.STOPPING, reason)
+            job.record("stopped", f"stopping: {reason}")
+            job.end_by = job.now + job.spec.stop_limit_s
+        job.stopping = reason
+        job.pending = None
+    if at_once:
+        job.record("stopped", f"killing all workers: {reason}", level="warning")
+        kill_all(job, reason)
+        return
+    for worker in job.present():
+        if worker.phase is WorkerPhase.STARTING:
+            job.kill(worker, reason)
+        elif worker.has_state or (worker.active and job.in_view(worker)):
+            job.send(worker, Stop(reason=reason))
+        elif worker.phase in (WorkerPhase.JOINING, WorkerPhase.WARM):
+            dismiss(job, worker, reason)
+
+
+def dismiss(job: Job, worker: Worker, reason: str) -> None:
+    """Send home a worker that has no part in the job's state."""
+    if worker.phase is WorkerPhase.STARTING:
+        job.kill(worker, reason)
+    else:
+        job.leave_within(worker, job.spec.grace_s, reason)
+        job.send(worker, Stop(reason=reason))
+    worker.farewell = "dismissed"
+
+
+def kill_all(job: Job, reason: str) -> None:
+    """Kill every worker that is not being killed yet."""
+    for worker in job.where(lambda worker: worker.phase is not WorkerPhase.FENCED):
+        job.kill(worker, reason)
+
+
+def conclude(job: Job) -> None:
+    """End the job if it is over; see to an end that was not finished; kill who does not end in time."""
+    if not job.ending or job.ended:
+        return
+    if job.end_by is not None and job.now >= job.end_by:
+        job.end_by = None
+        late = [worker.number for worker in job.present()]
+        job.record("fenced", f"killing workers {late}: they did not end in time", level="warning")
+        kill_all(job, "did not end in time")
+    if job.state is JobState.FINISHING and not job.closed:
+        _start_tail(job)
+    if any(True for _ in job.present()):
+        return
+    if job.state is JobState.FAILING:
+        _end(job, JobState.FAILED, job.end_reason)
+    elif job.closed:
+        _end(job, JobState.SUCCEEDED, "the program ran to its end")
+    elif job.state is JobState.STOPPING:
+        _end(job, JobState.STOPPED, job.stopping or "stopped")
+
+
+def _start_tail(job: Job) -> None:
+    """Let one worker do again what rank 0 did not finish: the final checkpoint is there to start from."""
+    for worker in job.present():
+        closing = worker.phase is WorkerPhase.FINISHED and worker.finished_in and worker.finished_in[1] == 0
+        if worker.active or worker.coming or closing:
+            return
+    free = [slot for slot in sorted(job.wanted) if job.occupant(slot) is None]
+    if free:
+        job.tail = True
+        job.resume = True
+        job.current = job.recovering = job.broken_since = None
+        job.start(free[0], "rank 0 did not get to the end of the program; one worker does the end again")
+
+
+def _end(job: Job, state: JobState, reason: str) -> None:
+    job.move(state, reason)
+    outcome = str(state)
+    exit_code = job.exit_code if state is JobState.FAILED else EXIT_CODES[outcome]
+    job.out.append(End(outcome, exit_code, reason))

@@ -1,0 +1,181 @@
+"""What each message of a worker means for the facts of the job. Decides no change of membership."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from legato.core import wire
+from legato.core.lifecycle import JobState, WorkerPhase
+from legato.driver.ending import note_failed, note_finished
+from legato.driver.job import Job, Worker
+from legato.driver.loss import note_commit, refuse
+from legato.driver.plan import describe_difference
+from legato.driver.words import Send
+
+_COURSE: Final = (
+    WorkerPhase.STARTING,
+    WorkerPhase.JOINING,
+    WorkerPhase.WARM,
+    WorkerPhase.MEMBER,
+    WorkerPhase.FINISHED,
+)
+
+
+def hear(job: Job, number: int, message: wire.WorkerMessage) -> None:
+    """Take in a message. Raises TransitionError if the worker says what it cannot say."""
+    worker = job.workers.get(number)
+    if worker is None or worker.phase in (WorkerPhase.FENCED, WorkerPhase.GONE):
+        if isinstance(message, wire.Hello):
+            what = f"worker {number} is {worker.phase}" if worker else f"there is no worker {number} in this job"
+            job.out.append(Send(number, wire.Refused(reason=f"{what}: it may not take part")))
+        return
+    worker.last_heard = job.now
+    worker.away = False
+    _follow_switch(job, message.view)
+    _HEARERS[type(message)](job, worker, message)
+
+
+def brief(job: Job, worker: Worker) -> None:
+    """Tell a worker that just connected all that it may have missed; each message may reach it twice."""
+    if worker.phase is WorkerPhase.LEAVING and worker.farewell == "refused":
+        job.send(worker, wire.Refused(reason="refused before"))
+        return
+    job.welcome(worker)
+    view = job.current
+    behind = view is not None and worker.view < view.number
+    concerned = worker.has_state or (worker.active and job.in_view(worker))
+    if view is not None and job.recovering is not None and behind and concerned:
+        job.send(worker, wire.Recover(proposed=view, reason=job.recovering))
+    if worker.active and job.pending is not None and job.in_view(worker):
+        job.send(worker, wire.Prepare(proposed=job.pending))
+    if worker.has_state and job.state is JobState.HOLDING:
+        job.send(worker, wire.Hold(save=False, reason="waiting for more workers"))
+    if job.state in (JobState.STOPPING, JobState.FAILING) or worker.farewell == "dismissed":
+        job.send(worker, wire.Stop(reason=job.stopping or job.end_reason or "not wanted any more"))
+
+
+def _follow_switch(job: Job, view_number: int) -> None:
+    """Put a view in force when somebody already speaks from it: all its incumbents switched after the same step."""
+    view = job.views.get(view_number)
+    if view is not None and job.current is not None and view.number > job.current.number:
+        job.put_in_force(view, recovering=None)
+
+
+def _hear_hello(job: Job, worker: Worker, hello: wire.Hello) -> None:
+    fresh = worker.phase is WorkerPhase.STARTING
+    worker.host, worker.pid = hello.host, hello.pid
+    view = hello.current
+    if view is not None and job.state is JobState.ADOPTING:
+        job.views[view.number] = view
+        job.last_view = max(job.last_view, view.number)
+        if job.current is None or view.number > job.current.number:
+            job.put_in_force(view, recovering=None)
+    _catch_up(job, worker, hello)
+    brief(job, worker)
+    if fresh and worker.phase is WorkerPhase.JOINING:
+        job.record("joining", f"worker {worker.number} is up on {worker.host}", worker)
+
+
+def _catch_up(job: Job, worker: Worker, hello: wire.Hello) -> None:
+    """Take the worker's word for how far it is: what it said on a lost connection may be lost too."""
+    # A worker of another make may know phases that we do not; joining is what every Hello means at least.
+    claimed = WorkerPhase(hello.phase) if hello.phase in set(WorkerPhase) else WorkerPhase.JOINING
+    if worker.phase not in _COURSE or claimed not in _COURSE:
+        return
+    finished = claimed is WorkerPhase.FINISHED
+    for phase in _COURSE[_COURSE.index(worker.phase) + 1 : _COURSE.index(claimed) + 1]:
+        if phase is WorkerPhase.FINISHED:
+            note_finished(job, worker, hello.current.number if hello.current else 0)
+        elif not (finished and hello.current is None and phase in (WorkerPhase.WARM, WorkerPhase.MEMBER)):
+            worker.move(phase, job.now, "said so in its Hello")
+    if hello.current is not None and worker.phase in (WorkerPhase.MEMBER, WorkerPhase.FINISHED):
+        worker.view = max(worker.view, hello.current.number)
+        worker.num_rounds = max(worker.num_rounds, hello.num_rounds)
+
+
+def _hear_warm(job: Job, worker: Worker, warm: wire.Warm) -> None:
+    if worker.phase in (WorkerPhase.STARTING, WorkerPhase.JOINING):
+        worker.move(WorkerPhase.WARM, job.now, "said Warm")
+        job.record("warm", f"worker {worker.number} is ready to join", worker)
+    if worker.phase is not WorkerPhase.WARM:
+        return
+    worker.fingerprint = warm.fingerprint
+    difference = describe_difference(warm.fingerprint, job.reference)
+    if difference is not None and not job.ending:
+        refuse(job, worker, f"worker {worker.number} runs something else than the others: {difference}")
+
+
+def _hear_joined(job: Job, worker: Worker, joined: wire.Joined) -> None:
+    if worker.phase in (WorkerPhase.STARTING, WorkerPhase.JOINING, WorkerPhase.WARM):
+        worker.move(WorkerPhase.MEMBER, job.now, f"joined view {joined.view}")
+    if not worker.has_state:
+        return
+    worker.view = max(worker.view, joined.view)
+    worker.num_rounds = max(worker.num_rounds, joined.num_rounds)
+    # What a view starts from is no progress: a job that dies in the same step again and again makes none.
+    job.best_round = max(job.best_round, joined.num_rounds)
+    job.record("joined", f"worker {worker.number} is in view {joined.view} after {joined.pause_s:.3f} s", worker)
+
+
+def _hear_broken(job: Job, worker: Worker, broken: wire.Broken) -> None:
+    _hear_rounds(job, worker, broken.num_rounds)
+    if job.current is None or broken.view != job.current.number or not worker.active:
+        return
+    if job.broken_since is None:
+        job.broken_since = job.now
+        job.record("broken", f"view {broken.view} broke for worker {worker.number}: {broken.reason}", worker, "warning")
+
+
+def _hear_rounds(job: Job, worker: Worker, num_rounds: int) -> None:
+    worker.num_rounds = max(worker.num_rounds, num_rounds)
+    note_commit(job, worker, num_rounds=num_rounds)
+
+
+def _hear_leaving(job: Job, worker: Worker, leaving: wire.Leaving) -> None:
+    _hear_rounds(job, worker, leaving.num_rounds)
+    if worker.phase in (WorkerPhase.LEAVING, WorkerPhase.FINISHED, WorkerPhase.FAILED):
+        return
+    job.leave_within(worker, job.spec.grace_s, f"said that it leaves: {leaving.reason}")
+    worker.farewell = leaving.reason
+
+
+def _hear_progress(job: Job, worker: Worker, progress: wire.Progress) -> None:
+    note_commit(job, worker, step=progress.last_step)
+
+
+def _hear_heartbeat(job: Job, worker: Worker, heartbeat: wire.Heartbeat) -> None:
+    _hear_rounds(job, worker, heartbeat.num_rounds)
+
+
+def _hear_saved(job: Job, worker: Worker, saved: wire.Saved) -> None:
+    job.record("saved", f"checkpoint of step {saved.step} at {saved.path}", worker)
+
+
+def _hear_note(job: Job, worker: Worker, note: wire.Note) -> None:
+    job.record("note", note.text, worker, note.level)
+
+
+def _hear_finished(job: Job, worker: Worker, finished: wire.Finished) -> None:
+    note_finished(job, worker, finished.view)
+
+
+def _take_no_note(job: Job, worker: Worker, message: wire.Message) -> None:
+    """Votes are counted among the workers, and metrics are kept by the record."""
+
+
+_HEARERS: Final[Mapping[type[wire.Message], Callable[[Job, Worker, Any], None]]] = {
+    wire.Hello: _hear_hello,
+    wire.Warm: _hear_warm,
+    wire.Prepared: _take_no_note,
+    wire.Joined: _hear_joined,
+    wire.Broken: _hear_broken,
+    wire.Progress: _hear_progress,
+    wire.Metrics: _take_no_note,
+    wire.Saved: _hear_saved,
+    wire.Note: _hear_note,
+    wire.Leaving: _hear_leaving,
+    wire.Finished: _hear_finished,
+    wire.Failed: note_failed,
+    wire.Heartbeat: _hear_heartbeat,
+}

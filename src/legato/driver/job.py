@@ -1,0 +1,269 @@
+"""What the driver knows of its job: the workers, the views, and the few moves on them. Decides nothing; does no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from legato.core.lifecycle import ENDED, JOB_MOVES, WORKER_MOVES, JobState, WorkerPhase, check_move
+from legato.core.spec import JobSpec
+from legato.core.view import Member, View
+from legato.core.wire import DriverMessage, Welcome
+from legato.driver.words import Book, Instruction, Record, Send, StartWorker, StopWorker
+
+KEPT_VIEWS: Final = 32  # views remembered by number; a worker is never that many views behind
+
+
+@dataclass(slots=True, kw_only=True)
+class Worker:
+    """One worker as its driver knows it.
+
+    Args:
+        deadline: it is fenced if it is still in its phase then; None for no deadline.
+        view: the newest view it said Joined for, 0 before.
+        away: its connection is lost.
+        farewell: how it took its leave, None if it did not: finished, shrunk, stopped, orphaned, superseded, refused.
+        finished_in: number and rank of the view in which its program ended.
+    """
+
+    number: int
+    slot: int
+    last_heard: float
+    phase: WorkerPhase = WorkerPhase.STARTING
+    since: float = 0.0
+    deadline: float | None = None
+    deadline_reason: str = ""
+    host: str = ""
+    pid: int | None = None
+    away: bool = False
+    view: int = 0
+    num_rounds: int = 0
+    fingerprint: dict[str, str] | None = None
+    farewell: str | None = None
+    finished_in: tuple[int, int | None] | None = None
+    history: list[str] = field(default_factory=list)
+
+    def move(self, phase: WorkerPhase, now: float, why: str) -> None:
+        """Enter another phase. Raises TransitionError if the table does not have the move."""
+        check_move(f"worker {self.number}", WORKER_MOVES, self.phase, phase, self.history)
+        self.history.append(f"{now:.3f} {self.phase} -> {phase}: {why}")
+        self.phase = phase
+        self.since = now
+        self.deadline = None
+
+    @property
+    def active(self) -> bool:
+        """Whether it can take part in a view."""
+        return self.phase in (WorkerPhase.WARM, WorkerPhase.MEMBER)
+
+    @property
+    def coming(self) -> bool:
+        """Whether it is on its way to its join point."""
+        return self.phase in (WorkerPhase.STARTING, WorkerPhase.JOINING)
+
+    @property
+    def has_state(self) -> bool:
+        """Whether it has the job's state and can pass it on."""
+        return self.phase is WorkerPhase.MEMBER
+
+    @property
+    def member(self) -> Member:
+        return Member(self.number, self.host)
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """All facts of one job, and the instructions that handling the present event gave so far.
+
+    Args:
+        current: the view in force: the newest Recover, or the newest proposal that somebody switched to.
+        recovering: the reason of the Recover that made ``current``; None if a proposal did.
+        pending: the proposal that is out and not in force.
+        views: the newest views by number, also void proposals: a worker may have switched to one.
+        torn: why ``current`` must be replaced although no member is known to be lost; None if it need not.
+        broken_since: when a member first reported a broken collective of ``current``.
+        num_breaks: breaks in a row with nobody dead and no round completed.
+        held: the workers that were told to hold.
+        deaths: slot → deaths in a row.
+        best_step: the highest step ever committed; ``best_round`` likewise.
+        closed: rank 0 finished and exited with 0.
+        tail: one worker alone does again what rank 0 could not finish.
+        end_by: when the workers of an ending job are killed.
+    """
+
+    spec: JobSpec
+    rendezvous: str
+    checkpoint_dir: str
+    now: float
+    wanted: set[int]
+    state: JobState = JobState.FORMING
+    workers: dict[int, Worker] = field(default_factory=dict)
+    next_worker: int = 0
+    last_view: int = 0
+    current: View | None = None
+    recovering: str | None = None
+    pending: View | None = None
+    views: dict[int, View] = field(default_factory=dict)
+    torn: str | None = None
+    broken_since: float | None = None
+    num_breaks: int = 0
+    held: frozenset[int] = frozenset()
+    deaths: dict[int, int] = field(default_factory=dict)
+    best_step: int = 0
+    best_round: int = 0
+    resume: bool = False
+    reference: dict[str, str] | None = None
+    stopping: str | None = None
+    finishing: bool = False
+    closed: bool = False
+    tail: bool = False
+    end_by: float | None = None
+    end_reason: str = ""
+    exit_code: int = 0
+    history: list[str] = field(default_factory=list)
+    out: list[Instruction] = field(default_factory=list)
+
+    # ------------------------------------------------------------ queries
+
+    def present(self) -> Iterator[Worker]:
+        """Yield the workers whose processes are not confirmed gone, by number, in which order they were added."""
+        return (worker for worker in self.workers.values() if worker.phase is not WorkerPhase.GONE)
+
+    def where(self, test: Callable[[Worker], bool]) -> list[Worker]:
+        """Return the workers that are not gone and pass the test, by number."""
+        return [worker for worker in self.present() if test(worker)]
+
+    def occupant(self, slot: int) -> Worker | None:
+        """Return the worker whose process may still hold the slot."""
+        return next((worker for worker in self.present() if worker.slot == slot), None)
+
+    def members(self) -> list[Worker]:
+        """Return the workers of the view in force, in rank order, whatever became of them."""
+        return [self.workers[number] for number in self.current.workers] if self.current else []
+
+    def in_view(self, worker: Worker) -> bool:
+        """Whether a worker is in the view in force or in the pending one."""
+        return any(view is not None and worker.number in view.workers for view in (self.current, self.pending))
+
+    @property
+    def settled(self) -> bool:
+        """Whether every member of the view in force said that it joined it."""
+        return self.current is not None and all(
+            member.has_state and member.view == self.current.number for member in self.members()
+        )
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def ending(self) -> bool:
+        """Whether the job takes nobody in any more."""
+        return self.ended or self.state in (JobState.FINISHING, JobState.STOPPING, JobState.FAILING)
+
+    def book(self) -> Book:
+        """Return what a new driver must know."""
+        return Book(
+            last_view=self.last_view,
+            next_worker=self.next_worker,
+            slots={worker.number: worker.slot for worker in self.present()},
+            wanted=tuple(sorted(self.wanted)),
+            current=self.current,
+            pending=self.pending,
+            resume=self.resume,
+            reference=self.reference,
+            stopping=self.stopping,
+            finishing=self.finishing,
+            tail=self.tail,
+            closed=self.closed,
+        )
+
+    # ------------------------------------------------------------ moves
+
+    def move(self, state: JobState, why: str) -> None:
+        """Enter another state. Raises TransitionError if the table does not have the move."""
+        check_move(f"job '{self.spec.name}'", JOB_MOVES, self.state, state, self.history)
+        self.history.append(f"{self.now:.3f} {self.state} -> {state}: {why}")
+        self.state = state
+
+    def send(self, worker: Worker, message: DriverMessage) -> None:
+        """Have a message sent to a worker."""
+        self.out.append(Send(worker.number, message))
+
+    def record(
+        self, kind: str, reason: str, worker: Worker | None = None, level: str = "info", detail: str | None = None
+    ) -> None:
+        """Have an event written down, with the job's present view and step."""
+        self.out.append(
+            Record(
+                kind=kind,
+                reason=reason,
+                level=level,
+                worker=worker.number if worker else None,
+                view=self.current.number if self.current else None,
+                step=self.best_step or None,
+                detail=detail,
+            )
+        )
+
+    def start(self, slot: int, why: str) -> None:
+        """Start a new worker in a free slot."""
+        worker = Worker(number=self.next_worker, slot=slot, last_heard=self.now, since=self.now)
+        worker.deadline = self.now + self.spec.start_limit_s
+        worker.deadline_reason = f"did not report within {self.spec.start_limit_s:g} s of its start"
+        self.workers[worker.number] = worker
+        self.next_worker += 1
+        self.out.append(StartWorker(worker.number, slot))
+        self.record("started", f"worker {worker.number} starts in slot {slot}: {why}", worker)
+
+    def welcome(self, worker: Worker) -> None:
+        """Send a worker the settings of the job."""
+        spec = self.spec
+        self.send(
+            worker,
+            Welcome(
+                heartbeat_interval_s=spec.heartbeat_interval_s,
+                away_limit_s=spec.away_limit_s,
+                collective_limit_s=spec.collective_limit_s,
+                checkpoint_dir=self.checkpoint_dir,
+                checkpoint_every=spec.checkpoint_every,
+                keep=spec.keep,
+                resume=self.resume,
+            ),
+        )
+
+    def leave_within(self, worker: Worker, limit_s: float, why: str) -> None:
+        """Take a worker out of everything; it is killed unless it ends by itself in time."""
+        worker.move(WorkerPhase.LEAVING, self.now, why)
+        worker.deadline = self.now + limit_s
+        worker.deadline_reason = f"did not leave within {limit_s:g} s"
+
+    def kill(self, worker: Worker, why: str) -> None:
+        """Fence a worker: kill it and listen to it no more."""
+        worker.move(WorkerPhase.FENCED, self.now, why)
+        self.out.append(StopWorker(worker.number, force=True))
+
+    def new_view(self, members: tuple[Member, ...]) -> View:
+        """Make the next view; its number is above every number ever used."""
+        self.last_view += 1
+        view = View(self.last_view, members, self.rendezvous)
+        self.views[view.number] = view
+        for number in sorted(self.views)[:-KEPT_VIEWS]:
+            del self.views[number]
+        remembered = {worker for old in self.views.values() for worker in old.workers}
+        self.workers = {
+            number: worker
+            for number, worker in self.workers.items()
+            if worker.phase is not WorkerPhase.GONE or number in remembered
+        }
+        return view
+
+    def put_in_force(self, view: View, recovering: str | None) -> None:
+        """Make a view the current one: by a Recover, or because somebody switched to a proposal."""
+        self.current = view
+        self.recovering = recovering
+        self.torn = None
+        self.broken_since = None
+        if recovering is not None or (self.pending and self.pending.number <= view.number):
+            self.pending = None

@@ -1,0 +1,202 @@
+"""A job's directory: its files, its lock, and the journal from which a new driver takes a job over.
+
+Layout of ``$LEGATO_HOME/jobs/NAME``: ``driver.json`` (where the driver listens, and the token), ``journal.json``,
+``lock``, ``events.jsonl``, ``metrics.jsonl``, ``ledger.jsonl``, ``logs/worker-N.log``, ``checkpoints/``. Never decides
+anything.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from legato.core.errors import UsageError
+from legato.core.spec import JobSpec, check_name
+from legato.driver.words import Book
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a job ended.
+
+    Args:
+        outcome: ``succeeded``, ``failed`` or ``stopped``.
+        exit_code: what ``legato run`` exits with.
+        reason: one line.
+    """
+
+    outcome: str
+    exit_code: int
+    reason: str
+
+
+class DriverFile(msgspec.Struct, frozen=True):
+    """Where a driver listens; only its user can read this.
+
+    Args:
+        url: for workers; clients use ``/client`` at the same place.
+        token: who has it may join and command the job.
+        pid: of the driver.
+    """
+
+    url: str
+    token: str
+    pid: int
+
+
+class JobJournal(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a new driver needs. ``outcome`` is None while the job runs, or its driver died."""
+
+    spec: JobSpec
+    token: str
+    book: Book | None = None
+    outcome: Outcome | None = None
+
+
+class JobDirectory:
+    """The files of one job.
+
+    Args:
+        path: need not exist yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.driver_file = path / "driver.json"
+        self.journal_file = path / "journal.json"
+        self.events_file = path / "events.jsonl"
+        self.metrics_file = path / "metrics.jsonl"
+        self.ledger_file = path / "ledger.jsonl"
+        self.logs = path / "logs"
+        self.checkpoints = path / "checkpoints"
+        self._lock: int | None = None
+
+    @classmethod
+    def of(cls, name: str, home: Path | None = None) -> JobDirectory:
+        """Return the directory of a job by name."""
+        check_name(name)
+        return cls(find_jobs_directory(home) / name)
+
+    def log_path(self, worker: int) -> Path:
+        """Return where a worker's output goes."""
+        return self.logs / f"worker-{worker}.log"
+
+    # ------------------------------------------------------------ lock
+
+    def lock(self) -> None:
+        """Make the directory and become the one driver of its job, until `unlock` or the end of this process.
+
+        Raises:
+            UsageError: another driver has it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.logs.mkdir(exist_ok=True)
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            name = self.path.name
+            raise UsageError(
+                f"Cannot run job '{name}': a job of this name is running. Watch it with 'legato status {name}', "
+                f"stop it with 'legato stop {name}', or choose another name."
+            ) from None
+        self._lock = descriptor
+
+    def unlock(self) -> None:
+        """Let another driver have the job."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def is_locked(self) -> bool:
+        """Return whether a driver has the job now."""
+        try:
+            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    # ------------------------------------------------------------ files
+
+    def read_journal(self) -> JobJournal | None:
+        """Return the journal, None if there is none.
+
+        Raises:
+            UsageError: it cannot be read.
+        """
+        try:
+            return msgspec.json.decode(self.journal_file.read_bytes(), type=JobJournal)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise UsageError(
+                f"Cannot read the journal {self.journal_file}: {error}. It was written by another version of Legato; "
+                "move the job's directory away to start anew."
+            ) from error
+
+    def write_journal(self, journal: JobJournal) -> None:
+        """Replace the journal; after a crash it is the old one or the new one, whole."""
+        _replace(self.journal_file, msgspec.json.encode(journal))
+
+    def read_driver_file(self) -> DriverFile | None:
+        """Return where the driver listens, None if none does."""
+        try:
+            return msgspec.json.decode(self.driver_file.read_bytes(), type=DriverFile)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+    def write_driver_file(self, driver_file: DriverFile) -> None:
+        """Tell workers and clients where the driver listens."""
+        _replace(self.driver_file, msgspec.json.encode(driver_file))
+
+    def remove_driver_file(self) -> None:
+        """Take the driver's address away: the job is over."""
+        self.driver_file.unlink(missing_ok=True)
+
+    def set_aside_records(self) -> None:
+        """Keep the records of the last run under this name as ``*.old``; the new run starts with empty ones."""
+        for file in (self.events_file, self.metrics_file, self.ledger_file):
+            if file.exists():
+                file.replace(file.with_name(file.name + ".old"))
+
+
+def find_jobs_directory(home: Path | None = None) -> Path:
+    """Return where jobs live: ``jobs`` in ``home``, in ``$LEGATO_HOME`` or in the user's data directory."""
+    if home is None:
+        told = os.environ.get("LEGATO_HOME")
+        home = Path(told) if told else Path.home() / ".local" / "share" / "legato"
+    return home.absolute() / "jobs"
+
+
+def iterate_jobs(home: Path | None = None) -> Iterator[JobDirectory]:
+    """Yield the directories of all jobs on this machine, by name."""
+    root = find_jobs_directory(home)
+    if root.is_dir():
+        for path in sorted(root.iterdir()):
+            if path.is_dir():
+                yield JobDirectory(path)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    # mkstemp makes the file readable by its owner alone, which both files need: they hold the token.
+    descriptor, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,109 @@
+"""How workers are lost: exits, fences, deaths in a row. Never decides what the rest of the job does about it."""
+
+from __future__ import annotations
+
+import signal
+
+from legato.core.lifecycle import JobState, WorkerPhase
+from legato.core.wire import Failed, Refused
+from legato.driver.ending import fail, give_up_slot, note_failed
+from legato.driver.job import Job, Worker
+
+_REFUSED = 75  # the exit code of a worker that was refused
+_SIGNALLED = 128  # a shell or container reports a death by signal N as 128 + N
+
+
+def note_exited(job: Job, worker: Worker, exit_code: int) -> None:
+    """A worker's process is confirmed gone: its slot is free."""
+    was = worker.phase
+    if was in (WorkerPhase.STARTING, WorkerPhase.JOINING, WorkerPhase.WARM, WorkerPhase.MEMBER):
+        if 0 < exit_code < _SIGNALLED and exit_code != _REFUSED and job.state is not JobState.FAILING:
+            told = f"exited with code {exit_code} without saying why; its log may tell"
+            note_failed(job, worker, Failed(error=told, traceback="", exit_code=exit_code))
+        elif exit_code == _REFUSED and not job.ending:
+            give_up_slot(job, worker, "refused", f"worker {worker.number} says that it was refused")
+    was_failed = worker.phase is WorkerPhase.FAILED
+    worker.move(WorkerPhase.GONE, job.now, describe_exit(exit_code))
+    if job.state is JobState.FAILING or was_failed or exit_code == _REFUSED:
+        return
+    match was:
+        case WorkerPhase.FENCED:
+            job.record("left", f"fenced worker {worker.number} is gone", worker)
+        case WorkerPhase.LEAVING:
+            level = "info" if exit_code == 0 else "warning"
+            job.record("left", f"worker {worker.number} left: {describe_exit(exit_code)}", worker, level)
+        case WorkerPhase.FINISHED if exit_code == 0:
+            if worker.finished_in is not None and worker.finished_in[1] == 0:
+                job.closed = True
+            job.record("left", f"worker {worker.number} exited after finishing", worker)
+        case WorkerPhase.FINISHED:
+            note_death(job, worker, f"{describe_exit(exit_code)} after finishing, before its end")
+        case _:
+            how = "exited without finishing" if exit_code == 0 else describe_exit(exit_code)
+            note_death(job, worker, how)
+
+
+def fence(job: Job, worker: Worker, reason: str) -> None:
+    """Give a worker up and have it killed. For the others this is its death."""
+    was = worker.phase
+    job.kill(worker, reason)
+    job.record("fenced", f"worker {worker.number} {reason}; it is killed", worker, "warning")
+    if was not in (WorkerPhase.LEAVING, WorkerPhase.FAILED) and not _is_superseded(job, worker):
+        _count_death(job, worker, reason)
+
+
+def note_death(job: Job, worker: Worker, how: str) -> None:
+    """A worker died: nobody asked it to, and nobody had given it up."""
+    job.record("died", f"worker {worker.number} died: {how}", worker, "warning")
+    _count_death(job, worker, how)
+
+
+def refuse(job: Job, worker: Worker, reason: str) -> None:
+    """Keep a worker out that runs something else than the others."""
+    job.leave_within(worker, job.spec.grace_s, reason)
+    worker.farewell = "refused"
+    job.send(worker, Refused(reason=reason))
+    give_up_slot(job, worker, "refused", reason)
+
+
+def note_commit(job: Job, worker: Worker, *, step: int = 0, num_rounds: int = 0) -> None:
+    """A member got further than anybody before: what went wrong until now is forgiven."""
+    if not worker.has_state or (step <= job.best_step and num_rounds <= job.best_round):
+        return
+    job.best_step = max(job.best_step, step)
+    job.best_round = max(job.best_round, num_rounds)
+    job.num_breaks = 0
+    for member in job.members():
+        job.deaths.pop(member.slot, None)
+
+
+def describe_exit(exit_code: int) -> str:
+    """Say in words how a process ended.
+
+    >>> describe_exit(-9), describe_exit(137), describe_exit(3)
+    ('killed by SIGKILL', 'killed by SIGKILL', 'exit code 3')
+    """
+    number = -exit_code if exit_code < 0 else exit_code - _SIGNALLED
+    if number > 0:
+        try:
+            return f"killed by {signal.Signals(number).name}"
+        except ValueError:
+            return f"killed by signal {number}"
+    return f"exit code {exit_code}"
+
+
+def _is_superseded(job: Job, worker: Worker) -> bool:
+    """Whether a worker was already left behind by the view in force: a leaver that did not go."""
+    return worker.view > 0 and job.current is not None and worker.number not in job.current.workers
+
+
+def _count_death(job: Job, worker: Worker, how: str) -> None:
+    deaths = job.deaths.get(worker.slot, 0) + 1
+    job.deaths[worker.slot] = deaths
+    if deaths <= job.spec.max_deaths or job.state in (JobState.STOPPING, JobState.FAILING):
+        return
+    reason = f"slot {worker.slot} lost {deaths} workers in a row with no new step committed; the last one: {how}"
+    if worker.view == 0 and any(other.has_state for other in job.present()) and not job.ending:
+        give_up_slot(job, worker, "failed", reason)
+    else:
+        fail(job, f"{reason}. See the workers' logs")

@@ -1,0 +1,341 @@
+"""The membership of one job as a pure state machine: events in, instructions out.
+
+No I/O, no clock, no randomness, no logging: ``now`` comes with every event. The facts are in `job`, what a message
+means in `hearing`, what a loss means in `loss`, the next change in `plan`, deadlines in `health`, the end in `ending`;
+here is the order in which they follow one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from legato.core.errors import TransitionError
+from legato.core.lifecycle import JobState, WorkerPhase
+from legato.core.spec import JobSpec
+from legato.core.wire import Hold, Prepare, Stop, WorkerMessage
+from legato.core.wire import Recover as RecoverMessage
+from legato.driver import health, plan
+from legato.driver.ending import conclude, dismiss, fail, stop
+from legato.driver.hearing import hear
+from legato.driver.job import Job, Worker
+from legato.driver.loss import fence, note_exited, refuse
+from legato.driver.words import (
+    Book,
+    Event,
+    Heard,
+    Instruction,
+    Journal,
+    Lost,
+    ScaleAsked,
+    StopAsked,
+    StopWorker,
+    Tick,
+)
+from legato.engines.base import Exited, Started
+
+
+class Membership:
+    """The membership of one job.
+
+    Args:
+        spec: what was asked for.
+        rendezvous: ``host:port`` of the store over which workers find one another.
+        checkpoint_dir: where workers write checkpoints.
+        now: seconds that never go backwards, as in every call.
+        after: the journal of an earlier run under this name that did not end; its numbers are not used again.
+    """
+
+    def __init__(
+        self, spec: JobSpec, rendezvous: str, *, checkpoint_dir: str, now: float, after: Book | None = None
+    ) -> None:
+        self.job = Job(
+            spec=spec,
+            rendezvous=rendezvous,
+            checkpoint_dir=checkpoint_dir,
+            now=now,
+            wanted=set(range(spec.num_workers)),
+            resume=spec.resume,
+            last_view=after.last_view if after else 0,
+            next_worker=after.next_worker if after else 0,
+        )
+        self._adopted: Book | None = None
+        self._journaled: Book | None = None
+        self._last_tick = now
+
+    @classmethod
+    def adopt(
+        cls,
+        spec: JobSpec,
+        rendezvous: str,
+        book: Book,
+        running: Mapping[int, int],
+        *,
+        checkpoint_dir: str,
+        now: float,
+    ) -> Membership:
+        """Take over a job from a driver that died.
+
+        ``book`` is what that driver journaled last, ``running`` the process ids of the workers that run now.
+        """
+        membership = cls(spec, rendezvous, checkpoint_dir=checkpoint_dir, now=now)
+        job = membership.job
+        job.state = JobState.ADOPTING
+        job.wanted = set(book.wanted)
+        job.next_worker = max([book.next_worker, *(number + 1 for number in running)])
+        job.last_view = book.last_view
+        job.views = {view.number: view for view in (book.current, book.pending) if view is not None}
+        job.resume, job.reference, job.stopping = book.resume, book.reference, book.stopping
+        job.finishing, job.tail, job.closed = book.finishing, book.tail, book.closed
+        for number, slot in sorted(book.slots.items()):
+            worker = Worker(number=number, slot=slot, last_heard=now, since=now, pid=running.get(number))
+            job.workers[number] = worker
+            if number in running:
+                worker.deadline = now + spec.heartbeat_limit_s
+                worker.deadline_reason = f"did not report to the new driver within {spec.heartbeat_limit_s:g} s"
+            else:
+                worker.move(WorkerPhase.GONE, now, "not running when the new driver came")
+        for number in sorted(set(running) - set(book.slots)):
+            job.out.append(StopWorker(number, force=True))
+        # Views still name the workers that went with the old driver.
+        for view in job.views.values():
+            for number in set(view.workers) - set(job.workers):
+                job.workers[number] = Worker(number=number, slot=-1, last_heard=now, phase=WorkerPhase.GONE)
+        membership._adopted = book
+        return membership
+
+    # ------------------------------------------------------------ what the driver calls
+
+    def begin(self, now: float) -> list[Instruction]:
+        """Return the first instructions; call it once, before any event."""
+        self.job.now = self._last_tick = now
+        self._advance()
+        return self._drain()
+
+    def handle(self, event: Event, now: float) -> list[Instruction]:
+        """Take in an event and return what to do, in order.
+
+        Raises:
+            UsageError: a request cannot be carried out; nothing has changed.
+        """
+        job = self.job
+        if job.ended:
+            return []
+        job.now = now
+        self._take(event)
+        self._advance()
+        return self._drain()
+
+    def next_deadline(self) -> float | None:
+        """Return when the next tick is due at the latest; None if nothing is waited for."""
+        return None if self.job.ended else health.next_deadline(self.job)
+
+    # ------------------------------------------------------------ events
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Heard(worker=number, message=message):
+                self._hear(number, message)
+            case Tick():
+                self._tick()
+            case Exited(worker=number, exit_code=exit_code):
+                worker = self.job.workers.get(number)
+                if worker is not None and worker.phase is not WorkerPhase.GONE:
+                    note_exited(self.job, worker, exit_code)
+            case Started(worker=number, pid=pid):
+                if number in self.job.workers:
+                    self.job.workers[number].pid = pid
+            case Lost(worker=number):
+                if number in self.job.workers:
+                    self.job.workers[number].away = True
+            case ScaleAsked(num_workers=num_workers, reason=reason):
+                self._scale(num_workers, reason)
+            case StopAsked(now=at_once, reason=reason):
+                stop(self.job, at_once=at_once, reason=reason)
+
+    def _hear(self, number: int, message: WorkerMessage) -> None:
+        try:
+            hear(self.job, number, message)
+        except TransitionError as error:
+            # One worker that speaks nonsense must not take the job down; its story goes into the events.
+            self.job.record("note", f"worker {number} broke the protocol", level="error", detail=str(error))
+            fence(self.job, self.job.workers[number], "broke the protocol")
+
+    def _tick(self) -> None:
+        job = self.job
+        stalled_s = health.stall_s(job, self._last_tick)
+        self._last_tick = job.now
+        if stalled_s > 0:
+            health.forgive(job, stalled_s)
+            job.record("note", f"the driver itself slept for {stalled_s:.1f} s; nobody is blamed", level="warning")
+        for worker, reason in health.decide_lapses(job):
+            if worker.phase not in (WorkerPhase.FENCED, WorkerPhase.GONE):
+                fence(job, worker, reason)
+
+    def _scale(self, num_workers: int, reason: str) -> None:
+        job = self.job
+        job.spec.check_num_workers(num_workers)
+        before = len(job.wanted)
+        for slot in range(job.spec.max_workers):
+            if len(job.wanted) < num_workers:
+                job.wanted.add(slot)
+        for slot in sorted(job.wanted, key=self._worth)[: max(len(job.wanted) - num_workers, 0)]:
+            job.wanted.discard(slot)
+        job.deaths = {slot: count for slot, count in job.deaths.items() if slot in job.wanted}
+        job.record("scaled", f"{before} -> {num_workers} workers: {reason}")
+
+    def _worth(self, slot: int) -> tuple[int, int]:
+        """Rank a slot by what is lost with it: members are kept, low ranks first, then who is nearest to joining."""
+        worker = self.job.occupant(slot)
+        if worker is None or not (worker.active or worker.coming):
+            return (0, -slot)
+        rank = self.job.current.rank_of(worker.number) if self.job.current else None
+        if rank is not None:
+            return (4, -rank)
+        course = (WorkerPhase.STARTING, WorkerPhase.JOINING, WorkerPhase.WARM)
+        return (1 + course.index(worker.phase) if worker.phase in course else 0, -slot)
+
+    # ------------------------------------------------------------ consequences
+
+    def _advance(self) -> None:
+        """Carry out what the facts ask for, until they ask for nothing more."""
+        if self.job.state is JobState.ADOPTING:
+            self._conclude_adoption()
+        self._dismiss_unwanted()
+        while (change := plan.decide_change(self.job)) is not None:
+            self._apply(change)
+        self._await_leavers()
+        self._fill_slots()
+        conclude(self.job)
+
+    def _drain(self) -> list[Instruction]:
+        """Return the instructions so far, the journal first: no number is used before it is on disk."""
+        out, self.job.out = self.job.out, []
+        book = self.job.book()
+        if out and book != self._journaled:
+            self._journaled = book
+            out.insert(0, Journal(book))
+        return out
+
+    def _apply(self, change: plan.Change) -> None:
+        job = self.job
+        match change:
+            case plan.Recover():
+                self._recover(change)
+            case plan.Propose(members=members, reason=reason):
+                view = job.new_view(members)
+                job.pending = view
+                job.record("proposed", f"view {view.number}: {reason}")
+                self._tell(Prepare(proposed=view))
+            case plan.HoldAll(survivors=survivors, saver=saver, reason=reason):
+                if job.state is not JobState.HOLDING:
+                    job.move(JobState.HOLDING, reason)
+                job.held, job.pending = survivors, None
+                job.record("held", reason, level="warning")
+                for number in sorted(survivors):
+                    job.send(job.workers[number], Hold(save=number == saver, reason=reason))
+            case plan.StartOver(lost=lost, reason=reason):
+                self._start_over(lost, reason)
+            case plan.Refuse(worker=number, reason=reason):
+                refuse(job, job.workers[number], reason)
+            case plan.GiveUp(reason=reason):
+                fail(job, reason)
+
+    def _recover(self, change: plan.Recover) -> None:
+        job = self.job
+        mended = job.broken_since is not None and plan.describe_loss(job) is None if job.current else False
+        job.num_breaks = job.num_breaks + 1 if mended else 0
+        first = job.current is None
+        before = job.members()
+        job.put_in_force(job.new_view(change.members), recovering=change.reason)
+        assert job.current is not None
+        if not job.ending and job.state is not JobState.TRAINING:
+            job.move(JobState.TRAINING, change.reason)
+        job.held = frozenset()
+        if job.reference is None:
+            job.reference = job.members()[0].fingerprint
+        job.record("proposed" if first else "recovered", f"view {job.current.number}: {change.reason}")
+        # Who has the state and is left out must hear it too, to leave.
+        hearers = {worker.number: worker for worker in (*job.members(), *before) if worker.active}
+        for _, worker in sorted(hearers.items()):
+            job.send(worker, RecoverMessage(proposed=job.current, reason=change.reason))
+        if job.state is JobState.STOPPING:
+            for worker in job.members():
+                job.send(worker, Stop(reason=job.stopping or "stopped"))
+
+    def _start_over(self, lost: bool, reason: str) -> None:
+        job = self.job
+        job.move(JobState.FORMING, reason)
+        job.current = job.recovering = job.pending = job.torn = job.broken_since = job.reference = None
+        job.held = frozenset()
+        if lost:
+            job.resume = True
+            job.record("resumed", f"{reason}: going on from the newest checkpoint, or from the start", level="warning")
+        for worker in job.where(lambda worker: worker.phase in (WorkerPhase.JOINING, WorkerPhase.WARM)):
+            job.welcome(worker)  # it was told to resume or not before this happened
+
+    def _tell(self, message: Prepare) -> None:
+        """Send a proposal to all whom it concerns: its members and the incumbents, leavers too, since all vote."""
+        for worker in self.job.where(lambda worker: worker.active and self.job.in_view(worker)):
+            self.job.send(worker, message)
+
+    def _dismiss_unwanted(self) -> None:
+        job = self.job
+        if job.state in (JobState.ADOPTING, JobState.STOPPING, JobState.FAILING):
+            return
+        for worker in job.present():
+            # While a program that trains nothing ends, the others run it to its end too.
+            not_needed = job.state is JobState.FINISHING and job.current is not None and not job.tail
+            idle = worker.coming or (worker.phase is WorkerPhase.WARM and not job.in_view(worker))
+            if idle and (not_needed or worker.slot not in job.wanted):
+                dismiss(job, worker, "the training ends" if not_needed else "not wanted any more")
+
+    def _await_leavers(self) -> None:
+        """Give the workers that the view in force left behind their time to go."""
+        job = self.job
+        for worker in job.where(lambda worker: worker.has_state):
+            if job.in_view(worker):
+                worker.deadline = None
+            elif worker.deadline is None and job.settled:
+                worker.deadline = job.now + job.spec.grace_s
+                worker.deadline_reason = f"did not leave within {job.spec.grace_s:g} s"
+
+    def _fill_slots(self) -> None:
+        job = self.job
+        if job.ending or job.state is JobState.ADOPTING:
+            return
+        for slot in sorted(job.wanted):
+            if job.occupant(slot) is None:
+                job.start(slot, "its last worker is gone" if job.last_view else "the job begins")
+
+    # ------------------------------------------------------------ adoption
+
+    def _conclude_adoption(self) -> None:
+        """Go on when every running worker has reported, or was fenced for not reporting."""
+        job, book = self.job, self._adopted
+        assert book is not None
+        if job.where(lambda worker: worker.phase is WorkerPhase.STARTING):
+            return
+        present = len(job.where(lambda worker: worker.phase is not WorkerPhase.FENCED))
+        number = job.current.number if job.current else 0
+        reason = f"a new driver adopted {present} workers in view {number}"
+        if book.pending is not None and number and book.pending.number > number:
+            job.pending = book.pending
+        if job.finishing:
+            job.move(JobState.FINISHING, reason)
+        elif job.current is None:
+            job.resume = job.resume or book.current is not None
+            job.move(JobState.FORMING, reason)
+        else:
+            job.move(JobState.TRAINING, reason)
+        for worker in job.where(lambda worker: worker.phase is WorkerPhase.WARM):
+            job.welcome(worker)  # whether to resume is known only now
+        job.record("adopted", reason, level="warning" if present < len(job.wanted) else "info")
+        if job.current is not None:
+            if book.current is not None and book.current.number > number:
+                job.torn = f"view {book.current.number} of the last driver did not reach everybody"
+            elif not job.settled and not job.finishing:
+                job.torn = "the workers were between two views when the last driver died"
+        if job.torn is None and job.pending is not None:
+            self._tell(Prepare(proposed=job.pending))
+        if job.stopping is not None:
+            stop(job, at_once=False, reason=job.stopping)

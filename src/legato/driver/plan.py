@@ -1,0 +1,223 @@
+"""Which change of membership comes next, and why. Pure: reads the facts of a job, changes nothing, sends nothing."""
+
+from __future__ import annotations
+
+import msgspec
+
+from legato.core.lifecycle import JobState, WorkerPhase
+from legato.core.view import Member, next_members
+from legato.driver.job import Job, Worker
+
+
+class Recover(msgspec.Struct, frozen=True):
+    """Put a view in force at once: the first one, or one after a loss."""
+
+    members: tuple[Member, ...]
+    reason: str
+
+
+class Propose(msgspec.Struct, frozen=True):
+    """Prepare a view in the background; the members switch when all are ready."""
+
+    members: tuple[Member, ...]
+    reason: str
+
+
+class HoldAll(msgspec.Struct, frozen=True):
+    """Let the survivors wait; ``saver`` writes a checkpoint first."""
+
+    survivors: frozenset[int]
+    saver: int
+    reason: str
+
+
+class StartOver(msgspec.Struct, frozen=True):
+    """Nobody has the state any more: form a first view again. ``lost``: there was a state to lose."""
+
+    lost: bool
+    reason: str
+
+
+class Refuse(msgspec.Struct, frozen=True):
+    """A worker differs from the others and may not take part."""
+
+    worker: int
+    reason: str
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """The job cannot go on."""
+
+    reason: str
+
+
+Change = Recover | Propose | HoldAll | StartOver | Refuse | GiveUp
+
+_DECIDING = (JobState.FORMING, JobState.TRAINING, JobState.HOLDING, JobState.FINISHING, JobState.STOPPING)
+
+
+def decide_change(job: Job) -> Change | None:
+    """Return the next change of membership with its reason, or None if there is none now."""
+    if job.state not in _DECIDING or (job.current is None and job.ending and not job.tail):
+        return None
+    if job.current is None:
+        return _decide_first(job)
+    loss = describe_loss(job) or job.torn
+    if loss is not None:
+        return _decide_recovery(job, loss)
+    if job.broken_since is not None:
+        return _decide_mending(job)
+    if job.pending is not None:
+        return _decide_repair(job)
+    return _decide_planned(job) if job.settled and not job.ending else None
+
+
+def describe_loss(job: Job) -> str | None:
+    """Say which members of the view in force will never answer in it again; None if there are none."""
+    assert job.current is not None
+    told = []
+    for worker in job.members():
+        if worker.farewell == "finished":
+            if worker.finished_in is not None and worker.finished_in[0] < job.current.number:
+                told.append(f"worker {worker.number} had finished before")
+        elif not worker.active and not _left_with_all(job, worker):
+            told.append(f"worker {worker.number} {_fate(worker)}")
+    return ", ".join(told) or None
+
+
+def describe_difference(fingerprint: dict[str, str] | None, reference: dict[str, str] | None) -> str | None:
+    """Say how a worker's fingerprint differs from the job's; None if it does not or one is unknown.
+
+    >>> describe_difference({"model": "a"}, {"model": "b"})
+    "its model is 'a', the job's is 'b'"
+    """
+    if fingerprint is None or reference is None or fingerprint == reference:
+        return None
+    parts = [part for part in sorted({*fingerprint, *reference}) if fingerprint.get(part) != reference.get(part)]
+    return "; ".join(
+        f"its {part} is {fingerprint.get(part, 'missing')!r}, the job's is {reference.get(part, 'missing')!r}"
+        for part in parts
+    )
+
+
+def _left_with_all(job: Job, worker: Worker) -> bool:
+    """Whether a worker leaves by agreement with all others: nobody waits for it in a collective."""
+    agreed = worker.farewell in ("stopped", "orphaned")
+    return agreed and (job.ending or worker.phase is not WorkerPhase.GONE)
+
+
+def _fate(worker: Worker) -> str:
+    if worker.farewell is not None:
+        return f"left ({worker.farewell})"
+    return {WorkerPhase.GONE: "died", WorkerPhase.FAILED: "failed"}.get(worker.phase, f"is {worker.phase}")
+
+
+def _warm(job: Job) -> list[Worker]:
+    return job.where(lambda worker: worker.phase is WorkerPhase.WARM)
+
+
+def _num_needed(job: Job) -> int:
+    # A job that ends only has to agree on its last step: any number of workers can.
+    return 1 if job.ending else job.spec.min_workers
+
+
+def _decide_first(job: Job) -> Change | None:
+    # Also one whose Joined came late: it has the state of a view that was given up meanwhile.
+    warm = job.where(lambda worker: worker.active)
+    if len(warm) < _num_needed(job):
+        return None
+    coming = job.where(lambda worker: worker.coming)
+    waited_s = job.now - min(worker.since for worker in warm)
+    if coming and waited_s < job.spec.form_patience_s:
+        return None
+    reference = job.reference or warm[0].fingerprint
+    for worker in warm:
+        difference = describe_difference(worker.fingerprint, reference)
+        if difference is not None:
+            return Refuse(worker.number, f"worker {worker.number} runs something else than the others: {difference}")
+    late = f", {len(coming)} more did not come within {job.spec.form_patience_s:g} s" if coming else ""
+    return Recover(tuple(worker.member for worker in warm), f"first view of {_count(warm)}{late}")
+
+
+def _decide_recovery(job: Job, loss: str) -> Change | None:
+    survivors = [worker for worker in job.members() if worker.has_state]
+    if not survivors:
+        # Who is about to leave still has the state: better asked again than lost.
+        survivors = job.where(lambda worker: worker.has_state)
+    if not survivors:
+        if job.ending:
+            return None
+        return StartOver(lost=any(worker.view for worker in job.members()), reason=f"{loss}; nobody has the state")
+    if len(survivors) >= _num_needed(job):
+        return Recover(tuple(worker.member for worker in survivors), f"{loss}; {_count(survivors)} going on")
+    joining = [worker for worker in _warm(job) if worker not in survivors]
+    if len(survivors) + len(joining) >= _num_needed(job):
+        members = tuple(worker.member for worker in (*survivors, *joining))
+        return Recover(members, f"{loss}; {_count(survivors)} going on with {len(joining)} new")
+    numbers = frozenset(worker.number for worker in survivors)
+    if numbers == job.held:
+        return None
+    saver = max(survivors, key=lambda worker: (worker.num_rounds, -worker.number))
+    return HoldAll(
+        numbers, saver.number, f"{loss}; {len(survivors)} left, below the minimum of {job.spec.min_workers}: waiting"
+    )
+
+
+def _decide_mending(job: Job) -> Change | None:
+    assert job.broken_since is not None
+    if job.now - job.broken_since < job.spec.broken_patience_s:
+        return None
+    if job.num_breaks >= job.spec.max_breaks:
+        return GiveUp(
+            f"the workers' connections broke {job.num_breaks + 1} times in a row without a completed round although "
+            "no worker died. Check the network between the workers and their logs."
+        )
+    members = tuple(worker.member for worker in job.members() if worker.active)
+    return Recover(members, "a collective broke although nobody died: the same workers try again")
+
+
+def _decide_repair(job: Job) -> Change | None:
+    assert job.pending is not None
+    dead = [number for number in job.pending.workers if not job.workers[number].active]
+    if not dead:
+        return None
+    told = ", ".join(f"worker {number} {_fate(job.workers[number])}" for number in dead)
+    return _propose(job, f"{told} while joining")
+
+
+def _decide_planned(job: Job) -> Change | None:
+    joining, leaving = _movers(job)
+    if not leaving:
+        if not joining:
+            return None
+        coming = job.where(lambda worker: worker.coming and worker.slot in job.wanted)
+        waited_s = job.now - min(worker.since for worker in joining)
+        if coming and waited_s < job.spec.join_patience_s:
+            return None
+    names = [f"worker {worker.number} joins" for worker in joining]
+    names += [f"worker {worker.number} leaves" for worker in leaving]
+    return _propose(job, ", ".join(names))
+
+
+def _movers(job: Job) -> tuple[list[Worker], list[Worker]]:
+    members = job.members()
+    joining = [worker for worker in _warm(job) if worker.slot in job.wanted and worker not in members]
+    leaving = [worker for worker in members if worker.slot not in job.wanted]
+    staying = len(members) - len(leaving)
+    # One who has the state must stay to pass it on, and the minimum must hold.
+    keep = max(1 - staying, job.spec.min_workers - staying - len(joining), 0)
+    return joining, leaving[keep:]
+
+
+def _propose(job: Job, reason: str) -> Propose:
+    joining, leaving = _movers(job)
+    members = next_members(
+        (worker.member for worker in job.members()),
+        {worker.number for worker in leaving},
+        (worker.member for worker in joining),
+    )
+    return Propose(members, reason)
+
+
+def _count(workers: list[Worker]) -> str:
+    return "1 worker" if len(workers) == 1 else f"{len(workers)} workers"

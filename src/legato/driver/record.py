@@ -1,0 +1,220 @@
+"""What is written down about a job: events, metrics, and the first commit of every step. Never blocks its caller.
+
+Lines are handed over in memory and written by a thread; a full disk costs lines and is said aloud, never the job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from legato.core.wire import Metrics, Progress
+from legato.driver.journal import JobDirectory
+from legato.driver.words import Record
+
+_log = logging.getLogger(__name__)
+
+_MAX_WAITING_LINES: Final = 100_000  # beyond this the disk is taken for dead and lines are dropped
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of ``events.jsonl``: what happened to the job, and why.
+
+    Args:
+        seq: grows by one with each event of the job.
+        time: seconds since 1970.
+        kind: see `Record`, whose other fields these are as well.
+    """
+
+    seq: int
+    time: float
+    kind: str
+    level: str
+    reason: str
+    worker: int | None = None
+    view: int | None = None
+    step: int | None = None
+    detail: str | None = None
+
+
+class Numbers:
+    """A set of whole numbers that come nearly in order, kept small: all up to ``top``, without the ``missing``."""
+
+    def __init__(self) -> None:
+        self.top: int | None = None
+        self.missing: set[int] = set()
+
+    def add(self, number: int) -> bool:
+        """Add a number and return whether it is new. The first one sets where counting starts."""
+        if self.top is None:
+            self.top = number
+            return True
+        if number > self.top:
+            self.missing.update(range(self.top + 1, number))
+            self.top = number
+            return True
+        if number in self.missing:
+            self.missing.remove(number)
+            return True
+        return False
+
+
+class Records:
+    """The three record files of one job.
+
+    Args:
+        directory: where they are; what is there already is continued.
+        wall_clock: seconds since 1970.
+    """
+
+    def __init__(self, directory: JobDirectory, wall_clock: Callable[[], float]) -> None:
+        self._directory = directory
+        self._now = wall_clock
+        self._waiting: list[tuple[Path, bytes]] = []
+        self._ready = asyncio.Event()
+        self._num_lost = 0
+        self._seq = 0
+        self._steps = Numbers()
+        self._indices = Numbers()
+        self._last_reported: dict[int, int] = {}
+
+    def load(self) -> None:
+        """Continue the files that are there. Reads them whole: call it in a thread."""
+        self._seq = max((line.get("seq", 0) for line in _read_lines(self._directory.events_file)), default=0)
+        for path, key, numbers in (
+            (self._directory.ledger_file, "step", self._steps),
+            (self._directory.metrics_file, "index", self._indices),
+        ):
+            for number in sorted(line[key] for line in _read_lines(path) if isinstance(line.get(key), int)):
+                numbers.add(number)
+
+    # ------------------------------------------------------------ what happened
+
+    def note_event(self, record: Record) -> Event:
+        """Write an event down and return it numbered."""
+        self._seq += 1
+        event = Event(
+            seq=self._seq,
+            time=self._now(),
+            kind=record.kind,
+            level=record.level,
+            reason=record.reason,
+            worker=record.worker,
+            view=record.view,
+            step=record.step,
+            detail=record.detail,
+        )
+        self._write(self._directory.events_file, event)
+        return event
+
+    def note_metrics(self, metrics: Metrics) -> bool:
+        """Write down what ``run.log`` was given, each call once. Returns whether it was new."""
+        new = self._indices.add(metrics.index)
+        if new:
+            self._write(
+                self._directory.metrics_file,
+                {
+                    "index": metrics.index,
+                    "step": metrics.step,
+                    "epoch": metrics.epoch,
+                    "time": self._now(),
+                    "values": metrics.values,
+                },
+            )
+        return new
+
+    def note_progress(self, worker: int, progress: Progress) -> tuple[int, str | None]:
+        """Write down the first commit of each step.
+
+        Returns:
+            How many steps were new, and what is wrong: a worker reported steps that it had reported before.
+        """
+        last = self._last_reported.get(worker, 0)
+        complaint = None
+        if progress.first_step <= last:
+            again = f"{progress.first_step}..{min(last, progress.last_step)}"
+            complaint = f"worker {worker} reported steps {again} as committed a second time"
+        self._last_reported[worker] = max(last, progress.last_step)
+        num_new = 0
+        for step in range(progress.first_step, progress.last_step + 1):
+            if self._steps.add(step):
+                num_new += 1
+                line = {"step": step, "epoch": progress.epoch, "view": progress.view, "time": self._now()}
+                self._write(self._directory.ledger_file, line)
+        return num_new, complaint
+
+    def note_connected(self, worker: int) -> None:
+        """Expect repetitions: a worker cannot know which of its last reports got through a lost connection."""
+        self._last_reported.pop(worker, None)
+
+    def describe_gap(self) -> str | None:
+        """Say which steps nobody reported although later ones were; None if there are none.
+
+        Asked at the end only: before it, a report may still be on its way from a worker that was cut off.
+        """
+        if not self._steps.missing:
+            return None
+        missing = sorted(self._steps.missing)
+        shown = ", ".join(str(step) for step in missing[:10]) + (", …" if len(missing) > 10 else "")
+        return f"{len(missing)} steps were never reported as committed: {shown}"
+
+    # ------------------------------------------------------------ disk
+
+    async def write_forever(self) -> None:
+        """Write what is handed over, until cancelled."""
+        while True:
+            await self._ready.wait()
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write all that was handed over so far."""
+        self._ready.clear()
+        batch, self._waiting = self._waiting, []
+        if batch:
+            await asyncio.to_thread(self._append, batch)
+
+    def _write(self, path: Path, line: Any) -> None:
+        if len(self._waiting) >= _MAX_WAITING_LINES:
+            self._count_lost(1, "the disk does not keep up")
+            return
+        self._waiting.append((path, msgspec.json.encode(line) + b"\n"))
+        self._ready.set()
+
+    def _append(self, batch: list[tuple[Path, bytes]]) -> None:
+        by_path: dict[Path, list[bytes]] = {}
+        for path, line in batch:
+            by_path.setdefault(path, []).append(line)
+        for path, lines in by_path.items():
+            try:
+                with path.open("ab") as file:
+                    file.write(b"".join(lines))
+            except OSError as error:
+                self._count_lost(len(lines), f"{path}: {error}")
+
+    def _count_lost(self, num_lines: int, why: str) -> None:
+        # Each power of two once: loud, but a full disk must not fill the terminal as well.
+        before, self._num_lost = self._num_lost, self._num_lost + num_lines
+        if before.bit_length() != self._num_lost.bit_length():
+            _log.warning("Cannot write the job's records (%d lines lost so far): %s", self._num_lost, why)
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """Read a file of JSON lines, without a last line that a crash cut off."""
+    lines: list[dict[str, Any]] = []
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return lines
+    for line in content.splitlines():
+        try:
+            decoded = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            continue
+        if isinstance(decoded, dict):
+            lines.append(decoded)
+    return lines

@@ -1,0 +1,81 @@
+"""What a job looks like from outside: one dictionary for the command line and for clients. Changes nothing."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Any, Final
+
+import msgspec
+
+from legato.core.wire import Progress
+from legato.driver.job import Job
+from legato.driver.journal import Outcome
+from legato.driver.record import Event
+
+NUM_EVENTS: Final = 20  # events shown in a status
+_SMOOTHING_S: Final = 10.0  # a rate of before this long counts for a third
+
+
+class Meter:
+    """How far the training is and how fast it goes, from what workers report."""
+
+    def __init__(self) -> None:
+        self.last: Progress | None = None
+        self.samples_per_s: float | None = None
+        self._measured_at: float | None = None
+
+    def note(self, progress: Progress, num_new: int, now: float) -> None:
+        """Take in a report of which ``num_new`` steps were new.
+
+        A job that went back to a checkpoint reports old steps: they show where it is but not how fast it gets on.
+        """
+        if num_new > 0 or self.last is None or progress.view > self.last.view:
+            self.last = progress
+        if num_new <= 0:
+            return
+        num_reported = progress.last_step - progress.first_step + 1
+        num_samples = progress.num_samples * num_new / num_reported
+        elapsed_s = now - self._measured_at if self._measured_at is not None else 0.0
+        self._measured_at = now
+        if elapsed_s > 0:
+            rate = num_samples / elapsed_s
+            weight = 1.0 if self.samples_per_s is None else 1 - math.exp(-elapsed_s / _SMOOTHING_S)
+            self.samples_per_s = (self.samples_per_s or 0.0) * (1 - weight) + rate * weight
+
+
+def build_status(job: Job, meter: Meter, events: deque[Event], outcome: Outcome | None, now: float) -> dict[str, Any]:
+    """Return the job's status, as documented in ``docs/cli.md``. All values are plain JSON."""
+    last = meter.last
+    return {
+        "name": job.spec.name,
+        "state": str(job.state),
+        "step": last.last_step if last else None,
+        "epoch": last.epoch if last else None,
+        "num_steps": last.num_steps if last else None,
+        "num_epochs": last.num_epochs if last else None,
+        "loss": last.loss if last else None,
+        "phase": last.phase if last else None,
+        "samples_per_s": meter.samples_per_s,
+        "num_workers": sum(1 for member in job.members() if member.has_state),
+        "num_wanted": len(job.wanted),
+        "min_workers": job.spec.min_workers,
+        "max_workers": job.spec.max_workers,
+        "view": job.current.number if job.current else None,
+        "workers": [
+            {
+                "worker": worker.number,
+                "slot": worker.slot,
+                "pid": worker.pid,
+                "phase": str(worker.phase),
+                "rank": job.current.rank_of(worker.number) if job.current else None,
+                "view": worker.view or None,
+                "num_rounds": worker.num_rounds,
+                "connected": not worker.away,
+                "last_heard_s": round(max(now - worker.last_heard, 0.0), 3),
+            }
+            for worker in job.present()
+        ],
+        "events": [msgspec.to_builtins(event) for event in events],
+        "outcome": msgspec.to_builtins(outcome) if outcome else None,
+    }

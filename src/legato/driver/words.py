@@ -1,0 +1,142 @@
+"""What goes into the membership state machine and what comes out of it. Data only; does nothing."""
+
+from __future__ import annotations
+
+import msgspec
+
+from legato.core.view import View
+from legato.core.wire import DriverMessage, WorkerMessage
+from legato.engines.base import EngineEvent
+
+# ---------------------------------------------------------------- events: what happened
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """A worker sent a message."""
+
+    worker: int
+    message: WorkerMessage
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """A worker's connection is gone; its process may live."""
+
+    worker: int
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """Time passed. Comes at least every ``heartbeat_interval_s``; only ticks make deadlines count."""
+
+
+class ScaleAsked(msgspec.Struct, frozen=True):
+    """Somebody asks for another number of workers."""
+
+    num_workers: int
+    reason: str
+
+
+class StopAsked(msgspec.Struct, frozen=True):
+    """Somebody asks the job to end; with ``now``, without a checkpoint."""
+
+    now: bool
+    reason: str
+
+
+Event = Heard | Lost | Tick | ScaleAsked | StopAsked | EngineEvent
+
+# ---------------------------------------------------------------- instructions: what to do, in this order
+
+
+class StartWorker(msgspec.Struct, frozen=True):
+    """Start a worker through the engine."""
+
+    worker: int
+    slot: int
+
+
+class StopWorker(msgspec.Struct, frozen=True):
+    """Stop a worker through the engine."""
+
+    worker: int
+    force: bool
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send a message to a worker; without a connection to it, drop the message (its next Hello is answered in full)."""
+
+    worker: int
+    message: DriverMessage
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """Write an event down and show it.
+
+    Args:
+        kind: one word: started, warm, proposed, joined, left, died, fenced, recovered, held, saved, scaled, refused,
+            failed, stopped, finished, adopted, resumed, note.
+        level: ``info``, ``warning`` or ``error``.
+        reason: one line.
+        detail: further lines to show once, such as a traceback.
+    """
+
+    kind: str
+    reason: str
+    level: str = "info"
+    worker: int | None = None
+    view: int | None = None
+    step: int | None = None
+    detail: str | None = None
+
+
+class Book(msgspec.Struct, frozen=True, kw_only=True):
+    """What a new driver must know to adopt the job.
+
+    Args:
+        last_view: the highest view number ever used.
+        next_worker: the next free worker number.
+        slots: worker → slot of all workers that may run.
+        wanted: the slots that the job has.
+        current: the newest view that was put in force.
+        pending: the proposal that is out.
+        resume: whether workers start from the newest checkpoint.
+        reference: the fingerprint that every worker must have, None before the first view.
+        stopping: why the job is being stopped, None if it is not.
+        finishing: a worker's program ran to its end.
+        tail: one worker alone does again what rank 0 could not finish.
+        closed: rank 0 finished and exited with 0.
+    """
+
+    last_view: int
+    next_worker: int
+    slots: dict[int, int]
+    wanted: tuple[int, ...]
+    current: View | None = None
+    pending: View | None = None
+    resume: bool = False
+    reference: dict[str, str] | None = None
+    stopping: str | None = None
+    finishing: bool = False
+    tail: bool = False
+    closed: bool = False
+
+
+class Journal(msgspec.Struct, frozen=True):
+    """Have this on disk before carrying out what follows."""
+
+    book: Book
+
+
+class End(msgspec.Struct, frozen=True):
+    """The job is over; no instruction follows.
+
+    Args:
+        outcome: ``succeeded``, ``failed`` or ``stopped``.
+        exit_code: what ``legato run`` exits with.
+    """
+
+    outcome: str
+    exit_code: int
+    reason: str
+
+
+Instruction = StartWorker | StopWorker | Send | Record | Journal | End
