@@ -44,6 +44,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             batches, and each change costs a moment.
         broken_patience_s: after a broken collective, wait this long for news of a death before the same workers try
             again. 1: deaths are known within milliseconds.
+        prepare_limit_s: a proposed view that somebody has not prepared after this long is proposed anew. 60: far more
+            than a connection takes, and training goes on meanwhile.
         max_deaths: more deaths than this in one slot in a row, without a step committed that was never committed
             before, and the job (or a joiner's slot) is given up. 5: bad luck is rarely that bad.
         max_breaks: more broken views than this in a row with nobody dead and no round completed, and the job fails.
@@ -70,6 +72,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     form_patience_s: float = 10.0
     join_patience_s: float = 2.0
     broken_patience_s: float = 1.0
+    prepare_limit_s: float = 60.0
     max_deaths: int = 5
     max_breaks: int = 3
 

@@ -63,5 +63,7 @@ def _moments(job: Job) -> Iterator[float]:
             yield worker.since + (spec.form_patience_s if job.state is JobState.FORMING else spec.join_patience_s)
     if job.broken_since is not None:
         yield job.broken_since + spec.broken_patience_s
+    if job.pending is not None:
+        yield job.proposed_at + spec.prepare_limit_s
     if job.end_by is not None:
         yield job.end_by

@@ -32,7 +32,9 @@ def hear(job: Job, number: int, message: wire.WorkerMessage) -> None:
         return
     worker.last_heard = job.now
     worker.away = False
-    _follow_switch(job, message.view)
+    if worker.has_state or isinstance(message, wire.Joined):
+        # A joiner speaks from a proposed view as soon as it is connected, long before the others switch.
+        _follow_switch(job, message.view)
     _HEARERS[type(message)](job, worker, message)
 
 
@@ -66,7 +68,8 @@ def _hear_hello(job: Job, worker: Worker, hello: wire.Hello) -> None:
     fresh = worker.phase is WorkerPhase.STARTING
     worker.host, worker.pid = hello.host, hello.pid
     view = hello.current
-    if view is not None and job.state is JobState.ADOPTING:
+    took_part = hello.phase in (WorkerPhase.MEMBER, WorkerPhase.FINISHED)
+    if view is not None and took_part and job.state is JobState.ADOPTING:
         job.views[view.number] = view
         job.last_view = max(job.last_view, view.number)
         if job.current is None or view.number > job.current.number:
@@ -90,7 +93,8 @@ def _catch_up(job: Job, worker: Worker, hello: wire.Hello) -> None:
         elif not (finished and hello.current is None and phase in (WorkerPhase.WARM, WorkerPhase.MEMBER)):
             worker.move(phase, job.now, "said so in its Hello")
     if hello.current is not None and worker.phase in (WorkerPhase.MEMBER, WorkerPhase.FINISHED):
-        worker.view = max(worker.view, hello.current.number)
+        if job.state is JobState.ADOPTING or worker.view == 0:
+            worker.view = hello.current.number
         worker.num_rounds = max(worker.num_rounds, hello.num_rounds)
 
 
@@ -160,14 +164,19 @@ def _hear_finished(job: Job, worker: Worker, finished: wire.Finished) -> None:
     note_finished(job, worker, finished.view)
 
 
-def _take_no_note(job: Job, worker: Worker, message: wire.Message) -> None:
-    """Votes are counted among the workers, and metrics are kept by the record."""
+def _hear_prepared(job: Job, worker: Worker, prepared: wire.Prepared) -> None:
+    if job.pending is not None and prepared.prepared == job.pending.number:
+        job.prepared.add(worker.number)
+
+
+def _take_no_note(_job: Job, _worker: Worker, _message: wire.Message) -> None:
+    """Metrics are kept by the record."""
 
 
 _HEARERS: Final[Mapping[type[wire.Message], Callable[[Job, Worker, Any], None]]] = {
     wire.Hello: _hear_hello,
     wire.Warm: _hear_warm,
-    wire.Prepared: _take_no_note,
+    wire.Prepared: _hear_prepared,
     wire.Joined: _hear_joined,
     wire.Broken: _hear_broken,
     wire.Progress: _hear_progress,

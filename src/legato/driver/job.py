@@ -80,6 +80,8 @@ class Job:
         current: the view in force: the newest Recover, or the newest proposal that somebody switched to.
         recovering: the reason of the Recover that made ``current``; None if a proposal did.
         pending: the proposal that is out and not in force.
+        proposed_at: when ``pending`` was proposed.
+        prepared: the workers that said Prepared for ``pending``.
         views: the newest views by number, also void proposals: a worker may have switched to one.
         torn: why ``current`` must be replaced although no member is known to be lost; None if it need not.
         broken_since: when a member first reported a broken collective of ``current``.
@@ -104,6 +106,8 @@ class Job:
     current: View | None = None
     recovering: str | None = None
     pending: View | None = None
+    proposed_at: float = 0.0
+    prepared: set[int] = field(default_factory=set)
     views: dict[int, View] = field(default_factory=dict)
     torn: str | None = None
     broken_since: float | None = None
@@ -258,6 +262,12 @@ class Job:
             if worker.phase is not WorkerPhase.GONE or number in remembered
         }
         return view
+
+    def propose(self, view: View) -> None:
+        """Make a view the pending one."""
+        self.pending = view
+        self.proposed_at = self.now
+        self.prepared = set()
 
     def put_in_force(self, view: View, recovering: str | None) -> None:
         """Make a view the current one: by a Recover, or because somebody switched to a proposal."""

@@ -223,7 +223,7 @@ class Membership:
                 self._recover(change)
             case plan.Propose(members=members, reason=reason):
                 view = job.new_view(members)
-                job.pending = view
+                job.propose(view)
                 job.record("proposed", f"view {view.number}: {reason}")
                 self._tell(Prepare(proposed=view))
             case plan.HoldAll(survivors=survivors, saver=saver, reason=reason):
@@ -245,7 +245,8 @@ class Membership:
         mended = job.broken_since is not None and plan.describe_loss(job) is None if job.current else False
         job.num_breaks = job.num_breaks + 1 if mended else 0
         first = job.current is None
-        before = job.members()
+        proposed = [job.workers[number] for number in job.pending.workers] if job.pending else []
+        concerned = [*job.members(), *proposed]
         job.put_in_force(job.new_view(change.members), recovering=change.reason)
         assert job.current is not None
         if not job.ending and job.state is not JobState.TRAINING:
@@ -254,8 +255,8 @@ class Membership:
         if job.reference is None:
             job.reference = job.members()[0].fingerprint
         job.record("proposed" if first else "recovered", f"view {job.current.number}: {change.reason}")
-        # Who has the state and is left out must hear it too, to leave.
-        hearers = {worker.number: worker for worker in (*job.members(), *before) if worker.active}
+        # Who is left out must hear it too: with the state, it leaves; without, it waits for another proposal.
+        hearers = {worker.number: worker for worker in (*job.members(), *concerned) if worker.active}
         for _, worker in sorted(hearers.items()):
             job.send(worker, RecoverMessage(proposed=job.current, reason=change.reason))
         if job.state is JobState.STOPPING:
@@ -319,7 +320,7 @@ class Membership:
         number = job.current.number if job.current else 0
         reason = f"a new driver adopted {present} workers in view {number}"
         if book.pending is not None and number and book.pending.number > number:
-            job.pending = book.pending
+            job.propose(book.pending)
         if job.finishing:
             job.move(JobState.FINISHING, reason)
         elif job.current is None:

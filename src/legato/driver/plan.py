@@ -179,10 +179,13 @@ def _decide_mending(job: Job) -> Change | None:
 def _decide_repair(job: Job) -> Change | None:
     assert job.pending is not None
     dead = [number for number in job.pending.workers if not job.workers[number].active]
-    if not dead:
-        return None
-    told = ", ".join(f"worker {number} {_fate(job.workers[number])}" for number in dead)
-    return _propose(job, f"{told} while joining")
+    if dead:
+        told = ", ".join(f"worker {number} {_fate(job.workers[number])}" for number in dead)
+        return _propose(job, f"{told} while joining")
+    missing = [number for number in job.pending.workers if number not in job.prepared]
+    if missing and job.now - job.proposed_at >= job.spec.prepare_limit_s:
+        return _propose(job, f"workers {missing} did not prepare within {job.spec.prepare_limit_s:g} s")
+    return None
 
 
 def _decide_planned(job: Job) -> Change | None:

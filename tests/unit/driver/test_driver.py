@@ -1,0 +1,344 @@
+"""The driver's I/O: a real server and real files, with a made-up machine and workers without torch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.driver.players import Orchestra, Player, make_spec
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from legato.core import wire
+from legato.core.errors import JobNotFound, UsageError
+from legato.core.spec import JobSpec
+from legato.driver import client
+from legato.driver.driver import Driver
+from legato.driver.journal import JobDirectory, Outcome
+from legato.driver.record import Event
+from legato.engines.fake import FakeEngine, FakeMachine
+
+
+class Stage:
+    """A driver at work with its machine and its players."""
+
+    def __init__(self, home: Path, spec: JobSpec, behave: Any = None) -> None:
+        self.home = home
+        self.spec = spec
+        self.orchestra = Orchestra()
+        self.machine = FakeMachine(behave or self.orchestra.behave)
+        self.directory = JobDirectory.of(spec.name, home)
+        self.events: list[Event] = []
+        self.driver: Driver
+        self.running: asyncio.Task[Outcome]
+
+    def on_event(self, event: Event) -> None:
+        self.events.append(event)
+
+    def on_status(self, status: dict[str, Any]) -> None:
+        json.dumps(status)
+
+    def raise_curtain(self, *, adopting: bool = False, port: int = 0) -> None:
+        self.directory = JobDirectory.of(self.spec.name, self.home)
+        spec = None if adopting else self.spec
+        self.driver = Driver(spec, FakeEngine(self.machine), self.directory, observer=self, port=port)
+        self.running = asyncio.create_task(self.driver.run())
+
+    async def drop_driver(self) -> None:
+        """Let the driver go as a crash does: without telling anybody."""
+        self.running.cancel()
+        await asyncio.gather(self.running, return_exceptions=True)
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.events]
+
+    def player(self, worker: int) -> Player:
+        return self.orchestra.players[worker]
+
+    async def until_training(self, num_workers: int) -> None:
+        def trains() -> bool:
+            if self.running.done():
+                self.running.result()
+            status = self.driver.status() if hasattr(self.driver, "_membership") else {"state": "", "num_workers": 0}
+            members = self.orchestra.members()
+            settled = status["state"] == "training" and status["num_workers"] == num_workers == len(members)
+            return settled and {player.number for player in members} == {status["view"]}
+
+        await self.orchestra.until(trains)
+
+    async def finish(self) -> Outcome:
+        for player in self.orchestra.members():
+            await player.finish()
+        async with asyncio.timeout(10):
+            return await self.running
+
+
+@contextlib.asynccontextmanager
+async def raise_stage(home: Path, behave: Any = None, **changes: Any) -> AsyncIterator[Stage]:
+    stage = Stage(home, make_spec(**changes), behave)
+    stage.raise_curtain()
+    try:
+        yield stage
+    finally:
+        stage.running.cancel()
+        await asyncio.gather(stage.running, return_exceptions=True)
+        for worker in stage.machine.running:
+            stage.machine.end(worker, -9)
+        await asyncio.sleep(0)
+
+
+def test_runs_a_job_to_its_end(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            driver_file = stage.directory.driver_file
+            assert stat.S_IMODE(driver_file.stat().st_mode) == 0o600
+            for step in (1, 2, 3):
+                await stage.orchestra.commit(step)
+            await stage.orchestra.until(lambda: stage.driver.status()["step"] == 3)
+            assert await stage.finish() == Outcome("succeeded", 0, "the program ran to its end")
+            assert not driver_file.exists()
+            ledger = [json.loads(line) for line in stage.directory.ledger_file.read_text().splitlines()]
+            assert [line["step"] for line in ledger] == [1, 2, 3]
+            events = [json.loads(line) for line in stage.directory.events_file.read_text().splitlines()]
+            assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+            assert all(event["reason"] for event in events)
+            assert [event["level"] for event in events if event["level"] != "info"] == []
+
+    asyncio.run(play())
+
+
+def test_scale_up_and_down(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            reply = await asyncio.to_thread(client.request, "job-1", wire.ScaleRequest(num_workers=4), tmp_path)
+            assert reply.error is None
+            assert reply.status["num_wanted"] == 4
+            await stage.until_training(4)
+            reply = await asyncio.to_thread(client.request, "job-1", wire.ScaleRequest(num_workers=1), tmp_path)
+            await stage.until_training(1)
+            await stage.orchestra.until(lambda: len(stage.machine.running) == 1)
+            assert "died" not in stage.kinds()
+            reply = await asyncio.to_thread(client.request, "job-1", wire.ScaleRequest(num_workers=9), tmp_path)
+            assert reply.error is not None
+            assert "num_workers=9 is above its maximum 4" in reply.error
+            await stage.finish()
+
+    asyncio.run(play())
+
+
+def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            stage.machine.end(1, -9)
+            await stage.orchestra.until(lambda: 2 in stage.orchestra.players)
+            await stage.until_training(2)
+            assert [event.worker for event in stage.events if event.kind == "died"] == [1]
+            await stage.finish()
+
+    asyncio.run(play())
+
+
+def test_stop_by_request(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            await asyncio.to_thread(client.request, "job-1", wire.StopRequest(), tmp_path)
+            outcome = await stage.running
+            assert (outcome.outcome, outcome.exit_code) == ("stopped", 130)
+            assert stage.machine.running == {}
+            with pytest.raises(JobNotFound, match="it is not running"):
+                await asyncio.to_thread(client.request, "job-1", wire.StatusRequest(), tmp_path)
+            assert client.last_status("job-1", tmp_path)["state"] == "stopped"  # type: ignore[index]
+
+    asyncio.run(play())
+
+
+def test_who_has_not_the_token_stays_outside(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            where = json.loads(stage.directory.driver_file.read_text())
+            for headers in ({}, {"Authorization": "Bearer wrong"}):
+                with pytest.raises(InvalidStatus) as refused:
+                    await connect(where["url"], additional_headers=headers, proxy=None)
+                assert refused.value.response.status_code == 401
+            right = {"Authorization": f"Bearer {where['token']}"}
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(where["url"] + "s", additional_headers=right, proxy=None)
+            assert refused.value.response.status_code == 404
+            await stage.finish()
+
+    asyncio.run(play())
+
+
+def test_the_newer_of_two_connections_counts(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            player = stage.player(1)
+            where = json.loads(stage.directory.driver_file.read_text())
+            headers = {"Authorization": f"Bearer {where['token']}"}
+            async with connect(where["url"], additional_headers=headers, proxy=None) as second:
+                hello = wire.Hello(view=1, worker=1, pid=1, host="h", current=player.view, phase="member", num_rounds=0)
+                await second.send(wire.encode(hello))
+                assert isinstance(wire.decode_driver_message(await second.recv()), wire.Welcome)
+                # The driver cut the first; the player comes back and takes over from the second.
+                await stage.orchestra.until(lambda: player.num_connections == 2)
+            await stage.orchestra.commit(1)
+            await stage.orchestra.until(lambda: stage.driver.status()["step"] == 1)
+            assert not {"died", "fenced", "recovered"} & set(stage.kinds())
+            await stage.finish()
+
+    asyncio.run(play())
+
+
+def test_a_lost_connection_is_no_death(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            player = stage.player(1)
+            assert player.connection is not None
+            player.connection.transport.abort()
+            await stage.orchestra.until(lambda: player.num_connections == 2)
+            await stage.orchestra.commit(1)
+            await stage.orchestra.until(lambda: stage.driver.status()["step"] == 1)
+            assert not {"died", "fenced", "recovered"} & set(stage.kinds())
+            await stage.finish()
+
+    asyncio.run(play())
+
+
+def test_a_silent_worker_is_fenced_and_replaced(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path, heartbeat_limit_s=0.4) as stage:
+            await stage.until_training(2)
+
+            async def be_silent(message: wire.Message) -> None:
+                pass
+
+            stage.player(1).say = be_silent  # type: ignore[method-assign]
+            await stage.orchestra.until(lambda: "fenced" in stage.kinds())
+            await stage.orchestra.until(lambda: 2 in stage.orchestra.players)
+            await stage.until_training(2)
+            assert 1 not in stage.machine.running
+            await stage.finish()
+
+    asyncio.run(play())
+
+
+def test_a_new_driver_adopts_the_workers(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            await stage.orchestra.commit(1)
+            first_url = json.loads(stage.directory.driver_file.read_text())["url"]
+            await stage.drop_driver()
+            assert sorted(stage.machine.running) == [0, 1]
+            with socket.socket() as other:  # keeps the old port from being drawn again
+                with contextlib.suppress(OSError):
+                    other.bind(("127.0.0.1", int(first_url.rsplit(":", 1)[1].split("/")[0])))
+                stage.raise_curtain(adopting=True)
+                await stage.until_training(2)
+            assert "adopted" in stage.kinds()
+            assert sorted(stage.machine.running) == [0, 1]
+            assert json.loads(stage.directory.driver_file.read_text())["url"] != first_url
+            assert stage.driver.status()["view"] == 1
+            await stage.orchestra.commit(2)
+            assert (await stage.finish()).outcome == "succeeded"
+            ledger = [json.loads(line)["step"] for line in stage.directory.ledger_file.read_text().splitlines()]
+            assert ledger == [1, 2]
+
+    asyncio.run(play())
+
+
+def test_a_death_without_a_driver_is_seen_by_the_next(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            await stage.drop_driver()
+            stage.machine.end(0, -9)
+            stage.raise_curtain()
+            await stage.orchestra.until(lambda: 2 in stage.orchestra.players)
+            await stage.until_training(2)
+            assert stage.player(1).number > 1
+            await stage.finish()
+
+    asyncio.run(play())
+
+
+def test_two_drivers_never_drive_one_job(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            second = Driver(stage.spec, FakeEngine(stage.machine), JobDirectory.of("job-1", tmp_path))
+            with pytest.raises(UsageError, match="a job of this name is running"):
+                await second.run()
+            await stage.finish()
+
+    asyncio.run(play())
+
+
+def test_a_port_in_use_is_said_clearly(tmp_path: Path) -> None:
+    async def play() -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            machine = FakeMachine(Orchestra().behave)
+            driver = Driver(make_spec(), FakeEngine(machine), JobDirectory.of("job-1", tmp_path), port=port)
+            with pytest.raises(UsageError, match=f"{port}: the port is in use"):
+                await driver.run()
+
+    asyncio.run(play())
+
+
+def test_an_unknown_job_is_said_with_those_that_run(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            with pytest.raises(JobNotFound, match=r"no such job on this machine\. Running now: job-1"):
+                client.find_job("job-2", tmp_path)
+            await stage.finish()
+
+    asyncio.run(play())
+
+
+def test_a_full_disk_costs_lines_and_not_the_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            stage.directory.events_file.unlink()
+            stage.directory.events_file.symlink_to("/dev/full")
+            stage.driver.scale(3, "to have something to write")
+            await stage.until_training(3)
+            assert (await stage.finish()).outcome == "succeeded"
+
+    asyncio.run(play())
+    assert "lines lost so far" in caplog.text
+
+
+def test_a_failing_program_fails_the_job_and_is_shown_once(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            for worker in (0, 1):
+                player = stage.player(worker)
+                failed = wire.Failed(view=1, error="ValueError: no", traceback="Traceback …", exit_code=1)
+                await player.say(failed)
+                player.exit(1)
+            outcome = await stage.running
+            assert (outcome.outcome, outcome.exit_code) == ("failed", 1)
+            assert "ValueError: no" in outcome.reason
+            assert [event.detail for event in stage.events if event.detail] == ["Traceback …"]
+
+    asyncio.run(play())
