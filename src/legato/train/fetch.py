@@ -157,7 +157,7 @@ def _rows(indices: Sequence[int], num_inner: int) -> Indices | None:
 
 
 def _plain(tensor: torch.Tensor) -> bool:
-    # Only for these is a row selection the same, byte for byte and stride for stride, as stacking single rows.
+    # Where rows lie otherwise, it is up to the version of torch how single rows are stacked in memory.
     return (
         type(tensor) is torch.Tensor
         and tensor.layout == torch.strided

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import takewhile
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, Te
 
 from legato.core.errors import DataError
 from legato.core.span import split
+from legato.train import loader_processes
 from legato.train.loader import Loader
 from legato.train.order import Key, Layout, Order
 
@@ -241,8 +243,9 @@ def test_a_change_of_keys_keeps_what_is_loaded_and_wanted(tmp_path: Path) -> Non
     keys = keys_of(order)
     with closing(Loader(dataset, order, seed=3, num_workers=2, prefetch_factor=4)) as loader:
         loader.follow(iter(keys[:8]))
-        assert loader.take()[0] == keys[0]
         wait_until(lambda: dataset.loads().total() == 8 * 4)
+        # Takes in key 1 too, from the other process; the rest is still on its way.
+        assert loader.take()[0] == keys[0]
         # The next window is keys 1, 3, 5, 7 (all loaded) and then others.
         after = [*keys[1:8:2], *keys[10:14]]
         loader.follow(iter(after))
@@ -423,41 +426,56 @@ def test_close_ends_the_processes_and_can_be_repeated() -> None:
 
 PROGRAM = textwrap.dedent(
     """
-    import os, sys, threading
+    import os, signal, sys
     from torch.utils.data import Dataset
     from legato.train.loader import Loader
     from legato.train.order import Key, Layout, Order
 
     class Talking(Dataset):
         def __len__(self):
-            return 8
+            return 12
         def __getitem__(self, index):
+            if index == 8:
+                print("stuck", flush=True)
+                signal.pause()
             print("sample", index, os.getpid())
             return index
 
-    order = Order(8, Layout(4, 4), seed=0, shuffle=False)
+    order = Order(12, Layout(4, 4), seed=0, shuffle=False)
     loader = Loader(Talking(), order, seed=0, num_workers=1)
-    loader.follow(iter([Key(0, 0, 0), Key(0, 1, 0)]))
+    loader.follow(iter([Key(0, 0, 0), Key(0, 1, 0), Key(0, 2, 0)]))
     loader.take()
     loader.take()
-    print("taken", flush=True)
     sys.stdin.read()
     """
 )
 
 
 def test_loader_processes_print_and_die_with_their_parent() -> None:
+    # Output into a pipe is held back by default, which is what a log file meets.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as program:
         assert program.stdout is not None
-        lines = [line.split() for line in takewhile(lambda line: line != "taken\n", program.stdout)]
+        lines = [line.split() for line in takewhile(lambda line: line != "stuck\n", program.stdout)]
         assert [line[:2] for line in lines] == [["sample", str(index)] for index in range(8)]
         (pid,) = {int(line[2]) for line in lines}
         assert pid != program.pid
         assert is_running(pid)
         program.kill()
         wait_until(lambda: not is_running(pid))
+
+
+def test_idle_processes_end_without_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader_processes, "CLOSE_LIMIT_S", 20.0)
+    monkeypatch.setattr(BaseProcess, "kill", lambda process: pytest.fail(f"{process.name} had to be killed"))
+    order = Order(40, LAYOUT, seed=3)
+    loader = Loader(Augmented(), order, seed=3, num_workers=2)
+    loader.follow(iter(keys_of(order)))
+    loader.take()
+    loader.close()
+    assert multiprocessing.active_children() == []
 
 
 def is_running(pid: int) -> bool:
