@@ -436,7 +436,7 @@ PROGRAM = textwrap.dedent(
             return 12
         def __getitem__(self, index):
             if index == 8:
-                print("stuck", flush=True)
+                os.write(1, b"stuck\\n")
                 signal.pause()
             print("sample", index, os.getpid())
             return index
