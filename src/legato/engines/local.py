@@ -98,7 +98,13 @@ class LocalEngine:
         self._events: asyncio.Queue[EngineEvent | None] = asyncio.Queue()
         self._error: LegatoError | None = None
         self._num_failed_starts = 0
+        self._opened = False
         self._closing = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is something to close."""
+        return self._opened and not self._closing
 
     @property
     def num_slots(self) -> int | None:
@@ -109,6 +115,7 @@ class LocalEngine:
 
     async def open(self) -> None:
         """Connect to the job's warm parent, or start one. Does not wait for its imports: see `rendezvous`."""
+        self._opened = True
         self._directory.mkdir(parents=True, exist_ok=True)
         record = self._read_record()
         if record is not None:
@@ -180,7 +187,8 @@ class LocalEngine:
 
     async def close(self) -> None:
         """Kill the workers that still run, end the store and the warm parent, remove their files."""
-        if self._closing:
+        # What an engine has not opened may be the work of another driver.
+        if self._closing or not self._opened:
             return
         self._closing = True
         record = self._read_record()

@@ -1,0 +1,370 @@
+"""The command line: reads what is asked, refuses what cannot be done before anything starts. Thin; decides no more."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+import typer.core
+
+from legato import __version__
+from legato.core.errors import JobNotFound, LegatoError, UsageError
+
+if TYPE_CHECKING:
+    from legato.core.spec import JobSpec
+    from legato.driver.journal import JobDirectory
+    from legato.terminal import Screen
+
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+_WATCH_EVERY_S: Final = 1.0
+
+
+class _Commands(typer.core.TyperGroup):
+    """Turns errors into one line on stderr and an exit code."""
+
+    def invoke(self, ctx: typer.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except LegatoError as error:
+            typer.echo(f"legato: {error}", err=True)
+            raise typer.Exit(EXIT_USAGE if isinstance(error, UsageError) else 1) from error
+
+
+class Output(StrEnum):
+    """How results are written."""
+
+    table = "table"
+    json = "json"
+
+
+class Start(StrEnum):
+    """How worker processes come to be."""
+
+    fork = "fork"
+    fresh = "fresh"
+
+
+app = typer.Typer(
+    cls=_Commands,
+    name="legato",
+    help="Elastic training: workers come and go while a program trains, and the result stays the same.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+JobName = Annotated[str, typer.Argument(metavar="NAME", help="The job.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"legato {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _start(
+    version: Annotated[  # noqa: ARG001 -- its callback acts
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    logging.basicConfig(level=logging.WARNING, format="legato: %(message)s")
+
+
+# ---------------------------------------------------------------- run
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def run(  # noqa: PLR0917 -- each is an option of the command
+    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="The Python script to train with.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGS]...", help="Handed to the script, with or without -- before.")
+    ] = None,
+    workers: Annotated[
+        str | None, typer.Option("--workers", "-w", help="How many: 4, or a range 1..4. [default: one per GPU, or 1]")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", "-n", help="The job's name. [default: the script's]")] = None,
+    checkpoint_every: Annotated[
+        str | None, typer.Option(help="100steps, 2epochs or 60s. [default: at the end and on stop only]")
+    ] = None,
+    checkpoint_dir: Annotated[
+        str | None, typer.Option(help="Where checkpoints go. [default: the job's directory]")
+    ] = None,
+    keep: Annotated[int, typer.Option(help="How many checkpoints to keep.")] = 3,
+    resume: Annotated[bool, typer.Option("--resume/--no-resume", help="Go on from the newest checkpoint.")] = False,
+    threads: Annotated[int, typer.Option(help="Threads of each worker; results depend on it.")] = 1,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where the driver listens; 0 for any free port.")] = 0,
+    heartbeat_limit: Annotated[float, typer.Option(help="Give up a worker that is silent for so many seconds.")] = 5.0,
+    start: Annotated[Start, typer.Option(help="Fork workers from a warm process, or start each afresh.")] = Start.fork,
+    plain: Annotated[bool, typer.Option("--plain", help="Write plain lines also on a terminal.")] = False,
+) -> None:
+    """Train with a program on this machine."""
+    from legato.core.spec import JobSpec, parse_workers
+    from legato.driver.journal import JobDirectory
+    from legato.engines.gpus import find_devices
+
+    script = Path(program)
+    if not script.is_file():
+        what = "it is a directory" if script.is_dir() else "there is no such file"
+        raise UsageError(f"Cannot run '{program}': {what}. Name the Python script to train with.")
+    handed = list(arguments or ())
+    if handed[:1] == ["--"]:
+        del handed[0]
+    devices = find_devices()
+    asked = workers if workers is not None else str(len(devices) or 1)
+    min_workers, max_workers, num_workers = parse_workers(asked)
+    job = name if name is not None else _free_name(script)
+    spec = JobSpec(
+        name=job,
+        program=(str(script.absolute()), *handed),
+        directory=str(Path.cwd()),
+        min_workers=min_workers,
+        max_workers=max_workers,
+        num_workers=num_workers,
+        num_threads=threads,
+        checkpoint_every=checkpoint_every,
+        checkpoint_dir=str(Path(checkpoint_dir).absolute()) if checkpoint_dir else None,
+        keep=keep,
+        resume=resume,
+        heartbeat_limit_s=heartbeat_limit,
+        heartbeat_interval_s=min(0.25, heartbeat_limit / 4),
+    ).validate()
+    if devices and max_workers > len(devices):
+        raise UsageError(
+            f"Cannot run job '{job}' on {max_workers} workers: this machine offers {len(devices)} GPUs. Ask for "
+            f"{len(devices)} or fewer, or set CUDA_VISIBLE_DEVICES= to train on the CPU."
+        )
+    directory = JobDirectory.of(job)
+    if directory.is_locked():
+        raise UsageError(
+            f"Cannot run job '{job}': a job of this name is running. Watch it with 'legato attach {job}', stop it with "
+            f"'legato stop {job}', or choose another name with --name."
+        )
+    _check_port(port)
+    options = ["--workers", asked, "--keep", str(keep), "--threads", str(threads)]
+    for option, value in (("--checkpoint-every", checkpoint_every), ("--checkpoint-dir", checkpoint_dir)):
+        options += [option, value] if value is not None else []
+    again = ("legato", "run", "--name", job, "--resume", *options, program, *handed)
+    raise typer.Exit(_drive(directory, spec, port=port, start=start, plain=plain, again=again))
+
+
+def _free_name(script: Path) -> str:
+    """Return the script's name as a job's name, with a number appended if such a job is running."""
+    from legato.driver.journal import JobDirectory
+
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", script.stem).lstrip("._-")[:55] or "job"
+    name, number = stem, 1
+    while JobDirectory.of(name).is_locked():
+        number += 1
+        name = f"{stem}-{number}"
+    return name
+
+
+def _check_port(port: int) -> None:
+    import socket
+
+    if port == 0:
+        return
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UsageError(
+                f"Cannot listen on port {port}: {error.strerror}. Choose another port, or 0 for any free one."
+            ) from error
+
+
+def _drive(
+    directory: JobDirectory,
+    spec: JobSpec | None,
+    *,
+    port: int = 0,
+    start: Start = Start.fork,
+    plain: bool = False,
+    again: tuple[str, ...] | None = None,
+) -> int:
+    """Be the driver of a job until it ends; returns the exit code."""
+    import asyncio
+
+    from legato.driver.driver import Driver
+    from legato.engines.local import LocalEngine
+    from legato.foreground import Foreground
+    from legato.present import Ending, render_summary
+
+    engine = LocalEngine(directory.path, start=start.value)
+
+    async def drive(screen: Screen) -> Ending:
+        foreground = Foreground(directory, screen, again)
+        return await foreground.drive(Driver(spec, engine, directory, observer=foreground, port=port), engine)
+
+    try:
+        with _screen(plain=plain) as screen:
+            ending = asyncio.run(drive(screen))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        name = directory.path.name
+        told = f"legato: interrupted. If workers of job '{name}' still run, 'legato attach {name}' adopts them."
+        typer.echo(told, err=True)
+        return EXIT_INTERRUPTED
+    typer.echo(render_summary(ending), err=ending.outcome == "failed")
+    return ending.exit_code
+
+
+@contextlib.contextmanager
+def _screen(*, plain: bool = False) -> Iterator[Screen]:
+    from legato.terminal import make_screen
+
+    screen = make_screen(sys.stdout, sys.stderr, plain=plain)
+    try:
+        yield screen
+    finally:
+        screen.close()
+
+
+# ---------------------------------------------------------------- jobs that run
+
+
+@app.command()
+def scale(name: JobName, num_workers: Annotated[int, typer.Argument(metavar="WORKERS", help="How many.")]) -> None:
+    """Give a running job another number of workers."""
+    from legato.core.wire import ScaleRequest
+    from legato.driver import client
+
+    reply = client.request(name, ScaleRequest(num_workers=num_workers))
+    if reply.error is not None:
+        raise UsageError(reply.error)
+    there = reply.status.get("num_workers", 0)
+    typer.echo(f"Job '{name}' goes from {there} to {num_workers} workers while it trains.")
+
+
+@app.command()
+def stop(
+    name: JobName,
+    now: Annotated[bool, typer.Option("--now", help="Kill the workers at once, without a checkpoint.")] = False,
+) -> None:
+    """Stop a running job after the current step, with a checkpoint."""
+    from legato.core.wire import StopRequest
+    from legato.driver import client
+
+    reply = client.request(name, StopRequest(now=now))
+    if reply.error is not None:
+        raise UsageError(reply.error)
+    how = "now" if now else "after the current step, with a checkpoint"
+    typer.echo(f"Job '{name}' stops {how}.")
+
+
+@app.command()
+def attach(
+    name: JobName,
+    plain: Annotated[bool, typer.Option("--plain", help="Write plain lines also on a terminal.")] = False,
+) -> None:
+    """Watch a running job until it ends; take it over if its driver has died. Ctrl-C detaches from a watched job."""
+    from legato.driver import client
+    from legato.driver.journal import JobDirectory
+    from legato.watching import watch
+
+    directory = JobDirectory.of(name)
+    if not directory.is_locked():
+        journal = directory.read_journal()
+        if journal is None:
+            client.find_job(name)  # raises, and says which jobs there are
+        elif journal.outcome is not None:
+            raise JobNotFound(
+                f"Cannot attach to job '{name}': it is over ({journal.outcome.outcome}: {journal.outcome.reason}). "
+                f"Its logs: 'legato logs {name}'."
+            )
+        told = f"legato: the driver of job '{name}' is gone; this process takes over. Ctrl-C stops the job."
+        typer.echo(told, err=True)
+        raise typer.Exit(_drive(directory, None, plain=plain))
+    try:
+        with _screen(plain=plain) as screen:
+            outcome = watch(name, screen)
+    except KeyboardInterrupt:
+        typer.echo(f"legato: detached; job '{name}' goes on.", err=True)
+        raise typer.Exit(0) from None
+    if outcome is None:
+        raise LegatoError(f"Lost job '{name}': its driver is gone. 'legato attach {name}' takes it over.")
+    typer.echo(f"legato: job '{name}' {outcome.outcome}: {outcome.reason}")
+    raise typer.Exit(outcome.exit_code)
+
+
+@app.command()
+def status(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The job; without it, all jobs.")] = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to write it.")] = Output.table,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every second, until Ctrl-C.")] = False,
+) -> None:
+    """Show where a job is, or list all jobs of this machine."""
+    from legato import watching
+
+    def show() -> bool:
+        if name is None:
+            _write(watching.statuses(), output)
+            return watch
+        found = watching.status_of(name)
+        _write(found, output)
+        return watch and "workers" in found and found.get("outcome") is None
+
+    with contextlib.suppress(KeyboardInterrupt):
+        watching.repeat(show, _WATCH_EVERY_S)
+
+
+def _write(found: dict[str, Any] | list[dict[str, Any]], output: Output) -> None:
+    import msgspec
+    from rich.console import Console
+
+    from legato.present import render_jobs, render_status
+
+    if output is Output.json:
+        typer.echo(msgspec.json.encode(found).decode())
+        return
+    if found == []:
+        typer.echo("No jobs on this machine. Start one with 'legato run'.")
+        return
+    drawn = render_jobs(found) if isinstance(found, list) else render_status(found)
+    console = Console(file=sys.stdout)
+    if console.is_terminal:
+        console.print(drawn)
+        return
+    # A pipe has no width: lines that another program reads are neither folded nor filled up.
+    console = Console(file=sys.stdout, width=400)
+    with console.capture() as capture:
+        console.print(drawn)
+    typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+@app.command()
+def logs(
+    name: JobName,
+    worker: Annotated[int | None, typer.Option("--worker", "-k", help="One worker only.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on while the job runs.")] = False,
+) -> None:
+    """Show what the workers of a job wrote."""
+    from legato.driver import client
+    from legato.driver.journal import JobDirectory
+    from legato.watching import read_logs
+
+    directory = JobDirectory.of(name)
+    if not directory.logs.is_dir():
+        client.find_job(name)  # raises, and says which jobs there are
+    with contextlib.suppress(KeyboardInterrupt):
+        for number, text in read_logs(directory, worker, follow=follow):
+            for line in text.splitlines():
+                typer.echo(line if worker is not None else f"{number} | {line}")
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""A job's driver in the foreground of a terminal: shows it, passes Ctrl-C on, sums up. Decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from legato.core.errors import LegatoError
+from legato.driver.driver import Driver
+from legato.driver.journal import JobDirectory, Outcome
+from legato.driver.record import Event
+from legato.engines.local import LocalEngine
+from legato.present import Ending
+from legato.terminal import LogFollower, Screen, main_worker
+
+EXIT_INTERRUPTED: Final = 130
+_READ_LOGS_EVERY_S: Final = 0.15
+_LET_GO_LIMIT_S: Final = 10.0
+_NUM_PATIENT_INTERRUPTS: Final = 2
+
+
+class Foreground:
+    """The driver's observer, and the one who hears Ctrl-C.
+
+    Args:
+        directory: of the job.
+        screen: where things are shown.
+        resume: the command that goes on with the job after a stop, None if it is not known.
+    """
+
+    def __init__(self, directory: JobDirectory, screen: Screen, resume: tuple[str, ...] | None) -> None:
+        self._directory = directory
+        self._screen = screen
+        self._resume = resume
+        self._logs = LogFollower(directory.logs)
+        self._main: int | None = None
+        self._status: dict[str, Any] = {}
+        self._counts: Counter[str] = Counter()
+        self._saved: str | None = None
+        self._killed = False
+        self._begun = False
+        self._num_interrupts = 0
+        self._begun_at = time.monotonic()
+
+    # ------------------------------------------------------------ the driver's observer
+
+    def on_event(self, event: Event) -> None:
+        """Show an event; what it has to say at length, once."""
+        self._begun = True
+        self._counts[event.kind] += 1
+        if event.kind == "saved":
+            self._saved = event.reason
+        if event.kind == "stopped" and event.level == "warning":
+            self._killed = True
+        self._show_output()
+        self._screen.show_event(msgspec.to_builtins(event))
+        if event.detail and self._logs.tell_once(event.detail):
+            self._screen.show_message(event.detail, problem=True)
+
+    def on_status(self, status: dict[str, Any]) -> None:
+        """Show where the job is."""
+        self._begun = True
+        self._status = status
+        speaker = main_worker(status)
+        if speaker is not None and speaker != self._main:
+            self._show_output(whole=True)
+            if self._main is not None:
+                self._logs.pass_over(speaker)
+            self._main = speaker
+        self._screen.show_status(status)
+
+    # ------------------------------------------------------------ the whole run
+
+    async def drive(self, driver: Driver, engine: LocalEngine) -> Ending:
+        """Run the driver until the job ends.
+
+        Raises:
+            LegatoError: the job cannot be run here.
+            asyncio.CancelledError: interrupted before there was anything to stop, or once too often.
+        """
+        running = asyncio.ensure_future(driver.run())
+        with self._interrupts(driver, running):
+            reading = asyncio.create_task(self._read_logs())
+            try:
+                outcome = await running
+            except BaseException:
+                await self._let_go(engine)
+                raise
+            finally:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+                self._show_output(whole=True)
+        return self._sum_up(outcome)
+
+    def _sum_up(self, outcome: Outcome) -> Ending:
+        stopped = outcome.outcome == "stopped"
+        # A stop that was asked for and carried out with a checkpoint is no failure of anything.
+        exit_code = (EXIT_INTERRUPTED if self._killed else 0) if stopped else outcome.exit_code
+        return Ending(
+            name=self._directory.path.name,
+            outcome=outcome.outcome,
+            reason=outcome.reason,
+            exit_code=exit_code or int(outcome.outcome == "failed"),
+            killed=self._killed,
+            step=self._status.get("step"),
+            num_steps=self._status.get("num_steps"),
+            elapsed_s=time.monotonic() - self._begun_at,
+            counts=self._counts,
+            saved=self._saved,
+            directory=self._directory.path,
+            resume=self._resume if outcome.outcome != "succeeded" else None,
+        )
+
+    @staticmethod
+    async def _let_go(engine: LocalEngine) -> None:
+        """End what the engine has started, unless workers run: those train on and can be adopted."""
+        if not engine.is_open:
+            return
+        try:
+            left = await asyncio.wait_for(engine.running(), _LET_GO_LIMIT_S)
+        except (LegatoError, TimeoutError):
+            left = {}
+        await (engine.detach() if left else engine.close())
+
+    # ------------------------------------------------------------ Ctrl-C
+
+    @contextlib.contextmanager
+    def _interrupts(self, driver: Driver, running: asyncio.Future[Outcome]) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        for number in numbers:
+            loop.add_signal_handler(number, self._interrupt, driver, running, number)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    def _interrupt(self, driver: Driver, running: asyncio.Future[Outcome], number: signal.Signals) -> None:
+        what = "Ctrl-C" if number == signal.SIGINT else number.name
+        self._num_interrupts += 1
+        if not self._begun or self._num_interrupts > _NUM_PATIENT_INTERRUPTS:
+            running.cancel()
+        elif self._num_interrupts == 1:
+            told = "legato: stopping after this step, with a checkpoint. Ctrl-C again stops now, without one."
+            self._screen.show_message(told, problem=True)
+            driver.stop(what)
+        else:
+            self._screen.show_message("legato: stopping now.", problem=True)
+            self._killed = True
+            driver.stop(f"{what} again", now=True)
+
+    # ------------------------------------------------------------ the program's output
+
+    async def _read_logs(self) -> None:
+        while True:
+            await asyncio.sleep(_READ_LOGS_EVERY_S)
+            self._show_output()
+
+    def _show_output(self, *, whole: bool = False) -> None:
+        if self._main is None:
+            return
+        # A burst is shown whole at the end, and piece by piece before, so that the driver is not kept waiting.
+        while text := self._logs.read(self._main, whole=whole):
+            self._screen.show_output(text)
+            if not whole:
+                return

@@ -1,0 +1,278 @@
+"""What a job looks like to a person: a status becomes a line, a table or a live region. Pure; prints nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shlex
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+Status = Mapping[str, Any]
+Event = Mapping[str, Any]
+
+_LEVEL_STYLES: Final = {"info": "", "warning": "yellow", "error": "bold red"}
+_STATE_STYLES: Final = {
+    "training": "green",
+    "succeeded": "bold green",
+    "holding": "yellow",
+    "stopping": "yellow",
+    "stopped": "yellow",
+    "abandoned": "yellow",
+    "failing": "red",
+    "failed": "bold red",
+}
+_RESIZES: Final = ("scaled",)
+_DEATHS: Final = ("died", "fenced")
+_PACE_WINDOW_S: Final = 30.0
+
+
+# ---------------------------------------------------------------- pace
+
+
+class Pace:
+    """How many steps a second a job makes, over the last half minute."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def note(self, now: float, step: int | None) -> None:
+        """Take in where the job is. A step that is lower than the last one starts the measurement again."""
+        if step is None:
+            return
+        if self._seen and step < self._seen[-1][1]:
+            self._seen.clear()
+        self._seen.append((now, step))
+        while now - self._seen[0][0] > _PACE_WINDOW_S and len(self._seen) > 2:
+            self._seen.popleft()
+
+    @property
+    def steps_per_s(self) -> float | None:
+        if len(self._seen) < 2:
+            return None
+        (begun, first), (ended, last) = self._seen[0], self._seen[-1]
+        return (last - first) / (ended - begun) if ended > begun and last > first else None
+
+    def remaining_s(self, status: Status) -> float | None:
+        """Return how long the rest takes at this pace, None if that cannot be told."""
+        step, num_steps, pace = status.get("step"), status.get("num_steps"), self.steps_per_s
+        return (num_steps - step) / pace if step is not None and num_steps and pace else None
+
+
+# ---------------------------------------------------------------- lines
+
+
+def render_duration(seconds: float) -> str:
+    """Write a duration as people read it.
+
+    >>> render_duration(7.25), render_duration(83), render_duration(7384)
+    ('7.2 s', '1:23', '2:03:04')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, whole = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{whole:02}" if hours else f"{minutes}:{whole:02}"
+
+
+def render_progress_line(status: Status, remaining_s: float | None = None) -> str:
+    """Say on one line where a job is.
+
+    >>> render_progress_line({"state": "training", "step": 5, "num_steps": 20, "num_workers": 2, "num_wanted": 3})
+    'step 5/20 (25 %) · workers 2/3'
+    """
+    parts = [] if status.get("state") in (None, "training") else [str(status["state"])]
+    step, num_steps = status.get("step"), status.get("num_steps")
+    if step is not None:
+        parts.append(f"step {step}/{num_steps} ({100 * step // num_steps} %)" if num_steps else f"step {step}")
+    epoch, num_epochs = status.get("epoch"), status.get("num_epochs")
+    if epoch is not None:
+        parts.append(f"epoch {epoch + 1}/{num_epochs}" if num_epochs else f"epoch {epoch + 1}")
+    if status.get("phase") == "evaluate":
+        parts.append("evaluating")
+    if status.get("loss") is not None:
+        parts.append(f"loss {status['loss']:.4g}")
+    if status.get("samples_per_s"):
+        parts.append(f"{status['samples_per_s']:.4g} samples/s")
+    parts.append(f"workers {_count_workers(status)}")
+    if remaining_s is not None:
+        parts.append(f"{render_duration(remaining_s)} left")
+    return " · ".join(parts)
+
+
+def render_event_line(event: Event) -> str:
+    """Say on one line what happened and why; the reason as it stands in ``events.jsonl``.
+
+    >>> render_event_line({"time": None, "kind": "died", "reason": "worker 2 died: killed by SIGKILL", "step": 7})
+    'died       worker 2 died: killed by SIGKILL (step 7)'
+    """
+    line = f"{event['kind']:<10} {event['reason']}"
+    if event.get("step") is not None:
+        line += f" (step {event['step']})"
+    return f"{_clock_time(event['time'])} {line}" if event.get("time") is not None else line
+
+
+def _clock_time(unix_s: float) -> str:
+    return dt.datetime.fromtimestamp(unix_s).astimezone().strftime("%H:%M:%S")
+
+
+def _wanted(status: Status) -> int:
+    return int(status.get("num_wanted", status.get("wanted")) or 0)
+
+
+def _count_workers(status: Status) -> str:
+    return f"{status.get('num_workers') or 0}/{_wanted(status)}"
+
+
+# ---------------------------------------------------------------- live region and tables
+
+
+def render_live(status: Status, events: Sequence[Event], remaining_s: float | None = None) -> RenderableType:
+    """Draw a running job: progress, workers, what happened last."""
+    head = Text.assemble(
+        (str(status.get("name", "")), "bold"),
+        "  ",
+        (str(status.get("state", "")), _STATE_STYLES.get(str(status.get("state")), "")),
+    )
+    bar = Table.grid(padding=(0, 1))
+    step, num_steps = status.get("step") or 0, status.get("num_steps")
+    # Without an end in sight the bar says only that something moves.
+    bar.add_row(
+        ProgressBar(total=num_steps or 1, completed=step if num_steps else 0, width=24),
+        Text(render_progress_line({**status, "state": None}, remaining_s)),
+    )
+    told = [
+        Text(render_event_line(event), style=_LEVEL_STYLES.get(event.get("level", "info"), ""), overflow="ellipsis")
+        for event in events
+    ]
+    for line in told:
+        line.no_wrap = True
+    return Group(head, bar, render_workers(status), *told)
+
+
+def render_worker_bar(num_there: int, num_wanted: int) -> str:
+    """Draw how many of the wanted workers are there.
+
+    >>> render_worker_bar(2, 4)
+    '■■□□ 2/4'
+    """
+    shown = min(max(num_wanted, num_there), 16)
+    filled = min(num_there, shown)
+    return f"{'■' * filled}{'□' * (shown - filled)} {num_there}/{num_wanted}"
+
+
+def render_workers(status: Status) -> Table:
+    """Draw a row per worker."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    bar = render_worker_bar(int(status.get("num_workers") or 0), _wanted(status))
+    for column in (bar, "slot", "pid", "phase", "rank", "view", "silent"):
+        table.add_column(Text(column))
+    for worker in status.get("workers") or ():
+        away = worker.get("connected") is False and worker.get("phase") != "starting"
+        table.add_row(
+            f"worker {worker['worker']}",
+            _cell(worker.get("slot")),
+            _cell(worker.get("pid") or None),
+            f"{worker.get('phase', '')}{' (no connection)' if away else ''}",
+            _cell(worker.get("rank")),
+            _cell(worker.get("view")),
+            f"{worker['last_heard_s']:.1f} s" if worker.get("last_heard_s") is not None else "",
+        )
+    return table
+
+
+def render_status(status: Status) -> RenderableType:
+    """Draw the status of one job, running or not."""
+    if "workers" in status:
+        return render_live(status, list(status.get("events") or ())[-8:])
+    outcome = status.get("outcome") or {}
+    state = str(status.get("state", ""))
+    line = Text.assemble((str(status.get("name", "")), "bold"), "  ", (state, _STATE_STYLES.get(state, "")))
+    return Text.assemble(line, f"  {outcome['reason']}") if outcome.get("reason") else line
+
+
+def render_jobs(statuses: Iterable[Status]) -> Table:
+    """Draw a row per job."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("name", "state", "step", "epoch", "loss", "workers", "range"):
+        table.add_column(column)
+    for status in statuses:
+        state = str(status.get("state", ""))
+        running = "workers" in status
+        step, num_steps = status.get("step"), status.get("num_steps")
+        epoch, num_epochs = status.get("epoch"), status.get("num_epochs")
+        table.add_row(
+            str(status.get("name", "")),
+            Text(state, style=_STATE_STYLES.get(state, "")),
+            "" if step is None else f"{step}/{num_steps}" if num_steps else str(step),
+            "" if epoch is None else f"{epoch + 1}/{num_epochs}" if num_epochs else str(epoch + 1),
+            "" if status.get("loss") is None else f"{status['loss']:.4g}",
+            _count_workers(status) if running else "",
+            f"{status['min_workers']}..{status['max_workers']}" if running else "",
+        )
+    return table
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+# ---------------------------------------------------------------- the end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """What is known of a run when it is over.
+
+    Args:
+        outcome: ``succeeded``, ``failed`` or ``stopped``.
+        killed: it was stopped at once, without a checkpoint.
+        elapsed_s: of this driver.
+        counts: how many events of each kind there were.
+        saved: what the last event of kind ``saved`` said, None if there was none.
+        resume: the command that goes on, None if it makes no sense.
+    """
+
+    name: str
+    outcome: str
+    reason: str
+    exit_code: int
+    killed: bool
+    step: int | None
+    num_steps: int | None
+    elapsed_s: float
+    counts: Counter[str]
+    saved: str | None
+    directory: Path
+    resume: tuple[str, ...] | None = None
+
+
+def render_summary(ending: Ending) -> str:
+    """Say how a job ended and where its things are."""
+    steps = "no step" if ending.step is None else f"step {ending.step}"
+    if ending.step is not None and ending.num_steps:
+        steps += f" of {ending.num_steps}"
+    num_deaths = sum(ending.counts[kind] for kind in _DEATHS)
+    num_resizes = sum(ending.counts[kind] for kind in _RESIZES)
+    rows = [
+        ("job", f"{ending.name} {ending.outcome}: {ending.reason}"),
+        ("steps", f"{steps} in {render_duration(ending.elapsed_s)}"),
+        ("changes", f"{_plural(num_deaths, 'worker')} lost, {_plural(num_resizes, 'resize')}"),
+        ("saved", ending.saved or "no checkpoint in this run"),
+        ("directory", str(ending.directory)),
+        ("logs", str(ending.directory / "logs")),
+    ]
+    if ending.resume is not None:
+        rows.append(("go on with", shlex.join(ending.resume)))
+    return "\n".join(f"{label + ':':<12} {text}" for label, text in rows)
+
+
+def _plural(number: int, word: str) -> str:
+    return f"{number or 'no'} {word}{'' if number == 1 else 's'}"

@@ -1,0 +1,114 @@
+"""Jobs seen from outside: watch one, list all, read logs. Asks drivers and reads files; changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from legato.core import wire
+from legato.core.errors import JobNotFound
+from legato.driver import client
+from legato.driver.journal import JobDirectory, Outcome, iterate_jobs
+from legato.terminal import LogFollower, Screen, main_worker
+
+_ASK_EVERY_S: Final = 0.25
+_NUM_FAILED_ANSWERS: Final = 3
+
+
+def statuses(home: Path | None = None) -> list[dict[str, Any]]:
+    """Return the status of every job on this machine: by its driver, or what is known without one."""
+    return [found for directory in iterate_jobs(home) if (found := _status_or_none(directory.path.name, home))]
+
+
+def status_of(name: str, home: Path | None = None) -> dict[str, Any]:
+    """Return the status of one job.
+
+    Raises:
+        JobNotFound: there is no such job.
+    """
+    if JobDirectory.of(name, home).is_locked():
+        return client.request(name, wire.StatusRequest(), home).status
+    known = client.last_status(name, home)
+    if known is None:
+        client.find_job(name, home)  # raises, and says which jobs there are
+        raise AssertionError(name)
+    return known
+
+
+def _status_or_none(name: str, home: Path | None) -> dict[str, Any] | None:
+    try:
+        return status_of(name, home)
+    except JobNotFound:
+        # It ended between two looks, or is just beginning.
+        return client.last_status(name, home)
+
+
+def watch(name: str, screen: Screen, home: Path | None = None) -> Outcome | None:
+    """Show a running job until it ends; None if its driver is gone and the job is not over."""
+    directory = JobDirectory.of(name, home)
+    logs = LogFollower(directory.logs)
+    main: int | None = None
+    last_seq = 0
+    num_failed = 0
+    while num_failed < _NUM_FAILED_ANSWERS and directory.is_locked():
+        try:
+            status = client.request(name, wire.StatusRequest(), home).status
+            num_failed = 0
+        except JobNotFound:
+            num_failed += 1
+        else:
+            for event in status.get("events", ()):
+                if event["seq"] > last_seq:
+                    last_seq = event["seq"]
+                    screen.show_event(event)
+            speaker = main_worker(status)
+            if speaker is not None and speaker != main:
+                logs.pass_over(speaker)
+                main = speaker
+            screen.show_status(status)
+        if main is not None:
+            screen.show_output(logs.read(main))
+        time.sleep(_ASK_EVERY_S)
+    if main is not None:
+        screen.show_output(logs.read(main, whole=True))
+    journal = directory.read_journal()
+    return journal.outcome if journal is not None else None
+
+
+def read_logs(directory: JobDirectory, worker: int | None, *, follow: bool) -> Iterator[tuple[int, str]]:
+    """Yield (worker, lines) of one worker's log, or of all.
+
+    Args:
+        directory: of the job.
+        worker: whose log, None for all.
+        follow: go on while the job runs.
+
+    Raises:
+        JobNotFound: there is no such log.
+    """
+    logs = LogFollower(directory.logs, from_start=True)
+    known = list(logs.sizes())
+    if worker is not None and worker not in known and not (follow and directory.is_locked()):
+        there = ", ".join(str(number) for number in known) or "none"
+        raise JobNotFound(f"Cannot show the log of worker {worker} of job '{directory.path.name}': there are {there}.")
+    while True:
+        # Asked before the last look, so that nothing is missed that was written before the end.
+        going_on = follow and directory.is_locked()
+        for number in logs.sizes() if worker is None else [worker]:
+            yield from _read_whole(logs, number, at_end=not going_on)
+        if not going_on:
+            return
+        time.sleep(_ASK_EVERY_S)
+
+
+def _read_whole(logs: LogFollower, number: int, *, at_end: bool) -> Iterator[tuple[int, str]]:
+    while text := logs.read(number, whole=at_end):
+        yield number, text
+
+
+def repeat(show: Callable[[], bool], every_s: float) -> None:
+    """Call ``show`` until it says that there is nothing more to come."""
+    while show():
+        time.sleep(every_s)
