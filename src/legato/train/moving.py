@@ -3,13 +3,19 @@
 Every micro-batch starts from the buffers of its step. After the step a floating buffer that moved is the mean over the
 micro-batches, any other buffer that moved has the value that micro-batch 0 gave it, and a buffer that did not move is
 left alone, to the bit. Which ones move is found out by watching, not declared. Never communicates.
+
+Watching means two things, because torch's own batch-norm writes its statistics without counting a new version: a buffer
+moved if its version or, up to a size, its content changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import torch
+
+_MAX_COMPARED_NUMEL: Final = 2**16
 
 
 class MovingBuffers:
@@ -23,7 +29,16 @@ class MovingBuffers:
         self._buffers = tuple(buffers)
         self._base = [buffer.detach().clone() for buffer in buffers]
         self._versions = [buffer._version for buffer in buffers]
-        self.known: tuple[int, ...] = ()
+        self._known: frozenset[int] = frozenset()
+
+    @property
+    def known(self) -> tuple[int, ...]:
+        """The buffers that have moved in some step so far, in order."""
+        return tuple(sorted(self._known))
+
+    @known.setter
+    def known(self, indices: Sequence[int]) -> None:
+        self._known = frozenset(indices)
 
     def __len__(self) -> int:
         return len(self._buffers)
@@ -36,12 +51,14 @@ class MovingBuffers:
         return buffer
 
     def moved(self) -> list[int]:
-        """Return which buffers the current micro-batch has changed so far."""
-        return [
-            index
-            for index, (buffer, version) in enumerate(zip(self._buffers, self._versions, strict=True))
-            if buffer._version != version
-        ]
+        """Return which buffers the current micro-batch has changed so far; those known to move count as changed."""
+        return [index for index in range(len(self._buffers)) if index in self._known or self._differs(index)]
+
+    def _differs(self, index: int) -> bool:
+        buffer, base = self._buffers[index], self._base[index]
+        if buffer._version != self._versions[index]:
+            return True
+        return buffer.numel() <= _MAX_COMPARED_NUMEL and not torch.equal(buffer, base)
 
     def numel(self, indices: Sequence[int]) -> int:
         """Return how many float64 numbers the values of some buffers are encoded as."""
@@ -84,7 +101,7 @@ class MovingBuffers:
             buffer.copy_(base)
             self._versions[index] = buffer._version
             offset += numel
-        self.known = tuple(sorted({*self.known, *indices}))
+        self._known |= set(indices)
 
     @torch.no_grad()
     def rebase(self) -> None:
