@@ -70,8 +70,7 @@ def _hear_hello(job: Job, worker: Worker, hello: wire.Hello) -> None:
     view = hello.current
     took_part = hello.phase in (WorkerPhase.MEMBER, WorkerPhase.FINISHED)
     if view is not None and took_part and job.state is JobState.ADOPTING:
-        job.views[view.number] = view
-        job.last_view = max(job.last_view, view.number)
+        job.learn(view)
         if job.current is None or view.number > job.current.number:
             job.put_in_force(view, recovering=None)
     _catch_up(job, worker, hello)
@@ -93,8 +92,8 @@ def _catch_up(job: Job, worker: Worker, hello: wire.Hello) -> None:
         elif not (finished and hello.current is None and phase in (WorkerPhase.WARM, WorkerPhase.MEMBER)):
             worker.move(phase, job.now, "said so in its Hello")
     if hello.current is not None and worker.phase in (WorkerPhase.MEMBER, WorkerPhase.FINISHED):
-        if job.state is JobState.ADOPTING or worker.view == 0:
-            worker.view = hello.current.number
+        # Its Joined may be lost; if it still comes, it changes nothing.
+        worker.view = max(worker.view, hello.current.number)
         worker.num_rounds = max(worker.num_rounds, hello.num_rounds)
 
 

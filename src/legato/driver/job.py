@@ -263,6 +263,13 @@ class Job:
         }
         return view
 
+    def learn(self, view: View) -> None:
+        """Take note of a view of an earlier driver, some of whose members may be gone and forgotten."""
+        self.views[view.number] = view
+        self.last_view = max(self.last_view, view.number)
+        for number in set(view.workers) - set(self.workers):
+            self.workers[number] = Worker(number=number, slot=-1, last_heard=self.now, phase=WorkerPhase.GONE)
+
     def propose(self, view: View) -> None:
         """Make a view the pending one."""
         self.pending = view

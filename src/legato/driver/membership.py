@@ -83,7 +83,6 @@ class Membership:
         job.wanted = set(book.wanted)
         job.next_worker = max([book.next_worker, *(number + 1 for number in running)])
         job.last_view = book.last_view
-        job.views = {view.number: view for view in (book.current, book.pending) if view is not None}
         job.resume, job.reference, job.stopping = book.resume, book.reference, book.stopping
         job.finishing, job.tail, job.closed = book.finishing, book.tail, book.closed
         for number, slot in sorted(book.slots.items()):
@@ -96,10 +95,9 @@ class Membership:
                 worker.move(WorkerPhase.GONE, now, "not running when the new driver came")
         for number in sorted(set(running) - set(book.slots)):
             job.out.append(StopWorker(number, force=True))
-        # Views still name the workers that went with the old driver.
-        for view in job.views.values():
-            for number in set(view.workers) - set(job.workers):
-                job.workers[number] = Worker(number=number, slot=-1, last_heard=now, phase=WorkerPhase.GONE)
+        for view in (book.current, book.pending):
+            if view is not None:
+                job.learn(view)
         membership._adopted = book
         return membership
 

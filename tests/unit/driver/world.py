@@ -1,0 +1,334 @@
+"""A made-up world around a `Membership`: processes, collectives, connections and a clock, all at the tester's command.
+
+The workers keep the protocol's rules as real ones do, without tensors. The world checks what must hold at every moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from legato.core import wire
+from legato.core.lifecycle import JobState, WorkerPhase
+from legato.core.spec import JobSpec
+from legato.core.view import View, agreed_view
+from legato.driver import words
+from legato.driver.membership import Membership
+from legato.engines.base import EngineEvent, Exited, Started
+
+TICK_S = 0.25
+
+
+def make_world_spec(**changes: Any) -> JobSpec:
+    values: dict[str, Any] = {
+        "name": "world",
+        "program": ("train.py",),
+        "directory": "/",
+        "max_workers": 4,
+        "num_workers": 3,
+        "start_limit_s": 20.0,
+        "max_deaths": 10_000,
+        "max_breaks": 10_000,
+    }
+    return JobSpec(**{**values, **changes})
+
+
+@dataclass
+class Body:
+    """One worker process. ``at`` is the view whose collective it is in; ``doing`` says what it does there."""
+
+    number: int
+    slot: int
+    doing: str = "joining"  # joining, warm, settling, training, waiting
+    at: View | None = None
+    has_state: bool = False
+    joined_once: bool = False
+    num_rounds: int = 0
+    step: int = 0
+    proposed: View | None = None
+    recovery: View | None = None
+    stop: bool = False
+    hung: bool = False
+    connected: bool = False
+    last_beat: float = 0.0
+    inbox: list[wire.DriverMessage] = field(default_factory=list)
+    outbox: list[wire.Message] = field(default_factory=list)
+
+    @property
+    def number_at(self) -> int:
+        return self.at.number if self.at else 0
+
+    @property
+    def phase(self) -> str:
+        if self.joined_once:
+            return "member"
+        return "joining" if self.doing == "joining" else "warm"
+
+    def hello(self) -> wire.Hello:
+        return wire.Hello(
+            view=self.number_at,
+            worker=self.number,
+            pid=self.number,
+            host="h",
+            current=self.at,
+            phase=self.phase,
+            num_rounds=self.num_rounds,
+        )
+
+
+class World:
+    """Everything outside the state machine."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.spec = spec
+        self.now = 100.0
+        self.bodies: dict[int, Body] = {}
+        self.engine_events: list[EngineEvent] = []
+        self.book: words.Book | None = None
+        self.records: list[words.Record] = []
+        self.ends: list[words.End] = []
+        self.highest_issued = 0
+        self.most_rounds = 0
+        self.membership: Membership | None = Membership(spec, "store:1", checkpoint_dir="/c", now=self.now)
+        self.obey(self.membership.begin(self.now))
+
+    # ------------------------------------------------------------ the driver's side
+
+    def feed(self, event: words.Event) -> None:
+        if self.membership is not None:
+            known = [w.number for w in self.membership.job.present() if w.has_state]
+            self.obey(self.membership.handle(event, self.now), known)
+
+    def obey(self, instructions: list[words.Instruction], had_state: list[int] | None = None) -> None:
+        assert not (self.ends and instructions), "an instruction came after the end"
+        for instruction in instructions:
+            match instruction:
+                case words.Journal(book=book):
+                    self.book = book
+                case words.Record():
+                    self.records.append(instruction)
+                case words.End():
+                    self.ends.append(instruction)
+                    assert not self.bodies, "the job ended with workers alive"
+                case words.StartWorker(worker=worker, slot=slot):
+                    assert self.book is not None
+                    assert worker < self.book.next_worker, "started before it was journaled"
+                    assert all(body.slot != slot for body in self.bodies.values()), f"slot {slot} has two workers"
+                    self.bodies[worker] = Body(worker, slot)
+                    self.engine_events.append(Started(worker, worker))
+                case words.StopWorker(worker=worker, force=force):
+                    if force or not (worker in self.bodies and self.bodies[worker].hung):
+                        self.die(worker, -9 if force else -15)
+                case words.Send(worker=worker, message=message):
+                    if isinstance(message, wire.Prepare | wire.Recover):
+                        self.check_view(message, had_state or [])
+                    if worker in self.bodies and self.bodies[worker].connected:
+                        self.bodies[worker].inbox.append(message)
+
+    def check_view(self, message: wire.Prepare | wire.Recover, had_state: list[int]) -> None:
+        assert self.membership is not None
+        assert self.book is not None
+        job, view = self.membership.job, message.proposed
+        assert view.number <= self.book.last_view, "a view number was used before it was journaled"
+        if view.number <= self.highest_issued:
+            return  # said again to one who may have missed it
+        self.highest_issued = view.number
+        for number in view.workers:
+            assert job.workers[number].active, f"view {view.number} has worker {job.workers[number]}"
+        assert len(set(view.workers)) == len(view.workers) > 0
+        keepers = [n for n in had_state if job.workers[n].phase is WorkerPhase.MEMBER]
+        if keepers:
+            assert set(keepers) & set(view.workers), f"view {view.number} leaves out all who have the state: {keepers}"
+
+    def crash_driver(self) -> None:
+        self.membership = None
+        for body in self.bodies.values():
+            self.disconnect(body)
+
+    def restart_driver(self) -> None:
+        assert self.membership is None
+        assert self.book is not None
+        running = {number: number for number in self.bodies}
+        self.membership = Membership.adopt(self.spec, "store:1", self.book, running, checkpoint_dir="/c", now=self.now)
+        self.obey(self.membership.begin(self.now))
+
+    # ------------------------------------------------------------ the workers' side
+
+    def die(self, number: int, exit_code: int) -> None:
+        body = self.bodies.pop(number, None)
+        if body is not None:
+            self.deliver(body)
+            self.engine_events.append(Exited(number, exit_code))
+            if body.connected:
+                self.feed(words.Lost(number))
+
+    def disconnect(self, body: Body, *, losing: bool = True) -> None:
+        body.connected = False
+        body.inbox.clear()
+        if losing:
+            body.outbox.clear()
+
+    def connect(self, body: Body) -> None:
+        if self.membership is None or body.connected or body.hung:
+            return
+        body.connected = True
+        body.outbox.insert(0, body.hello())
+        if body.doing == "waiting":
+            body.outbox.append(wire.Broken(view=body.number_at, num_rounds=body.num_rounds, reason="again"))
+
+    def say(self, body: Body, message: wire.Message) -> None:
+        body.outbox.append(message)
+
+    def deliver(self, body: Body, limit: int = 1000) -> None:
+        """Bring what a worker said to the driver."""
+        while body.outbox and body.connected and limit and self.membership is not None:
+            limit -= 1
+            self.feed(words.Heard(body.number, body.outbox.pop(0)))  # type: ignore[arg-type]
+
+    def deliver_engine(self) -> None:
+        while self.engine_events and self.membership is not None:
+            self.feed(self.engine_events.pop(0))
+
+    def read(self, body: Body) -> None:
+        """Let a worker read what it was sent."""
+        while body.inbox and not body.hung and body.number in self.bodies:
+            self.hear(body, body.inbox.pop(0))
+
+    def hear(self, body: Body, message: wire.DriverMessage) -> None:
+        match message:
+            case wire.Welcome() if body.doing == "joining":
+                body.doing = "warm"
+                self.say(body, wire.Warm(fingerprint={"model": "m"}))
+            case wire.Prepare(proposed=view) if self.is_news(body, view):
+                body.proposed = view
+                self.say(body, wire.Prepared(view=body.number_at, prepared=view.number))
+                if not body.has_state and body.number in view.workers:
+                    body.at, body.doing = view, "settling"  # connected, it speaks from the proposed view
+            case wire.Recover(proposed=view) if self.is_news(body, view):
+                body.recovery, body.proposed = view, None
+                if body.number in view.workers:
+                    body.at, body.doing = view, "settling"
+                elif body.has_state:
+                    self.say(body, wire.Leaving(view=body.number_at, num_rounds=body.num_rounds, reason="superseded"))
+                    self.die(body.number, 0)
+                elif body.doing == "settling":
+                    body.at, body.doing = None, "warm"
+            case wire.Stop():
+                body.stop = True
+                if body.doing in ("joining", "warm", "waiting"):
+                    self.leave(body, "stopped")
+            case wire.Refused():
+                self.die(body.number, 75)
+            case _:
+                pass
+
+    def is_news(self, body: Body, view: View) -> bool:
+        known = [seen.number for seen in (body.proposed, body.recovery, body.at) if seen is not None]
+        return view.number > max(known, default=0)
+
+    def leave(self, body: Body, reason: str) -> None:
+        self.say(body, wire.Leaving(view=body.number_at, num_rounds=body.num_rounds, reason=reason))
+        self.die(body.number, 0)
+
+    def compute(self) -> None:
+        """Let every view's collective get as far as it can by one round."""
+        views = {body.at.number: body.at for body in self.bodies.values() if body.at is not None}
+        for view in views.values():
+            self.compute_view(view)
+
+    def compute_view(self, view: View) -> None:
+        here = [body for body in self.bodies.values() if body.number_at == view.number]
+        gone = [n for n in view.workers if n not in self.bodies or self.bodies[n].number_at > view.number]
+        waiting = [body for body in here if body.doing == "waiting"]
+        if gone or waiting:
+            for body in [body for body in here if not body.hung and body.doing in ("settling", "training")]:
+                self.break_view(body, view)
+            return
+        if len(here) < len(view.workers) or any(body.hung for body in here):
+            return  # somebody has not come yet, or never will: all wait in the collective
+        if all(body.doing == "settling" for body in here):
+            newest = max((body for body in here), key=lambda body: (body.has_state, body.num_rounds))
+            for body in here:
+                body.doing, body.has_state, body.joined_once = "training", True, True
+                body.num_rounds, body.step = newest.num_rounds, newest.step
+                self.say(body, wire.Joined(view=view.number, num_rounds=body.num_rounds, pause_s=0.0))
+        elif all(body.doing == "training" for body in here):
+            self.run_round(here, view)
+
+    def break_view(self, body: Body, view: View) -> None:
+        if body.has_state:
+            body.doing = "waiting"
+            body.proposed = None
+            self.say(body, wire.Broken(view=view.number, num_rounds=body.num_rounds, reason="a peer is gone"))
+            if body.stop:
+                self.leave(body, "stopped")
+        else:
+            body.at, body.doing = None, "warm"
+
+    def run_round(self, here: list[Body], view: View) -> None:
+        for body in here:
+            body.num_rounds += 1
+            body.step += 1
+            self.say(body, progress(view.number, body.step))
+        self.most_rounds = max(self.most_rounds, here[0].num_rounds)
+        if any(body.stop for body in here):
+            for body in here:
+                self.leave(body, "stopped")
+            return
+        votes = [body.proposed.number if body.proposed else view.number for body in here]
+        agreed = agreed_view(votes, view.number)
+        if agreed is None:
+            return
+        target = next(body.proposed for body in here if body.proposed is not None)
+        for body in here:
+            body.proposed = None
+            if body.number in target.workers:
+                body.at, body.doing = target, "settling"
+            else:
+                self.leave(body, "shrunk")
+
+    # ------------------------------------------------------------ time
+
+    def tick(self) -> None:
+        self.now += TICK_S
+        for body in list(self.bodies.values()):
+            if body.connected and not body.hung:
+                self.say(body, wire.Heartbeat(view=body.number_at, num_rounds=body.num_rounds))
+        self.feed(words.Tick())
+
+    def calm(self, seconds: float) -> None:
+        """Let time pass with everything delivered, everybody connected and nothing going wrong."""
+        for _ in range(int(seconds / TICK_S)):
+            for body in list(self.bodies.values()):
+                self.connect(body)
+                self.deliver(body)
+            self.deliver_engine()
+            for body in list(self.bodies.values()):
+                self.read(body)
+            self.compute()
+            for body in list(self.bodies.values()):
+                self.deliver(body)
+            self.deliver_engine()
+            self.tick()
+            if self.ends:
+                return
+
+    def check_at_peace(self) -> None:
+        """Check that the job is where it was wanted to be, and trains."""
+        assert self.membership is not None
+        job = self.membership.job
+        story = "\n".join(record.reason for record in self.records[-30:])
+        assert job.state is JobState.TRAINING, f"{job.state}\n{story}"
+        assert job.settled, story
+        assert job.pending is None, story
+        assert sorted(worker.slot for worker in job.members()) == sorted(job.wanted), story
+        assert {body.number for body in self.bodies.values()} == {worker.number for worker in job.members()}, story
+        before = self.most_rounds
+        self.calm(2)
+        assert self.most_rounds > before, story
+
+
+def progress(view: int, step: int) -> wire.Progress:
+    return wire.Progress(
+        view=view, first_step=step, last_step=step, epoch=0, loss=None, num_samples=1, num_steps=None, num_epochs=None
+    )
