@@ -1,0 +1,366 @@
+"""The protocol, paragraph by paragraph, on the made-up world."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.driver.world import World, make_world_spec
+
+from legato.core import wire
+from legato.core.errors import LayoutError
+from legato.core.lifecycle import JobState
+from legato.driver import words
+from legato.driver.job import Job
+from legato.engines.base import Exited
+
+
+def make_world(**changes: Any) -> World:
+    return World(make_world_spec(**{"max_deaths": 5, "max_breaks": 3, **changes}))
+
+
+def make_training(**changes: Any) -> World:
+    world = make_world(**changes)
+    world.calm(2)
+    world.check_at_peace()
+    return world
+
+
+def job_of(world: World) -> Job:
+    assert world.membership is not None
+    return world.membership.job
+
+
+def kinds(world: World, kind: str) -> list[words.Record]:
+    return [record for record in world.records if record.kind == kind]
+
+
+def meet(world: World, number: int, fingerprint: str = "m") -> None:
+    """Let one worker come as far as its join point."""
+    body = world.bodies[number]
+    world.connect(body)
+    world.deliver(body)
+    body.doing = "warm"
+    body.inbox.clear()
+    world.feed(words.Heard(number, wire.Warm(fingerprint={"model": fingerprint})))
+
+
+def test_the_first_view_waits_for_all_who_are_coming() -> None:
+    world = make_world(num_workers=3)
+    meet(world, 0)
+    meet(world, 1)
+    assert job_of(world).current is None
+    meet(world, 2)
+    assert job_of(world).current.workers == (0, 1, 2)  # type: ignore[union-attr]
+
+
+def test_the_first_view_does_not_wait_forever() -> None:
+    world = make_world(num_workers=3)
+    meet(world, 0)
+    world.now += 10
+    world.feed(words.Tick())
+    assert job_of(world).current.workers == (0,)  # type: ignore[union-attr]
+
+
+def test_joiners_come_in_one_batch() -> None:
+    world = make_training(num_workers=2)
+    world.feed(words.ScaleAsked(4, "test"))
+    meet(world, 2)
+    assert job_of(world).pending is None
+    meet(world, 3)
+    assert job_of(world).pending.workers == (0, 1, 2, 3)  # type: ignore[union-attr]
+    world.calm(3)
+    assert len(kinds(world, "proposed")) == 2
+
+
+def test_a_leaver_that_does_not_go_is_killed() -> None:
+    world = make_training(num_workers=3)
+    world.feed(words.ScaleAsked(2, "test"))
+    leaver = world.bodies[2]
+    world.leave = lambda body, reason: None  # type: ignore[method-assign, assignment]
+    world.calm(5)
+    assert 2 in world.bodies
+    leaver.doing = "deaf"
+    world.calm(8)
+    assert 2 not in world.bodies
+    assert not kinds(world, "recovered")
+
+
+def test_a_death_brings_a_view_of_the_survivors_at_once() -> None:
+    world = make_training(num_workers=3)
+    world.die(0, -9)
+    world.deliver_engine()
+    job = job_of(world)
+    assert job.current.workers == (1, 2)  # type: ignore[union-attr]
+    assert "worker 0 died" in kinds(world, "recovered")[0].reason
+    assert job.occupant(0).number == 3  # type: ignore[union-attr]
+
+
+def test_a_joiner_that_dies_is_left_out_of_a_new_proposal() -> None:
+    world = make_training(num_workers=2)
+    world.feed(words.ScaleAsked(3, "test"))
+    meet(world, 2)
+    first = job_of(world).pending
+    world.die(2, -9)
+    world.deliver_engine()
+    again = job_of(world).pending
+    assert first is not None
+    assert again is not None
+    assert again.number == first.number + 1
+    assert again.workers == (0, 1)
+    assert not kinds(world, "recovered")
+
+
+def test_incumbents_that_had_switched_to_a_dead_proposal_recover() -> None:
+    world = make_training(num_workers=2)
+    world.feed(words.ScaleAsked(3, "test"))
+    meet(world, 2)
+    proposed = job_of(world).pending
+    assert proposed is not None
+    world.die(2, -9)
+    world.deliver_engine()
+    world.feed(words.Heard(0, wire.Broken(view=proposed.number, num_rounds=5, reason="2 is gone")))
+    job = job_of(world)
+    assert job.pending is None
+    assert job.current.workers == (0, 1)  # type: ignore[union-attr]
+    assert job.current.number > proposed.number + 1  # type: ignore[union-attr]
+
+
+def test_a_joiner_speaking_from_a_proposal_does_not_put_it_in_force() -> None:
+    world = make_training(num_workers=2)
+    world.feed(words.ScaleAsked(3, "test"))
+    meet(world, 2)
+    pending = job_of(world).pending
+    assert pending is not None
+    world.feed(words.Heard(2, wire.Heartbeat(view=pending.number)))
+    assert job_of(world).pending == pending
+
+
+def test_a_hung_worker_is_fenced_and_refused() -> None:
+    world = make_training(num_workers=2)
+    body = world.bodies[1]
+    body.hung = True
+    world.calm(6)
+    assert len(kinds(world, "fenced")) == 1
+    answer = world.membership.handle(words.Heard(1, body.hello()), world.now)  # type: ignore[union-attr]
+    assert [type(sent.message) for sent in answer if isinstance(sent, words.Send)] == [wire.Refused]
+    world.check_at_peace()
+
+
+def test_a_suspended_driver_blames_nobody() -> None:
+    world = make_training(num_workers=2)
+    world.now += 60
+    world.feed(words.Tick())
+    assert not kinds(world, "fenced")
+    world.calm(5)
+    world.check_at_peace()
+    assert not kinds(world, "fenced")
+
+
+def test_a_stale_break_is_ignored() -> None:
+    world = make_training(num_workers=3)
+    world.die(0, -9)
+    world.calm(5)
+    number = job_of(world).current.number  # type: ignore[union-attr]
+    world.feed(words.Heard(1, wire.Broken(view=1, num_rounds=0, reason="old")))
+    assert job_of(world).broken_since is None
+    assert job_of(world).current.number == number  # type: ignore[union-attr]
+
+
+def test_a_break_without_a_death_is_mended_and_not_for_ever() -> None:
+    world = make_training(num_workers=2)
+    for _ in range(4):
+        view = job_of(world).current
+        assert view is not None
+        world.feed(words.Heard(0, wire.Broken(view=view.number, num_rounds=0, reason="network")))
+        for _ in range(5):
+            world.tick()
+            for body in world.bodies.values():
+                world.deliver(body)
+    assert len(kinds(world, "recovered")) == 3
+    assert job_of(world).state is JobState.FAILING
+    assert "broke 4 times in a row" in job_of(world).end_reason
+
+
+def test_below_the_minimum_the_job_holds_and_goes_on() -> None:
+    world = make_training(num_workers=3, min_workers=3)
+    world.die(0, -9)
+    world.deliver_engine()
+    job = job_of(world)
+    assert job.state is JobState.HOLDING
+    assert job.held == {1, 2}
+    world.calm(5)
+    world.check_at_peace()
+    assert [body.step > 5 for body in world.bodies.values()] == [True] * 3, "the state was carried over"
+
+
+def test_all_dead_resumes_from_the_checkpoint() -> None:
+    world = make_training(num_workers=2)
+    for number in (0, 1):
+        world.die(number, -9)
+    world.deliver_engine()
+    assert job_of(world).resume
+    assert kinds(world, "resumed")[0].level == "warning"
+    world.calm(15)
+    assert job_of(world).settled
+
+
+def test_a_program_failure_fails_the_job_once() -> None:
+    world = make_training(num_workers=2)
+    for number in (0, 1):
+        failed = wire.Failed(view=1, error="KeyError: 'x'", traceback="…", exit_code=3)
+        world.feed(words.Heard(number, failed))
+        world.die(number, 3)
+    world.deliver_engine()
+    assert [(end.outcome, end.exit_code) for end in world.ends] == [("failed", 3)]
+    assert len([record for record in world.records if record.detail]) == 1
+
+
+def test_a_mismatched_joiner_is_refused_and_its_slot_given_up() -> None:
+    world = make_training(num_workers=2)
+    world.feed(words.ScaleAsked(3, "test"))
+    meet(world, 2, "other")
+    refused = kinds(world, "refused")
+    assert refused[0].level == "error"
+    assert "'other'" in refused[0].reason
+    assert "'m'" in refused[0].reason
+    world.calm(5)
+    assert job_of(world).wanted == {0, 1}
+    world.check_at_peace()
+
+
+def test_a_failing_joiner_costs_its_slot_and_not_the_job() -> None:
+    world = make_training(num_workers=2)
+    world.feed(words.ScaleAsked(3, "test"))
+    world.connect(world.bodies[2])
+    world.deliver(world.bodies[2])
+    failed = wire.Failed(error="ImportError: no", traceback="Traceback …", exit_code=1)
+    world.feed(words.Heard(2, failed))
+    world.die(2, 1)
+    world.calm(3)
+    assert job_of(world).wanted == {0, 1}
+    world.check_at_peace()
+
+
+def test_a_crash_loop_ends() -> None:
+    world = make_world(num_workers=1)
+    for _ in range(6):
+        assert not world.ends
+        world.die(max(world.bodies), -11)
+        world.deliver_engine()
+    assert world.ends[0].outcome == "failed"
+    assert "lost 6 workers in a row" in world.ends[0].reason
+    assert "SIGSEGV" in world.ends[0].reason
+
+
+def finish(world: World, number: int, exit_code: int = 0) -> None:
+    body = world.bodies[number]
+    world.feed(words.Heard(number, wire.Finished(view=body.number_at, num_rounds=9, trained=True)))
+    world.die(number, exit_code)
+    world.deliver_engine()
+
+
+def test_the_job_succeeds_when_rank_0_has_ended_and_all_are_gone() -> None:
+    world = make_training(num_workers=2)
+    finish(world, 0)
+    assert not world.ends
+    finish(world, 1)
+    assert [(end.outcome, end.exit_code) for end in world.ends] == [("succeeded", 0)]
+
+
+def test_rank_0_dead_in_the_tail_is_done_again() -> None:
+    world = make_training(num_workers=3, min_workers=2)
+    finish(world, 1)
+    finish(world, 2)
+    world.die(0, -9)
+    world.deliver_engine()
+    assert not world.ends
+    assert list(world.bodies) == [3]
+    meet(world, 3)
+    assert job_of(world).current.workers == (3,)  # type: ignore[union-attr]
+    world.bodies[3].at, world.bodies[3].joined_once = job_of(world).current, True
+    world.feed(words.Heard(3, wire.Joined(view=job_of(world).current.number, num_rounds=9, pause_s=0)))  # type: ignore[union-attr]
+    finish(world, 3)
+    assert [end.outcome for end in world.ends] == ["succeeded"]
+
+
+def test_those_still_in_a_round_recover_when_others_have_finished() -> None:
+    world = make_training(num_workers=3)
+    finish(world, 0)
+    world.feed(words.Heard(1, wire.Broken(view=1, num_rounds=9, reason="0 is gone")))
+    for _ in range(5):
+        world.tick()
+    assert job_of(world).current.workers == (1, 2)  # type: ignore[union-attr]
+
+
+def test_stop_lets_everybody_leave() -> None:
+    world = make_training(num_workers=2)
+    world.feed(words.StopAsked(False, "test"))
+    world.calm(2)
+    assert [(end.outcome, end.exit_code) for end in world.ends] == [("stopped", 130)]
+    assert not kinds(world, "died")
+
+
+def test_stop_kills_those_who_do_not_leave_in_time() -> None:
+    world = make_training(num_workers=2)
+    for body in world.bodies.values():
+        body.doing = "deaf"
+    world.feed(words.StopAsked(False, "test"))
+    world.calm(59)
+    assert not world.ends
+    world.calm(2)
+    assert world.ends[0].outcome == "stopped"
+
+
+def test_stop_now_kills() -> None:
+    world = make_training(num_workers=2)
+    world.feed(words.StopAsked(True, "test"))
+    world.deliver_engine()
+    assert world.ends[0].outcome == "stopped"
+
+
+def test_scaling_out_of_bounds_is_refused_and_changes_nothing() -> None:
+    world = make_training(num_workers=2, min_workers=2)
+    for number, told in ((9, "above its maximum 4"), (1, "below its minimum 2")):
+        with pytest.raises(LayoutError, match=told):
+            world.membership.handle(words.ScaleAsked(number, "test"), world.now)  # type: ignore[union-attr]
+    assert job_of(world).wanted == {0, 1}
+
+
+def test_a_new_driver_adopts_without_disturbing() -> None:
+    world = make_training(num_workers=3)
+    number = job_of(world).current.number  # type: ignore[union-attr]
+    world.crash_driver()
+    world.restart_driver()
+    assert job_of(world).state is JobState.ADOPTING
+    world.calm(3)
+    world.check_at_peace()
+    assert job_of(world).current.number == number  # type: ignore[union-attr]
+    assert not kinds(world, "recovered")
+
+
+def test_a_worker_that_does_not_report_to_the_new_driver_is_fenced() -> None:
+    world = make_training(num_workers=3)
+    world.bodies[1].hung = True
+    world.crash_driver()
+    world.restart_driver()
+    world.calm(12)
+    world.check_at_peace()
+    assert kinds(world, "fenced")
+
+
+def test_nonsense_from_a_worker_costs_that_worker_only() -> None:
+    world = make_training(num_workers=2)
+    world.feed(words.ScaleAsked(3, "test"))
+    meet(world, 2)
+    world.feed(words.Heard(2, wire.Finished(view=0, num_rounds=0, trained=False)))
+    note = next(record for record in kinds(world, "note") if record.level == "error")
+    assert "Cannot move worker 2 from warm to finished" in (note.detail or "")
+    world.calm(10)
+    world.check_at_peace()
+
+
+def test_an_exit_of_a_forgotten_worker_is_ignored() -> None:
+    world = make_training(num_workers=2)
+    world.feed(Exited(77, 0))
+    world.check_at_peace()
