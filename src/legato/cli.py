@@ -30,7 +30,7 @@ _WATCH_EVERY_S: Final = 1.0
 class _Commands(typer.core.TyperGroup):
     """Turns errors into one line on stderr and an exit code."""
 
-    def invoke(self, ctx: typer.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except LegatoError as error:
@@ -83,7 +83,7 @@ def _start(
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
-def run(  # noqa: PLR0917 -- each is an option of the command
+def run(
     program: Annotated[str, typer.Argument(metavar="PROGRAM", help="The Python script to train with.")],
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[ARGS]...", help="Handed to the script, with or without -- before.")
@@ -202,17 +202,19 @@ def _drive(
 
     engine = LocalEngine(directory.path, start=start.value)
 
-    async def drive(screen: Screen) -> Ending:
-        foreground = Foreground(directory, screen, again)
+    async def drive(foreground: Foreground) -> Ending:
         return await foreground.drive(Driver(spec, engine, directory, observer=foreground, port=port), engine)
 
     try:
         with _screen(plain=plain) as screen:
-            ending = asyncio.run(drive(screen))
+            foreground = Foreground(directory, screen, again)
+            ending = asyncio.run(drive(foreground))
     except (asyncio.CancelledError, KeyboardInterrupt):
         name = directory.path.name
-        told = f"legato: interrupted. If workers of job '{name}' still run, 'legato attach {name}' adopts them."
-        typer.echo(told, err=True)
+        what = "nothing is left running"
+        if foreground.left_running:
+            what = f"the workers of job '{name}' train on; 'legato attach {name}' takes them over"
+        typer.echo(f"legato: interrupted; {what}.", err=True)
         return EXIT_INTERRUPTED
     typer.echo(render_summary(ending), err=ending.outcome == "failed")
     return ending.exit_code

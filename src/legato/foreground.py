@@ -33,6 +33,9 @@ class Foreground:
         directory: of the job.
         screen: where things are shown.
         resume: the command that goes on with the job after a stop, None if it is not known.
+
+    Attributes:
+        left_running: workers were left behind when the driver ended before the job did.
     """
 
     def __init__(self, directory: JobDirectory, screen: Screen, resume: tuple[str, ...] | None) -> None:
@@ -46,6 +49,7 @@ class Foreground:
         self._saved: str | None = None
         self._killed = False
         self._begun = False
+        self.left_running = False
         self._num_interrupts = 0
         self._begun_at = time.monotonic()
 
@@ -59,9 +63,10 @@ class Foreground:
             self._saved = event.reason
         if event.kind == "stopped" and event.level == "warning":
             self._killed = True
+        unheard = bool(event.detail) and self._logs.tell_once(event.detail or "")
         self._show_output()
         self._screen.show_event(msgspec.to_builtins(event))
-        if event.detail and self._logs.tell_once(event.detail):
+        if event.detail and unheard:
             self._screen.show_message(event.detail, problem=True)
 
     def on_status(self, status: dict[str, Any]) -> None:
@@ -115,11 +120,10 @@ class Foreground:
             counts=self._counts,
             saved=self._saved,
             directory=self._directory.path,
-            resume=self._resume if outcome.outcome != "succeeded" else None,
+            resume=self._resume if outcome.outcome != "succeeded" and self._saved else None,
         )
 
-    @staticmethod
-    async def _let_go(engine: LocalEngine) -> None:
+    async def _let_go(self, engine: LocalEngine) -> None:
         """End what the engine has started, unless workers run: those train on and can be adopted."""
         if not engine.is_open:
             return
@@ -127,6 +131,7 @@ class Foreground:
             left = await asyncio.wait_for(engine.running(), _LET_GO_LIMIT_S)
         except (LegatoError, TimeoutError):
             left = {}
+        self.left_running = bool(left)
         await (engine.detach() if left else engine.close())
 
     # ------------------------------------------------------------ Ctrl-C

@@ -29,6 +29,7 @@ _STATE_STYLES: Final = {
     "failing": "red",
     "failed": "bold red",
 }
+_CONNECTED_PHASES: Final = ("joining", "warm", "member")
 _RESIZES: Final = ("scaled",)
 _DEATHS: Final = ("died", "fenced")
 _PACE_WINDOW_S: Final = 30.0
@@ -102,7 +103,7 @@ def render_progress_line(status: Status, remaining_s: float | None = None) -> st
     if status.get("samples_per_s"):
         parts.append(f"{status['samples_per_s']:.4g} samples/s")
     parts.append(f"workers {_count_workers(status)}")
-    if remaining_s is not None:
+    if remaining_s:
         parts.append(f"{render_duration(remaining_s)} left")
     return " · ".join(parts)
 
@@ -146,7 +147,7 @@ def render_live(status: Status, events: Sequence[Event], remaining_s: float | No
     # Without an end in sight the bar says only that something moves.
     bar.add_row(
         ProgressBar(total=num_steps or 1, completed=step if num_steps else 0, width=24),
-        Text(render_progress_line({**status, "state": None}, remaining_s)),
+        Text(render_progress_line({**status, "state": None}, remaining_s), no_wrap=True, overflow="ellipsis"),
     )
     told = [
         Text(render_event_line(event), style=_LEVEL_STYLES.get(event.get("level", "info"), ""), overflow="ellipsis")
@@ -175,7 +176,7 @@ def render_workers(status: Status) -> Table:
     for column in (bar, "slot", "pid", "phase", "rank", "view", "silent"):
         table.add_column(Text(column))
     for worker in status.get("workers") or ():
-        away = worker.get("connected") is False and worker.get("phase") != "starting"
+        away = worker.get("connected") is False and worker.get("phase") in _CONNECTED_PHASES
         table.add_row(
             f"worker {worker['worker']}",
             _cell(worker.get("slot")),

@@ -18,6 +18,8 @@ _PROGRESS_EVERY_S: Final = 5.0
 _MAX_READ_BYTES: Final = 1 << 20
 _MAX_REMEMBERED: Final = 1 << 16
 _NUM_LIVE_EVENTS: Final = 6
+_NUM_HELD_READS: Final = 3
+_TRACEBACK: Final = "Traceback (most recent call last):\n"
 _ENDED: Final = ("succeeded", "failed", "stopped")
 
 
@@ -109,6 +111,7 @@ class LiveScreen:
         # Drawn when a status comes, four times a second; a thread of its own would draw while we print.
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._live.start()
+        self._live.update(Text("starting …", style="dim"), refresh=True)
 
     def show_event(self, event: Event) -> None:
         """Add the event to the region; a warning or error stays on the screen as well."""
@@ -164,6 +167,7 @@ class LogFollower:
         self._directory = directory
         self._offsets: dict[int, int] = {}
         self._partial: dict[int, bytes] = {}
+        self._held: dict[int, tuple[int, str]] = {}
         self._shown = ""
         self._skip = ""
         if not from_start:
@@ -195,10 +199,16 @@ class LogFollower:
         end = len(data) if whole else data.rfind(b"\n") + 1
         if end < len(data):
             self._partial[worker] = data[end:]
-        text = data[:end].decode(errors="replace")
+        num_reads, held = self._held.pop(worker, (0, ""))
+        text = held + data[:end].decode(errors="replace")
         if self._skip and self._skip in text:
             text = text.replace(self._skip, "", 1)
             self._skip = ""
+        start = -1 if whole else text.find(_TRACEBACK)
+        if start >= 0 and num_reads < _NUM_HELD_READS:
+            # The driver is about to tell the same as an error, and that is where it is to be shown.
+            self._held[worker] = (num_reads + 1, text[start:])
+            text = text[:start]
         self._shown = (self._shown + text)[-_MAX_REMEMBERED:]
         return text
 

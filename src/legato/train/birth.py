@@ -31,6 +31,7 @@ def become_worker(launch: StartWorker, gate: int, *, entry: str, fresh: bool) ->
         if os.read(gate, 1) != b"1":
             os._exit(0)
         os.close(gate)
+        _set_title(f"legato-w{launch.worker}")
         os.environ.update(launch.environment)
         os.chdir(launch.directory)
         if fresh:
@@ -59,6 +60,7 @@ def serve_store(lifeline: int, report: int) -> NoReturn:
     """
     try:
         os.setsid()
+        _set_title("legato-store")
         from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
         # Left to itself, the store would listen on all interfaces; nobody but this machine's workers needs it.
@@ -83,6 +85,12 @@ def start_time_of(pid: int) -> int | None:
     except (FileNotFoundError, ProcessLookupError):
         pass
     return None if Path("/proc/self/stat").exists() or not _answers(pid) else 0
+
+
+def _set_title(title: str) -> None:
+    # `top` and `ps -o comm` tell the forked processes apart by it; elsewhere than on Linux nothing does.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(title)
 
 
 def _answers(pid: int) -> bool:
