@@ -164,7 +164,7 @@ class Cohort:
     def start_alone(self) -> None:
         """Form the view of a program that runs without a driver."""
         view = View(0, (Member(0, ""),), "")
-        group = Group(view, 0, None, [("", 0)])
+        group = Group(view, 0)
         self._connection = Connection(view, group, self._make_exchange(group))
 
     def meet_first(self, fingerprint: dict[str, str]) -> Entry:
@@ -200,7 +200,8 @@ class Cohort:
             connection = self._built.pop(number)
         self._agreed = None
         if connection.view.rank_of(self.worker) is None:
-            self.leave("shrunk")
+            # Said from the view that it is not in: so the driver knows that the others are in it.
+            self.leave("shrunk", number)
         return self._settle(connection, None)
 
     def recover(self, error: BrokenView, broken: Round | None) -> Entry:
@@ -232,10 +233,9 @@ class Cohort:
         connection.exchange.close()
         self._connection = connection._replace(exchange=self._make_exchange(connection.group))
 
-    def leave(self, reason: str) -> NoReturn:
-        """End this worker's part."""
-        if self._link is not None:
-            self._say(wire.Leaving(num_rounds=self.num_rounds, reason=reason))
+    def leave(self, reason: str, view: int = 0) -> NoReturn:
+        """End this worker's part, in the present view or in another one."""
+        self._say(wire.Leaving(view=view, num_rounds=self.num_rounds, reason=reason))
         raise Leave(0)
 
     def joined(self, pause_s: float) -> None:
@@ -294,7 +294,7 @@ class Cohort:
         rank = view.rank_of(self.worker)
         if rank is None:
             # A leaver builds nothing, but it votes.
-            group = Group(view, 0, None, [])
+            group = Group(view, 0)
             connection = Connection(view, group, self.connection.exchange)
         else:
             try:

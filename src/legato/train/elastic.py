@@ -28,7 +28,7 @@ from legato.train.cursor import Cursor
 from legato.train.evaluation import EvaluationRound, Metric, measure
 from legato.train.exchange import Exchange, deal, make_exchange
 from legato.train.fetch import Collate
-from legato.train.groups import Group
+from legato.train.groups import Group, Work
 from legato.train.loader import Loader
 from legato.train.order import Key, Layout, Order
 from legato.train.reducer import StepReducer
@@ -130,7 +130,7 @@ class Run:
         self._reducer: StepReducer | None = None
         self._saver: Saver | None = None
         self._resumed: dict[str, Any] | None = None
-        self._outgoing: list[Any] = []
+        self._outgoing: list[Work] = []
         self._leaving: BaseException | None = None
         self._stepped = False
         self._num_epochs: int | None = None
@@ -583,10 +583,7 @@ class Run:
     def _recover(self, error: BrokenView, broken: Round | None) -> Entry:
         start = time.monotonic()
         # What is being sent must have stopped before its memory is used for anything else.
-        self._cohort.group.break_connections()
-        for work in self._outgoing:
-            with contextlib.suppress(RuntimeError):
-                work.wait()
+        self._cohort.group.give_up(self._outgoing)
         self._outgoing = []
         entry = self._cohort.recover(error, broken)
         self._cohort.joined(time.monotonic() - start)

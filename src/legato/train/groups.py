@@ -13,7 +13,7 @@ import datetime
 import os
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import torch
@@ -24,9 +24,20 @@ from legato.core.errors import BrokenView
 from legato.core.view import View
 
 _BUILD_LIMIT_S: Final = 20.0
+_END_LIMIT: Final = datetime.timedelta(seconds=5)
 _listening: Final = threading.Lock()
-_store_lock: Final = threading.Lock()
-_stores: dict[str, dist.TCPStore] = {}
+
+
+class Work:
+    """An operation under way, together with the memory that it uses."""
+
+    def __init__(self, operation: Any, memory: torch.Tensor) -> None:
+        self._operation = operation
+        self._memory = memory
+
+    def wait(self, limit: datetime.timedelta) -> None:
+        """Wait for it; see `Group.finish`."""
+        self._operation.wait(limit)
 
 
 class Group:
@@ -37,14 +48,23 @@ class Group:
         rank: this worker's rank in it.
         process_group: the gloo group, or None when the view has one member.
         endpoints: every member's ``(host, port)`` at which its group listens, in rank order.
+        limit_s: the longest that an operation may take.
     """
 
-    def __init__(self, view: View, rank: int, process_group: Any, endpoints: Sequence[tuple[str, int]]) -> None:
+    def __init__(
+        self,
+        view: View,
+        rank: int,
+        process_group: Any = None,
+        endpoints: Sequence[tuple[str, int]] = (),
+        limit_s: float = 0.0,
+    ) -> None:
         self.view = view
         self.rank = rank
         self.size = len(view.members)
         self._process_group = process_group
         self._endpoints = tuple(endpoints)
+        self._limit = datetime.timedelta(seconds=limit_s)
         self.peers = tuple(peer for peer in range(self.size) if peer != rank)
 
     def swap(self, outgoing: Sequence[Sequence[torch.Tensor]], incoming: Sequence[Sequence[torch.Tensor]]) -> None:
@@ -53,19 +73,16 @@ class Group:
         Raises:
             BrokenView: a peer is gone or the group was broken.
         """
-        pending = []
+        works: list[Work] = []
         try:
             for peer in self.peers:
-                for tag, tensor in enumerate(incoming[peer]):
-                    pending.append(self._process_group.recv([tensor], peer, tag))
+                works.extend(self.receive(tensor, peer, tag) for tag, tensor in enumerate(incoming[peer]))
             for peer in self.peers:
-                for tag, tensor in enumerate(outgoing[peer]):
-                    pending.append(self._process_group.send([tensor], peer, tag))
-            for work in pending:
-                work.wait()
-        except RuntimeError as error:
-            self._end(pending)
-            raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
+                works.extend(self.send(tensor, peer, tag) for tag, tensor in enumerate(outgoing[peer]))
+        except BrokenView:
+            self.give_up(works)
+            raise
+        self.finish(works)
 
     def swap_all(self, mine: Sequence[torch.Tensor], theirs: Sequence[Sequence[torch.Tensor]]) -> None:
         """Send the same tensors to every peer and receive ``theirs[r]`` from each rank r."""
@@ -78,37 +95,44 @@ class Group:
 
     def all_reduce(self, tensor: torch.Tensor) -> None:
         """Sum a tensor over all ranks in place, in whatever order gloo likes."""
-        if self.size == 1:
-            return
-        pending = []
-        try:
-            pending.append(self._process_group.allreduce([tensor], AllreduceOptions()))
-            pending[0].wait()
-        except RuntimeError as error:
-            self._end(pending)
-            raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
+        if self.size > 1:
+            self.finish([self._start(lambda group: group.allreduce([tensor], AllreduceOptions()), tensor)])
 
-    def send(self, tensor: torch.Tensor, peer: int, tag: int) -> Any:
+    def send(self, tensor: torch.Tensor, peer: int, tag: int) -> Work:
         """Start sending to one peer; the returned work goes to `finish`. The tensor must stay as it is until then."""
-        try:
-            return self._process_group.send([tensor], peer, tag)
-        except RuntimeError as error:
-            raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
+        return self._start(lambda group: group.send([tensor], peer, tag), tensor)
 
-    def receive(self, tensor: torch.Tensor, peer: int, tag: int) -> Any:
+    def receive(self, tensor: torch.Tensor, peer: int, tag: int) -> Work:
         """Start receiving from one peer; the returned work goes to `finish`."""
-        try:
-            return self._process_group.recv([tensor], peer, tag)
-        except RuntimeError as error:
-            raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
+        return self._start(lambda group: group.recv([tensor], peer, tag), tensor)
 
-    def finish(self, pending: Sequence[Any]) -> None:
-        """Wait for works that `send` and `receive` started."""
+    def finish(self, works: Sequence[Work]) -> None:
+        """Wait for works that `send` and `receive` started; each can be waited for once.
+
+        Raises:
+            BrokenView: a peer is gone or the group was broken.
+        """
+        for index, work in enumerate(works):
+            try:
+                work.wait(self._limit)
+            except RuntimeError as error:
+                self.give_up(works[index + 1 :])
+                raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
+
+    def give_up(self, works: Sequence[Work]) -> None:
+        """Break the connections, and wait until works that nobody waited for do not use their memory any more."""
+        # The connections go first: an operation left running would block for seconds in its destructor.
+        self.break_connections()
+        for work in works:
+            with contextlib.suppress(RuntimeError):
+                work.wait(_END_LIMIT)
+
+    def _start(self, start: Callable[[Any], Any], memory: torch.Tensor) -> Work:
+        if self._process_group is None:
+            raise BrokenView(f"view {self.view.number} is left already")
         try:
-            for work in pending:
-                work.wait()
+            return Work(start(self._process_group), memory)
         except RuntimeError as error:
-            self._end(pending)
             raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
 
     def break_connections(self) -> None:
@@ -145,13 +169,6 @@ class Group:
                 if local[1] == mine or found.getpeername()[:2] in others:
                     yield descriptor
 
-    def _end(self, pending: Sequence[Any]) -> None:
-        # An operation left running would block for seconds in its destructor, so the connections go first.
-        self.break_connections()
-        for work in pending:
-            with contextlib.suppress(RuntimeError):
-                work.wait()
-
 
 def build(view: View, worker: int, key: str, collective_limit_s: float) -> Group:
     """Connect the members of a view with one another; every member must call this.
@@ -169,37 +186,29 @@ def build(view: View, worker: int, key: str, collective_limit_s: float) -> Group
     assert rank is not None, (view, worker)
     host = view.members[rank].host
     if len(view.members) == 1:
-        return Group(view, rank, None, [(host, 0)])
+        return Group(view, rank)
     try:
-        store = dist.PrefixStore(f"{key}/{view.number}", _store(view.rendezvous))
+        # A client of its own: a wait in one view's build must not hold up the build of the next.
+        address, port_of_store = view.rendezvous.rsplit(":", 1)
+        limit = datetime.timedelta(seconds=_BUILD_LIMIT_S)
+        client = dist.TCPStore(address, int(port_of_store), None, False, timeout=limit, wait_for_workers=False)
+        store = dist.PrefixStore(f"{key}/{view.number}", client)
         with _listening:
             before = set(_listening_ports())
             device = dist.ProcessGroupGloo.create_device(hostname=host)
             (port,) = set(_listening_ports()) - before or {0}
         options = dist.ProcessGroupGloo._Options()
         options._devices = [device]
-        options._timeout = datetime.timedelta(seconds=_BUILD_LIMIT_S)
+        options._timeout = limit
         store.set(f"listens/{rank}", f"{host} {port}")
         process_group = dist.ProcessGroupGloo(store, rank, len(view.members), options)
-        process_group._set_default_timeout(datetime.timedelta(seconds=collective_limit_s))
         endpoints = []
         for peer in range(len(view.members)):
             address, number = store.get(f"listens/{peer}").decode().split()
             endpoints.append((address, int(number)))
     except RuntimeError as error:
         raise BrokenView(f"view {view.number} could not be connected: {_first_line(error)}") from error
-    return Group(view, rank, process_group, endpoints)
-
-
-def _store(rendezvous: str) -> dist.TCPStore:
-    with _store_lock:
-        store = _stores.get(rendezvous)
-        if store is None:
-            host, port = rendezvous.rsplit(":", 1)
-            limit = datetime.timedelta(seconds=_BUILD_LIMIT_S)
-            store = dist.TCPStore(host, int(port), None, False, timeout=limit, wait_for_workers=False)
-            _stores[rendezvous] = store
-        return store
+    return Group(view, rank, process_group, endpoints, collective_limit_s)
 
 
 def _socket_descriptors() -> Iterator[int]:

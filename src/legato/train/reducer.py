@@ -287,8 +287,8 @@ class StepReducer:
         Raises:
             BrokenView: that peer is gone too.
         """
-        works = [group.send(tensor, peer, tag) for tag, tensor in enumerate(self._flat_result())]
-        group.finish(works)
+        tensors = self._flat_result()
+        group.finish([group.send(tensor, peer, tag) for tag, tensor in enumerate(tensors) if tensor.numel()])
 
     def receive(self, group: Group, peer: int) -> None:
         """Receive the result of the step that broke, and apply it.
@@ -307,7 +307,7 @@ class StepReducer:
 
     def _flat_result(self) -> list[torch.Tensor]:
         wholes = [torch.cat(list(pieces)) for pieces in self._pieces]
-        return [tensor for tensor in (self._tail, self._extra, *wholes)]
+        return [self._tail, self._extra, *wholes]
 
 
 class _Courier:

@@ -15,7 +15,7 @@ import torch
 
 from legato.core.span import split
 from legato.train.checkpoint import refuse_unreadable
-from legato.train.groups import Group
+from legato.train.groups import Group, Work
 
 _MARK: Final = "__legato_tensor__"
 _CHUNK_BYTES: Final = 8 * 2**20
@@ -97,14 +97,14 @@ def decode(encoded: bytes) -> Any:
     return torch.load(io.BytesIO(encoded), weights_only=True)
 
 
-def send_bytes(group: Group, peers: Sequence[int], payload: bytes) -> list[Any]:
+def send_bytes(group: Group, peers: Sequence[int], payload: bytes) -> list[Work]:
     """Start sending bytes to some peers; pass the works to ``group.finish``."""
     length = torch.tensor([len(payload)], dtype=torch.int64)
     body = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
     works = []
     for peer in peers:
-        works.append(_Held(group.send(length, peer, _LENGTH_TAG), length))
-        works.append(_Held(group.send(body, peer, _SKELETON_TAG), body))
+        works.append(group.send(length, peer, _LENGTH_TAG))
+        works.append(group.send(body, peer, _SKELETON_TAG))
     return works
 
 
@@ -117,7 +117,7 @@ def receive_bytes(group: Group, peer: int) -> bytes:
     return bytes(body.numpy())
 
 
-def send_share(group: Group, sources: Sequence[int], joiners: Sequence[int], tensors: Sequence[torch.Tensor]) -> list[Any]:
+def send_share(group: Group, sources: Sequence[int], joiners: Sequence[int], tensors: Sequence[torch.Tensor]) -> list[Work]:
     """Start sending this rank's share of the tensors to every joiner.
 
     The tensors must stay as they are until ``group.finish`` has seen the returned works.
@@ -127,7 +127,7 @@ def send_share(group: Group, sources: Sequence[int], joiners: Sequence[int], ten
     for chunk in _chunks(tensors, len(sources), share):
         pieces = [_bytes_of(tensors[index])[start:stop] for index, start, stop in chunk]
         body = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-        works.extend(_Held(group.send(body, peer, _TENSOR_TAG), body) for peer in joiners)
+        works.extend(group.send(body, peer, _TENSOR_TAG) for peer in joiners)
     return works
 
 
@@ -145,7 +145,7 @@ def receive_shares(
         for target, tensor in zip(targets, tensors, strict=True)
     ]
     streams = [_chunks(hosts, len(sources), share) for share in range(len(sources))]
-    arriving: list[tuple[Any, torch.Tensor, list[tuple[int, int, int]]]] = []
+    arriving: list[tuple[Work, torch.Tensor, list[tuple[int, int, int]]]] = []
     for source, stream in zip(sources, streams, strict=True):
         for chunk in stream:
             if len(chunk) == 1:
@@ -165,17 +165,6 @@ def receive_shares(
     for target, host, tensor in zip(targets, hosts, tensors, strict=True):
         if target is None:
             tensor.copy_(host)
-
-
-class _Held:
-    """A work together with the memory that it reads."""
-
-    def __init__(self, work: Any, memory: torch.Tensor) -> None:
-        self._work = work
-        self._memory = memory
-
-    def wait(self) -> None:
-        self._work.wait()
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
