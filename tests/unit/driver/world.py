@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from legato.core import wire
-from legato.core.lifecycle import JobState, WorkerPhase
+from legato.core.lifecycle import JobState
 from legato.core.spec import JobSpec
 from legato.core.view import View, agreed_view
 from legato.driver import words
@@ -87,6 +87,7 @@ class World:
         self.book: words.Book | None = None
         self.records: list[words.Record] = []
         self.ends: list[words.End] = []
+        self.dying: dict[int, int] = {}
         self.highest_issued = 0
         self.most_rounds = 0
         self.membership: Membership | None = Membership(spec, "store:1", checkpoint_dir="/c", now=self.now)
@@ -96,10 +97,9 @@ class World:
 
     def feed(self, event: words.Event) -> None:
         if self.membership is not None:
-            known = [w.number for w in self.membership.job.present() if w.has_state]
-            self.obey(self.membership.handle(event, self.now), known)
+            self.obey(self.membership.handle(event, self.now))
 
-    def obey(self, instructions: list[words.Instruction], had_state: list[int] | None = None) -> None:
+    def obey(self, instructions: list[words.Instruction]) -> None:
         assert not (self.ends and instructions), "an instruction came after the end"
         for instruction in instructions:
             match instruction:
@@ -117,15 +117,15 @@ class World:
                     self.bodies[worker] = Body(worker, slot)
                     self.engine_events.append(Started(worker, worker))
                 case words.StopWorker(worker=worker, force=force):
-                    if force or not (worker in self.bodies and self.bodies[worker].hung):
-                        self.die(worker, -9 if force else -15)
+                    if worker in self.bodies:
+                        self.dying[worker] = -9 if force else -15
                 case words.Send(worker=worker, message=message):
                     if isinstance(message, wire.Prepare | wire.Recover):
-                        self.check_view(message, had_state or [])
+                        self.check_view(message)
                     if worker in self.bodies and self.bodies[worker].connected:
                         self.bodies[worker].inbox.append(message)
 
-    def check_view(self, message: wire.Prepare | wire.Recover, had_state: list[int]) -> None:
+    def check_view(self, message: wire.Prepare | wire.Recover) -> None:
         assert self.membership is not None
         assert self.book is not None
         job, view = self.membership.job, message.proposed
@@ -136,7 +136,7 @@ class World:
         for number in view.workers:
             assert job.workers[number].active, f"view {view.number} has worker {job.workers[number]}"
         assert len(set(view.workers)) == len(view.workers) > 0
-        keepers = [n for n in had_state if job.workers[n].phase is WorkerPhase.MEMBER]
+        keepers = [worker.number for worker in job.present() if worker.has_state]
         if keepers:
             assert set(keepers) & set(view.workers), f"view {view.number} leaves out all who have the state: {keepers}"
 
@@ -186,6 +186,12 @@ class World:
             self.feed(words.Heard(body.number, body.outbox.pop(0)))  # type: ignore[arg-type]
 
     def deliver_engine(self) -> None:
+        """Let signals arrive, and tell the driver who started and who exited."""
+        for number, exit_code in list(self.dying.items()):
+            # A hung process hears SIGTERM only when it wakes; nobody is deaf to SIGKILL.
+            if exit_code == -9 or not (number in self.bodies and self.bodies[number].hung):
+                self.die(number, exit_code)
+                del self.dying[number]
         while self.engine_events and self.membership is not None:
             self.feed(self.engine_events.pop(0))
 
