@@ -1,15 +1,15 @@
 """Every error that Legato raises, on one page. Decides nothing.
 
-    LegatoError
-    ├── UsageError (ValueError)      what the user asked for cannot be done; says what to do
-    │   ├── LayoutError              batch sizes, workers and micro-batches do not fit together
-    │   ├── ProgramError             the program breaks a rule of the elastic loop
-    │   ├── DataError                the data set or a batch of it cannot be used
-    │   └── JobNotFound              no such job, or it is not running
-    ├── MismatchError                workers of one job run different programs or data
-    ├── CheckpointError              a checkpoint is torn, foreign, or cannot be written
-    ├── TransitionError              a state machine was asked for an illegal move; tells its story
-    └── BrokenView                   a peer died or hung inside a collective; handled inside Legato
+LegatoError
+├── UsageError (ValueError)      what the user asked for cannot be done; says what to do
+│   ├── LayoutError              batch sizes, workers and micro-batches do not fit together
+│   ├── ProgramError             the program breaks a rule of the elastic loop
+│   ├── DataError                the data set or a batch of it cannot be used
+│   └── JobNotFound              no such job, or it is not running
+├── MismatchError                workers of one job run different programs or data
+├── CheckpointError              a checkpoint is torn, foreign, or cannot be written
+├── TransitionError              a state machine was asked for an illegal move; tells its story
+└── BrokenView                   a peer died or hung inside a collective; handled inside Legato
 """
 
 from __future__ import annotations

@@ -276,9 +276,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 ClientRequest = StatusRequest | ScaleRequest | StopRequest
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_worker_decoder: Final = msgspec.msgpack.Decoder(WorkerMessage)
-_driver_decoder: Final = msgspec.msgpack.Decoder(DriverMessage)
-_request_decoder: Final = msgspec.msgpack.Decoder(ClientRequest)
+_worker_decoder: Final[msgspec.msgpack.Decoder[WorkerMessage]] = msgspec.msgpack.Decoder(WorkerMessage)
+_driver_decoder: Final[msgspec.msgpack.Decoder[DriverMessage]] = msgspec.msgpack.Decoder(DriverMessage)
+_request_decoder: Final[msgspec.msgpack.Decoder[ClientRequest]] = msgspec.msgpack.Decoder(ClientRequest)
 _reply_decoder: Final = msgspec.msgpack.Decoder(Reply)
 
 

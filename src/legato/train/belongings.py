@@ -11,7 +11,6 @@ import torch
 from legato.core.errors import CheckpointError, ProgramError
 from legato.train.gates import Gatekeeper, SchedulerGate, gate_optimizer, gate_scaler
 
-
 _T = TypeVar("_T")
 
 
@@ -106,9 +105,7 @@ class Belongings:
             ],
             "trainable": [parameter.requires_grad for parameter in self._all_parameters()],
             "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
-            "schedulers": [
-                {"last_round": gate.last_round, "state": gate.state_dict()} for gate in self._schedulers
-            ],
+            "schedulers": [{"last_round": gate.last_round, "state": gate.state_dict()} for gate in self._schedulers],
             "scalers": [scaler.state_dict() for scaler in self._scalers],
             "objects": [thing.state_dict() for thing in self._objects],
         }
@@ -121,7 +118,13 @@ class Belongings:
             CheckpointError: it belongs to another program.
         """
         kinds = ("models", "optimizers", "schedulers", "scalers", "objects")
-        own = (self._models, self._optimizers, self._schedulers, self._scalers, self._objects)
+        own: tuple[list[Any], ...] = (
+            self._models,
+            self._optimizers,
+            self._schedulers,
+            self._scalers,
+            self._objects,
+        )
         for kind, mine in zip(kinds, own, strict=True):
             if len(state[kind]) != len(mine):
                 raise CheckpointError(f"The state holds {len(state[kind])} {kind}, this program has {len(mine)}.")
@@ -167,11 +170,11 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> 
     for index, values in saved["state"].items():
         parameter = parameters[index]
         optimizer.state[parameter] = {
-            name: value.to(parameter.device) if _lives_with(parameter, name, value) else value
+            name: value.to(parameter.device) if _lives_with_parameter(name, value) else value
             for name, value in values.items()
         }
 
 
-def _lives_with(parameter: torch.Tensor, name: str, value: Any) -> bool:
+def _lives_with_parameter(name: str, value: Any) -> bool:
     # torch keeps the step counters of its optimizers on the CPU unless they are asked to be capturable.
     return isinstance(value, torch.Tensor) and not (name == "step" and value.device.type == "cpu")

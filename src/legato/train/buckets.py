@@ -38,10 +38,8 @@ class Bucket:
     def views_of(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """Cut a flat tensor, shape ``[numel]`` or longer, into one view per parameter."""
         sizes = [parameter.numel() for parameter in self.parameters]
-        pieces = flat[: self.numel].split(sizes)
-        return [
-            piece.view(parameter.shape) for piece, parameter in zip(pieces, self.parameters, strict=True)
-        ]
+        pieces = torch.split(flat[: self.numel], sizes)
+        return [piece.view(parameter.shape) for piece, parameter in zip(pieces, self.parameters, strict=True)]
 
 
 def make_buckets(parameters: Sequence[torch.nn.Parameter], max_bytes: int = BUCKET_BYTES) -> list[Bucket]:
@@ -122,4 +120,3 @@ class LocalSum:
     def clear(self) -> None:
         """Forget the blocks: the step begins, or begins again."""
         self.num_blocks = 0
-

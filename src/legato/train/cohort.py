@@ -1,6 +1,6 @@
-"""This worker's place among the others: the view it is in, how it gets into the next one, and what must then be shared.
+"""This worker's place among the others: the view it is in, how it gets into the next, and what is shared then.
 
-The rules, with their argument, are in ``docs/membership.md``. In short: a planned view is prepared in the background and
+The rules and their argument are in ``docs/membership.md``. In short: a planned view is prepared in the background and
 entered by all after the same round, which the control words of that round say; after a break everybody waits for the
 driver's next view, and there those who completed the broken round give its result to those who did not. Knows nothing
 of gradients or data: a round is whatever can `send` and `receive` its result.
@@ -70,12 +70,24 @@ class Cohort:
         link: to the driver; None when the program runs alone.
         key: names the job.
         make_exchange: connects the memory of the ranks of a new view.
+        on_hold: saves the state, because too few workers are left.
+        on_stopped_waiting: saves the state, because the job ends while this worker waits for a view.
     """
 
-    def __init__(self, link: Link | None, key: str, make_exchange: Callable[[Group], Exchange]) -> None:
+    def __init__(
+        self,
+        link: Link | None,
+        key: str,
+        make_exchange: Callable[[Group], Exchange],
+        *,
+        on_hold: Callable[[], None],
+        on_stopped_waiting: Callable[[], None],
+    ) -> None:
         self._link = link
         self._key = key
         self._make_exchange = make_exchange
+        self._on_hold = on_hold
+        self._on_stopped_waiting = on_stopped_waiting
         self._built: dict[int, Connection] = {}
         self._connection: Connection | None = None
         self._agreed: int | None = None
@@ -220,8 +232,10 @@ class Cohort:
         while True:
             failed = self.connection.view.number
             self.connection.group.break_connections()
-            self._say(wire.Broken(view=failed, num_rounds=self.num_rounds, reason=str(error)))
+            self._link.broken = wire.Broken(view=failed, num_rounds=self.num_rounds, reason=str(error))
+            self._say(self._link.broken)
             connection = self._wait_for(self._recovery_after(failed))
+            self._link.broken = None
             try:
                 return self._settle(connection, broken)
             except BrokenView as again:
@@ -359,15 +373,9 @@ class Cohort:
                 if self._link.hold is not None and self.has_state:
                     hold, self._link.hold = self._link.hold, None
                     if hold.save:
-                        self.on_hold()
-        self.on_stopped_waiting()
-        self.leave("orphaned" if self._link.stop_reason == "orphaned" else "stopped")
-
-    def on_hold(self) -> None:
-        """Save the state: too few workers are left. Set by the run."""
-
-    def on_stopped_waiting(self) -> None:
-        """Save the state: the job ends while this worker waits for a view. Set by the run."""
+                        self._on_hold()
+        self._on_stopped_waiting()
+        return self.leave("orphaned" if self._link.stop_reason == "orphaned" else "stopped")
 
     def _let_go(self, connection: Connection) -> None:
         connection.group.break_connections()

@@ -7,8 +7,15 @@ from typing import Any
 
 import torch
 
-from legato.core.errors import ProgramError
+from legato.core.errors import BrokenView, ProgramError
+from legato.train.exchange import deal
 from legato.train.groups import Group
+from legato.train.loader import Loader
+from legato.train.order import Order
+from legato.train.seeds import seed_micro_batch
+from legato.train.session import Session
+from legato.train.stepping import keys, leaves
+from legato.train.vectors import VectorSum, sum_vectors
 
 Metric = Callable[[Any, Any], Any]
 
@@ -28,6 +35,50 @@ class EvaluationRound:
         total = torch.empty_like(self.total)
         group.finish([group.receive(total, peer, 0)])
         self.total = total
+
+
+def evaluate(
+    session: Session, model: torch.nn.Module, order: Order, loader: Loader, metric: Metric | Mapping[str, Metric]
+) -> dict[str, float]:
+    """Evaluate a model over a data set, in rounds of one step's size each.
+
+    Returns:
+        The mean of each metric over all samples.
+    """
+    cohort = session.cohort
+    names: list[str] = []
+    total: torch.Tensor | None = None
+    followed = step = 0
+    while step < order.num_steps:
+        session.at_boundary(in_evaluation=True)
+        connection = cohort.connection
+        if step == 0 or followed != connection.view.number:
+            loader.follow(keys(order, 0, step, connection.group))
+            followed = connection.view.number
+        dealt = deal(order.num_micro_batches_of(step), connection.group.size)
+        span = dealt.spans[connection.group.rank]
+        local, numel = VectorSum(), 0
+        for leaf in leaves(order, step, connection.group):
+            _, batch = loader.take()
+            seed_micro_batch(session.seed, step, leaf)
+            names, vector = measure(model, batch, metric, session.device)
+            numel = vector.numel()
+            if span.num_items:
+                local.add(span.start, leaf, vector)
+        found = EvaluationRound(numel)
+        try:
+            word = cohort.word(may_join=False)
+            found.total, words = sum_vectors(connection.group, dealt, local.blocks, numel, word)
+            cohort.hear(words)
+        except BrokenView as error:
+            if not session.recover(error, found):
+                continue
+        cohort.completed(found)
+        total = found.total if total is None else total + found.total
+        step += 1
+    assert total is not None
+    sums, counts = total.chunk(2)
+    return {name: float(s / c) for name, s, c in zip(names, sums, counts, strict=True)}
 
 
 def measure(
@@ -54,7 +105,7 @@ def measure(
     outputs = model(inputs)
     num_samples = _num_samples(targets if _has_samples(targets) else inputs)
     values: dict[str, Any] = {}
-    for name, function in (metric.items() if isinstance(metric, Mapping) else [("value", metric)]):
+    for name, function in metric.items() if isinstance(metric, Mapping) else [("value", metric)]:
         value = function(outputs, targets)
         values.update(value if isinstance(value, Mapping) else {name: value})
     sums, counts = [], []

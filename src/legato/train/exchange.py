@@ -15,7 +15,6 @@ from typing import Final, NamedTuple, Protocol
 
 import torch
 
-from legato.core.errors import BrokenView
 from legato.core.span import Addition, Block, Span, blocks, fold_plan, max_pending, split
 from legato.train.buckets import Bucket
 from legato.train.groups import Group
@@ -57,7 +56,7 @@ def fold(terms: Sequence[torch.Tensor], additions: Sequence[Addition], out: torc
         out.copy_(terms[0])
         return
     # In pieces that stay in the processor's cache, where sums of more than two terms need room in between.
-    step = out.numel() if len(additions) == 1 or not out.device.type == "cpu" else _CHUNK_ELEMENTS
+    step = out.numel() if len(additions) == 1 or out.device.type != "cpu" else _CHUNK_ELEMENTS
     for start in range(0, out.numel(), max(step, 1)):
         pieces = [term[start : start + step] for term in terms]
         result = out[start : start + step]
@@ -295,7 +294,9 @@ class _PlacePlan(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        return self.stride_bytes * self.num_blocks * self.num_sides + -(-self.num_result * self.dtype.itemsize // 64) * 64
+        return (
+            self.stride_bytes * self.num_blocks * self.num_sides + -(-self.num_result * self.dtype.itemsize // 64) * 64
+        )
 
 
 class _Place:
@@ -343,8 +344,6 @@ def make_exchange(
             assert shared is not None
             return shared
         return PrivateExchange(group, buckets, num_micro_batches)
-    except BrokenView:
-        raise
     finally:
         if shared is not None:
             shared.forget_names()

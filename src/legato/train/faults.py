@@ -1,7 +1,7 @@
 """Faults on purpose: end or stop this worker at a named moment, to prove what a real fault would do.
 
 ``LEGATO_FAULTS`` holds comma-separated ``WORKER@STEP:PHASE=ACTION``; for example ``3@120:reduce=kill`` sends SIGKILL to
-worker 3 in the middle of the reduction of step 120, ``2@50:forward=stop`` stops worker 2 (SIGSTOP). Phases: ``forward``,
+worker 3 in the reduction of step 120, ``2@50:forward=stop`` stops worker 2 (SIGSTOP). Phases: ``forward``,
 ``reduce``, ``commit`` (between the reduction and the optimizer), ``transfer``, ``checkpoint``. Unset, nothing happens.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 
 _ACTIONS: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 _planned: dict[str, tuple[int, signal.Signals]] = {}
-_step = 0
+_now: dict[str, int] = {"step": 0}
 
 
 def plan(worker: int, text: str) -> None:
@@ -35,8 +35,7 @@ def plan(worker: int, text: str) -> None:
 
 def at_step(step: int) -> None:
     """Say which step, from 1, is being computed."""
-    global _step
-    _step = step
+    _now["step"] = step
 
 
 def strike(phase: str) -> None:
@@ -44,5 +43,5 @@ def strike(phase: str) -> None:
     if not _planned:
         return
     planned = _planned.get(phase)
-    if planned is not None and planned[0] == _step:
+    if planned is not None and planned[0] == _now["step"]:
         os.kill(os.getpid(), planned[1])

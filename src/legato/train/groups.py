@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import torch
-import torch.distributed as dist
 from torch.distributed.distributed_c10d import AllreduceOptions
 
 from legato.core.errors import BrokenView
@@ -25,6 +24,8 @@ from legato.core.view import View
 
 _BUILD_LIMIT_S: Final = 20.0
 _END_LIMIT: Final = datetime.timedelta(seconds=5)
+# Parts of torch.distributed without which there is no group outside its global state; torch does not type them.
+_distributed: Final[Any] = torch.distributed
 _listening: Final = threading.Lock()
 
 
@@ -191,17 +192,17 @@ def build(view: View, worker: int, key: str, collective_limit_s: float) -> Group
         # A client of its own: a wait in one view's build must not hold up the build of the next.
         address, port_of_store = view.rendezvous.rsplit(":", 1)
         limit = datetime.timedelta(seconds=_BUILD_LIMIT_S)
-        client = dist.TCPStore(address, int(port_of_store), None, False, timeout=limit, wait_for_workers=False)
-        store = dist.PrefixStore(f"{key}/{view.number}", client)
+        client = _distributed.TCPStore(address, int(port_of_store), None, False, timeout=limit, wait_for_workers=False)
+        store = _distributed.PrefixStore(f"{key}/{view.number}", client)
         with _listening:
             before = set(_listening_ports())
-            device = dist.ProcessGroupGloo.create_device(hostname=host)
+            device = _distributed.ProcessGroupGloo.create_device(hostname=host)
             (port,) = set(_listening_ports()) - before or {0}
-        options = dist.ProcessGroupGloo._Options()
+        options = _distributed.ProcessGroupGloo._Options()
         options._devices = [device]
         options._timeout = limit
         store.set(f"listens/{rank}", f"{host} {port}")
-        process_group = dist.ProcessGroupGloo(store, rank, len(view.members), options)
+        process_group = _distributed.ProcessGroupGloo(store, rank, len(view.members), options)
         endpoints = []
         for peer in range(len(view.members)):
             address, number = store.get(f"listens/{peer}").decode().split()

@@ -50,7 +50,7 @@ _place: Place | None = None
 
 def set_place(place: Place) -> None:
     """Say where this process stands, before the program begins."""
-    global _place
+    global _place  # noqa: PLW0603 - a process has one place, as it has one working directory
     _place = place
 
 

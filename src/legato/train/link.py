@@ -55,8 +55,10 @@ class Link:
         self.phase = "joining"
         self.view: View | None = None
         self.num_rounds = 0
-        self.on_proposed: Callable[[View], None] = lambda view: None
-        self.on_recover: Callable[[View], None] = lambda view: None
+        # What the training thread is waiting for an answer to; the next driver must hear it too.
+        self.broken: wire.Broken | None = None
+        self.on_proposed: Callable[[View], None] = _ignore
+        self.on_recover: Callable[[View], None] = _ignore
         self._connection: ClientConnection | None = None
         self._sending = threading.Lock()
         self._unsent: deque[wire.Message] = deque(maxlen=10_000)
@@ -156,7 +158,8 @@ class Link:
         next_heartbeat = time.monotonic()
         while not self._closing:
             try:
-                self._hear(wire.decode_driver_message(connection.recv(timeout=interval)), connection)
+                frame = connection.recv(timeout=interval, decode=False)
+                self._hear(wire.decode_driver_message(frame), connection)
             except TimeoutError:
                 pass
             with self._sending:
@@ -194,7 +197,7 @@ class Link:
                 case wire.Save():
                     self.save_wanted = True
                 case wire.Refused():
-                    print(f"legato: worker {self.worker} may not take part: {message.reason}", file=sys.stderr)
+                    sys.stderr.write(f"legato: worker {self.worker} may not take part: {message.reason}\n")
                     sys.stderr.flush()
                     os._exit(EXIT_REFUSED)
                 case wire.Heartbeat():
@@ -208,6 +211,8 @@ class Link:
         return view.number > max(known, default=0)
 
     def _say_again(self) -> None:
+        if self.broken is not None:
+            self._unsent.append(self.broken)
         # A driver that died may have lost reports that were under way, so the next one hears of all steps again.
         if self._progress is not None and self._first_step is not None:
             self._progress = msgspec.structs.replace(self._progress, first_step=self._first_step)
@@ -232,3 +237,8 @@ class Link:
             with self.changed:
                 self.stop_reason = "orphaned"
                 self.changed.notify_all()
+
+
+def _ignore(view: View) -> None:
+    """Do nothing about a view: nobody waits for one yet."""
+    del view

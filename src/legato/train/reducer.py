@@ -47,7 +47,7 @@ class StepReducer:
         self._num_backwards = num_backwards
         self._on_result_due = on_result_due
         self._bucket_of = {id(p): bucket.index for bucket in self.buckets for p in bucket.parameters}
-        self._hooks = [parameter.register_post_accumulate_grad_hook(self._on_gradient) for parameter in parameters]
+        self._hooks = [_hook(parameter, self._on_gradient) for parameter in parameters]
         self._courier = _Courier()
         self._active = False
         self._exchange: Exchange | None = None
@@ -246,9 +246,7 @@ class StepReducer:
         total = VectorSum()
         for leaf in range(self.span.start, self.span.stop):
             seen = self._strays[leaf]
-            pieces = [
-                seen[index] if index in seen else self.buffers.read([index], first=leaf == 0) for index in strays
-            ]
+            pieces = [seen[index] if index in seen else self.buffers.read([index], first=leaf == 0) for index in strays]
             total.add(self.span.start, leaf, torch.cat(pieces))
         return total.blocks
 
@@ -308,6 +306,10 @@ class StepReducer:
     def _flat_result(self) -> list[torch.Tensor]:
         wholes = [torch.cat(list(pieces)) for pieces in self._pieces]
         return [self._tail, self._extra, *wholes]
+
+
+def _hook(parameter: Any, call: Callable[[torch.Tensor], None]) -> Any:
+    return parameter.register_post_accumulate_grad_hook(call)
 
 
 class _Courier:

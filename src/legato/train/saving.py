@@ -27,7 +27,12 @@ class Saver:
     """
 
     def __init__(
-        self, directory: Path, every: str | None, keep: int, identity: dict[str, str], say: Callable[[wire.Message], None]
+        self,
+        directory: Path,
+        every: str | None,
+        keep: int,
+        identity: dict[str, str],
+        say: Callable[[wire.Message], None],
     ) -> None:
         self._identity = identity
         self._say = say
@@ -59,7 +64,7 @@ class Saver:
 
     def is_due(self, step: int, epochs_ended: int | None) -> bool:
         """Tell whether a checkpoint is due after a step (see `Every.due`)."""
-        if self._every is None or step == 0 or step == self._last_step:
+        if self._every is None or step in (0, self._last_step):
             return False
         now = time.monotonic()
         return self._every.due(step=step, epochs_ended=epochs_ended, now=now, last=self._last_time)

@@ -16,7 +16,7 @@ from typing import Final
 
 import torch
 
-_DIRECTORY: Final = Path("/dev/shm")
+_DIRECTORY: Final = Path("/dev/shm")  # noqa: S108 - memory, not a directory of temporary files
 
 
 class Segment:

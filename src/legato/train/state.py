@@ -1,8 +1,8 @@
 """The state of a job as a tree of tensors and plain values, and how it gets from those who have it to those who join.
 
-A tree is split into a *skeleton* (plain values, with a marker for each tensor) and its tensors. The skeleton goes in one
-piece; the tensors are one range of bytes, of which every source sends its share, so that the bandwidth of all of them
-adds up. Knows nothing of what the tensors mean.
+A tree is split into a *skeleton* (plain values, with a marker for each tensor) and its tensors. The skeleton goes in
+one piece; the tensors are one range of bytes, of which every source sends its share, so that the bandwidth of all of
+them adds up. Knows nothing of what the tensors mean.
 """
 
 from __future__ import annotations
@@ -117,12 +117,14 @@ def receive_bytes(group: Group, peer: int) -> bytes:
     return bytes(body.numpy())
 
 
-def send_share(group: Group, sources: Sequence[int], joiners: Sequence[int], tensors: Sequence[torch.Tensor]) -> list[Work]:
+def send_share(
+    group: Group, sources: Sequence[int], joiners: Sequence[int], tensors: Sequence[torch.Tensor]
+) -> list[Work]:
     """Start sending this rank's share of the tensors to every joiner.
 
     The tensors must stay as they are until ``group.finish`` has seen the returned works.
     """
-    works = []
+    works: list[Work] = []
     share = sources.index(group.rank)
     for chunk in _chunks(tensors, len(sources), share):
         pieces = [_bytes_of(tensors[index])[start:stop] for index, start, stop in chunk]
@@ -172,7 +174,7 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _chunks(tensors: Sequence[torch.Tensor], num_shares: int, share: int) -> Iterator[list[tuple[int, int, int]]]:
-    """Yield one share's chunks: pieces ``(tensor, first byte, last byte + 1)``, of at most ``_CHUNK_BYTES`` together."""
+    """Yield one share's chunks: pieces ``(tensor, first byte, last byte + 1)``, ``_CHUNK_BYTES`` at most together."""
     sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
     bounds = split(sum(sizes), num_shares)[share]
     chunk: list[tuple[int, int, int]] = []

@@ -62,9 +62,7 @@ def sum_vectors(
     if blocks:
         torch.stack(list(blocks), out=received[group.rank])
     outgoing = [words[group.rank], received[group.rank]] if blocks else [words[group.rank]]
-    incoming = [
-        [words[rank], received[rank]] if dealt.owned[rank] else [words[rank]] for rank in range(group.size)
-    ]
+    incoming = [[words[rank], received[rank]] if dealt.owned[rank] else [words[rank]] for rank in range(group.size)]
     if numel == 0:
         outgoing, incoming = outgoing[:1], [tensors[:1] for tensors in incoming]
     group.swap_all(outgoing, incoming)

@@ -11,6 +11,7 @@ import runpy
 import sys
 import traceback
 from pathlib import Path
+from types import TracebackType
 from typing import Final, NoReturn
 
 from legato.core import wire
@@ -34,7 +35,7 @@ def main(program: list[str]) -> NoReturn:
     try:
         settings = link.open()
     except LegatoError as error:
-        print(f"legato: {error}", file=sys.stderr)
+        sys.stderr.write(f"legato: {error}\n")
         _exit(EXIT_FAILED)
     num_threads = int(os.environ.get("LEGATO_THREADS", "1"))
     place = job.Place(link, settings, os.environ.get("LEGATO_DEVICE", "cpu"), num_threads)
@@ -86,7 +87,7 @@ def _tell_failure(error: BaseException, link: Link) -> int:
     return code
 
 
-def _own_frames_skipped(error: BaseException) -> object:
+def _own_frames_skipped(error: BaseException) -> TracebackType | None:
     """Return the traceback from the user's program on, if it comes to that."""
     frame = error.__traceback__
     while frame is not None and frame.tb_frame.f_globals.get("__name__") != "__main__":

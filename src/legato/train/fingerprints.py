@@ -1,0 +1,61 @@
+"""Short digests by which workers tell whether they train the same thing. Pure but for reading one sample."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from legato.core.errors import DataError
+from legato.train.seeds import seed_sample, untouched
+
+
+def num_samples_of(dataset: Dataset[Any]) -> int:
+    """Return the length of a data set.
+
+    Raises:
+        DataError: it has none.
+    """
+    try:
+        return len(dataset)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise DataError(
+            f"Cannot cut a {type(dataset).__name__} into batches: it has no length. Use a map-style data set "
+            "(__getitem__ and __len__)."
+        ) from error
+
+
+def describe_dataset(dataset: Dataset[Any], seed: int) -> str:
+    """Say what distinguishes a data set from others: its type, its length and a digest of its first sample."""
+    with untouched():
+        seed_sample(seed, 0, 0)
+        try:
+            first = _digest(dataset[0])
+        except Exception:  # noqa: BLE001 - it is told, with its sample, when the sample is trained
+            first = "unreadable"
+    return f"{type(dataset).__name__} of {num_samples_of(dataset)} samples, first {first}"
+
+
+def _digest(sample: Any) -> str:
+    digest = hashlib.sha256()
+
+    def walk(node: Any) -> None:
+        if isinstance(node, torch.Tensor):
+            digest.update(f"{tuple(node.shape)}{node.dtype}".encode())
+            digest.update(node.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        elif isinstance(node, list | tuple):
+            for value in node:
+                walk(value)
+        elif isinstance(node, dict):
+            for key, value in node.items():
+                digest.update(str(key).encode())
+                walk(value)
+        elif isinstance(node, int | float | str | bytes):
+            digest.update(repr(node).encode())
+        else:
+            digest.update(type(node).__qualname__.encode())
+
+    walk(sample)
+    return digest.hexdigest()[:16]

@@ -1,0 +1,341 @@
+"""One worker's life in a job: it joins, gets the state, and between rounds saves, stops, or enters another view.
+
+The order of these things is what makes the result exact: state is taken and given only between two steps, and only
+there does the membership change by plan. A round itself belongs to `stepping` and `evaluation`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from legato.core import wire
+from legato.core.errors import BrokenView
+from legato.train import faults, job, state
+from legato.train.belongings import Belongings
+from legato.train.cohort import Cohort, Entry, Round
+from legato.train.cursor import Cursor
+from legato.train.exchange import Exchange, make_exchange
+from legato.train.groups import Group, Work
+from legato.train.order import Layout
+from legato.train.reducer import StepReducer
+from legato.train.saving import Saver
+
+
+class Session:
+    """What a run has besides its public face.
+
+    Args:
+        place: where the program runs.
+        settings: of the job.
+        layout: how a step is cut.
+        seed: of everything random.
+        exact: sum along the canonical tree.
+        num_backwards: backward passes per micro-batch.
+    """
+
+    def __init__(
+        self, place: job.Place, settings: wire.Welcome, layout: Layout, seed: int, *, exact: bool, num_backwards: int
+    ) -> None:
+        self.place = place
+        self.layout = layout
+        self.seed = seed
+        self.device = torch.device(place.device)
+        self.cohort = Cohort(
+            place.link, place.key, self._connect, on_hold=self.save, on_stopped_waiting=self.save_and_wait
+        )
+        self.cursor = Cursor()
+        self.target: Cursor | None = None
+        self.is_loaded = False
+        self.stepped = False
+        self.num_steps_of_pass = 0
+        self.data_fingerprint = ""
+        self.outgoing: list[Work] = []
+        self.leaving: BaseException | None = None
+        self.run_round: Callable[[], None] = lambda: None
+        self.belongings = Belongings(self, self.device)
+        self._settings_alone = settings
+        self._exact = exact
+        self._num_backwards = num_backwards
+        self._entry: Entry | None = None
+        self._reducer: StepReducer | None = None
+        self._saver: Saver | None = None
+        self._resumed: dict[str, Any] | None = None
+        place.on_end(self._finish)
+
+    @property
+    def _settings(self) -> wire.Welcome:
+        # The driver may say them anew: after a loss of all workers, to resume.
+        said = self.place.link.settings if self.place.link is not None else None
+        return said or self._settings_alone
+
+    @property
+    def num_rounds(self) -> int:
+        """How many rounds of the job are committed."""
+        return self.cohort.num_rounds
+
+    @property
+    def reducer(self) -> StepReducer:
+        """The reducer of the present parameters; it exists once the worker has joined."""
+        assert self._reducer is not None, "the worker has not joined yet"
+        return self._reducer
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether training has begun here: models and optimizers are settled."""
+        return self._reducer is not None
+
+    def say(self, message: wire.Message) -> None:
+        """Tell the driver something; alone, tell the user what concerns them."""
+        if self.place.link is not None:
+            self.place.link.send(message)
+        elif isinstance(message, wire.Note):
+            sys.stderr.write(f"legato: {message.level}: {message.text}\n")
+
+    def private_fds(self) -> list[int]:
+        """Return the descriptors that child processes must not hold open."""
+        link = self.place.link
+        return [*self.cohort.group.file_descriptors(), *(link.file_descriptors() if link else [])]
+
+    # ------------------------------------------------------------ joining
+
+    def join(self) -> None:
+        """Become a member of a view and learn where the job stands; nothing is loaded yet."""
+        if self._entry is not None or self.is_loaded:
+            return
+        if self._reducer is None:
+            self._make_reducer()
+            if self._settings.checkpoint_dir is not None:
+                directory, every = Path(self._settings.checkpoint_dir), self._settings.checkpoint_every
+                self._saver = Saver(directory, every, self._settings.keep, self._identity(), self.say)
+        while self._entry is None:
+            if self.place.link is None:
+                self.cohort.start_alone()
+                entry = Entry((0,), (), repaired=False)
+            else:
+                entry = self.cohort.meet_first(self._identity())
+            try:
+                self.target = self._agree_on_target(entry)
+                self._entry = entry
+            except BrokenView:
+                continue
+
+    def is_past(self, pass_index: int) -> bool:
+        """Tell whether the job has completed a pass that this worker is about to begin; if not, load its state."""
+        while True:
+            self.join()
+            assert self.target is not None
+            if self.target.pass_index > pass_index:
+                return True
+            if self._try_to_load():
+                return False
+
+    def ensure_loaded(self) -> None:
+        """Have the state of the job, wherever it stands."""
+        while not self.is_loaded:
+            self.join()
+            self._try_to_load()
+
+    def _agree_on_target(self, entry: Entry) -> Cursor:
+        group = self.cohort.group
+        if group.rank in entry.joiners:
+            plain = state.decode(state.receive_bytes(group, entry.sources[0]))
+            return Cursor.from_plain(plain["cursor"])
+        # Nobody has the state, and this is the first rank: the job begins here, or goes on from a checkpoint.
+        cursor = Cursor()
+        found = self._saver.newest() if self._saver is not None and self._settings.resume else None
+        if found is not None:
+            self._resumed = found.state
+            cursor = Cursor.from_plain(found.state["cursor"])
+            self.say(wire.Note(level="info", text=f"Resumed from {found.path} at step {found.step}."))
+        group.finish(state.send_bytes(group, entry.joiners, state.encode({"cursor": cursor.to_plain()})))
+        return cursor
+
+    def _try_to_load(self) -> bool:
+        """Receive the state, or be its source in the first view. False if the view broke: join again."""
+        entry, group = self._entry, self.cohort.group
+        assert entry is not None
+        start = time.monotonic()
+        try:
+            if group.rank in entry.joiners:
+                self._receive_state(entry)
+            else:
+                if self._resumed is not None:
+                    self._load(self._resumed)
+                    self._resumed = None
+                self.reducer.buffers.rebase()
+                self._send_state(entry)
+                group.finish(self.outgoing)
+                self.outgoing = []
+        except BrokenView:
+            self._entry = None
+            return False
+        self.is_loaded = True
+        self.cohort.joined(time.monotonic() - start)
+        return True
+
+    # ------------------------------------------------------------ state
+
+    def _send_state(self, entry: Entry) -> None:
+        """Start sending the state to those who join; it must not change until `outgoing` is finished."""
+        if not entry.joiners:
+            return
+        group = self.cohort.group
+        skeleton, tensors = state.take_apart(self._state())
+        if group.rank == entry.sources[0]:
+            self.outgoing += state.send_bytes(group, entry.joiners, state.encode(skeleton))
+        faults.strike("transfer")
+        self.outgoing += state.send_share(group, entry.sources, entry.joiners, tensors)
+
+    def _receive_state(self, entry: Entry) -> None:
+        group = self.cohort.group
+        skeleton = state.decode(state.receive_bytes(group, entry.sources[0]))
+        theirs = skeleton["data"]
+        if theirs and self.data_fingerprint and theirs != self.data_fingerprint:
+            raise job.data_mismatch(theirs, self.data_fingerprint)
+        # The models come first in both trees, so their tensors arrive where they belong, without a copy.
+        _, own = state.take_apart({"models": self._state()["models"]})
+        targets = []
+        for index, spec in enumerate(state.specs(skeleton)):
+            fits = index < len(own) and own[index].shape == spec.shape and own[index].dtype == spec.dtype
+            targets.append(own[index] if fits else torch.empty(spec.shape, dtype=spec.dtype))
+        state.receive_shares(group, entry.sources, targets, lambda: faults.strike("transfer"))
+        self._load(state.put_together(skeleton, targets))
+
+    def _state(self) -> dict[str, Any]:
+        self.cursor.num_rounds = self.cohort.num_rounds
+        return {
+            **self.belongings.state(self.reducer.buffers.base),
+            "cursor": self.cursor.to_plain(),
+            "moving": list(self.reducer.buffers.known),
+            "data": self.data_fingerprint,
+        }
+
+    def _load(self, tree: dict[str, Any]) -> None:
+        self.belongings.load(tree)
+        self._follow_freezing()
+        self.reducer.buffers.rebase()
+        self.reducer.buffers.known = tuple(tree["moving"])
+        self.cursor = Cursor.from_plain(tree["cursor"])
+        self.cohort.num_rounds = self.cursor.num_rounds
+
+    # ------------------------------------------------------------ between rounds
+
+    def at_boundary(self, *, in_evaluation: bool = False) -> None:
+        """Do what is due between two rounds: leave, stop, save, enter the agreed view, hand the state to joiners."""
+        self.stepped = False
+        if self.leaving is not None:
+            leaving, self.leaving = self.leaving, None
+            raise leaving
+        if not in_evaluation:
+            if self.cohort.stop_agreed:
+                self._stop()
+            self._follow_freezing()
+            self._save_if_due()
+        start = time.monotonic()
+        try:
+            entry = self.cohort.switch(may_join=not in_evaluation)
+            if entry is not None:
+                self._welcome(entry)
+                self.cohort.joined(time.monotonic() - start)
+        except BrokenView as error:
+            self.recover(error, None)
+
+    def recover(self, error: BrokenView, broken: Round | None) -> bool:
+        """Go on in the driver's next view after a break.
+
+        Args:
+            error: what happened.
+            broken: the round that did not complete here, None between rounds.
+
+        Returns:
+            Whether that round is complete after all: others had its result.
+        """
+        start = time.monotonic()
+        # What is being sent must have stopped before its memory is used for anything else.
+        self.cohort.group.give_up(self.outgoing)
+        self.outgoing = []
+        entry = self.cohort.recover(error, broken)
+        self.cohort.joined(time.monotonic() - start)
+        return entry.repaired
+
+    def _welcome(self, entry: Entry) -> None:
+        group = self.cohort.group
+        if entry.joiners and group.rank == entry.sources[0]:
+            cursor = state.encode({"cursor": self.cursor.to_plain()})
+            self.outgoing += state.send_bytes(group, entry.joiners, cursor)
+        self._send_state(entry)
+
+    def _follow_freezing(self) -> None:
+        """Follow a program that froze or unfroze parameters since the last step."""
+        known = self.reducer.parameters
+        if [id(parameter) for parameter in self.belongings.parameters()] == [id(parameter) for parameter in known]:
+            return
+        moving = self.reducer.buffers.known
+        self.reducer.close()
+        self._make_reducer().buffers.known = moving
+        self.cohort.reconnect_exchange()
+
+    def _stop(self) -> None:
+        """End together: rank 0 saves, the others wait for it, and take over if it dies meanwhile."""
+        while True:
+            if self.cohort.rank == 0:
+                self.save_and_wait()
+            try:
+                self.cohort.group.announce()
+                break
+            except BrokenView as error:
+                self.recover(error, None)
+        self.cohort.leave("stopped")
+
+    # ------------------------------------------------------------ checkpoints
+
+    def save(self) -> None:
+        """Have a checkpoint of the present state written in the background."""
+        if self._saver is not None and self.is_loaded:
+            self._saver.save(self._state(), self.cursor.step)
+
+    def save_and_wait(self) -> None:
+        """Have rank 0 write a checkpoint and wait until it stands."""
+        if self._saver is not None and self.cohort.rank == 0:
+            self.save()
+            self._saver.wait()
+
+    def _save_if_due(self) -> None:
+        asked = self.cohort.take_save_agreed()
+        if self._saver is None or self.cohort.rank != 0:
+            return
+        at_end = self.cursor.step_in_pass == self.num_steps_of_pass
+        if asked or self._saver.is_due(self.cursor.step, self.cursor.epoch + 1 if at_end else None):
+            self.save()
+
+    def _finish(self) -> None:
+        if self._saver is not None:
+            self._saver.wait()
+
+    # ------------------------------------------------------------ parts
+
+    def _make_reducer(self) -> StepReducer:
+        parameters, buffers = self.belongings.parameters(), self.belongings.buffers()
+        self._reducer = StepReducer(parameters, buffers, self._num_backwards, self._on_result_due)
+        return self._reducer
+
+    def _on_result_due(self) -> None:
+        self.run_round()
+
+    def _connect(self, group: Group) -> Exchange:
+        return make_exchange(group, self.reducer.buckets, self.layout.num_micro_batches, exact=self._exact)
+
+    def _identity(self) -> dict[str, str]:
+        return {
+            "model": self.belongings.fingerprint(),
+            "layout": f"{self.layout.global_batch_size}/{self.layout.micro_batch_size}",
+            "seed": str(self.seed),
+            "threads": str(torch.get_num_threads()),
+            "reduction": "exact" if self._exact else "fast",
+        }

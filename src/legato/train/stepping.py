@@ -1,0 +1,153 @@
+"""A training step as the user's loop sees it: this worker's micro-batches, then the round of all workers.
+
+The round runs inside the backward pass of the last micro-batch, so that what follows it in the loop, such as gradient
+clipping, sees the complete gradient.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from legato.core import wire
+from legato.core.errors import BrokenView, ProgramError
+from legato.train import faults
+from legato.train.cohort import Leave
+from legato.train.exchange import deal
+from legato.train.groups import Group
+from legato.train.loader import Loader
+from legato.train.order import Key, Order
+from legato.train.seeds import seed_micro_batch
+from legato.train.session import Session
+
+
+class Stepper:
+    """Takes a session through the steps of its passes.
+
+    Args:
+        session: of this worker.
+        stop_on_nan: end with an error when the loss of a step is not finite.
+    """
+
+    def __init__(self, session: Session, *, stop_on_nan: bool) -> None:
+        self._session = session
+        self._stop_on_nan = stop_on_nan
+        self._nan_told = False
+        self._num_samples = 0
+        self.num_epochs: int | None = None
+        self.loss: float | None = None
+        session.run_round = self._run_round
+
+    def turns_of_pass(self, order: Order, loader: Loader) -> Iterator[Any]:
+        """Yield this worker's micro-batches of what is left of the present pass."""
+        session = self._session
+        pass_index = session.cursor.pass_index
+        session.num_steps_of_pass = order.num_steps
+        followed: tuple[int, int] | None = None
+        try:
+            while True:
+                session.at_boundary()
+                step = session.cursor.step_in_pass
+                if step >= order.num_steps:
+                    break
+                number = session.cohort.connection.view.number
+                if followed != (number, step):
+                    loader.follow(keys(order, pass_index, step, session.cohort.group))
+                yield from self._turns(order, step, loader)
+                # If the step broke, the loader is told anew what comes.
+                followed = (number, step + 1)
+        finally:
+            session.stepped = False
+            session.reducer.abandon()
+
+    def _turns(self, order: Order, step: int, loader: Loader) -> Iterator[Any]:
+        session = self._session
+        connection, reducer = session.cohort.connection, session.reducer
+        num_micro_batches = order.num_micro_batches_of(step)
+        full = session.layout.micro_batch_size
+        self._num_samples = order.num_samples_of(step)
+        last = self._num_samples - (num_micro_batches - 1) * full
+        job_step = session.cursor.step
+        faults.at_step(job_step + 1)
+        span = reducer.begin_step(connection.exchange, connection.group, num_micro_batches, full, last)
+        for leaf in leaves(order, step, connection.group):
+            key, batch = loader.take()
+            assert (key.step, key.index) == (step, leaf), (key, step, leaf)
+            session.stepped = False
+            reducer.begin_micro_batch(leaf, ghost=not span.num_items)
+            seed_micro_batch(session.seed, job_step, leaf)
+            faults.strike("forward")
+            yield batch
+            reducer.check_complete()
+
+    def _run_round(self) -> None:
+        session = self._session
+        reducer, cohort = session.reducer, session.cohort
+        try:
+            words = reducer.run_round(cohort.word(may_join=True))
+        except BrokenView as error:
+            try:
+                completed = session.recover(error, reducer)
+            except Leave as leave:
+                # Not from inside autograd: the loop raises it at the end of this turn.
+                session.leaving = leave
+                return
+        else:
+            completed = True
+            cohort.hear(words)
+            with contextlib.suppress(BrokenView):
+                # Whoever received state has taken part in this round, so everything has arrived.
+                cohort.group.finish(session.outgoing)
+            session.outgoing = []
+        if completed:
+            self._commit()
+
+    def _commit(self) -> None:
+        session = self._session
+        session.cohort.completed(session.reducer)
+        session.cursor.step += 1
+        session.cursor.step_in_pass += 1
+        session.stepped = True
+        self.loss = session.reducer.loss
+        faults.strike("commit")
+        if session.place.link is not None:
+            session.place.link.report(self._progress())
+        if self.loss is not None and not math.isfinite(self.loss):
+            self._on_not_finite(self.loss)
+
+    def _progress(self) -> wire.Progress:
+        session, cursor = self._session, self._session.cursor
+        return wire.Progress(
+            view=session.cohort.connection.view.number,
+            first_step=cursor.step,
+            last_step=cursor.step,
+            epoch=cursor.epoch,
+            loss=self.loss,
+            num_samples=self._num_samples,
+            num_steps=None if self.num_epochs is None else self.num_epochs * session.num_steps_of_pass,
+            num_epochs=self.num_epochs,
+        )
+
+    def _on_not_finite(self, loss: float) -> None:
+        session = self._session
+        text = f"The loss of step {session.cursor.step} is {loss}."
+        if self._stop_on_nan:
+            session.leaving = ProgramError(f"{text} Training ends because stop_on_nan is set.")
+        elif not self._nan_told and session.cohort.rank == 0:
+            self._nan_told = True
+            session.say(wire.Note(level="warning", text=f"{text} Training goes on; stop_on_nan=True would end it."))
+
+
+def leaves(order: Order, step: int, group: Group) -> list[int]:
+    """Return the micro-batches that a rank runs; without any of its own it runs the first one for show."""
+    span = deal(order.num_micro_batches_of(step), group.size).spans[group.rank]
+    return list(range(span.start, span.stop)) or [0]
+
+
+def keys(order: Order, pass_index: int, first_step: int, group: Group) -> Iterator[Key]:
+    """Yield the micro-batches that a rank runs in a pass, from a step on."""
+    for step in range(first_step, order.num_steps):
+        for leaf in leaves(order, step, group):
+            yield Key(pass_index, step, leaf)
