@@ -163,6 +163,7 @@ class Driver:
             )
         else:
             if not spec.resume:
+                _refuse_other_checkpoints(spec)
                 await asyncio.to_thread(directory.set_aside_records)
             after = left.book if left is not None else None
             self._membership = Membership(spec, rendezvous, checkpoint_dir=checkpoint_dir, now=now, after=after)
@@ -364,6 +365,15 @@ class Driver:
             # There is no process, so nobody else will say that it is gone.
             self._feed_safely(Exited(number, 0))
             raise
+
+
+def _refuse_other_checkpoints(spec: JobSpec) -> None:
+    """Raise UsageError if a directory that the user chose holds checkpoints of some other run."""
+    if spec.checkpoint_dir is not None and any(Path(spec.checkpoint_dir).glob("step-*.legato")):
+        raise UsageError(
+            f"Cannot start job '{spec.name}' afresh: {spec.checkpoint_dir} holds checkpoints of an earlier run. "
+            "Go on from them with --resume, or choose another --checkpoint-dir."
+        )
 
 
 _ENDED: Final = {"succeeded": "succeeded", "failed": "failed", "stopped": "was stopped"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,10 +166,16 @@ class JobDirectory:
         self.driver_file.unlink(missing_ok=True)
 
     def set_aside_records(self) -> None:
-        """Keep the records of the last run under this name as ``*.old``; the new run starts with empty ones."""
-        for file in (self.events_file, self.metrics_file, self.ledger_file):
-            if file.exists():
-                file.replace(file.with_name(file.name + ".old"))
+        """Keep the records and checkpoints of the last run under this name as ``*.old``; the new run starts with none.
+
+        Its checkpoints above all: if this run loses all its workers, it must not go on from another run's.
+        """
+        for kept in (self.events_file, self.metrics_file, self.ledger_file, self.checkpoints):
+            if kept.exists():
+                old = kept.with_name(kept.name + ".old")
+                if old.is_dir():
+                    shutil.rmtree(old)
+                kept.replace(old)
 
 
 def find_jobs_directory(home: Path | None = None) -> Path:
