@@ -51,14 +51,14 @@ def evaluate(
     followed = step = 0
     while step < order.num_steps:
         session.at_boundary(in_evaluation=True)
-        connection = cohort.connection
-        if step == 0 or followed != connection.view.number:
-            loader.follow(keys(order, 0, step, connection.group))
-            followed = connection.view.number
-        dealt = deal(order.num_micro_batches_of(step), connection.group.size)
-        span = dealt.spans[connection.group.rank]
+        group, number = session.group_with_state(), cohort.connection.view.number
+        if step == 0 or followed != number:
+            loader.follow(keys(order, 0, step, group))
+            followed = number
+        dealt = deal(order.num_micro_batches_of(step), group.size)
+        span = dealt.spans[group.rank]
         local, numel = VectorSum(), 0
-        for leaf in leaves(order, step, connection.group):
+        for leaf in leaves(order, step, group):
             _, batch = loader.take()
             seed_micro_batch(session.seed, step, leaf)
             names, vector = measure(model, batch, metric, session.device)
@@ -68,7 +68,7 @@ def evaluate(
         found = EvaluationRound(numel)
         try:
             word = cohort.word(may_join=False)
-            found.total, words = sum_vectors(connection.group, dealt, local.blocks, numel, word)
+            found.total, words = sum_vectors(group, dealt, local.blocks, numel, word)
             cohort.hear(words)
         except BrokenView as error:
             if not session.recover(error, found):

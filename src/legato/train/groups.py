@@ -9,6 +9,7 @@ the listening ports of its members, by which it finds its connections again amon
 from __future__ import annotations
 
 import contextlib
+import copy
 import datetime
 import os
 import socket
@@ -67,6 +68,15 @@ class Group:
         self._endpoints = tuple(endpoints)
         self._limit = datetime.timedelta(seconds=limit_s)
         self.peers = tuple(peer for peer in range(self.size) if peer != rank)
+        self._ranks: Sequence[int] = range(self.size)
+
+    def among(self, ranks: Sequence[int]) -> Group:
+        """Return the part of this group that some of its ranks form, numbered anew; this rank must be one of them."""
+        part = copy.copy(self)
+        part.rank, part.size = ranks.index(self.rank), len(ranks)
+        part.peers = tuple(peer for peer in range(part.size) if peer != part.rank)
+        part._ranks = tuple(self._ranks[rank] for rank in ranks)
+        return part
 
     def swap(self, outgoing: Sequence[Sequence[torch.Tensor]], incoming: Sequence[Sequence[torch.Tensor]]) -> None:
         """Send all of ``outgoing[r]`` to and receive all of ``incoming[r]`` from every rank r at once.
@@ -101,11 +111,11 @@ class Group:
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int) -> Work:
         """Start sending to one peer; the returned work goes to `finish`. The tensor must stay as it is until then."""
-        return self._start(lambda group: group.send([tensor], peer, tag), tensor)
+        return self._start(lambda group: group.send([tensor], self._ranks[peer], tag), tensor)
 
     def receive(self, tensor: torch.Tensor, peer: int, tag: int) -> Work:
         """Start receiving from one peer; the returned work goes to `finish`."""
-        return self._start(lambda group: group.recv([tensor], peer, tag), tensor)
+        return self._start(lambda group: group.recv([tensor], self._ranks[peer], tag), tensor)
 
     def finish(self, works: Sequence[Work]) -> None:
         """Wait for works that `send` and `receive` started; each can be waited for once.
@@ -145,7 +155,7 @@ class Group:
             return
         mine = self._endpoints[self.rank][1]
         others = {endpoint for rank, endpoint in enumerate(self._endpoints) if rank != self.rank}
-        for connection in _tcp_connections():
+        for _, connection in _tcp_connections():
             with contextlib.closing(connection), contextlib.suppress(OSError):
                 if connection.getsockname()[1] == mine or connection.getpeername()[:2] in others:
                     connection.shutdown(socket.SHUT_RDWR)
@@ -164,10 +174,9 @@ class Group:
             return
         mine = self._endpoints[self.rank][1]
         others = {endpoint for rank, endpoint in enumerate(self._endpoints) if rank != self.rank}
-        for descriptor in _socket_descriptors():
-            with contextlib.suppress(OSError), contextlib.closing(socket.socket(fileno=os.dup(descriptor))) as found:
-                local = found.getsockname()
-                if local[1] == mine or found.getpeername()[:2] in others:
+        for descriptor, connection in _tcp_connections():
+            with contextlib.closing(connection), contextlib.suppress(OSError):
+                if connection.getsockname()[1] == mine or connection.getpeername()[:2] in others:
                     yield descriptor
 
 
@@ -219,12 +228,13 @@ def _socket_descriptors() -> Iterator[int]:
                 yield int(name)
 
 
-def _tcp_connections() -> Iterator[socket.socket]:
+def _tcp_connections() -> Iterator[tuple[int, socket.socket]]:
+    """Yield each connection's descriptor, and a duplicate for the caller to close."""
     for descriptor in _socket_descriptors():
         with contextlib.suppress(OSError):
             found = socket.socket(fileno=os.dup(descriptor))
             if found.family in (socket.AF_INET, socket.AF_INET6) and _is_connected(found):
-                yield found
+                yield descriptor, found
             else:
                 found.close()
 

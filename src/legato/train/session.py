@@ -65,6 +65,7 @@ class Session:
         self._entry: Entry | None = None
         self._reducer: StepReducer | None = None
         self._saver: Saver | None = None
+        self._unserved: Entry | None = None
         self._resumed: dict[str, Any] | None = None
         place.on_end(self._finish)
 
@@ -239,9 +240,15 @@ class Session:
             self._save_if_due()
         start = time.monotonic()
         try:
+            if self._unserved is not None and not in_evaluation:
+                waiting, self._unserved = self._unserved, None
+                self._welcome(waiting)
             entry = self.cohort.switch(may_join=not in_evaluation)
             if entry is not None:
-                self._welcome(entry)
+                if in_evaluation:
+                    self._unserved = entry if entry.joiners else None
+                else:
+                    self._welcome(entry)
                 self.cohort.joined(time.monotonic() - start)
         except BrokenView as error:
             self.recover(error, None)
@@ -261,8 +268,16 @@ class Session:
         self.cohort.group.give_up(self.outgoing)
         self.outgoing = []
         entry = self.cohort.recover(error, broken)
+        self._unserved = entry if entry.joiners else None
         self.cohort.joined(time.monotonic() - start)
         return entry.repaired
+
+    def group_with_state(self) -> Group:
+        """Return the members that have the state: after a recovery some may still wait for it until the next step."""
+        group = self.cohort.group
+        if self._unserved is None:
+            return group
+        return group.among([rank for rank in range(group.size) if rank not in self._unserved.joiners])
 
     def _welcome(self, entry: Entry) -> None:
         group = self.cohort.group
