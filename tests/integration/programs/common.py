@@ -1,0 +1,122 @@
+"""What the programs of the integration tests share: data made of nothing, digests, and the reins of the test.
+
+The reins never change a result: a directory named by ``LEGATO_TEST_REINS`` holds how long a step and a round of an
+evaluation sleep, and takes a mark when a program comes to a place that a test waits for. Alone, there are none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+import legato
+from legato.train import faults
+
+_REINS = os.environ.get("LEGATO_TEST_REINS")
+
+
+class Images(Dataset[tuple[torch.Tensor, int]]):
+    """Noise images of 4 classes, shape ``[1, 8, 8]``; with augmentation every reading of one is different."""
+
+    def __init__(self, num_samples: int, *, augment: bool = False, start: int = 7) -> None:
+        generator = torch.Generator().manual_seed(start)
+        self._images = torch.rand(num_samples, 1, 8, 8, generator=generator)
+        self._targets = torch.randint(4, (num_samples,), generator=generator).tolist()
+        self._augment = augment
+
+    def __len__(self) -> int:
+        return len(self._targets)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        image = self._images[index]
+        if self._augment:
+            if random.random() < 0.5:
+                image = image.flip(-1)
+            image = image * float(np.random.uniform(0.5, 1.5)) + 0.1 * torch.randn(image.shape)
+        return image, self._targets[index]
+
+
+class Words(Dataset[torch.Tensor]):
+    """Rows of 9 token numbers below 23."""
+
+    def __init__(self, num_samples: int) -> None:
+        self._rows = torch.randint(23, (num_samples, 9), generator=torch.Generator().manual_seed(3))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self._rows[index]
+
+
+def pace(run: legato.Run) -> None:
+    """Call it in every turn of the loop over batches."""
+    if _REINS is not None and run.step != _last_paced[0]:
+        _last_paced[0] = run.step
+        _sleep("pace")
+        _arm(run.step + 1)
+
+
+def pace_evaluation() -> None:
+    """Call it in a metric."""
+    _sleep("pace-evaluation")
+
+
+def mark(name: str) -> None:
+    """Say that this worker has come to a place."""
+    if _REINS is not None:
+        Path(_REINS, f"mark-{name}-{os.environ['LEGATO_WORKER']}").touch()
+
+
+def tell(run: legato.Run, *things: Any) -> None:
+    """Print the digest of all state; the last thing a program does."""
+    digest = hashlib.sha256()
+    for piece in _pieces([thing.state_dict() for thing in things]):
+        digest.update(piece)
+    print(f"sha256 {digest.hexdigest()} steps {run.step}", flush=True)
+
+
+_last_paced = [-1]
+
+
+def _sleep(name: str) -> None:
+    if _REINS is None:
+        return
+    try:
+        time.sleep(float(Path(_REINS, name).read_text()))
+    except FileNotFoundError:
+        pass
+
+
+def _arm(step: int) -> None:
+    """Plan a fault that the test wants now for this step, or for the next one if this one's moment is over."""
+    worker = os.environ["LEGATO_WORKER"]
+    try:
+        fault = Path(str(_REINS), f"fault-{worker}").read_text()
+    except FileNotFoundError:
+        return
+    faults.plan(int(worker), f"{worker}@{step + fault.startswith('forward')}:{fault}")
+
+
+def _pieces(node: Any) -> Iterator[bytes]:
+    if isinstance(node, torch.Tensor):
+        yield f"{node.dtype}{tuple(node.shape)}".encode()
+        yield node.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    elif isinstance(node, Mapping):
+        for key in sorted(node, key=str):
+            yield f"{key}:".encode()
+            yield from _pieces(node[key])
+    elif isinstance(node, list | tuple):
+        for value in node:
+            yield from _pieces(value)
+    elif not callable(node):
+        yield repr(node).encode()

@@ -1,0 +1,128 @@
+"""The same result whatever befalls the workers, at every phase of a step."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.harness import (
+    Act,
+    Reference,
+    Stage,
+    after_event,
+    arm,
+    at_step,
+    both,
+    do_all,
+    freeze,
+    kill,
+    kill_all,
+    nothing,
+    scale,
+    steps_later,
+    with_members,
+)
+
+three_again = both(after_event("recovered"), with_members(3))
+
+
+@pytest.mark.parametrize("program", [("vision.py", "--loaders", "2"), ("text.py",), ("twice.py",)])
+def test_a_death_in_every_phase(stage: Stage, reference: Reference, program: tuple[str, ...]) -> None:
+    want = reference.of(*program)
+    plan = [
+        Act(both(at_step(2), with_members(3)), arm("forward", "kill", 1), "one dies in a forward pass"),
+        Act(three_again, arm("reduce", "kill", 0), "rank 0 dies in the reduction"),
+        Act(three_again, arm("reduce", "kill", 2), "another dies in the reduction"),
+        Act(three_again, arm("commit", "kill", 1), "one dies after the reduction"),
+        Act(three_again, arm("commit", "kill", 0), "rank 0 dies after the reduction"),
+        Act(three_again, arm("reduce", "kill", 0, 1), "two die at once"),
+        Act(three_again, nothing, "all are back"),
+    ]
+    result = stage.run(*program, workers=(1, 3, 3), plan=plan)
+    result.check(want, finishers=3)
+    assert len(result.of_kind("died")) == 7, result.story()
+
+
+@pytest.mark.parametrize("program", [("vision.py",), ("text.py",)])
+def test_a_worker_that_hangs(stage: Stage, reference: Reference, program: tuple[str, ...]) -> None:
+    want = reference.of(*program)
+    plan = [
+        Act(both(at_step(2), with_members(3)), arm("reduce", "stop", 1), "one stops in the reduction"),
+        Act(three_again, arm("commit", "stop", 0), "rank 0 stops after the reduction"),
+        Act(three_again, freeze(2), "one stops anywhere"),
+        Act(three_again, nothing, "all are back"),
+    ]
+    result = stage.run(*program, workers=(1, 3, 3), plan=plan, heartbeat_limit_s=1.5)
+    result.check(want, finishers=3)
+    assert len(result.of_kind("fenced")) >= 3, result.story()
+
+
+def test_a_death_during_a_planned_change(stage: Stage, reference: Reference) -> None:
+    want = reference.of("vision.py")
+    plan = [
+        Act(both(at_step(2), with_members(2)), scale(4), "grow to 4"),
+        Act(after_event("proposed"), kill(0), "rank 0 dies with a view proposed"),
+        Act(with_members(4), do_all(scale(2), kill(3)), "a leaver dies at the moment of its leave"),
+        Act(with_members(2), do_all(scale(4), kill(1)), "grow, and one dies meanwhile"),
+        Act(after_event("started"), do_all(kill(0), scale(1)), "the other one dies, and only 1 is wanted"),
+        Act(with_members(1), scale(3), "grow"),
+        Act(with_members(3), nothing, "3 at the end"),
+    ]
+    stage.run("vision.py", workers=(1, 4, 2), plan=plan).check(want, finishers=3)
+
+
+def test_deaths_during_state_transfer(stage: Stage, reference: Reference) -> None:
+    want = reference.of("text.py")
+    plan = [
+        Act(both(at_step(2), with_members(2)), do_all(arm("transfer", "kill", 1), scale(3)), "a source dies"),
+        Act(both(after_event("died"), with_members(3)), scale(2), "shrink"),
+        Act(with_members(2), do_all(arm("transfer", "kill", 0), scale(3)), "the first source dies"),
+        Act(both(after_event("died"), with_members(3)), nothing, "3 again"),
+    ]
+    # Worker 2 is the first to join: it dies as it receives. Then worker 4, whichever way it comes.
+    result = stage.run("text.py", workers=(1, 3, 2), plan=plan, faults="2@0:transfer=kill,4@0:transfer=kill")
+    result.check(want, finishers=3)
+    assert len(result.of_kind("died")) >= 3, result.story()
+
+
+def test_a_joiner_hangs_as_it_receives(stage: Stage, reference: Reference) -> None:
+    want = reference.of("text.py")
+    plan = [
+        Act(both(at_step(2), with_members(2)), scale(3), "a joiner that stops as it receives"),
+        Act(both(after_event("fenced"), with_members(3)), nothing, "another one takes its place"),
+    ]
+    result = stage.run("text.py", workers=(1, 3, 2), plan=plan, faults="2@0:transfer=stop", heartbeat_limit_s=1.5)
+    result.check(want, finishers=3)
+
+
+def test_all_die_without_a_checkpoint(stage: Stage, reference: Reference) -> None:
+    want = reference.of("twice.py")
+    plan = [
+        Act(both(at_step(7), with_members(2)), kill_all, "all die"),
+        Act(both(after_event("died"), with_members(2), steps_later(1)), nothing, "begun again"),
+    ]
+    result = stage.run("twice.py", workers=(1, 2, 2), plan=plan)
+    result.check(want, finishers=2)
+    assert any(event["level"] == "warning" for event in result.events), result.story()
+
+
+def test_all_die_with_a_checkpoint(stage: Stage, reference: Reference) -> None:
+    want = reference.of("vision.py")
+    plan = [
+        Act(both(at_step(10), with_members(2), after_event("saved")), kill_all, "all die"),
+        Act(both(after_event("died"), with_members(2), steps_later(1)), arm("checkpoint", "kill", 0), "one dies saving"),
+        Act(both(after_event("died"), with_members(2)), nothing, "2 at the end"),
+    ]
+    result = stage.run("vision.py", workers=(1, 2, 2), plan=plan, checkpoint_every="3steps")
+    result.check(want, finishers=2)
+    assert any("Resumed from" in event["reason"] for event in result.events), result.story()
+
+
+def test_below_the_minimum(stage: Stage, reference: Reference) -> None:
+    want = reference.of("text.py")
+    plan = [
+        Act(both(at_step(3), with_members(2)), kill(0), "one of two dies"),
+        Act(both(after_event("held"), after_event("saved"), with_members(2)), kill(1), "and the other"),
+        Act(both(after_event("held"), with_members(2)), nothing, "2 again"),
+    ]
+    result = stage.run("text.py", workers=(2, 2, 2), plan=plan)
+    result.check(want, finishers=2)

@@ -1,0 +1,35 @@
+"""The same result on any number of workers, and when their number changes by plan."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.harness import Act, Reference, Stage, at_step, nothing, scale, with_members
+
+PROGRAMS = [("vision.py",), ("vision.py", "--loaders", "2"), ("text.py",), ("twice.py",)]
+
+
+@pytest.mark.parametrize(("program", "num_workers"), [
+    (("vision.py", "--epochs", "4"), 5),
+    (("vision.py", "--epochs", "4", "--loaders", "2"), 3),
+    (("text.py", "--epochs", "4"), 4),
+    (("twice.py", "--epochs", "4"), 2),
+])
+def test_undisturbed(stage: Stage, reference: Reference, program: tuple[str, ...], num_workers: int) -> None:
+    want = reference.of(*program)
+    result = stage.run(*program, workers=(1, num_workers, num_workers))
+    result.check(want, finishers=num_workers)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_grow_and_shrink(stage: Stage, reference: Reference, program: tuple[str, ...]) -> None:
+    want = reference.of(*program)
+    plan = [
+        Act(at_step(3), scale(4), "grow to 4"),
+        Act(with_members(4), scale(2), "shrink to 2"),
+        Act(with_members(2), scale(3), "grow to 3"),
+        Act(with_members(3), scale(1), "shrink to 1"),
+        Act(with_members(1), scale(2), "grow to 2"),
+        Act(with_members(2), nothing, "2 at the end"),
+    ]
+    stage.run(*program, plan=plan).check(want, finishers=2)
