@@ -69,6 +69,7 @@ class Cohort:
     Args:
         link: to the driver; None when the program runs alone.
         key: names the job.
+        device: where this worker's gradients are.
         make_exchange: connects the memory of the ranks of a new view.
         on_hold: saves the state, because too few workers are left.
         on_stopped_waiting: saves the state, because the job ends while this worker waits for a view.
@@ -78,6 +79,7 @@ class Cohort:
         self,
         link: Link | None,
         key: str,
+        device: torch.device,
         make_exchange: Callable[[Group], Exchange],
         *,
         on_hold: Callable[[], None],
@@ -85,6 +87,7 @@ class Cohort:
     ) -> None:
         self._link = link
         self._key = key
+        self._device = device
         self._make_exchange = make_exchange
         self._on_hold = on_hold
         self._on_stopped_waiting = on_stopped_waiting
@@ -312,7 +315,7 @@ class Cohort:
             connection = Connection(view, group, self.connection.exchange)
         else:
             try:
-                group = build(view, self.worker, self._key, self._link.settings.collective_limit_s)
+                group = build(view, self.worker, self._key, self._link.settings.collective_limit_s, self._device)
                 connection = Connection(view, group, self._make_exchange(group))
             except BrokenView as error:
                 self._say(wire.Note(level="info", text=f"worker {self.worker}: {error}"))

@@ -95,6 +95,10 @@ class Exchange(Protocol):
         """
         ...
 
+    def settle(self) -> None:
+        """Wait until all sums that `reduce` began are there. Raises BrokenView like it."""
+        ...
+
     def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
         """Return the last sum in pieces that make up ``[numel]``; valid until all ranks are in the next step."""
         ...
@@ -145,6 +149,9 @@ class PrivateExchange:
         if not direct:
             pieces = [[result[cut.start : cut.stop]] for cut in cuts]
             group.swap_all(pieces[group.rank], pieces)
+
+    def settle(self) -> None:
+        """Nothing to wait for: `reduce` ends with the sum."""
 
     def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
         """Return the last sum, in one piece."""
@@ -241,6 +248,9 @@ class SharedExchange:
         fold([term[mine.start : mine.stop] for term in terms], dealt.additions, places[self._group.rank].result)
         self._group.announce()
 
+    def settle(self) -> None:
+        """Nothing to wait for: `reduce` ends with the sum."""
+
     def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
         """Return the last sum: in one piece, or each rank's part where that rank wrote it."""
         whole = self._results[bucket.index]
@@ -314,51 +324,6 @@ class _Place:
 
     def blocks(self, side: int) -> list[torch.Tensor]:
         return self._sides[side % len(self._sides)]
-
-
-def make_exchange(
-    group: Group, buckets: Sequence[Bucket], num_micro_batches: int, *, exact: bool = True
-) -> PrivateExchange | SharedExchange:
-    """Choose the quickest exchange that all ranks of a view can use, and connect it. All ranks call this together.
-
-    Raises:
-        BrokenView: a peer is gone.
-    """
-    if not exact:
-        return FastExchange(group, buckets, num_micro_batches)
-    hosts = {member.host for member in group.view.members}
-    on_cpu = all(bucket.device.type == "cpu" for bucket in buckets)
-    if group.size == 1 or len(hosts) > 1 or not on_cpu or not buckets:
-        return PrivateExchange(group, buckets, num_micro_batches)
-    shared: SharedExchange | None = None
-    try:
-        with contextlib.suppress(OSError):
-            shared = SharedExchange(group, buckets, num_micro_batches)
-        paths = _swap_texts(group, str(shared.path) if shared else "")
-        connected = False
-        if shared is not None and all(paths):
-            with contextlib.suppress(OSError):
-                shared.connect(paths)
-                connected = True
-        if all(_swap_texts(group, "yes" if connected else "")):
-            assert shared is not None
-            return shared
-        return PrivateExchange(group, buckets, num_micro_batches)
-    finally:
-        if shared is not None:
-            shared.forget_names()
-
-
-_TEXT_BYTES: Final = 128
-
-
-def _swap_texts(group: Group, mine: str) -> list[str]:
-    """Tell every rank a short text and return what each told, in rank order."""
-    texts = [torch.zeros(_TEXT_BYTES, dtype=torch.uint8) for _ in range(group.size)]
-    encoded = mine.encode()
-    texts[group.rank][: len(encoded)] = torch.tensor(list(encoded), dtype=torch.uint8)
-    group.swap_all([texts[group.rank]], [[text] for text in texts])
-    return [bytes(text.tolist()).rstrip(b"\0").decode() for text in texts]
 
 
 def _like(bucket: Bucket, numel: int) -> torch.Tensor:

@@ -51,6 +51,7 @@ class Group:
         process_group: the gloo group, or None when the view has one member.
         endpoints: every member's ``(host, port)`` at which its group listens, in rank order.
         limit_s: the longest that an operation may take.
+        device_group: connects the members' GPUs, where they have some.
     """
 
     def __init__(
@@ -60,12 +61,16 @@ class Group:
         process_group: Any = None,
         endpoints: Sequence[tuple[str, int]] = (),
         limit_s: float = 0.0,
+        device_group: Any = None,
     ) -> None:
         self.view = view
         self.rank = rank
         self.size = len(view.members)
         self._process_group = process_group
-        self._endpoints = tuple(endpoints)
+        self.device_group = device_group
+        self.is_broken = False
+        self._own_port = endpoints[rank][1] if endpoints else 0
+        self._others = {endpoint for other, endpoint in enumerate(endpoints) if other != rank}
         self._limit = datetime.timedelta(seconds=limit_s)
         self.peers = tuple(peer for peer in range(self.size) if peer != rank)
         self._ranks: Sequence[int] = range(self.size)
@@ -151,36 +156,46 @@ class Group:
 
         Callable from any thread and more than once. The listening socket is left alone: touching it ends the process.
         """
-        if self._process_group is None:
-            return
-        mine = self._endpoints[self.rank][1]
-        others = {endpoint for rank, endpoint in enumerate(self._endpoints) if rank != self.rank}
-        for _, connection in _tcp_connections():
+        self.is_broken = True
+        for _, connection in self._connections():
             with contextlib.closing(connection), contextlib.suppress(OSError):
-                if connection.getsockname()[1] == mine or connection.getpeername()[:2] in others:
-                    connection.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def drop(self) -> None:
         """Forget the group. Its destruction takes milliseconds per peer and happens beside the caller."""
-        process_group, self._process_group = self._process_group, None
-        if process_group is not None:
-            box = [process_group]
-            del process_group
+        box = [self._process_group, self.device_group]
+        self._process_group = self.device_group = None
+        if box[0] is not None:
             threading.Thread(target=box.clear, name="legato-drop-group", daemon=True).start()
 
-    def file_descriptors(self) -> Iterator[int]:
-        """Yield the descriptors of the group's connections, for child processes to close."""
+    def file_descriptors(self) -> list[int]:
+        """Return the descriptors of the group's connections, for child processes to close."""
+        found = []
+        for descriptor, connection in self._connections():
+            connection.close()
+            found.append(descriptor)
+        return found
+
+    def _connections(self) -> Iterator[tuple[int, socket.socket]]:
+        """Yield the descriptor of each connection, and a duplicate for the caller to close."""
         if self._process_group is None:
             return
-        mine = self._endpoints[self.rank][1]
-        others = {endpoint for rank, endpoint in enumerate(self._endpoints) if rank != self.rank}
-        for descriptor, connection in _tcp_connections():
-            with contextlib.closing(connection), contextlib.suppress(OSError):
-                if connection.getsockname()[1] == mine or connection.getpeername()[:2] in others:
-                    yield descriptor
+        for descriptor in _socket_descriptors():
+            with contextlib.suppress(OSError):
+                found = socket.socket(fileno=os.dup(descriptor))
+                try:
+                    is_own = found.getsockname()[1] == self._own_port or found.getpeername()[:2] in self._others
+                    is_tcp = found.family in (socket.AF_INET, socket.AF_INET6)
+                    is_listening = is_tcp and found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                except (OSError, IndexError):
+                    is_own = is_tcp = is_listening = False
+                if is_own and is_tcp and not is_listening:
+                    yield descriptor, found
+                else:
+                    found.close()
 
 
-def build(view: View, worker: int, key: str, collective_limit_s: float) -> Group:
+def build(view: View, worker: int, key: str, collective_limit_s: float, device: torch.device) -> Group:
     """Connect the members of a view with one another; every member must call this.
 
     Args:
@@ -188,6 +203,7 @@ def build(view: View, worker: int, key: str, collective_limit_s: float) -> Group
         worker: this worker's number; it must be a member.
         key: names the job, so that two jobs may share one store.
         collective_limit_s: the longest an operation of the group may take.
+        device: where this worker's gradients are.
 
     Raises:
         BrokenView: somebody did not come in time.
@@ -205,10 +221,10 @@ def build(view: View, worker: int, key: str, collective_limit_s: float) -> Group
         store = _distributed.PrefixStore(f"{key}/{view.number}", client)
         with _listening:
             before = set(_listening_ports())
-            device = _distributed.ProcessGroupGloo.create_device(hostname=host)
+            transport = _distributed.ProcessGroupGloo.create_device(hostname=host)
             (port,) = set(_listening_ports()) - before or {0}
         options = _distributed.ProcessGroupGloo._Options()
-        options._devices = [device]
+        options._devices = [transport]
         options._timeout = limit
         store.set(f"listens/{rank}", f"{host} {port}")
         process_group = _distributed.ProcessGroupGloo(store, rank, len(view.members), options)
@@ -216,9 +232,20 @@ def build(view: View, worker: int, key: str, collective_limit_s: float) -> Group
         for peer in range(len(view.members)):
             address, number = store.get(f"listens/{peer}").decode().split()
             endpoints.append((address, int(number)))
+        device_group = _connect_devices(store, rank, len(view.members), device) if device.type == "cuda" else None
     except RuntimeError as error:
         raise BrokenView(f"view {view.number} could not be connected: {_first_line(error)}") from error
-    return Group(view, rank, process_group, endpoints, collective_limit_s)
+    return Group(view, rank, process_group, endpoints, collective_limit_s, device_group)
+
+
+def _connect_devices(store: Any, rank: int, size: int, device: torch.device) -> Any:
+    options = _distributed.ProcessGroupNCCL.Options()
+    carrier = _distributed.ProcessGroupNCCL(_distributed.PrefixStore("devices", store), rank, size, options)
+    # NCCL connects at the first use, which takes up to a second: here that is in the background of the training.
+    with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):
+        carrier.allreduce([torch.zeros(1, device=device)], AllreduceOptions()).wait()
+        torch.cuda.current_stream(device).synchronize()
+    return carrier
 
 
 def _socket_descriptors() -> Iterator[int]:
@@ -226,25 +253,6 @@ def _socket_descriptors() -> Iterator[int]:
         with contextlib.suppress(OSError):
             if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 yield int(name)
-
-
-def _tcp_connections() -> Iterator[tuple[int, socket.socket]]:
-    """Yield each connection's descriptor, and a duplicate for the caller to close."""
-    for descriptor in _socket_descriptors():
-        with contextlib.suppress(OSError):
-            found = socket.socket(fileno=os.dup(descriptor))
-            if found.family in (socket.AF_INET, socket.AF_INET6) and _is_connected(found):
-                yield descriptor, found
-            else:
-                found.close()
-
-
-def _is_connected(candidate: socket.socket) -> bool:
-    try:
-        candidate.getpeername()
-    except OSError:
-        return False
-    return True
 
 
 def _listening_ports() -> Iterator[int]:

@@ -225,6 +225,7 @@ class StepReducer:
         faults.strike("reduce")
         for bucket in self.buckets[self._num_handed_over :]:
             exchange.reduce(bucket, self._sums[bucket.index].blocks, self._deal, announced=True)
+        exchange.settle()
         strays = self._newly_moved(tail)
         extra = torch.zeros(0, dtype=torch.float64)
         if strays:

@@ -19,8 +19,9 @@ from legato.core.errors import BrokenView
 from legato.train import faults, job, state
 from legato.train.belongings import Belongings
 from legato.train.cohort import Cohort, Entry, Round
+from legato.train.connecting import make_exchange
 from legato.train.cursor import Cursor
-from legato.train.exchange import Exchange, make_exchange
+from legato.train.exchange import Exchange
 from legato.train.groups import Group, Work
 from legato.train.order import Layout
 from legato.train.reducer import StepReducer
@@ -47,7 +48,7 @@ class Session:
         self.seed = seed
         self.device = torch.device(place.device)
         self.cohort = Cohort(
-            place.link, place.key, self._connect, on_hold=self.save, on_stopped_waiting=self.save_and_wait
+            place.link, place.key, self.device, self._connect, on_hold=self.save, on_stopped_waiting=self.save_and_wait
         )
         self.cursor = Cursor()
         self.target: Cursor | None = None

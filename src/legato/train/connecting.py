@@ -1,0 +1,57 @@
+"""Which way the gradients of a view travel: the quickest that all its ranks can use. All ranks decide alike."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+
+from legato.train.buckets import Bucket
+from legato.train.device_exchange import DeviceExchange
+from legato.train.exchange import Exchange, FastExchange, PrivateExchange, SharedExchange
+from legato.train.groups import Group
+
+_TEXT_BYTES: Final = 128
+
+
+def make_exchange(group: Group, buckets: Sequence[Bucket], num_micro_batches: int, *, exact: bool = True) -> Exchange:
+    """Choose the quickest exchange that all ranks of a view can use, and connect it. All ranks call this together.
+
+    Raises:
+        BrokenView: a peer is gone.
+    """
+    if group.size > 1 and group.device_group is not None:
+        return DeviceExchange(group, buckets, num_micro_batches)
+    if not exact:
+        return FastExchange(group, buckets, num_micro_batches)
+    hosts = {member.host for member in group.view.members}
+    if group.size == 1 or len(hosts) > 1 or not buckets:
+        return PrivateExchange(group, buckets, num_micro_batches)
+    shared: SharedExchange | None = None
+    try:
+        with contextlib.suppress(OSError):
+            shared = SharedExchange(group, buckets, num_micro_batches)
+        paths = _swap_texts(group, str(shared.path) if shared else "")
+        connected = False
+        if shared is not None and all(paths):
+            with contextlib.suppress(OSError):
+                shared.connect(paths)
+                connected = True
+        if all(_swap_texts(group, "yes" if connected else "")):
+            assert shared is not None
+            return shared
+        return PrivateExchange(group, buckets, num_micro_batches)
+    finally:
+        if shared is not None:
+            shared.forget_names()
+
+
+def _swap_texts(group: Group, mine: str) -> list[str]:
+    """Tell every rank a short text and return what each told, in rank order."""
+    texts = [torch.zeros(_TEXT_BYTES, dtype=torch.uint8) for _ in range(group.size)]
+    encoded = mine.encode()
+    texts[group.rank][: len(encoded)] = torch.tensor(list(encoded), dtype=torch.uint8)
+    group.swap_all([texts[group.rank]], [[text] for text in texts])
+    return [bytes(text.tolist()).rstrip(b"\0").decode() for text in texts]
