@@ -1,0 +1,1 @@
+"""Programs under test; each is run by the workers of a job."""
