@@ -16,6 +16,7 @@ class Cursor(msgspec.Struct):
         first_pass: the value of ``pass_index`` when the epoch began.
         step_in_pass: committed steps of the present pass.
         step: committed steps of the job.
+        loss: mean loss of the last of them, None if it is not known.
         num_rounds: committed rounds of the job.
         num_logs: calls of ``run.log`` so far.
         evaluations: results of all evaluations so far.
@@ -26,6 +27,7 @@ class Cursor(msgspec.Struct):
     first_pass: int = 0
     step_in_pass: int = 0
     step: int = 0
+    loss: float | None = None
     num_rounds: int = 0
     num_logs: int = 0
     evaluations: list[dict[str, float]] = []

@@ -113,7 +113,7 @@ class Run:
     @property
     def loss(self) -> float | None:
         """Mean loss of the last committed step, over all its samples; None unless `backward` is told losses."""
-        return self._stepper.loss
+        return self._session.cursor.loss
 
     @property
     def stepped(self) -> bool:

@@ -99,6 +99,12 @@ class Link:
                 )
             self._progress = progress
 
+    def flush(self) -> None:
+        """Send now what was reported and waits to be merged with more."""
+        with self._sending:
+            self._take_progress()
+            self._send_unsent()
+
     def close(self) -> None:
         """Say what is still to be said, then close the connection."""
         self._closing = True

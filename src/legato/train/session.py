@@ -19,7 +19,7 @@ from legato.core.errors import BrokenView
 from legato.train import faults, job, state
 from legato.train.belongings import Belongings
 from legato.train.cohort import Cohort, Entry, Round
-from legato.train.connecting import make_exchange
+from legato.train.connecting import layout_of, make_exchange
 from legato.train.cursor import Cursor
 from legato.train.exchange import Exchange
 from legato.train.groups import Group, Work
@@ -56,6 +56,7 @@ class Session:
         self.stepped = False
         self.num_steps_of_pass = 0
         self.data_fingerprint = ""
+        self.exchange: Exchange | None = None
         self.outgoing: list[Work] = []
         self.leaving: BaseException | None = None
         self.run_round: Callable[[], None] = lambda: None
@@ -239,20 +240,24 @@ class Session:
                 self._stop()
             self._follow_freezing()
             self._save_if_due()
+        while True:
+            try:
+                self._enter_agreed(in_evaluation=in_evaluation)
+                if not in_evaluation:
+                    self.exchange = self.cohort.ensure_exchange(layout_of(self.reducer.buckets))
+                return
+            except BrokenView as error:
+                self.recover(error, None)
+
+    def _enter_agreed(self, *, in_evaluation: bool) -> None:
         start = time.monotonic()
-        try:
-            if self._unserved is not None and not in_evaluation:
-                waiting, self._unserved = self._unserved, None
-                self._welcome(waiting)
-            entry = self.cohort.switch(may_join=not in_evaluation)
-            if entry is not None:
-                if in_evaluation:
-                    self._unserved = entry if entry.joiners else None
-                else:
-                    self._welcome(entry)
-                self.cohort.joined(time.monotonic() - start)
-        except BrokenView as error:
-            self.recover(error, None)
+        entry = self.cohort.switch(may_join=not in_evaluation)
+        if entry is not None:
+            self._unserved = entry if entry.joiners else None
+            self.cohort.joined(time.monotonic() - start)
+        if self._unserved is not None and not in_evaluation:
+            self._welcome(self._unserved)
+            self._unserved = None
 
     def recover(self, error: BrokenView, broken: Round | None) -> bool:
         """Go on in the driver's next view after a break.
@@ -295,7 +300,6 @@ class Session:
         moving = self.reducer.buffers.known
         self.reducer.close()
         self._make_reducer().buffers.known = moving
-        self.cohort.reconnect_exchange()
 
     def _stop(self) -> None:
         """End together: rank 0 saves, the others wait for it, and take over if it dies meanwhile."""
@@ -303,7 +307,7 @@ class Session:
             if self.cohort.rank == 0:
                 self.save_and_wait()
             try:
-                self.cohort.group.announce()
+                self.group_with_state().announce()
                 break
             except BrokenView as error:
                 self.recover(error, None)
@@ -314,6 +318,9 @@ class Session:
     def save(self) -> None:
         """Have a checkpoint of the present state written in the background."""
         if self._saver is not None and self.is_loaded:
+            if self.place.link is not None:
+                # No step may stand in a checkpoint that the ledger has not heard of: after it nobody reports it again.
+                self.place.link.flush()
             self._saver.save(self._state(), self.cursor.step)
 
     def save_and_wait(self) -> None:
@@ -344,8 +351,10 @@ class Session:
     def _on_result_due(self) -> None:
         self.run_round()
 
-    def _connect(self, group: Group) -> Exchange:
-        return make_exchange(group, self.reducer.buckets, self.layout.num_micro_batches, exact=self._exact)
+    def _connect(self, group: Group) -> tuple[Exchange | None, str]:
+        buckets = self.reducer.buckets
+        exchange = make_exchange(group, buckets, self.layout.num_micro_batches, exact=self._exact)
+        return exchange, layout_of(buckets)
 
     def _identity(self) -> dict[str, str]:
         return {

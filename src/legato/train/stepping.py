@@ -37,7 +37,6 @@ class Stepper:
         self._nan_told = False
         self._num_samples = 0
         self.num_epochs: int | None = None
-        self.loss: float | None = None
         session.run_round = self._run_round
 
     def turns_of_pass(self, order: Order, loader: Loader) -> Iterator[Any]:
@@ -64,15 +63,16 @@ class Stepper:
 
     def _turns(self, order: Order, step: int, loader: Loader) -> Iterator[Any]:
         session = self._session
-        connection, reducer = session.cohort.connection, session.reducer
+        group, reducer = session.cohort.group, session.reducer
+        assert session.exchange is not None
         num_micro_batches = order.num_micro_batches_of(step)
         full = session.layout.micro_batch_size
         self._num_samples = order.num_samples_of(step)
         last = self._num_samples - (num_micro_batches - 1) * full
         job_step = session.cursor.step
         faults.at_step(job_step + 1)
-        span = reducer.begin_step(connection.exchange, connection.group, num_micro_batches, full, last)
-        for leaf in leaves(order, step, connection.group):
+        span = reducer.begin_step(session.exchange, group, num_micro_batches, full, last)
+        for leaf in leaves(order, step, group):
             key, batch = loader.take()
             assert (key.step, key.index) == (step, leaf), (key, step, leaf)
             session.stepped = False
@@ -110,12 +110,12 @@ class Stepper:
         session.cursor.step += 1
         session.cursor.step_in_pass += 1
         session.stepped = True
-        self.loss = session.reducer.loss
+        loss = session.cursor.loss = session.reducer.loss
         faults.strike("commit")
         if session.place.link is not None:
             session.place.link.report(self._progress())
-        if self.loss is not None and not math.isfinite(self.loss):
-            self._on_not_finite(self.loss)
+        if loss is not None and not math.isfinite(loss):
+            self._on_not_finite(loss)
 
     def _progress(self) -> wire.Progress:
         session, cursor = self._session, self._session.cursor
@@ -124,7 +124,7 @@ class Stepper:
             first_step=cursor.step,
             last_step=cursor.step,
             epoch=cursor.epoch,
-            loss=self.loss,
+            loss=cursor.loss,
             num_samples=self._num_samples,
             num_steps=None if self.num_epochs is None else self.num_epochs * session.num_steps_of_pass,
             num_epochs=self.num_epochs,
