@@ -42,11 +42,19 @@ class Round(Protocol):
 
 
 class Connection(NamedTuple):
-    """A view, connected."""
+    """A view, connected.
+
+    Args:
+        view: whose members are connected.
+        group: their connections.
+        exchange: for gradients; None if the members' layouts differed when it was built.
+        layout: of the gradients that the exchange was built for.
+    """
 
     view: View
     group: Group
-    exchange: Exchange
+    exchange: Exchange | None
+    layout: str
 
 
 class Entry(NamedTuple):
@@ -70,7 +78,7 @@ class Cohort:
         link: to the driver; None when the program runs alone.
         key: names the job.
         device: where this worker's gradients are.
-        make_exchange: connects the memory of the ranks of a new view.
+        make_exchange: connects the memory of the ranks of a new view, and says for which layout of the gradients.
         on_hold: saves the state, because too few workers are left.
         on_stopped_waiting: saves the state, because the job ends while this worker waits for a view.
     """
@@ -80,7 +88,7 @@ class Cohort:
         link: Link | None,
         key: str,
         device: torch.device,
-        make_exchange: Callable[[Group], Exchange],
+        make_exchange: Callable[[Group], tuple[Exchange | None, str]],
         *,
         on_hold: Callable[[], None],
         on_stopped_waiting: Callable[[], None],
@@ -180,7 +188,7 @@ class Cohort:
         """Form the view of a program that runs without a driver."""
         view = View(0, (Member(0, ""),), "")
         group = Group(view, 0)
-        self._connection = Connection(view, group, self._make_exchange(group))
+        self._connection = Connection(view, group, *self._make_exchange(group))
 
     def meet_first(self, fingerprint: dict[str, str]) -> Entry:
         """Say that this worker is warm, and wait until it is a member of a view."""
@@ -244,11 +252,23 @@ class Cohort:
             except BrokenView as again:
                 error = again
 
-    def reconnect_exchange(self) -> None:
-        """Make the exchange of the present view anew: the gradients' layout has changed, on all ranks alike."""
+    def ensure_exchange(self, layout: str) -> Exchange:
+        """Return the exchange of the present view; make it anew if the gradients' layout has changed since it was built.
+
+        All ranks call this at the same boundary, where their layouts are equal, so they decide alike.
+
+        Raises:
+            BrokenView: a peer is gone.
+        """
         connection = self.connection
-        connection.exchange.close()
-        self._connection = connection._replace(exchange=self._make_exchange(connection.group))
+        exchange = connection.exchange
+        if exchange is None or connection.layout != layout:
+            if exchange is not None:
+                exchange.close()
+            exchange, layout = self._make_exchange(connection.group)
+            assert exchange is not None, "the ranks' layouts differ within a step"
+            self._connection = connection._replace(exchange=exchange, layout=layout)
+        return exchange
 
     def leave(self, reason: str, view: int = 0) -> NoReturn:
         """End this worker's part, in the present view or in another one."""
@@ -276,7 +296,8 @@ class Cohort:
         if self._link is not None:
             self._link.view = connection.view
         if old is not None:
-            old.exchange.close()
+            if old.exchange is not None:
+                old.exchange.close()
             old.group.drop()
         group = connection.group
         records = [torch.empty(2, dtype=torch.int64) for _ in range(group.size)]
@@ -312,14 +333,20 @@ class Cohort:
         if rank is None:
             # A leaver builds nothing, but it votes.
             group = Group(view, 0)
-            connection = Connection(view, group, self.connection.exchange)
+            connection = Connection(view, group, None, "")
         else:
             try:
                 group = build(view, self.worker, self._key, self._link.settings.collective_limit_s, self._device)
-                connection = Connection(view, group, self._make_exchange(group))
+                connection = Connection(view, group, *self._make_exchange(group))
             except BrokenView as error:
                 self._say(wire.Note(level="info", text=f"worker {self.worker}: {error}"))
                 return
+            except Exception as error:
+                # A thread of its own: told to nobody, it would hold the change up without a word.
+                self._say(
+                    wire.Note(level="error", text=f"worker {self.worker} cannot build view {view.number}: {error!r}")
+                )
+                raise
         with self._wake:
             if self._is_superseded(view):
                 group.break_connections()
@@ -370,13 +397,13 @@ class Cohort:
                 found = find()
                 if found is not None:
                     return found
-                self._wake.wait(0.5)
                 if self._link.stop_reason is not None:
                     break
                 if self._link.hold is not None and self.has_state:
                     hold, self._link.hold = self._link.hold, None
                     if hold.save:
                         self._on_hold()
+                self._wake.wait(0.5)
         self._on_stopped_waiting()
         return self.leave("orphaned" if self._link.stop_reason == "orphaned" else "stopped")
 

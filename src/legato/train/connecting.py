@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,12 +17,20 @@ from legato.train.groups import Group
 _TEXT_BYTES: Final = 128
 
 
-def make_exchange(group: Group, buckets: Sequence[Bucket], num_micro_batches: int, *, exact: bool = True) -> Exchange:
+def make_exchange(
+    group: Group, buckets: Sequence[Bucket], num_micro_batches: int, *, exact: bool = True
+) -> Exchange | None:
     """Choose the quickest exchange that all ranks of a view can use, and connect it. All ranks call this together.
+
+    Returns:
+        The exchange, or None on all ranks if their gradients are laid out differently at present: one that is about to
+        join may not know yet what the others have unfrozen.
 
     Raises:
         BrokenView: a peer is gone.
     """
+    if group.size > 1 and len(set(_swap_texts(group, layout_of(buckets)))) > 1:
+        return None
     if group.size > 1 and group.device_group is not None:
         return DeviceExchange(group, buckets, num_micro_batches)
     if not exact:
@@ -46,6 +55,12 @@ def make_exchange(group: Group, buckets: Sequence[Bucket], num_micro_batches: in
     finally:
         if shared is not None:
             shared.forget_names()
+
+
+def layout_of(buckets: Sequence[Bucket]) -> str:
+    """Return a digest of how gradients are laid out."""
+    told = " ".join(f"{bucket.numel}:{bucket.dtype}:{len(bucket.parameters)}" for bucket in buckets)
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def _swap_texts(group: Group, mine: str) -> list[str]:
