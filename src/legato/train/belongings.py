@@ -30,6 +30,7 @@ class Belongings:
         self._schedulers: list[SchedulerGate] = []
         self._scalers: list[Any] = []
         self._objects: list[Any] = []
+        self._parameters: list[torch.nn.Parameter] | None = None
 
     def add(self, thing: Any) -> None:
         """Take something into care.
@@ -37,6 +38,7 @@ class Belongings:
         Raises:
             ProgramError: it has no state that could travel.
         """
+        self._parameters = None
         match thing:
             case torch.nn.Module():
                 thing.to(self._device)
@@ -103,7 +105,7 @@ class Belongings:
                 }
                 for model in self._models
             ],
-            "trainable": [parameter.requires_grad for parameter in self._all_parameters()],
+            "trainable": self.trainable(),
             "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
             "schedulers": [{"last_round": gate.last_round, "state": gate.state_dict()} for gate in self._schedulers],
             "scalers": [scaler.state_dict() for scaler in self._scalers],
@@ -141,8 +143,15 @@ class Belongings:
         for thing, saved in zip([*self._scalers, *self._objects], [*state["scalers"], *state["objects"]], strict=True):
             thing.load_state_dict(saved)
 
+    def trainable(self) -> list[bool]:
+        """Return which parameters require a gradient."""
+        return [parameter.requires_grad for parameter in self._all_parameters()]
+
     def _all_parameters(self) -> list[torch.nn.Parameter]:
-        return list(_unique(parameter for model in self._models for parameter in model.parameters()))
+        # Asked for in every step; walking through the modules would take longer than the rest of it.
+        if self._parameters is None:
+            self._parameters = list(_unique(parameter for model in self._models for parameter in model.parameters()))
+        return self._parameters
 
 
 def _unique(things: Iterable[_T]) -> Iterable[_T]:

@@ -6,6 +6,7 @@ the canonical tree (`legato.core.span`) that this rank's micro-batches complete.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -65,6 +66,12 @@ def make_buckets(parameters: Sequence[torch.nn.Parameter], max_bytes: int = BUCK
         groups[place].append(position)
         used[place] += num_bytes
     return [Bucket(i, [parameters[p] for p in places], places) for i, places in enumerate(groups)]
+
+
+def layout_of(buckets: Sequence[Bucket]) -> str:
+    """Return a digest of how gradients are laid out."""
+    told = " ".join(f"{bucket.numel}:{bucket.dtype}:{len(bucket.parameters)}" for bucket in buckets)
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 class LocalSum:

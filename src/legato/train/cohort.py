@@ -253,7 +253,7 @@ class Cohort:
                 error = again
 
     def ensure_exchange(self, layout: str) -> Exchange:
-        """Return the exchange of the present view; make it anew if the gradients' layout has changed since it was built.
+        """Return the exchange of this view; make it anew if the gradients' layout has changed since it was built.
 
         All ranks call this at the same boundary, where their layouts are equal, so they decide alike.
 
@@ -343,9 +343,8 @@ class Cohort:
                 return
             except Exception as error:
                 # A thread of its own: told to nobody, it would hold the change up without a word.
-                self._say(
-                    wire.Note(level="error", text=f"worker {self.worker} cannot build view {view.number}: {error!r}")
-                )
+                told = f"worker {self.worker} cannot build view {view.number}: {error!r}"
+                self._say(wire.Note(level="error", text=told))
                 raise
         with self._wake:
             if self._is_superseded(view):

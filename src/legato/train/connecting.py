@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Sequence
 from typing import Final
 
 import torch
 
-from legato.train.buckets import Bucket
+from legato.train.buckets import Bucket, layout_of
 from legato.train.device_exchange import DeviceExchange
 from legato.train.exchange import Exchange, FastExchange, PrivateExchange, SharedExchange
 from legato.train.groups import Group
@@ -55,12 +54,6 @@ def make_exchange(
     finally:
         if shared is not None:
             shared.forget_names()
-
-
-def layout_of(buckets: Sequence[Bucket]) -> str:
-    """Return a digest of how gradients are laid out."""
-    told = " ".join(f"{bucket.numel}:{bucket.dtype}:{len(bucket.parameters)}" for bucket in buckets)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def _swap_texts(group: Group, mine: str) -> list[str]:

@@ -242,7 +242,7 @@ def _connect_devices(store: Any, rank: int, size: int, device: torch.device) -> 
     options = _distributed.ProcessGroupNCCL.Options()
     carrier = _distributed.ProcessGroupNCCL(_distributed.PrefixStore("devices", store), rank, size, options)
     # NCCL connects at the first use, which takes up to a second: here that is in the background of the training.
-    with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):
+    with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
         carrier.allreduce([torch.zeros(1, device=device)], AllreduceOptions()).wait()
         torch.cuda.current_stream(device).synchronize()
     return carrier

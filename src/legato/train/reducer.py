@@ -17,7 +17,7 @@ import torch
 from legato.core.errors import BrokenView, ProgramError
 from legato.core.span import Span
 from legato.train import faults
-from legato.train.buckets import Bucket, LocalSum, make_buckets
+from legato.train.buckets import Bucket, LocalSum, layout_of, make_buckets
 from legato.train.exchange import Deal, Exchange, deal
 from legato.train.groups import Group
 from legato.train.moving import MovingBuffers
@@ -43,6 +43,7 @@ class StepReducer:
     ) -> None:
         self.parameters = tuple(parameters)
         self.buckets = make_buckets(parameters)
+        self.layout = layout_of(self.buckets)
         self.buffers = MovingBuffers(buffers)
         self._num_backwards = num_backwards
         self._on_result_due = on_result_due

@@ -19,7 +19,7 @@ from legato.core.errors import BrokenView
 from legato.train import faults, job, state
 from legato.train.belongings import Belongings
 from legato.train.cohort import Cohort, Entry, Round
-from legato.train.connecting import layout_of, make_exchange
+from legato.train.connecting import make_exchange
 from legato.train.cursor import Cursor
 from legato.train.exchange import Exchange
 from legato.train.groups import Group, Work
@@ -65,6 +65,7 @@ class Session:
         self._exact = exact
         self._num_backwards = num_backwards
         self._entry: Entry | None = None
+        self._trainable: list[bool] = []
         self._reducer: StepReducer | None = None
         self._saver: Saver | None = None
         self._unserved: Entry | None = None
@@ -244,7 +245,7 @@ class Session:
             try:
                 self._enter_agreed(in_evaluation=in_evaluation)
                 if not in_evaluation:
-                    self.exchange = self.cohort.ensure_exchange(layout_of(self.reducer.buckets))
+                    self.exchange = self.cohort.ensure_exchange(self.reducer.layout)
                 return
             except BrokenView as error:
                 self.recover(error, None)
@@ -294,8 +295,7 @@ class Session:
 
     def _follow_freezing(self) -> None:
         """Follow a program that froze or unfroze parameters since the last step."""
-        known = self.reducer.parameters
-        if [id(parameter) for parameter in self.belongings.parameters()] == [id(parameter) for parameter in known]:
+        if self.belongings.trainable() == self._trainable:
             return
         moving = self.reducer.buffers.known
         self.reducer.close()
@@ -345,6 +345,7 @@ class Session:
 
     def _make_reducer(self) -> StepReducer:
         parameters, buffers = self.belongings.parameters(), self.belongings.buffers()
+        self._trainable = self.belongings.trainable()
         self._reducer = StepReducer(parameters, buffers, self._num_backwards, self._on_result_due)
         return self._reducer
 
@@ -354,7 +355,7 @@ class Session:
     def _connect(self, group: Group) -> tuple[Exchange | None, str]:
         buckets = self.reducer.buckets
         exchange = make_exchange(group, buckets, self.layout.num_micro_batches, exact=self._exact)
-        return exchange, layout_of(buckets)
+        return exchange, self.reducer.layout
 
     def _identity(self) -> dict[str, str]:
         return {
