@@ -63,7 +63,7 @@ class Link:
         self._sending = threading.Lock()
         self._unsent: deque[wire.Message] = deque(maxlen=10_000)
         self._progress: wire.Progress | None = None
-        self._first_step: int | None = None
+        self._reported: wire.Progress | None = None
         self._last_heard = time.monotonic()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="legato-link", daemon=True)
@@ -90,14 +90,8 @@ class Link:
     def report(self, progress: wire.Progress) -> None:
         """Report committed steps; reports that come quickly are merged into one."""
         with self._sending:
-            if self._first_step is None:
-                self._first_step = progress.first_step
-            known = self._progress
-            if known is not None:
-                progress = msgspec.structs.replace(
-                    progress, first_step=known.first_step, num_samples=known.num_samples + progress.num_samples
-                )
-            self._progress = progress
+            self._progress = _merge(self._progress, progress)
+            self._reported = _merge(self._reported, progress)
 
     def flush(self) -> None:
         """Send now what was reported and waits to be merged with more."""
@@ -220,8 +214,9 @@ class Link:
         if self.broken is not None:
             self._unsent.append(self.broken)
         # A driver that died may have lost reports that were under way, so the next one hears of all steps again.
-        if self._progress is not None and self._first_step is not None:
-            self._progress = msgspec.structs.replace(self._progress, first_step=self._first_step)
+        unsent = [message for message in self._unsent if not isinstance(message, wire.Progress)]
+        self._unsent = deque(unsent, self._unsent.maxlen)
+        self._progress = self._reported
 
     def _take_progress(self) -> None:
         if self._progress is not None and self._connection is not None:
@@ -248,3 +243,11 @@ class Link:
 def _ignore(view: View) -> None:
     """Do nothing about a view: nobody waits for one yet."""
     del view
+
+
+def _merge(known: wire.Progress | None, later: wire.Progress) -> wire.Progress:
+    if known is None:
+        return later
+    return msgspec.structs.replace(
+        later, first_step=known.first_step, num_samples=known.num_samples + later.num_samples
+    )
