@@ -196,11 +196,13 @@ def _drive(
     import asyncio
 
     from legato.driver.driver import Driver
+    from legato.engines.imports import imported_packages
     from legato.engines.local import LocalEngine
     from legato.foreground import Foreground
     from legato.present import Ending, render_summary
 
-    engine = LocalEngine(directory.path, start=start.value)
+    wished = imported_packages(Path(spec.directory, spec.program[0])) if spec is not None else ()
+    engine = LocalEngine(directory.path, start=start.value, wished=wished)
 
     async def drive(foreground: Foreground) -> Ending:
         return await foreground.drive(Driver(spec, engine, directory, observer=foreground, port=port), engine)

@@ -35,6 +35,7 @@ class Record(msgspec.Struct):
         start: ``fork`` or ``fresh``: how workers come to be.
         entry: ``module:function`` that a worker runs, with the program and its arguments as one list.
         preload: modules that the warm parent imports before it forks.
+        wished: modules that it also imports, unless forking would not be safe then.
         idle_limit_s: the warm parent ends when it had neither driver nor workers for this long.
         pid: of the warm parent; 0 until it runs.
         start_time: of the warm parent.
@@ -45,6 +46,7 @@ class Record(msgspec.Struct):
     start: str
     entry: str
     preload: tuple[str, ...]
+    wished: tuple[str, ...]
     idle_limit_s: float
     pid: int = 0
     start_time: int = 0

@@ -42,7 +42,7 @@ from legato.engines.gpus import find_devices
 from legato.engines.parent import kill_and_wait, make_socket_directory, start_parent
 
 DEFAULT_ENTRY: Final = "legato.train.worker:main"
-DEFAULT_PRELOAD: Final = ("torch", "torch.distributed", "torch.optim", "torch._dynamo", "numpy")
+DEFAULT_PRELOAD: Final = ("torch", "torch.distributed", "torch.optim", "torch._dynamo", "numpy", "legato.train.elastic")
 
 _MAX_FAILED_STARTS: Final = 3
 _CLOSE_LIMIT_S: Final = 10.0
@@ -63,6 +63,7 @@ class LocalEngine:
         start: ``fork`` workers from a process that has imported torch (milliseconds), or start each ``fresh`` (slow).
         entry: ``module:function`` that a worker runs with the program and its arguments as one list.
         preload: what the warm parent imports before it forks.
+        wished: what it also imports, unless forking would not be safe then: the program's packages.
         idle_limit_s: the warm parent ends when it had neither driver nor workers for this long.
     """
 
@@ -75,6 +76,7 @@ class LocalEngine:
         start: Literal["fork", "fresh"] = "fork",
         entry: str = DEFAULT_ENTRY,
         preload: Sequence[str] = DEFAULT_PRELOAD,
+        wished: Sequence[str] = (),
         idle_limit_s: float = 60.0,
     ) -> None:
         self._directory = Path(job_directory).absolute()
@@ -84,6 +86,7 @@ class LocalEngine:
         self._start: str = start if sys.platform == "linux" else "fresh"
         self._entry = entry
         self._preload = tuple(preload) if self._start == "fork" else ()
+        self._wished = tuple(wished)
         self._idle_limit_s = idle_limit_s
         self._process: subprocess.Popen[bytes] | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -254,6 +257,7 @@ class LocalEngine:
             start=self._start,
             entry=self._entry,
             preload=self._preload,
+            wished=self._wished,
             idle_limit_s=self._idle_limit_s,
             workers=workers,
         )

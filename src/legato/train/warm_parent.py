@@ -8,8 +8,6 @@ is the driver's business. `legato.engines.local` runs it as ``python -m legato.t
 from __future__ import annotations
 
 import contextlib
-import gc
-import importlib
 import os
 import selectors
 import shutil
@@ -43,6 +41,7 @@ from legato.core.warm import (
     take_frames,
 )
 from legato.train.birth import become_worker, serve_store, start_time_of
+from legato.train.preloading import preload
 
 _UNKNOWN_EXIT_CODE: Final = -9
 _CANNOT_FORK_EXIT_CODE: Final = 71
@@ -93,35 +92,12 @@ class WarmParent:
         self._reap()
         self._accept()
         if self._fork_safe:
-            self._preload()
+            entry_module = self._record.entry.partition(":")[0]
+            self._fork_safe = preload((*self._record.preload, entry_module), self._record.wished)
         self._start_store()
         while not self._ending and not self._idle_for_too_long():
             self._turn()
         self._end()
-
-    def _preload(self) -> None:
-        # OpenBLAS starts its threads when it is loaded. One thread means none besides ours, so that forking is safe.
-        limited = "OPENBLAS_NUM_THREADS" not in os.environ
-        if limited:
-            os.environ["OPENBLAS_NUM_THREADS"] = "1"
-        entry_module = self._record.entry.partition(":")[0]
-        for name in (*self._record.preload, entry_module):
-            try:
-                importlib.import_module(name)
-            except ImportError:
-                if name == "torch":
-                    raise
-                # A worker meets the same error and says it in its own log, where the user looks.
-                traceback.print_exc()
-        if limited:
-            del os.environ["OPENBLAS_NUM_THREADS"]
-        torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_initialized():
-            sys.stderr.write("CUDA was initialised by an import: workers are started fresh, not forked.\n")
-            self._fork_safe = False
-        # Frozen objects are not touched by collections in the children, so that their pages stay shared.
-        gc.collect()
-        gc.freeze()
 
     def _turn(self) -> None:
         orphaned = any(e.exit_code is None and e.pid not in self._children for e in self._record.workers.values())

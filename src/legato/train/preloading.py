@@ -1,0 +1,103 @@
+"""Imports that a warm parent does once for all its workers, as far as forking stays safe. Runs before anything else.
+
+Forking copies one thread. A module that starts threads when it is imported, or uses CUDA, would leave its children
+broken, so a module that is not known to be harmless is imported in a child first, and that child is looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+_TRIAL_LIMIT_S: Final = 30.0
+_POLL_S: Final = 0.005
+_HARMLESS, _HARMFUL = 0, 1
+
+
+def preload(needed: Sequence[str], wished: Sequence[str]) -> bool:
+    """Import modules in this process.
+
+    Args:
+        needed: imported in any case.
+        wished: the packages that the user's program imports; left out if they would make forking unsafe.
+
+    Returns:
+        Whether forking is safe.
+
+    Raises:
+        ImportError: there is no torch.
+    """
+    with _one_blas_thread():
+        for name in needed:
+            try:
+                importlib.import_module(name)
+            except ImportError:
+                if name == "torch":
+                    raise
+                # A worker meets the same error and says it in its own log, where the user looks.
+                traceback.print_exc()
+        for name in wished:
+            if name not in sys.modules and _is_harmless(name):
+                importlib.import_module(name)
+    # Frozen objects are not touched by collections in the children, so that their pages stay shared.
+    gc.collect()
+    gc.freeze()
+    if _uses_cuda():
+        sys.stderr.write("CUDA was initialised by an import: workers are started fresh, not forked.\n")
+    return not _uses_cuda()
+
+
+@contextlib.contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    # OpenBLAS starts its threads when it is loaded. One thread means none besides ours, so that forking is safe.
+    limited = "OPENBLAS_NUM_THREADS" not in os.environ
+    if limited:
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        if limited:
+            del os.environ["OPENBLAS_NUM_THREADS"]
+
+
+def _is_harmless(name: str) -> bool:
+    """Tell whether a module can be imported here, by importing it in a child."""
+    child = os.fork()
+    if child == 0:
+        verdict = _HARMFUL
+        try:
+            silent = os.open(os.devnull, os.O_RDWR)
+            for stream in (0, 1, 2):
+                os.dup2(silent, stream)
+            importlib.import_module(name)
+            verdict = _HARMLESS if _num_threads() == 1 and not _uses_cuda() else _HARMFUL
+        finally:
+            # Also after an error: whatever the import does, it must not run up into the warm parent's code.
+            os._exit(verdict)
+    deadline = time.monotonic() + _TRIAL_LIMIT_S
+    while time.monotonic() < deadline:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status) == _HARMLESS
+        time.sleep(_POLL_S)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
+
+
+def _num_threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def _uses_cuda() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_initialized())
