@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Trainer", "__version__", "elastic"]
+__all__ = ["Callback", "Trainer", "__version__", "elastic"]
 
 if TYPE_CHECKING:
+    from legato.train.callback import Callback
     from legato.train.elastic import elastic
     from legato.train.trainer import Trainer
 
@@ -18,6 +19,10 @@ def __getattr__(name: str) -> Any:
         from legato.train.elastic import elastic
 
         return elastic
+    if name == "Callback":
+        from legato.train.callback import Callback
+
+        return Callback
     if name == "Trainer":
         from legato.train.trainer import Trainer
 

@@ -35,7 +35,7 @@ def test_the_command_line_loads_no_torch() -> None:
 
 
 def test_the_public_surface_is_exactly_this() -> None:
-    assert legato.__all__ == ["Trainer", "__version__", "elastic"]
+    assert legato.__all__ == ["Callback", "Trainer", "__version__", "elastic"]
     for name in legato.__all__:
         assert getattr(legato, name) is not None
 
