@@ -132,7 +132,14 @@ class PrivateExchange:
 
     def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], dealt: Deal, *, announced: bool) -> None:
         """Sum a bucket over all ranks."""
-        group, result = self._group, self._result[bucket.index]
+        group = self._group
+        if group.size == 1:
+            # No peer can miss this result, so it need not outlive the next step's local sums.
+            for target, source in dealt.additions:
+                local[target].add_(local[source])
+            self._result[bucket.index] = local[0]
+            return
+        result = self._result[bucket.index]
         direct = bucket.numel * bucket.dtype.itemsize * group.size <= _DIRECT_BYTES
         whole = Span(0, bucket.numel)
         cuts = (whole,) * group.size if direct else split(bucket.numel, group.size)
