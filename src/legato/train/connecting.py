@@ -41,7 +41,7 @@ def make_exchange(
     try:
         with contextlib.suppress(OSError):
             shared = SharedExchange(group, buckets, num_micro_batches)
-        paths = _swap_texts(group, str(shared.path) if shared else "")
+        paths = _swap_texts(group, shared.path if shared else "")
         connected = False
         if shared is not None and all(paths):
             with contextlib.suppress(OSError):
@@ -53,7 +53,7 @@ def make_exchange(
         return PrivateExchange(group, buckets, num_micro_batches)
     finally:
         if shared is not None:
-            shared.forget_names()
+            shared.hide()
 
 
 def _swap_texts(group: Group, mine: str) -> list[str]:

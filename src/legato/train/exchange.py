@@ -7,10 +7,8 @@ about membership; a failure is a `BrokenView` and leaves nothing half done that 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 import torch
@@ -18,7 +16,7 @@ import torch
 from legato.core.span import Addition, Block, Span, blocks, fold_plan, max_pending, split
 from legato.train.buckets import Bucket
 from legato.train.groups import Group
-from legato.train.segments import Segment, new_path
+from legato.train.segments import Segment
 
 # Below this many bytes over all ranks every rank adds up everything itself and saves a round trip.
 _DIRECT_BYTES: Final = 2 * 2**20
@@ -204,12 +202,12 @@ class SharedExchange:
         self._results: list[torch.Tensor | None] = [None] * len(buckets)
         self._side = 0
         self._segments: list[Segment | None] = [None] * group.size
-        self._segments[group.rank] = Segment(new_path(), self._num_bytes(group.rank), create=True)
+        self._segments[group.rank] = Segment(self._num_bytes(group.rank))
         self._places: list[list[_Place]] = []
 
     @property
-    def path(self) -> Path:
-        """Where the peers find this rank's segment until they have mapped it."""
+    def path(self) -> str:
+        """Where the peers find this rank's segment until it is hidden."""
         return self._own().path
 
     def connect(self, paths: Sequence[str]) -> None:
@@ -219,15 +217,15 @@ class SharedExchange:
             OSError: a segment cannot be mapped; it may belong to another machine.
         """
         for peer in self._group.peers:
-            self._segments[peer] = Segment(Path(paths[peer]), self._num_bytes(peer), create=False)
+            self._segments[peer] = Segment(self._num_bytes(peer), paths[peer])
         self._places = [
             self._lay_out(rank, segment) for rank, segment in enumerate(self._segments) if segment is not None
         ]
         self._results = [_like(bucket, bucket.numel) if self._direct(bucket) else None for bucket in self._buckets]
 
-    def forget_names(self) -> None:
-        """Unlink the own segment: every peer has mapped it."""
-        self._own().unlink()
+    def hide(self) -> None:
+        """Let nobody else map the own segment: every peer has."""
+        self._own().hide()
 
     def begin_step(self) -> None:
         """Take the other place for small buckets."""
@@ -264,9 +262,8 @@ class SharedExchange:
         return [whole] if whole is not None else [places[bucket.index].result for places in self._places]
 
     def close(self) -> None:
-        """Remove the name if it still stands; the memory goes when nobody maps it."""
-        with contextlib.suppress(OSError):
-            self._own().unlink()
+        """Let go of the own segment; its memory goes when nobody maps it."""
+        self._own().hide()
 
     def _own(self) -> Segment:
         own = self._segments[self._group.rank]

@@ -1,8 +1,8 @@
 """Memory shared by the workers of one machine: each writes only its own segment and reads those of its peers.
 
-A segment is one file in ``/dev/shm``, reserved in full before it is mapped (a later shortage would end the process with
-SIGBUS) and unlinked as soon as all peers have mapped it, so that none is left behind whoever dies. Knows nothing of
-what is written there.
+A segment is anonymous memory. Peers map it by way of ``/proc/PID/fd`` while its owner holds it open; it has no name
+anywhere, so none is left behind whoever dies. It is reserved in full before it is mapped, because a later shortage would
+end the process with SIGBUS. Knows nothing of what is written there.
 """
 
 from __future__ import annotations
@@ -10,42 +10,39 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import secrets
-from pathlib import Path
-from typing import Final
+import sys
 
 import torch
-
-_DIRECTORY: Final = Path("/dev/shm")  # noqa: S108 - memory, not a directory of temporary files
 
 
 class Segment:
     """One worker's shared memory, mapped into this process.
 
     Args:
-        path: the file; it may be unlinked once mapped.
         num_bytes: its size.
-        create: make the file, instead of mapping a peer's.
+        path: where a peer's segment is found; None to make one.
 
     Raises:
-        OSError: no such directory, not enough shared memory, or no such file.
+        OSError: not enough memory, no such segment (its owner may be on another machine), or no Linux.
     """
 
-    def __init__(self, path: Path, num_bytes: int, *, create: bool) -> None:
-        self.path = path
-        self.num_bytes = num_bytes
-        flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0)
-        descriptor = os.open(path, flags, 0o600)
+    def __init__(self, num_bytes: int, path: str | None = None) -> None:
+        self._descriptor: int | None = None
+        if path is None:
+            descriptor = _make_anonymous()
+            self._descriptor = descriptor
+            os.posix_fallocate(descriptor, 0, num_bytes)
+            self.path = f"/proc/{os.getpid()}/fd/{descriptor}"
+        else:
+            self.path = path
+            descriptor = os.open(path, os.O_RDWR)
         try:
-            if create:
-                os.posix_fallocate(descriptor, 0, num_bytes)
+            if os.fstat(descriptor).st_size < num_bytes:
+                raise OSError(f"{path} is smaller than the {num_bytes} bytes of a segment")
             self._map = mmap.mmap(descriptor, num_bytes)
-        except OSError:
-            if create:
-                self.unlink()
-            raise
         finally:
-            os.close(descriptor)
+            if path is not None:
+                os.close(descriptor)
         self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
 
     def tensor(self, offset_bytes: int, numel: int, dtype: torch.dtype) -> torch.Tensor:
@@ -53,12 +50,15 @@ class Segment:
         num_bytes = numel * dtype.itemsize
         return self._bytes[offset_bytes : offset_bytes + num_bytes].view(dtype)
 
-    def unlink(self) -> None:
-        """Remove the name; the memory lives on while somebody maps it."""
-        with contextlib.suppress(FileNotFoundError):
-            self.path.unlink()
+    def hide(self) -> None:
+        """Let nobody map it any more; it lives on while somebody does. Idempotent."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
 
-def new_path() -> Path:
-    """Return an unused path for a segment; nobody can guess it."""
-    return _DIRECTORY / f"legato-{os.getuid()}-{secrets.token_hex(16)}"
+def _make_anonymous() -> int:
+    if sys.platform != "linux":
+        raise OSError("this system has no anonymous files that other processes can map")
+    return os.memfd_create("legato")
