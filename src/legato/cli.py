@@ -91,6 +91,9 @@ def run(
     workers: Annotated[
         str | None, typer.Option("--workers", "-w", help="How many: 4, or a range 1..4. [default: one per GPU, or 1]")
     ] = None,
+    initial_workers: Annotated[
+        int | None, typer.Option(help="How many to start with. [default: as many as there may be]")
+    ] = None,
     name: Annotated[str | None, typer.Option("--name", "-n", help="The job's name. [default: the script's]")] = None,
     checkpoint_every: Annotated[
         str | None, typer.Option(help="100steps, 2epochs or 60s. [default: at the end and on stop only]")
@@ -121,6 +124,8 @@ def run(
     devices = find_devices()
     asked = workers if workers is not None else str(len(devices) or 1)
     min_workers, max_workers, num_workers = parse_workers(asked)
+    if initial_workers is not None:
+        num_workers = initial_workers
     job = name if name is not None else _free_name(script)
     spec = JobSpec(
         name=job,
@@ -149,11 +154,7 @@ def run(
             f"'legato stop {job}', or choose another name with --name."
         )
     _check_port(port)
-    options = ["--workers", asked, "--keep", str(keep), "--threads", str(threads)]
-    for option, value in (("--checkpoint-every", checkpoint_every), ("--checkpoint-dir", checkpoint_dir)):
-        options += [option, value] if value is not None else []
-    again = ("legato", "run", "--name", job, "--resume", *options, program, *handed)
-    raise typer.Exit(_drive(directory, spec, port=port, start=start, plain=plain, again=again))
+    raise typer.Exit(_drive(directory, spec, port=port, start=start, plain=plain))
 
 
 def _free_name(script: Path) -> str:
@@ -190,7 +191,6 @@ def _drive(
     port: int = 0,
     start: Start = Start.fork,
     plain: bool = False,
-    again: tuple[str, ...] | None = None,
 ) -> int:
     """Be the driver of a job until it ends; returns the exit code."""
     import asyncio
@@ -201,6 +201,9 @@ def _drive(
     from legato.foreground import Foreground
     from legato.present import Ending, render_summary
 
+    journal = directory.read_journal() if spec is None else None
+    known = spec if journal is None else journal.spec
+    again = _command_to_go_on(known) if known is not None else None
     wished = imported_packages(Path(spec.directory, spec.program[0])) if spec is not None else ()
     engine = LocalEngine(directory.path, start=start.value, wished=wished)
 
@@ -209,6 +212,8 @@ def _drive(
 
     try:
         with _screen(plain=plain) as screen:
+            if spec is not None:
+                screen.show_message(f"legato: job '{spec.name}' starts; its files: {directory.path}")
             foreground = Foreground(directory, screen, again)
             ending = asyncio.run(drive(foreground))
     except (asyncio.CancelledError, KeyboardInterrupt):
@@ -220,6 +225,19 @@ def _drive(
         return EXIT_INTERRUPTED
     typer.echo(render_summary(ending), err=ending.outcome == "failed")
     return ending.exit_code
+
+
+def _command_to_go_on(spec: JobSpec) -> tuple[str, ...]:
+    """Return the command that goes on with a job after it was stopped."""
+    asked = str(spec.max_workers) if spec.min_workers == 1 else f"{spec.min_workers}..{spec.max_workers}"
+    options = ["--workers", asked, "--keep", str(spec.keep), "--threads", str(spec.num_threads)]
+    for option, value in (("--checkpoint-every", spec.checkpoint_every), ("--checkpoint-dir", spec.checkpoint_dir)):
+        options += [option, value] if value is not None else []
+    program, *handed = spec.program
+    # As it would be typed in the job's directory, which is mostly where the user is.
+    path = Path(program)
+    typed = path.relative_to(spec.directory) if path.is_relative_to(spec.directory) else path
+    return ("legato", "run", "--name", spec.name, "--resume", *options, str(typed), *handed)
 
 
 @contextlib.contextmanager
@@ -246,6 +264,9 @@ def scale(name: JobName, num_workers: Annotated[int, typer.Argument(metavar="WOR
     if reply.error is not None:
         raise UsageError(reply.error)
     there = reply.status.get("num_workers", 0)
+    if there == num_workers:
+        typer.echo(f"Job '{name}' has {num_workers} workers.")
+        return
     typer.echo(f"Job '{name}' goes from {there} to {num_workers} workers while it trains.")
 
 
@@ -367,7 +388,7 @@ def logs(
 
 def main() -> None:
     """Run the command line."""
-    app()
+    app(prog_name="legato")
 
 
 if __name__ == "__main__":

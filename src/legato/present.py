@@ -83,6 +83,28 @@ def render_duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{whole:02}" if hours else f"{minutes}:{whole:02}"
 
 
+def render_number(value: float) -> str:
+    """Write a number with four digits, more if it is a large one; never with an exponent where none is needed.
+
+    >>> render_number(0.123456), render_number(812.36), render_number(10230.4), render_number(1e-7)
+    ('0.1235', '812.4', '10230', '1e-07')
+    """
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e12 else f"{value:.4g}"
+
+
+def render_metrics(status: Status) -> str | None:
+    """Say what the program logged last, None if nothing.
+
+    >>> render_metrics({"metrics": {"step": 63, "epoch": 0, "values": {"accuracy": 0.961}}})
+    'step 63 · accuracy 0.961'
+    """
+    logged = status.get("metrics")
+    if not logged:
+        return None
+    values = [f"{name} {render_number(value)}" for name, value in logged["values"].items()]
+    return " · ".join([f"step {logged['step']}", *values])
+
+
 def render_progress_line(status: Status, remaining_s: float | None = None) -> str:
     """Say on one line where a job is.
 
@@ -99,9 +121,9 @@ def render_progress_line(status: Status, remaining_s: float | None = None) -> st
     if status.get("phase") == "evaluate":
         parts.append("evaluating")
     if status.get("loss") is not None:
-        parts.append(f"loss {status['loss']:.4g}")
+        parts.append(f"loss {render_number(status['loss'])}")
     if status.get("samples_per_s"):
-        parts.append(f"{status['samples_per_s']:.4g} samples/s")
+        parts.append(f"{render_number(status['samples_per_s'])} samples/s")
     parts.append(f"workers {_count_workers(status)}")
     if remaining_s:
         parts.append(f"{render_duration(remaining_s)} left")
@@ -115,7 +137,8 @@ def render_event_line(event: Event) -> str:
     'died       worker 2 died: killed by SIGKILL (step 7)'
     """
     line = f"{event['kind']:<10} {event['reason']}"
-    if event.get("step") is not None:
+    # A checkpoint is of an earlier step than the one at which it is done, and says so itself.
+    if event.get("step") is not None and event["kind"] != "saved":
         line += f" (step {event['step']})"
     return f"{_clock_time(event['time'])} {line}" if event.get("time") is not None else line
 
@@ -155,7 +178,9 @@ def render_live(status: Status, events: Sequence[Event], remaining_s: float | No
     ]
     for line in told:
         line.no_wrap = True
-    return Group(head, bar, render_workers(status), *told)
+    metrics = render_metrics(status)
+    logged = [Text(f"logged  {metrics}", no_wrap=True, overflow="ellipsis")] if metrics else []
+    return Group(head, bar, *logged, render_workers(status), *told)
 
 
 def render_worker_bar(num_there: int, num_wanted: int) -> str:
@@ -196,6 +221,8 @@ def render_status(status: Status) -> RenderableType:
     outcome = status.get("outcome") or {}
     state = str(status.get("state", ""))
     line = Text.assemble((str(status.get("name", "")), "bold"), "  ", (state, _STATE_STYLES.get(state, "")))
+    if state == "abandoned":
+        return Text.assemble(line, f"  its driver is gone; 'legato attach {status.get('name', '')}' takes it over")
     return Text.assemble(line, f"  {outcome['reason']}") if outcome.get("reason") else line
 
 

@@ -12,9 +12,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from legato.present import Event, Pace, Status, render_event_line, render_live, render_progress_line
+from legato.present import Event, Pace, Status, render_event_line, render_live, render_metrics, render_progress_line
 
 _PROGRESS_EVERY_S: Final = 5.0
+_METRICS_EVERY_S: Final = 1.0
+_SAVED_EVERY_S: Final = 30.0
 _MAX_READ_BYTES: Final = 1 << 20
 _MAX_REMEMBERED: Final = 1 << 16
 _NUM_LIVE_EVENTS: Final = 6
@@ -56,17 +58,25 @@ class PlainScreen:
         self._problems = problems
         self._clock = clock
         self._pace = Pace()
-        self._next_progress = clock() + _PROGRESS_EVERY_S
+        self._next_metrics = self._next_saved = clock()
+        self._next_progress = self._next_metrics + _PROGRESS_EVERY_S
         self._last_line = ""
+        self._last_metrics: str | None = None
 
     def show_event(self, event: Event) -> None:
-        """Write one line."""
+        """Write one line. Of checkpoints only one in a while: the last one is named at the end."""
+        if event["kind"] == "saved":
+            now = self._clock()
+            if now < self._next_saved:
+                return
+            self._next_saved = now + _SAVED_EVERY_S
         stream = self._out if event.get("level", "info") == "info" else self._problems
         self._write(stream, f"legato: {render_event_line(event)}\n")
 
     def show_status(self, status: Status) -> None:
         """Write a progress line if the last one is old and something moved."""
         now = self._clock()
+        self._show_metrics(now, status)
         self._pace.note(now, status.get("step"))
         if now < self._next_progress or status.get("state") in _ENDED:
             return
@@ -86,6 +96,15 @@ class PlainScreen:
 
     def close(self) -> None:
         """Do nothing: every line was flushed."""
+
+    def _show_metrics(self, now: float, status: Status) -> None:
+        # A program may log at every step; what it logged last is always shown.
+        line = render_metrics(status)
+        if line in (None, self._last_metrics) or (now < self._next_metrics and status.get("state") not in _ENDED):
+            return
+        self._next_metrics = now + _METRICS_EVERY_S
+        self._last_metrics = line
+        self._write(self._out, f"legato: logged     {line}\n")
 
     def _write(self, stream: IO[str], text: str) -> None:
         stream.write(text)
@@ -115,6 +134,8 @@ class LiveScreen:
 
     def show_event(self, event: Event) -> None:
         """Add the event to the region; a warning or error stays on the screen as well."""
+        if event["kind"] == "saved" and self._events and self._events[-1]["kind"] == "saved":
+            self._events.pop()
         self._events.append(event)
         if event.get("level", "info") != "info":
             self.show_message(render_event_line(event), problem=True)

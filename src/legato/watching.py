@@ -28,7 +28,10 @@ def status_of(name: str, home: Path | None = None) -> dict[str, Any]:
     Raises:
         JobNotFound: there is no such job.
     """
-    if JobDirectory.of(name, home).is_locked():
+    directory = JobDirectory.of(name, home)
+    if directory.is_locked():
+        if directory.read_driver_file() is None:
+            return {"name": name, "state": "starting", "outcome": None}
         return client.request(name, wire.StatusRequest(), home).status
     known = client.last_status(name, home)
     if known is None:

@@ -19,7 +19,7 @@ from legato import cli, watching
 from legato.core import wire
 from legato.core.spec import JobSpec
 from legato.driver import client
-from legato.driver.journal import JobDirectory, JobJournal, Outcome
+from legato.driver.journal import DriverFile, JobDirectory, JobJournal, Outcome
 
 RUNNER = CliRunner()
 LIVING = {
@@ -90,8 +90,9 @@ def test_run_hands_on_what_was_asked(script: str, tmp_path: Path, driven: dict[s
     assert (spec.heartbeat_limit_s, spec.heartbeat_interval_s) == (1.0, 0.25)
     assert (spec.directory, spec.checkpoint_dir) == (str(tmp_path), str(tmp_path / "ck"))
     assert spec.name == "my-train"
-    assert driven["again"][:5] == ("legato", "run", "--name", "my-train", "--resume")
-    assert driven["again"][-6:] == (script, "--lr", "0.1", "-w", "9", "x")
+    again = cli._command_to_go_on(spec)
+    assert again[:5] == ("legato", "run", "--name", "my-train", "--resume")
+    assert again[-6:] == (script, "--lr", "0.1", "-w", "9", "x")
 
 
 @pytest.mark.parametrize("before", [["--"], []])
@@ -107,9 +108,17 @@ def test_arguments_after_the_script_with_or_without_dashes(
 def test_the_command_to_go_on_asks_for_the_same(script: str, driven: dict[str, Any]) -> None:
     call("run", "-w", "1..3", "--checkpoint-every", "60s", script, "--", "--lr", "1")
     first = driven["spec"]
-    call(*driven["again"][1:])
+    call(*cli._command_to_go_on(first)[1:])
     assert driven["spec"].resume
     assert {**_fields(first), "resume": True} == _fields(driven["spec"])
+
+
+def test_fewer_workers_to_start_with(script: str, driven: dict[str, Any]) -> None:
+    call("run", "-w", "1..4", "--initial-workers", "2", script)
+    assert (driven["spec"].min_workers, driven["spec"].num_workers, driven["spec"].max_workers) == (1, 2, 4)
+    code, _, err = call("run", "-w", "2..4", "--initial-workers", "1", script)
+    assert code == 2
+    assert "num_workers=1 is outside 2..4" in err
 
 
 def _fields(spec: JobSpec) -> dict[str, Any]:
@@ -194,6 +203,8 @@ def test_scale_and_stop_ask_the_driver(asked: list[wire.Request]) -> None:
     assert call("scale", "alpha", "3") == (0, "Job 'alpha' goes from 2 to 3 workers while it trains.\n", "")
     assert call("stop", "alpha")[0] == 0
     assert call("stop", "alpha", "--now")[0] == 0
+    assert call("scale", "alpha", "2")[1] == "Job 'alpha' has 2 workers.\n"
+    del asked[-1]
     assert asked == [wire.ScaleRequest(num_workers=3), wire.StopRequest(), wire.StopRequest(now=True)]
     code, out, err = call("scale", "alpha", "9")
     assert (code, out) == (2, "")
@@ -211,6 +222,7 @@ def test_unknown_jobs_are_refused_and_the_running_ones_listed(command: list[str]
 
 
 def test_status_as_table_and_json(asked: list[wire.Request], running: JobDirectory) -> None:
+    running.write_driver_file(DriverFile(url="ws://127.0.0.1:1/worker", token="t", pid=1))
     JobDirectory.of("over").path.mkdir(parents=True)
     spec = JobSpec(name="over", program=("a.py",), directory="/", max_workers=1, num_workers=1)
     outcome = Outcome("stopped", 130, "Ctrl-C")
@@ -231,6 +243,25 @@ def test_status_as_table_and_json(asked: list[wire.Request], running: JobDirecto
 def test_status_without_jobs() -> None:
     assert call("status") == (0, "No jobs on this machine. Start one with 'legato run'.\n", "")
     assert call("status", "-o", "json") == (0, "[]\n", "")
+
+
+def test_a_job_that_is_just_starting(running: JobDirectory) -> None:
+    assert call("status", "alpha")[1] == "alpha  starting\n"
+    code, _, err = call("scale", "alpha", "2")
+    assert code == 2
+    assert "just starting" in err
+
+
+def test_a_job_whose_driver_is_gone() -> None:
+    directory = JobDirectory.of("left")
+    directory.path.mkdir(parents=True)
+    spec = JobSpec(name="left", program=("a.py",), directory="/", max_workers=1, num_workers=1)
+    directory.write_journal(JobJournal(spec=spec, token="t"))
+    assert "'legato attach left' takes it over" in call("status", "left")[1]
+    for command in (["stop", "left"], ["scale", "left", "2"]):
+        code, _, err = call(*command)
+        assert code == 2
+        assert "'legato attach left' takes it over" in err
 
 
 def test_attach_takes_over_a_job_without_driver(driven: dict[str, Any]) -> None:

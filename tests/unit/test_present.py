@@ -111,7 +111,8 @@ def test_status_of_a_job_that_is_over() -> None:
     assert (
         drawn(render_status({"name": "a", "state": "failed", "outcome": outcome})) == "a  failed  the program failed\n"
     )
-    assert drawn(render_status({"name": "a", "state": "abandoned", "outcome": None})).strip() == "a  abandoned"
+    told = drawn(render_status({"name": "a", "state": "abandoned", "outcome": None}))
+    assert " ".join(told.split()) == "a abandoned its driver is gone; 'legato attach a' takes it over"
 
 
 def test_jobs() -> None:
@@ -181,6 +182,29 @@ def test_plain_screen_writes_whole_lines_without_control_codes() -> None:
         "legato: step 50/200 (25 %) · epoch 2/4 · loss 0.1235 · 812.4 samples/s · workers 2/3",
     ]
     assert problems.getvalue().splitlines() == ["legato: died       worker 2 died", "stopping"]
+
+
+def test_plain_screen_is_not_flooded_by_checkpoints_or_metrics() -> None:
+    out, now = io.StringIO(), 0.0
+    screen = PlainScreen(out, io.StringIO(), clock=lambda: now)
+    for step in range(1, 301):
+        now = step * 0.25
+        saved = {
+            "time": None,
+            "kind": "saved",
+            "level": "info",
+            "reason": f"checkpoint of step {step} at /c",
+            "step": 9,
+        }
+        screen.show_event(saved)
+        screen.show_status({"state": "training", "metrics": {"step": step, "epoch": 0, "values": {"loss": 1 / step}}})
+    screen.show_status({"state": "succeeded", "metrics": {"step": 300, "epoch": 0, "values": {"loss": 0.5}}})
+    lines = out.getvalue().splitlines()
+    told = [line for line in lines if "saved" in line]
+    assert told == [f"legato: saved      checkpoint of step {step} at /c" for step in (1, 121, 241)]
+    logged = [line for line in lines if "logged" in line]
+    assert 70 <= len(logged) <= 80
+    assert logged[-1] == "legato: logged     step 300 · loss 0.5"
 
 
 def test_a_pipe_gets_the_plain_screen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,10 +28,16 @@ def find_job(name: str, home: Path | None = None) -> DriverFile:
         JobNotFound: there is no such job, or no driver runs it; says which jobs run.
     """
     directory = JobDirectory.of(name, home)
-    found = directory.read_driver_file() if directory.is_locked() else None
+    is_driven = directory.is_locked()
+    found = directory.read_driver_file() if is_driven else None
     if found is not None:
         return found
-    what = "it is not running" if directory.journal_file.exists() else "there is no such job on this machine"
+    if is_driven:
+        raise JobNotFound(f"Cannot reach job '{name}': its driver is just starting. Try again in a moment.")
+    journal = directory.read_journal()
+    if journal is not None and journal.outcome is None:
+        raise JobNotFound(f"Cannot reach job '{name}': its driver is gone. 'legato attach {name}' takes it over.")
+    what = "it is not running" if journal is not None else "there is no such job on this machine"
     running = list_running(home)
     remedy = f"Running now: {', '.join(running)}." if running else "No job is running; start one with 'legato run'."
     raise JobNotFound(f"Cannot reach job '{name}': {what}. {remedy}")
@@ -63,7 +69,7 @@ def request(name: str, what: wire.ClientRequest, home: Path | None = None) -> wi
     except (OSError, TimeoutError, WebSocketException) as error:
         raise JobNotFound(
             f"Cannot reach job '{name}': its driver (process {found.pid}) does not answer at {url}: {error}. If that "
-            f"process is gone, run 'legato run' again under the same name to adopt its workers."
+            f"process is gone, 'legato attach {name}' takes the job over."
         ) from error
     return wire.decode_reply(frame if isinstance(frame, bytes) else frame.encode())
 

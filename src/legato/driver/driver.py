@@ -145,8 +145,7 @@ class Driver:
         if self._asked is not None and running and left is not None and left.spec != self._asked:
             raise UsageError(
                 f"Cannot run job '{name}': {len(running)} workers of an earlier job of this name, with other settings, "
-                f"still run without a driver. They end by themselves within {left.spec.away_limit_s:g} s; run it then, "
-                "or choose another name."
+                f"still run without a driver. 'legato attach {name}' takes them over; else they end in a while."
             )
         adopting = left is not None and (self._asked is None or bool(running))
         spec = left.spec if left is not None and adopting else self._asked
@@ -232,7 +231,8 @@ class Driver:
             if complaint is not None:
                 self._show(words.Record(kind="note", reason=complaint, level="error", worker=number))
         elif isinstance(message, wire.Metrics):
-            self._records.note_metrics(message)
+            if self._records.note_metrics(message):
+                self._meter.note_metrics(message)
         elif isinstance(message, wire.Hello):
             self._records.note_connected(number)
 

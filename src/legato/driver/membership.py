@@ -8,6 +8,7 @@ here is the order in which they follow one another.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from legato.core.errors import TransitionError
 from legato.core.lifecycle import JobState, WorkerPhase
@@ -32,6 +33,9 @@ from legato.driver.words import (
     Tick,
 )
 from legato.engines.base import Exited, Started
+
+# Whoever starts in their slot later is not there in their place.
+_LEFT_ON_REQUEST: Final = ("shrunk", "dismissed", "superseded")
 
 
 class Membership:
@@ -304,7 +308,14 @@ class Membership:
             return
         for slot in sorted(job.wanted):
             if job.occupant(slot) is None:
-                job.start(slot, "its last worker is gone" if job.last_view else "the job begins")
+                job.start(slot, self._why_start(slot))
+
+    def _why_start(self, slot: int) -> str:
+        job = self.job
+        last = max((worker.number for worker in job.workers.values() if worker.slot == slot), default=None)
+        if last is not None and job.workers[last].farewell not in _LEFT_ON_REQUEST:
+            return f"in place of worker {last}, which is gone"
+        return "the job grows" if job.last_view else "the job begins"
 
     # ------------------------------------------------------------ adoption
 

@@ -131,10 +131,16 @@ class Records:
     def note_progress(self, worker: int, progress: Progress) -> tuple[int, str | None]:
         """Write down the first commit of each step.
 
+        A report without samples says that the job went on from a checkpoint: its steps were committed before, perhaps
+        without a driver to hear of it. In an empty ledger they are another job's.
+
         Returns:
             How many steps were new, and what is wrong: a worker reported steps that it had reported before.
         """
-        last = self._last_reported.get(worker, 0)
+        resumed = progress.num_samples == 0
+        if resumed and self._steps.top is None:
+            self._steps.top = progress.last_step
+        last = 0 if resumed else self._last_reported.get(worker, 0)
         complaint = None
         if progress.first_step <= last:
             again = f"{progress.first_step}..{min(last, progress.last_step)}"

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from legato.core.wire import Progress
+from legato.core.wire import Metrics, Progress
 from legato.driver.job import Job
 from legato.driver.journal import Outcome
 from legato.driver.record import Event
@@ -23,14 +23,19 @@ class Meter:
     def __init__(self) -> None:
         self.last: Progress | None = None
         self.samples_per_s: float | None = None
+        self.metrics: Metrics | None = None
         self._measured_at: float | None = None
+
+    def note_metrics(self, metrics: Metrics) -> None:
+        """Keep what the program logged last."""
+        self.metrics = metrics
 
     def note(self, progress: Progress, num_new: int, now: float) -> None:
         """Take in a report of which ``num_new`` steps were new.
 
         A job that went back to a checkpoint reports old steps: they show where it is but not how fast it gets on.
         """
-        if num_new > 0 or self.last is None or progress.view > self.last.view:
+        if self.last is None or (progress.view, progress.last_step) >= (self.last.view, self.last.last_step):
             self.last = progress
         if num_new <= 0:
             return
@@ -46,7 +51,7 @@ class Meter:
 
 def build_status(job: Job, meter: Meter, events: deque[Event], outcome: Outcome | None, now: float) -> dict[str, Any]:
     """Return the job's status, as documented in ``docs/cli.md``. All values are plain JSON."""
-    last = meter.last
+    last, logged = meter.last, meter.metrics
     return {
         "name": job.spec.name,
         "state": str(job.state),
@@ -57,6 +62,7 @@ def build_status(job: Job, meter: Meter, events: deque[Event], outcome: Outcome 
         "loss": last.loss if last else None,
         "phase": last.phase if last else None,
         "samples_per_s": meter.samples_per_s,
+        "metrics": {"step": logged.step, "epoch": logged.epoch, "values": logged.values} if logged else None,
         "num_workers": sum(1 for member in job.members() if member.has_state),
         "num_wanted": len(job.wanted),
         "min_workers": job.spec.min_workers,

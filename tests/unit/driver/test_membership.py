@@ -364,3 +364,20 @@ def test_an_exit_of_a_forgotten_worker_is_ignored() -> None:
     world = make_training(num_workers=2)
     world.feed(Exited(77, 0))
     world.check_at_peace()
+
+
+def test_a_start_says_why() -> None:
+    world = make_training(num_workers=2)
+    world.feed(words.ScaleAsked(1, "test"))
+    world.calm(3)
+    world.feed(words.ScaleAsked(3, "test"))
+    world.calm(3)
+    world.die(0, -9)
+    world.deliver_engine()
+    assert [record.reason for record in kinds(world, "started")] == [
+        "worker 0 starts in slot 0: the job begins",
+        "worker 1 starts in slot 1: the job begins",
+        "worker 2 starts in slot 1: the job grows",
+        "worker 3 starts in slot 2: the job grows",
+        "worker 4 starts in slot 0: in place of worker 0, which is gone",
+    ]
