@@ -60,7 +60,7 @@ def main() -> None:
         scheduler=lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9),
         global_batch_size=64,
         micro_batch_size=16,
-        callbacks=[StopWhenGood(0.95)],
+        callbacks=[StopWhenGood(0.93)],
     )
     history = trainer.fit(arguments.epochs)
 
