@@ -61,5 +61,5 @@ def _swap_texts(group: Group, mine: str) -> list[str]:
     texts = [torch.zeros(_TEXT_BYTES, dtype=torch.uint8) for _ in range(group.size)]
     encoded = mine.encode()
     texts[group.rank][: len(encoded)] = torch.tensor(list(encoded), dtype=torch.uint8)
-    group.swap_all([texts[group.rank]], [[text] for text in texts])
+    group.tell_all(texts[group.rank], texts)
     return [bytes(text.tolist()).rstrip(b"\0").decode() for text in texts]

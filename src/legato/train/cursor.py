@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from legato.core import wire
+
 
 class Cursor(msgspec.Struct):
     """The place of a job between two rounds.
@@ -18,7 +20,7 @@ class Cursor(msgspec.Struct):
         step: committed steps of the job.
         loss: mean loss of the last of them, None if it is not known.
         num_rounds: committed rounds of the job.
-        num_logs: calls of ``run.log`` so far.
+        logs: what ``run.log`` was given so far, with step and epoch.
         evaluations: results of all evaluations so far.
     """
 
@@ -29,8 +31,32 @@ class Cursor(msgspec.Struct):
     step: int = 0
     loss: float | None = None
     num_rounds: int = 0
-    num_logs: int = 0
+    logs: list[tuple[int, int, dict[str, float]]] = []
     evaluations: list[dict[str, float]] = []
+
+    def log(self, values: dict[str, float]) -> wire.Metrics:
+        """Take note of metrics, and return how they are told."""
+        self.logs.append((self.step, self.epoch, values))
+        return self._told(len(self.logs) - 1)
+
+    def tell(self) -> list[wire.Message]:
+        """Return what a driver should know of how the job came here; what it knows already does no harm."""
+        if self.step == 0:
+            return []
+        steps = wire.Progress(
+            first_step=1,
+            last_step=self.step,
+            epoch=self.epoch,
+            loss=self.loss,
+            num_samples=0,
+            num_steps=None,
+            num_epochs=None,
+        )
+        return [steps, *map(self._told, range(len(self.logs)))]
+
+    def _told(self, index: int) -> wire.Metrics:
+        step, epoch, values = self.logs[index]
+        return wire.Metrics(index=index, step=step, epoch=epoch, values=values)
 
     def to_plain(self) -> dict[str, Any]:
         """Return it as plain values."""

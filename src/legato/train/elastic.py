@@ -15,7 +15,6 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import Dataset
 
-from legato.core import wire
 from legato.core.errors import ProgramError, UsageError
 from legato.train import job
 from legato.train.evaluation import Metric, evaluate
@@ -281,8 +280,7 @@ class Run:
             shown = "  ".join(f"{name} {value:.6g}" for name, value in plain.items())
             sys.stdout.write(f"epoch {self.epoch}  step {self.step}  {shown}\n")
             sys.stdout.flush()
-        session.say(wire.Metrics(index=session.cursor.num_logs, step=self.step, epoch=self.epoch, values=plain))
-        session.cursor.num_logs += 1
+        session.say(session.cursor.log(plain))
 
     def _loader_of(
         self,

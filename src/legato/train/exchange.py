@@ -153,7 +153,7 @@ class PrivateExchange:
         fold([term for of_rank in terms for term in of_rank], dealt.additions, result[mine.start : mine.stop])
         if not direct:
             pieces = [[result[cut.start : cut.stop]] for cut in cuts]
-            group.swap_all(pieces[group.rank], pieces)
+            group.swap([pieces[group.rank]] * group.size, pieces)
 
     def settle(self) -> None:
         """Nothing to wait for: `reduce` ends with the sum."""

@@ -22,12 +22,14 @@ from torch.distributed.distributed_c10d import AllreduceOptions
 
 from legato.core.errors import BrokenView
 from legato.core.view import View
+from legato.train.mesh import Mesh, connect
 
 _BUILD_LIMIT_S: Final = 20.0
 _END_LIMIT: Final = datetime.timedelta(seconds=5)
 # Parts of torch.distributed without which there is no group outside its global state; torch does not type them.
 _distributed: Final[Any] = torch.distributed
 _listening: Final = threading.Lock()
+_TOKEN: Final = torch.zeros(1, dtype=torch.uint8)
 
 
 class Work:
@@ -51,6 +53,7 @@ class Group:
         process_group: the gloo group, or None when the view has one member.
         endpoints: every member's ``(host, port)`` at which its group listens, in rank order.
         limit_s: the longest that an operation may take.
+        mesh: plain connections for small messages; None when the view has one member.
         device_group: connects the members' GPUs, where they have some.
     """
 
@@ -61,6 +64,7 @@ class Group:
         process_group: Any = None,
         endpoints: Sequence[tuple[str, int]] = (),
         limit_s: float = 0.0,
+        mesh: Mesh | None = None,
         device_group: Any = None,
     ) -> None:
         self.view = view
@@ -68,6 +72,7 @@ class Group:
         self.size = len(view.members)
         self._process_group = process_group
         self.device_group = device_group
+        self._mesh = mesh
         self.is_broken = False
         self._own_port = endpoints[rank][1] if endpoints else 0
         self._others = {endpoint for other, endpoint in enumerate(endpoints) if other != rank}
@@ -100,14 +105,28 @@ class Group:
             raise
         self.finish(works)
 
-    def swap_all(self, mine: Sequence[torch.Tensor], theirs: Sequence[Sequence[torch.Tensor]]) -> None:
-        """Send the same tensors to every peer and receive ``theirs[r]`` from each rank r."""
-        self.swap([mine] * self.size, theirs)
+    def tell_all(self, mine: torch.Tensor, theirs: Sequence[torch.Tensor]) -> None:
+        """Send a small tensor to every peer and receive ``theirs[r]`` from each rank r, in one round trip.
+
+        Raises:
+            BrokenView: a peer is gone or the group was broken.
+        """
+        if self.size == 1:
+            return
+        mesh, ranks = self._mesh, self._ranks
+        try:
+            if mesh is None:
+                raise ConnectionResetError("it is left already")
+            mesh.swap(
+                {ranks[peer]: [mine] for peer in self.peers}, {ranks[peer]: [theirs[peer]] for peer in self.peers}
+            )
+        except OSError as error:
+            self.break_connections()
+            raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
 
     def announce(self) -> None:
         """Tell every peer that this rank has come here, and wait until all have."""
-        token = torch.zeros(1, dtype=torch.uint8)
-        self.swap_all([token], [[torch.empty(1, dtype=torch.uint8)] for _ in range(self.size)])
+        self.tell_all(_TOKEN, [torch.empty(1, dtype=torch.uint8) for _ in range(self.size)])
 
     def all_reduce(self, tensor: torch.Tensor) -> None:
         """Sum a tensor over all ranks in place, in whatever order gloo likes."""
@@ -157,12 +176,17 @@ class Group:
         Callable from any thread and more than once. The listening socket is left alone: touching it ends the process.
         """
         self.is_broken = True
+        if self._mesh is not None:
+            self._mesh.break_connections()
         for _, connection in self._connections():
             with contextlib.closing(connection), contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def drop(self) -> None:
         """Forget the group. Its destruction takes milliseconds per peer and happens beside the caller."""
+        mesh, self._mesh = self._mesh, None
+        if mesh is not None:
+            mesh.close()
         box = [self._process_group, self.device_group]
         self._process_group = self.device_group = None
         if box[0] is not None:
@@ -170,7 +194,7 @@ class Group:
 
     def file_descriptors(self) -> list[int]:
         """Return the descriptors of the group's connections, for child processes to close."""
-        found = []
+        found = self._mesh.file_descriptors() if self._mesh is not None else []
         for descriptor, connection in self._connections():
             connection.close()
             found.append(descriptor)
@@ -232,10 +256,11 @@ def build(view: View, worker: int, key: str, collective_limit_s: float, device: 
         for peer in range(len(view.members)):
             address, number = store.get(f"listens/{peer}").decode().split()
             endpoints.append((address, int(number)))
+        mesh = connect(store, rank, [member.host for member in view.members], _BUILD_LIMIT_S, collective_limit_s)
         device_group = _connect_devices(store, rank, len(view.members), device) if device.type == "cuda" else None
-    except RuntimeError as error:
+    except (OSError, RuntimeError) as error:
         raise BrokenView(f"view {view.number} could not be connected: {_first_line(error)}") from error
-    return Group(view, rank, process_group, endpoints, collective_limit_s, device_group)
+    return Group(view, rank, process_group, endpoints, collective_limit_s, mesh, device_group)
 
 
 def _connect_devices(store: Any, rank: int, size: int, device: torch.device) -> Any:

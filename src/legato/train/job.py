@@ -12,6 +12,7 @@ import torch
 
 from legato.core import wire
 from legato.core.errors import MismatchError, UsageError
+from legato.train.allocator import keep_large_blocks
 from legato.train.every import Every
 from legato.train.link import Link
 
@@ -60,6 +61,7 @@ def take_place() -> Place:
     Raises:
         UsageError: a job's worker has a run already.
     """
+    keep_large_blocks()
     if _place is None:
         device = os.environ.get("LEGATO_DEVICE") or ("cuda:0" if torch.cuda.is_available() else "cpu")
         return Place(None, None, device, int(os.environ.get("LEGATO_THREADS", "1")))

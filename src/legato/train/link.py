@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ from legato.core.errors import LegatoError
 from legato.core.view import View
 
 EXIT_REFUSED: Final = 75
+EXIT_LOST_LINK: Final = 70
 _RETRY_S: Final = 0.2
 _FLUSH_S: Final = 0.1
 _HELLO_LIMIT_S: Final = 30.0
@@ -66,7 +68,7 @@ class Link:
         self._reported: wire.Progress | None = None
         self._last_heard = time.monotonic()
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="legato-link", daemon=True)
+        self._thread = threading.Thread(target=self._run_or_die, name="legato-link", daemon=True)
 
     def open(self) -> wire.Welcome:
         """Connect, say Hello, and wait for the settings of the job.
@@ -115,6 +117,15 @@ class Link:
         return [] if connection is None else [connection.socket.fileno()]
 
     # ------------------------------------------------------------ the thread
+
+    def _run_or_die(self) -> None:
+        try:
+            self._run()
+        except BaseException:
+            # Without this thread the worker would train on unheard, and hear nothing: better that it dies and says why.
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(EXIT_LOST_LINK)
 
     def _run(self) -> None:
         while not self._closing:

@@ -52,6 +52,7 @@ class StepReducer:
         self._courier = _Courier()
         self._active = False
         self._exchange: Exchange | None = None
+        self._sums_in: dict[tuple[int, int], tuple[LocalSum, Sequence[torch.Tensor]]] = {}
         # The last complete result, kept for a rank that missed it.
         self._tail = torch.zeros(0, dtype=torch.float64)
         self._extra = torch.zeros(0, dtype=torch.float64)
@@ -79,18 +80,30 @@ class StepReducer:
         Returns:
             The micro-batches that this rank computes; it may be empty.
         """
+        if exchange is not self._exchange:
+            self._sums_in.clear()
         self._exchange, self._group = exchange, group
         self._deal: Deal = deal(num_micro_batches, group.size)
         self._num_leaves, self._full, self._last = num_micro_batches, full, last
         self.span = self._deal.spans[group.rank]
         exchange.begin_step()
-        self._sums = [LocalSum(bucket, exchange.memory(bucket)) for bucket in self.buckets]
+        self._sums = [self._sum_in(bucket, exchange.memory(bucket)) for bucket in self.buckets]
         self._tail_sum = VectorSum()
         self._strays: dict[int, dict[int, torch.Tensor]] = {}
         self._num_handed_over = 0
         for parameter in self.parameters:
             parameter.grad = None
         return self.span
+
+    def _sum_in(self, bucket: Bucket, memory: Sequence[torch.Tensor]) -> LocalSum:
+        """Return the empty local sum of a bucket in some memory; the views into it are made once."""
+        key = (bucket.index, memory[0].data_ptr())
+        known = self._sums_in.get(key)
+        if known is None:
+            # Beside its memory, so that the address stays its own.
+            known = self._sums_in[key] = (LocalSum(bucket, memory), memory)
+        known[0].clear()
+        return known[0]
 
     def begin_micro_batch(self, leaf: int, *, ghost: bool) -> None:
         """Expect the backward passes of one micro-batch.
@@ -240,6 +253,8 @@ class StepReducer:
         return 2 + len(self.parameters) + len(self.buffers) + self.buffers.numel(self.buffers.known)
 
     def _newly_moved(self, tail: torch.Tensor) -> list[int]:
+        if len(self.buffers) == len(self.buffers.known):
+            return []
         start = 2 + len(self.parameters)
         flags = tail[start : start + len(self.buffers)].tolist()
         return [index for index, flag in enumerate(flags) if flag and index not in self.buffers.known]

@@ -1,7 +1,7 @@
 """Memory shared by the workers of one machine: each writes only its own segment and reads those of its peers.
 
 A segment is anonymous memory. Peers map it by way of ``/proc/PID/fd`` while its owner holds it open; it has no name
-anywhere, so none is left behind whoever dies. It is reserved in full before it is mapped, because a later shortage would
+anywhere, so none is left behind whoever dies. It is reserved in full before it is mapped: a later shortage would
 end the process with SIGBUS. Knows nothing of what is written there.
 """
 

@@ -157,6 +157,9 @@ class Session:
             self._resumed = found.state
             cursor = Cursor.from_plain(found.state["cursor"])
             self.say(wire.Note(level="info", text=f"Resumed from {found.path} at step {found.step}."))
+            for message in cursor.tell():
+                # It happened before, but perhaps with no driver to hear of it.
+                self.say(message)
         group.finish(state.send_bytes(group, entry.joiners, state.encode({"cursor": cursor.to_plain()})))
         return cursor
 

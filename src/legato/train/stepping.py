@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from legato.core import wire
 from legato.core.errors import BrokenView, ProgramError
@@ -21,6 +21,8 @@ from legato.train.loader import Loader
 from legato.train.order import Key, Order
 from legato.train.seeds import seed_micro_batch
 from legato.train.session import Session
+
+_FOR_EVER: Final = 10**9
 
 
 class Stepper:
@@ -119,6 +121,8 @@ class Stepper:
 
     def _progress(self) -> wire.Progress:
         session, cursor = self._session, self._session.cursor
+        # A program that means "for ever" says it with some huge number.
+        num_epochs = self.num_epochs if self.num_epochs is not None and self.num_epochs < _FOR_EVER else None
         return wire.Progress(
             view=session.cohort.connection.view.number,
             first_step=cursor.step,
@@ -126,8 +130,8 @@ class Stepper:
             epoch=cursor.epoch,
             loss=cursor.loss,
             num_samples=self._num_samples,
-            num_steps=None if self.num_epochs is None else self.num_epochs * session.num_steps_of_pass,
-            num_epochs=self.num_epochs,
+            num_steps=None if num_epochs is None else num_epochs * session.num_steps_of_pass,
+            num_epochs=num_epochs,
         )
 
     def _on_not_finite(self, loss: float) -> None:

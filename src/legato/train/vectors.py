@@ -56,20 +56,20 @@ def sum_vectors(
     Raises:
         BrokenView: a peer is gone.
     """
-    words = [torch.empty(WORD_NUMEL, dtype=torch.int64) for _ in range(group.size)]
-    words[group.rank] = torch.tensor(word, dtype=torch.int64)
-    received = [torch.empty(len(owned), numel, dtype=torch.float64) for owned in dealt.owned]
-    if blocks:
-        torch.stack(list(blocks), out=received[group.rank])
-    outgoing = [words[group.rank], received[group.rank]] if blocks else [words[group.rank]]
-    incoming = [[words[rank], received[rank]] if dealt.owned[rank] else [words[rank]] for rank in range(group.size)]
-    if numel == 0:
-        outgoing, incoming = outgoing[:1], [tensors[:1] for tensors in incoming]
-    group.swap_all(outgoing, incoming)
-    total = torch.empty(numel, dtype=torch.float64)
-    terms = [block for of_rank in received for block in of_rank]
+    if group.size == 1:
+        total = blocks[0] if blocks else torch.zeros(numel, dtype=torch.float64)
+        if dealt.additions:
+            fold(blocks, dealt.additions, total := torch.empty(numel, dtype=torch.float64))
+        return total, [list(word)]
+    # One message each: the word, as float64 exact up to 2**53, and behind it the blocks.
+    messages = [torch.empty(WORD_NUMEL + len(owned) * numel, dtype=torch.float64) for owned in dealt.owned]
+    mine = messages[group.rank]
+    mine[:WORD_NUMEL] = torch.tensor(word, dtype=torch.float64)
+    if blocks and numel:
+        torch.cat(list(blocks), out=mine[WORD_NUMEL:])
+    group.tell_all(mine, messages)
+    total = torch.zeros(numel, dtype=torch.float64)
+    terms = [block for message in messages for block in torch.split(message[WORD_NUMEL:], numel)] if numel else []
     if terms:
         fold(terms, dealt.additions, total)
-    else:
-        total.zero_()
-    return total, [[int(value) for value in received_word] for received_word in words]
+    return total, [[int(value) for value in message[:WORD_NUMEL].tolist()] for message in messages]

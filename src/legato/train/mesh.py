@@ -1,0 +1,173 @@
+"""Plain sockets between the members of a view, for the small messages on which every step waits.
+
+Gloo carries bulk well, but each of its messages wakes two other threads at both ends; here the training thread itself
+writes and reads. Every rank sends before it receives, so nobody waits for somebody who waits. Knows bytes only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import selectors
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import torch
+
+_TOKEN_BYTES: Final = 16
+_GREETING: Final = struct.Struct(f"!{_TOKEN_BYTES}sI")
+
+
+class Mesh:
+    """One connection to every other member of a view. For use by one thread at a time.
+
+    Args:
+        connections: by rank.
+    """
+
+    def __init__(self, connections: Mapping[int, socket.socket]) -> None:
+        self._connections = dict(connections)
+
+    def swap(
+        self, outgoing: Mapping[int, Sequence[torch.Tensor]], incoming: Mapping[int, Sequence[torch.Tensor]]
+    ) -> None:
+        """Send tensors to and receive tensors from some ranks at once; they lie on the CPU in one piece each.
+
+        Raises:
+            OSError: a peer is gone, or the connections were broken.
+        """
+        unsent = {}
+        for rank, tensors in outgoing.items():
+            left = _advance(_views(tensors), lambda views, rank=rank: self._send(rank, views))
+            if left:
+                unsent[rank] = left
+        if unsent:
+            self._swap_large(unsent, {rank: _views(tensors) for rank, tensors in incoming.items()})
+            return
+        for rank, tensors in incoming.items():
+            connection = self._connections[rank]
+            for view in _views(tensors):
+                if connection.recv_into(view, 0, socket.MSG_WAITALL) < len(view):
+                    raise ConnectionResetError(f"rank {rank} closed its connection")
+
+    def break_connections(self) -> None:
+        """End every operation on this mesh, here and at the peers. Callable from any thread and more than once."""
+        for connection in self._connections.values():
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connections."""
+        for connection in self._connections.values():
+            connection.close()
+
+    def file_descriptors(self) -> list[int]:
+        """Return the descriptors of the connections, for child processes to close."""
+        found = [connection.fileno() for connection in self._connections.values()]
+        return [descriptor for descriptor in found if descriptor >= 0]
+
+    def _send(self, rank: int, views: list[memoryview]) -> int:
+        try:
+            return self._connections[rank].sendmsg(views, [], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return 0
+
+    def _receive(self, rank: int, views: list[memoryview]) -> int:
+        try:
+            num_bytes = self._connections[rank].recvmsg_into(views, 0, socket.MSG_DONTWAIT)[0]
+        except BlockingIOError:
+            return 0
+        if num_bytes == 0:
+            raise ConnectionResetError(f"rank {rank} closed its connection")
+        return num_bytes
+
+    def _swap_large(self, unsent: dict[int, list[memoryview]], missing: dict[int, list[memoryview]]) -> None:
+        """Go on where the sockets' buffers are full: receive meanwhile, as the peers do."""
+        with selectors.DefaultSelector() as selector:
+            missing = {rank: views for rank, views in missing.items() if views}
+            for rank in {*unsent, *missing}:
+                events = (rank in unsent) * selectors.EVENT_WRITE | (rank in missing) * selectors.EVENT_READ
+                selector.register(self._connections[rank], events, rank)
+            while unsent or missing:
+                for key, ready in selector.select():
+                    rank = key.data
+                    if ready & selectors.EVENT_READ and rank in missing:
+                        missing[rank] = _advance(missing[rank], lambda views, rank=rank: self._receive(rank, views))
+                    if ready & selectors.EVENT_WRITE and rank in unsent:
+                        unsent[rank] = _advance(unsent[rank], lambda views, rank=rank: self._send(rank, views))
+                    events = bool(unsent.get(rank)) * selectors.EVENT_WRITE
+                    events |= bool(missing.get(rank)) * selectors.EVENT_READ
+                    for waiting in (unsent, missing):
+                        if not waiting.get(rank):
+                            waiting.pop(rank, None)
+                    if events:
+                        selector.modify(key.fileobj, events, rank)
+                    else:
+                        selector.unregister(key.fileobj)
+
+
+def connect(store: Any, rank: int, hosts: Sequence[str], limit_s: float, wait_limit_s: float) -> Mesh:
+    """Connect the members of a view; every member calls this.
+
+    Args:
+        store: a ``torch.distributed`` store that all of them share, empty but for other keys.
+        rank: this member's.
+        hosts: addresses of all members, in rank order.
+        limit_s: the longest this may take.
+        wait_limit_s: the longest that a later operation may wait for a peer.
+
+    Raises:
+        OSError: somebody did not come in time.
+        RuntimeError: the store did not answer.
+    """
+    connections: dict[int, socket.socket] = {}
+    token = b""
+    with socket.create_server((hosts[rank], 0), backlog=len(hosts)) as listener:
+        listener.settimeout(limit_s)
+        own = secrets.token_hex(_TOKEN_BYTES)
+        store.set(f"mesh/{rank}", f"{listener.getsockname()[1]} {own}")
+        token = bytes.fromhex(own)
+        try:
+            for peer in range(rank):
+                port, theirs = store.get(f"mesh/{peer}").decode().split()
+                connection = socket.create_connection((hosts[peer], int(port)), timeout=limit_s)
+                connections[peer] = connection
+                connection.sendall(_GREETING.pack(bytes.fromhex(theirs), rank))
+            while len(connections) < len(hosts) - 1:
+                connection, _ = listener.accept()
+                connection.settimeout(limit_s)
+                greeting = connection.recv(_GREETING.size, socket.MSG_WAITALL)
+                given, peer = _GREETING.unpack(greeting) if len(greeting) == _GREETING.size else (b"", -1)
+                if secrets.compare_digest(given, token) and rank < peer < len(hosts) and peer not in connections:
+                    connections[peer] = connection
+                else:
+                    connection.close()
+        except BaseException:
+            for connection in connections.values():
+                connection.close()
+            raise
+    for connection in connections.values():
+        connection.settimeout(None)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(wait_limit_s), 0))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return Mesh(connections)
+
+
+def _views(tensors: Sequence[torch.Tensor]) -> list[memoryview]:
+    arrays: list[Any] = [tensor.numpy() for tensor in tensors if tensor.numel()]
+    return [memoryview(array).cast("B") for array in arrays]
+
+
+def _advance(views: list[memoryview], move: Any) -> list[memoryview]:
+    """Move bytes once and return what is left."""
+    num_bytes = move(views) if views else 0
+    left = []
+    for view in views:
+        if num_bytes >= len(view):
+            num_bytes -= len(view)
+        else:
+            left.append(view[num_bytes:])
+            num_bytes = 0
+    return left
