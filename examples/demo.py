@@ -395,4 +395,7 @@ def list_changes(sizes: list[int]) -> list[int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

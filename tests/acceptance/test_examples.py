@@ -148,5 +148,6 @@ def test_the_demo_ends_with_equal_weights(tmp_path: Path) -> None:
     first, second = re.findall(r"^  (?:un)?disturbed +(\w{64})$", told, re.MULTILINE)
     assert first == second
     assert "killed by SIGKILL" in told
-    assert "1 → 4 → 2 → 1 → 2 → 4" in told
+    # On a busy machine newcomers may be ready, and join, one after the other.
+    assert re.search(r"workers +(4 → )?1 → (\d → )*4 → (\d → )*2 → 1 → (\d → )*4 ", told)
     assert [told.count(mark) for mark in ("▲", "▼", "✖")] == [3, 2, 2]  # each also in the legend
