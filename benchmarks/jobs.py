@@ -23,6 +23,10 @@ PROGRAMS: Final = Path(__file__).resolve().parent / "programs"
 _POLL_S: Final = 0.01
 
 
+Say = Callable[[str], None]
+"""Shows a line of progress."""
+
+
 class BenchmarkError(Exception):
     """A measurement could not be made; the message says which and why."""
 
@@ -85,7 +89,7 @@ async def _run(spec: JobSpec, directory: Path, conduct: Conduct | None, limit_s:
     look = Look(driver=None)  # type: ignore[arg-type]  # the driver wants its observer first
     driver = look.driver = Driver(spec, LocalEngine(job_directory.path), job_directory, observer=look)
     running = asyncio.create_task(driver.run())
-    conducting = asyncio.create_task(_conduct(look, conduct)) if conduct else None
+    conducting = asyncio.create_task(_conduct(look, conduct, spec.num_workers)) if conduct else None
     try:
         async with asyncio.timeout(limit_s):
             await asyncio.wait([task for task in (running, conducting) if task], return_when=asyncio.FIRST_COMPLETED)
@@ -115,8 +119,10 @@ async def _run(spec: JobSpec, directory: Path, conduct: Conduct | None, limit_s:
     return look.events
 
 
-async def _conduct(look: Look, conduct: Conduct) -> None:
-    await look.wait_for_workers(look.driver.status()["num_wanted"] or 1)
+async def _conduct(look: Look, conduct: Conduct, num_workers: int) -> None:
+    # Before its first event the driver has no status to tell.
+    await look.wait_until(lambda: bool(look.events), "the job begins")
+    await look.wait_for_workers(num_workers)
     await conduct(look)
 
 

@@ -214,6 +214,15 @@ def hasten_evaluation(world: World) -> None:
     (world.reins / "pace-evaluation").unlink(missing_ok=True)
 
 
+def close_door(world: World) -> None:
+    """Let no worker come to its training from now on."""
+    (world.reins / "closed").touch()
+
+
+def open_door(world: World) -> None:
+    (world.reins / "closed").unlink(missing_ok=True)
+
+
 def do_all(*deeds: Do) -> Do:
     def do(world: World) -> None:
         for deed in deeds:
@@ -371,6 +380,10 @@ class Stage:
                         found.append(int(entry.name))
         return found
 
+    def workers(self) -> list[int]:
+        """Return the workers' processes."""
+        return [pid for pid in self.processes() if _comm(pid).startswith("legato-w")]
+
     def wait_until_alone(self, limit_s: float = 5.0) -> list[int]:
         """Wait until all processes of the job are gone; returns those that stay."""
         deadline = time.monotonic() + limit_s
@@ -432,10 +445,11 @@ class _Play:
 
     async def _complain(self) -> None:
         pids = [worker["pid"] for worker in self.world.workers if worker["pid"]]
+        spy = Path(sys.executable).with_name("py-spy")
         dumps = [
-            subprocess.run(["py-spy", "dump", "-p", str(pid)], capture_output=True, text=True, timeout=20).stdout
+            subprocess.run([spy, "dump", "-p", str(pid)], capture_output=True, text=True, timeout=20).stdout
             for pid in pids
-            if Path(sys.executable).with_name("py-spy").exists()
+            if spy.exists()
         ]
         for pid in self._stage.processes():
             os.kill(pid, signal.SIGKILL)
@@ -467,6 +481,13 @@ class _Play:
         scratch = path.with_suffix(".new")
         scratch.write_text(str(pace))
         scratch.replace(path)
+
+
+def _comm(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text()
+    except OSError:
+        return ""
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

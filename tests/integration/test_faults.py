@@ -12,11 +12,13 @@ from tests.integration.harness import (
     arm,
     at_step,
     both,
+    close_door,
     do_all,
     freeze,
     kill,
     kill_all,
     nothing,
+    open_door,
     scale,
     steps_later,
     with_members,
@@ -121,8 +123,10 @@ def test_below_the_minimum(stage: Stage, reference: Reference) -> None:
     want = reference.of("text.py")
     plan = [
         Act(both(at_step(3), with_members(2)), kill(0), "one of two dies"),
-        Act(both(after_event("held"), after_event("saved"), with_members(2)), kill(1), "and the other"),
-        Act(both(after_event("held"), with_members(2)), nothing, "2 again"),
+        Act(both(after_event("held"), with_members(2)), do_all(close_door, kill(1)), "another, with none to replace it"),
+        Act(both(after_event("held"), after_event("saved")), do_all(kill_all, open_door), "the last one"),
+        Act(both(after_event("resumed"), with_members(2)), nothing, "2 again"),
     ]
     result = stage.run("text.py", workers=(2, 2, 2), plan=plan)
     result.check(want, finishers=2)
+    assert any("Resumed from" in event["reason"] for event in result.events), result.story()

@@ -1,8 +1,8 @@
 """How the C library keeps memory of a training process. A setting, made once; knows nothing of tensors.
 
 Gradients and the optimizer's temporaries are allocated anew in every step. The C library of most Linux systems takes
-blocks of this size fresh from the kernel and gives them back each time, which costs a page fault for every 4 KiB: about a
-fifth of a step of ten million parameters. Keeping them costs memory that the next step needs anyway.
+blocks of this size fresh from the kernel and gives them back each time, which costs a page fault for every 4 KiB: about
+a fifth of a step of ten million parameters. Keeping them costs memory that the next step needs anyway.
 """
 
 from __future__ import annotations

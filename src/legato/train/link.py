@@ -121,7 +121,7 @@ class Link:
     def _run_or_die(self) -> None:
         try:
             self._run()
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - printed whole, and the process ends
             # Without this thread the worker would train on unheard, and hear nothing: better that it dies and says why.
             traceback.print_exc()
             sys.stderr.flush()
