@@ -356,9 +356,10 @@ class Session:
         self.run_round()
 
     def _connect(self, group: Group) -> tuple[Exchange | None, str]:
-        buckets = self.reducer.buckets
-        exchange = make_exchange(group, buckets, self.layout.num_micro_batches, exact=self._exact)
-        return exchange, self.reducer.layout
+        # Read once: beside this thread the training may replace it, when a layer thaws.
+        reducer = self.reducer
+        exchange = make_exchange(group, reducer.buckets, self.layout.num_micro_batches, exact=self._exact)
+        return exchange, reducer.layout
 
     def _identity(self) -> dict[str, str]:
         return {
