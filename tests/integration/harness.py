@@ -380,9 +380,10 @@ class Stage:
                         found.append(int(entry.name))
         return found
 
-    def workers(self) -> list[int]:
-        """Return the workers' processes."""
-        return [pid for pid in self.processes() if _comm(pid).startswith("legato-w")]
+    def all_exited(self) -> bool:
+        """Return whether the warm parent has seen all its workers exit."""
+        record = json.loads((self.directory.path / "engine.json").read_text())
+        return all(worker["exit_code"] is not None for worker in record["workers"].values())
 
     def wait_until_alone(self, limit_s: float = 5.0) -> list[int]:
         """Wait until all processes of the job are gone; returns those that stay."""
@@ -481,13 +482,6 @@ class _Play:
         scratch = path.with_suffix(".new")
         scratch.write_text(str(pace))
         scratch.replace(path)
-
-
-def _comm(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text()
-    except OSError:
-        return ""
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
