@@ -287,7 +287,7 @@ def watch(job: Job, play: Play, console: Console, title: str) -> float:
         while follow(job, play, lambda act: console.print(f"  step {job.step:>5}  {act.told}")):
             if job.num_steps and 10 * job.step // job.num_steps > tenth:
                 tenth = 10 * job.step // job.num_steps
-                console.print(f"  step {job.step:>5}  {10 * tenth} %, {job.sizes[-1]} workers", style="dim")
+                console.print(f"  step {job.step:>5}  {10 * tenth:>3} %  workers {job.sizes[-1]}", style="dim")
         return time.monotonic() - job.begun_at
     with Live(console=console, auto_refresh=False, transient=True) as screen:
         while follow(job, play, lambda act: console.print(f"  step {job.step:>5}  {act.told}", style="bold")):
@@ -369,7 +369,10 @@ def main() -> int:
         "digits read correctly": (f"{100 * float(accuracy):.1f} %", f"{100 * float(calm_accuracy):.1f} %"),
     }
     equal = tell_verdict(console, rows, (digest, calm_digest))
-    say(f"All workers shared the {os.cpu_count()} cores of this machine, so more of them were no faster here.", "dim")
+    say(
+        f"All workers shared the {os.cpu_count()} cores of this machine, so the times tell nothing of speed: see `make bench`.",
+        "dim",
+    )
     if play.unplayed:
         missed = ", ".join(act.told for act in play.unplayed)
         say(f"The training was over before its time had come for: {missed}. Try --epochs {2 * epochs}.", "yellow")
