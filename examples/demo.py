@@ -370,7 +370,7 @@ def main() -> int:
     }
     equal = tell_verdict(console, rows, (digest, calm_digest))
     say(
-        f"All workers shared the {os.cpu_count()} cores of this machine, so the times tell nothing of speed: see `make bench`.",
+        f"All workers shared {os.cpu_count()} cores here, so the times tell nothing of speed: see `make bench`.",
         "dim",
     )
     if play.unplayed:
