@@ -12,12 +12,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import legato
 import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
+import legato
 from benchmarks.models import MICRO_BATCH_SIZE, make_data, make_model
 
 _NUM_SAMPLES = 8192
@@ -28,7 +28,7 @@ class Peer:
 
     def __init__(self, case: dict[str, Any], rank: int, data: Any, rendezvous: Path) -> None:
         self._num_micro_batches = case["micro_batches_per_worker"]
-        store = dist.FileStore(str(rendezvous), case["workers"])
+        store = dist.FileStore(str(rendezvous), case["workers"])  # type: ignore[attr-defined]
         dist.init_process_group("gloo", store=store, rank=rank, world_size=case["workers"])
         torch.manual_seed(0)
         self._model = DistributedDataParallel(make_model(case["model"]))
@@ -54,7 +54,7 @@ class Blocks:
     """Takes the time of both sides' steps, in blocks that begin together on all ranks."""
 
     def __init__(self, case: dict[str, Any], peer: Peer) -> None:
-        self._num_blocks, self._steps_per_block = case["blocks"], case["steps_per_block"]
+        self._num_blocks, self._steps_per_block = int(case["blocks"]), int(case["steps_per_block"])
         self._peer = peer
         self._num_steps = 0
         self.ours: list[list[float]] = []

@@ -1,0 +1,121 @@
+"""(b) What a planned change costs the workers that stay, and (c) how long it takes until a new one contributes.
+
+The extra time is that of the one step interval in which the switch happened, over the median step right after it. The
+whole change, from the request until three steps after the switch, is given as well: on a machine with few cores the
+new process competes with the others for them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from benchmarks.diaries import Diary, first_step_among, median_step, read_diaries
+from benchmarks.figures import plain
+from benchmarks.jobs import BenchmarkError, Look, Say, run_job, scratch
+from legato.driver.record import Event
+
+_FEW, _MANY = 2, 3
+_MICRO_BATCHES: Final = 6
+_MICRO_BATCH_SIZE: Final = 16
+_STEPS_BETWEEN: Final = 8
+_PARTS: Final = ("start", "build", "proposal", "switch", "transfer", "first step")
+
+
+class Request(NamedTuple):
+    """A change that was asked for."""
+
+    kind: str
+    at: float
+
+
+def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
+    """Yield one row per size of state."""
+    num_events = 4 if quick else 20
+    for model in ("10MB", "100MB") if quick else ("10MB", "100MB", "250MB"):
+        with scratch() as directory:
+            case = {
+                "model": model,
+                "micro_batches": _MICRO_BATCHES,
+                "micro_batch_size": _MICRO_BATCH_SIZE,
+                "directory": str(directory),
+            }
+            requests: list[Request] = []
+
+            async def conduct(look: Look, requests: list[Request] = requests) -> None:
+                await look.wait_for_steps(_STEPS_BETWEEN)
+                for _ in range(num_events):
+                    for kind, num_workers in (("grow", _MANY), ("shrink", _FEW)):
+                        requests.append(Request(kind, time.monotonic()))
+                        look.driver.scale(num_workers, "measured")
+                        await look.wait_for_workers(num_workers)
+                        await look.wait_for_steps(_STEPS_BETWEEN)
+
+            events = run_job(
+                "events", (json.dumps(case),), directory, num_workers=_FEW, max_workers=_MANY, conduct=conduct
+            )
+            diaries = read_diaries(directory)
+        changes, contribution = _changes(diaries, requests), _joins(diaries, requests, events)
+        for kind, change in changes.items():
+            say(
+                f"{model} of state, {kind}: {change['extra_ms']['median']:.1f} ms extra, "
+                f"{change['extra_steps']['median']:.2f} steps"
+            )
+        say(f"{model} of state, request to first contribution: {contribution['total_s']['median']:.2f} s")
+        yield {"state": model, "changes": changes, "contribution": contribution}
+
+
+def _changes(diaries: dict[int, Diary], requests: list[Request]) -> dict[str, Any]:
+    found: dict[str, dict[str, list[float]]] = {}
+    for index, request in enumerate(requests):
+        end = requests[index + 1].at if index + 1 < len(requests) else float("inf")
+        before, after = (_FEW, _MANY) if request.kind == "grow" else (_MANY, _FEW)
+        step = first_step_among(diaries, after, request.at)
+        stayers = [diary for diary in diaries.values() if diary.interval(step) is not None]
+        switched = min(diary.commits[step][0] for diary in stayers)
+        usual_after = median_step(diaries, after, switched, end)
+        usual_before = median_step(diaries, before, requests[index - 1].at if index else 0.0, request.at)
+        if usual_after is None or usual_before is None:
+            raise BenchmarkError(f"No undisturbed step was seen beside the {request.kind} number {index}.")
+        extra = max(diary.interval(step) or 0.0 for diary in stayers) - usual_after
+        values = found.setdefault(request.kind, {"extra_ms": [], "extra_steps": [], "step_ms": [], "whole_steps": []})
+        values["extra_ms"].append(1e3 * extra)
+        values["extra_steps"].append(extra / usual_after)
+        values["step_ms"].append(1e3 * usual_after)
+        whole = [_whole(diary, request.at, step, usual_before, usual_after) for diary in stayers]
+        values["whole_steps"].append(max(whole) / usual_after)
+    return {kind: {name: plain(of_kind) for name, of_kind in values.items()} for kind, values in found.items()}
+
+
+def _whole(diary: Diary, asked: float, step: int, usual_before: float, usual_after: float) -> float:
+    """Return how much longer than usual it took from the request until three steps after the switch."""
+    first = min(number for number, (at, _) in diary.commits.items() if at > asked)
+    last = min(step + 3, max(diary.commits))
+    began = diary.commits.get(first - 1, diary.commits[first])[0]
+    return diary.commits[last][0] - began - (step - first) * usual_before - (last - step + 1) * usual_after
+
+
+def _joins(diaries: dict[int, Diary], requests: list[Request], events: list[tuple[float, Event]]) -> dict[str, Any]:
+    totals: list[float] = []
+    parts: dict[str, list[float]] = {part: [] for part in _PARTS}
+    for request in requests:
+        if request.kind != "grow":
+            continue
+        step = first_step_among(diaries, _MANY, request.at)
+        (joiner,) = (diary for diary in diaries.values() if step in diary.commits and min(diary.commits) == step)
+        proposed = next(at for at, event in events if event.kind == "proposed" and at > request.at)
+        moments = [
+            request.at,
+            joiner.moments["begun"],
+            joiner.moments["built"],
+            proposed,
+            joiner.moments["entered"],
+            joiner.moments["loaded"],
+            joiner.commits[step][0],
+        ]
+        totals.append(moments[-1] - request.at)
+        for part, begin, end in zip(_PARTS, moments[:-1], moments[1:], strict=True):
+            parts[part].append(end - begin)
+    return {"total_s": plain(totals), "parts_s": {part: plain(values) for part, values in parts.items()}}

@@ -1,0 +1,166 @@
+"""Renders results as tables and puts them into ``docs/benchmarks.md``. Pure but for `update`; measures nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+Result = dict[str, Any]
+
+_CHANGES_TARGET_STEPS: Final = 1.0
+_CONTRIBUTION_TARGET_S: Final = 0.5
+_KINDS: Final = ("grow", "shrink")
+
+
+def render(result: Result) -> str:
+    """Render one result as a Markdown table with its provenance.
+
+    Args:
+        result: what `python -m benchmarks` wrote.
+    """
+    lines = [*_RENDERERS[result["name"]](result["rows"]), "", render_provenance(result["provenance"])]
+    lines += [f"\nNot measured: {failure}" for failure in result["failures"]]
+    return "\n".join(lines)
+
+
+def render_provenance(known: dict[str, Any]) -> str:
+    """Render in one line how a table came about."""
+    commit = known["commit"] + (" with changes" if known["changed"] else "")
+    load = known["load_before"][0]
+    return (
+        f"*{known['date'][:10]}, commit {commit}, {known['settings']} settings, {known['cores']} cores "
+        f"({known['processor']}), {known['memory_gb']:g} GB, Python {known['python']}, torch {known['torch']}, "
+        f"{known['device']} + {known['backend']}, load before the run {load:g}.*"
+    )
+
+
+def put_between_markers(page: str, name: str, table: str) -> str:
+    r"""Return a page with the table of that name in its place.
+
+    >>> put_between_markers("a <!-- begin: x -->old<!-- end: x --> b", "x", "new")
+    'a <!-- begin: x -->\nnew\n<!-- end: x --> b'
+    """
+    begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+    assert pattern.search(page), f"the page has no place for {name}"
+    return pattern.sub(lambda _: f"{begin}\n{table}\n{end}", page)
+
+
+def update(page: Path, results: Sequence[Path]) -> None:
+    """Put the tables of some results into a page."""
+    text = page.read_text()
+    for path in results:
+        result = json.loads(path.read_text())
+        text = put_between_markers(text, result["name"], render(result))
+    page.write_text(text)
+
+
+# ---------------------------------------------------------------- one renderer per result
+
+
+def _step_time(rows: Sequence[dict[str, Any]]) -> list[str]:
+    table = [
+        (
+            _case(row),
+            row["reduction"],
+            _with_quartiles(row["ratio"]),
+            "-" if row["target"] is None else _verdict(row["ratio"]["median"], row["target"], f"≤ {row['target']:.2f}"),
+            f"{row['ours_ms']['median']:.2f} : {row['theirs_ms']['median']:.2f}",
+        )
+        for row in rows
+    ]
+    return _table(("model", "reduction", "time of a step, ours / DDP (quartiles)", "reach", "ms, ours : DDP"), table)
+
+
+def _changes(rows: Sequence[dict[str, Any]]) -> list[str]:
+    changes = [
+        (
+            f"{kind}, {row['state']}",
+            _with_quartiles(change["extra_steps"]),
+            _verdict(change["extra_steps"]["median"], _CHANGES_TARGET_STEPS, "≤ 1 step"),
+            f"{change['extra_ms']['median']:.0f} of {change['step_ms']['median']:.0f}",
+            f"{change['whole_steps']['median']:.1f}",
+        )
+        for row in rows
+        for kind in _KINDS
+        for change in [row["changes"][kind]]
+    ]
+    joins = [
+        (
+            row["state"],
+            f"**{row['contribution']['total_s']['median']:.2f} s**",
+            _verdict(row["contribution"]["total_s"]["median"], _CONTRIBUTION_TARGET_S, "≤ 0.5 s"),
+            *(f"{part['median']:.3f}" for part in row["contribution"]["parts_s"].values()),
+        )
+        for row in rows
+    ]
+    parts = tuple(rows[0]["contribution"]["parts_s"]) if rows else ()
+    extra = "extra time of the switching interval, in steps (quartiles)"
+    return [
+        *_table(("planned change, state", extra, "reach", "ms extra, of a step of", "whole change, steps"), changes),
+        "",
+        *_table(("state", "request to first contribution", "reach", *(f"{part}, s" for part in parts)), joins),
+    ]
+
+
+def _deaths(rows: Sequence[dict[str, Any]]) -> list[str]:
+    told = {"SIGKILL": "0.1 s + a step", "SIGSTOP": "limit + 0.1 s"}
+    table = [
+        (
+            f"{row['signal']}, {row['model']}",
+            f"**{row['gap_s']['median']:.3f} s** (worst {row['gap_s']['worst']:.3f})",
+            _verdict(row["gap_s"]["median"], row["target_s"], f"≤ {row['target_s']:.3f} s ({told[row['signal']]})"),
+            f"{1e3 * row['step_s']['median']:.0f}",
+            f"{row['gap_s']['number']:.0f}",
+        )
+        for row in rows
+    ]
+    return _table(
+        ("event, model", "to the next committed step", "reach", "ms, a step of the survivors", "events"), table
+    )
+
+
+def _peers(rows: Sequence[dict[str, Any]]) -> list[str]:
+    table = [
+        (row["peer"], "-", f"skipped: {row['skipped']}", "-")
+        if "skipped" in row
+        else (row["peer"], f"{row['event']}, {row['model']}", f"**{row['gap_s']['median']:.1f} s**", _number(row))
+        for row in rows
+    ]
+    return _table(("peer", "event, model", "gap", "events"), table)
+
+
+_RENDERERS: Final[dict[str, Callable[[Sequence[dict[str, Any]]], list[str]]]] = {
+    "step_time": _step_time,
+    "changes": _changes,
+    "deaths": _deaths,
+    "peers": _peers,
+}
+
+
+def _case(row: dict[str, Any]) -> str:
+    number = row["micro_batches_per_worker"]
+    return f"{row['model']}, {row['workers']} workers, {number} micro-batch{'es' if number > 1 else ''} each"
+
+
+def _with_quartiles(summary: dict[str, float]) -> str:
+    return f"**{summary['median']:.2f}** ({summary['low']:.2f} to {summary['high']:.2f})"
+
+
+def _number(row: dict[str, Any]) -> str:
+    return f"{row['gap_s']['number']:.0f}"
+
+
+def _verdict(value: float, target: float, told: str) -> str:
+    return f"{told}: {'reached' if value <= target else '**not reached**'}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [_line(head), _line(["---"] * len(head)), *map(_line, rows)]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

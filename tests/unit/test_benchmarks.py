@@ -1,0 +1,85 @@
+import json
+import re
+from pathlib import Path
+
+import pytest
+from benchmarks import report
+from benchmarks.diaries import Diary, first_step_among, median_step
+from benchmarks.figures import summarize
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "benchmarks.md"
+RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
+def test_the_page_shows_what_was_measured(path):
+    result = json.loads(path.read_text())
+    page = PAGE.read_text()
+    assert report.put_between_markers(page, result["name"], report.render(result)) == page, (
+        "the table is not what the results render to: run benchmarks.report.update"
+    )
+
+
+def test_every_result_has_its_place_on_the_page():
+    assert set(re.findall(r"<!-- begin: (\w+) -->", PAGE.read_text())) >= {path.stem for path in RESULTS}
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
+def test_committed_results_are_full_ones_of_a_known_commit(path):
+    known = json.loads(path.read_text())["provenance"]
+    assert known["settings"] == "full"
+    assert re.fullmatch(r"[0-9a-f]{12}", known["commit"])
+
+
+def summary(median):
+    return summarize([median]).to_plain()
+
+
+def step_time_result(ratio, target):
+    row = {
+        "model": "100k",
+        "workers": 2,
+        "reduction": "exact",
+        "micro_batches_per_worker": 1,
+        "ratio": summary(ratio),
+        "ours_ms": summary(2.0),
+        "theirs_ms": summary(1.0),
+        "target": target,
+    }
+    provenance = {
+        "date": "2026-01-02T03:04:05+00:00",
+        "commit": "0123456789ab",
+        "changed": False,
+        "settings": "full",
+        "cores": 2,
+        "processor": "a processor",
+        "memory_gb": 8,
+        "python": "3.11.0",
+        "torch": "2.13.0",
+        "device": "cpu",
+        "backend": "gloo",
+        "load_before": [0.1, 0.1, 0.1],
+    }
+    return {"name": "step_time", "provenance": provenance, "rows": [row], "failures": []}
+
+
+def test_a_figure_out_of_reach_is_called_so():
+    assert "≤ 1.15: **not reached**" in report.render(step_time_result(1.2, 1.15))
+    assert "≤ 1.15: reached" in report.render(step_time_result(1.1, 1.15))
+
+
+def test_what_could_not_be_measured_is_told():
+    result = step_time_result(1.0, None)
+    result["failures"] = ["the machine caught fire"]
+    assert "Not measured: the machine caught fire" in report.render(result)
+
+
+def test_steps_of_a_diary():
+    stayed = Diary(commits={1: (1.0, 2), 2: (2.0, 2), 3: (4.5, 3), 4: (6.0, 3), 5: (7.0, 3)})
+    joined = Diary(commits={3: (4.6, 3), 4: (6.0, 3)})
+    diaries = {0: stayed, 1: joined}
+    assert first_step_among(diaries, 3, after=1.5) == 3
+    assert stayed.interval(3) == 2.5
+    assert joined.interval(3) is None
+    assert median_step(diaries, 3, 4.0, 9.0) == pytest.approx(1.4)
