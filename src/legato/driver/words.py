@@ -72,8 +72,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Write an event down and show it.
 
     Args:
-        kind: one word: started, warm, proposed, joined, left, died, fenced, recovered, held, saved, scaled, refused,
-            failed, stopped, finished, adopted, resumed, note.
+        kind: one word: started, joining, warm, proposed, joined, left, died, fenced, broken, recovered, held, saved,
+            scaled, refused, failed, stopped, finished, adopted, resumed, note.
         level: ``info``, ``warning`` or ``error``.
         reason: one line.
         detail: further lines to show once, such as a traceback.
