@@ -117,6 +117,10 @@ class Store:
         found = [(int(match[1]), path) for path in self.directory.iterdir() if (match := _NAME.fullmatch(path.name))]
         return [path for _, path in sorted(found)]
 
+    def steps(self) -> list[int]:
+        """Return the steps of the files that are named like checkpoints, in order."""
+        return [int(match[1]) for path in self.paths() if (match := _NAME.fullmatch(path.name))]
+
     def _prune(self, written: Path) -> None:
         others = [path for path in self.paths() if path != written]
         for path in others[: max(0, len(others) - (self.keep - 1))]:

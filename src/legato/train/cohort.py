@@ -112,6 +112,7 @@ class Cohort:
         if link is not None:
             link.on_proposed = self._start_build
             link.on_recover = self._on_recover
+            link.on_stuck = self._on_stuck
 
     # ------------------------------------------------------------ what holds now
 
@@ -361,6 +362,11 @@ class Cohort:
         assert self._link is not None
         recovery = self._link.recovery
         return recovery is not None and recovery.proposed.number > view.number
+
+    def _on_stuck(self) -> None:
+        # Frees the training thread, which then finds that it is to stop, saves what it has, and leaves.
+        if self._connection is not None:
+            self._connection.group.break_connections()
 
     def _on_recover(self, view: View) -> None:
         # Called with `changed` held, on the link's thread: free the training thread from whatever it waits in.

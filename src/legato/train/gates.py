@@ -24,6 +24,11 @@ class Gatekeeper(Protocol):
         ...
 
     @property
+    def in_turn(self) -> bool:
+        """The program is in a turn of its loop over batches."""
+        ...
+
+    @property
     def num_rounds(self) -> int:
         """How many rounds (steps and evaluation rounds) are complete."""
         ...
@@ -46,9 +51,9 @@ def gate_optimizer(optimizer: torch.optim.Optimizer, keeper: Gatekeeper) -> None
 
 
 class SchedulerGate:
-    """Lets ``scheduler.step()`` act at most once per complete round.
+    """Lets ``scheduler.step()`` act at most once per complete round, and in the loop over batches once per step.
 
-    So it may stand in the loop over batches, or after it, and a worker that joins in between does not step it twice.
+    So it may stand in that loop or after it, and a worker that joins in between does not step it twice.
 
     Args:
         scheduler: any object with a ``step`` method, as those of ``torch.optim.lr_scheduler``.
@@ -62,7 +67,7 @@ class SchedulerGate:
 
         @functools.wraps(original)
         def step(*args: Any, **kwargs: Any) -> Any:
-            if keeper.num_rounds <= self.last_round:
+            if keeper.num_rounds <= self.last_round or (keeper.in_turn and not keeper.stepped):
                 return None
             self.last_round = keeper.num_rounds
             return original(*args, **kwargs)

@@ -30,6 +30,7 @@ EXIT_REFUSED: Final = 75
 EXIT_LOST_LINK: Final = 70
 _RETRY_S: Final = 0.2
 _FLUSH_S: Final = 0.1
+_STUCK_S: Final = 10.0
 _HELLO_LIMIT_S: Final = 30.0
 
 
@@ -60,6 +61,7 @@ class Link:
         # What the training thread is waiting for an answer to; the next driver must hear it too.
         self.broken: wire.Broken | None = None
         self.on_proposed: Callable[[View], None] = _ignore
+        self.on_stuck: Callable[[], None] = _do_nothing
         self.on_recover: Callable[[View], None] = _ignore
         self._connection: ClientConnection | None = None
         self._sending = threading.Lock()
@@ -67,6 +69,7 @@ class Link:
         self._progress: wire.Progress | None = None
         self._reported: wire.Progress | None = None
         self._last_heard = time.monotonic()
+        self._rounds_when_orphaned: int | None = None
         self._closing = False
         self._thread = threading.Thread(target=self._run_or_die, name="legato-link", daemon=True)
 
@@ -245,10 +248,17 @@ class Link:
 
     def _check_away(self) -> None:
         limit = self.settings.away_limit_s if self.settings is not None else None
-        if limit is not None and self.stop_reason is None and time.monotonic() - self._last_heard > limit:
+        if limit is None:
+            return
+        away_s = time.monotonic() - self._last_heard
+        if self.stop_reason is None and away_s > limit:
             with self.changed:
-                self.stop_reason = "orphaned"
+                self.stop_reason, self._rounds_when_orphaned = "orphaned", self.num_rounds
                 self.changed.notify_all()
+        elif self._rounds_when_orphaned == self.num_rounds and away_s > limit + _STUCK_S:
+            # The others cannot agree to stop either: one of them hangs, and there is no driver to say so.
+            self._rounds_when_orphaned = None
+            self.on_stuck()
 
 
 def _ignore(view: View) -> None:
@@ -262,3 +272,7 @@ def _merge(known: wire.Progress | None, later: wire.Progress) -> wire.Progress:
     return msgspec.structs.replace(
         later, first_step=known.first_step, num_samples=known.num_samples + later.num_samples
     )
+
+
+def _do_nothing() -> None:
+    """Break nothing: the worker is in no view yet."""

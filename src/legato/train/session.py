@@ -48,12 +48,13 @@ class Session:
         self.seed = seed
         self.device = torch.device(place.device)
         self.cohort = Cohort(
-            place.link, place.key, self.device, self._connect, on_hold=self.save, on_stopped_waiting=self.save_and_wait
+            place.link, place.key, self.device, self._connect, on_hold=self.save, on_stopped_waiting=self._save_alone
         )
         self.cursor = Cursor()
         self.target: Cursor | None = None
         self.is_loaded = False
         self.stepped = False
+        self.in_turn = False
         self.num_steps_of_pass = 0
         self.data_fingerprint = ""
         self.exchange: Exchange | None = None
@@ -235,7 +236,8 @@ class Session:
 
     def at_boundary(self, *, in_evaluation: bool = False) -> None:
         """Do what is due between two rounds: leave, stop, save, enter the agreed view, hand the state to joiners."""
-        self.stepped = False
+        if not in_evaluation:
+            self.stepped = self.in_turn = False
         if self.leaving is not None:
             leaving, self.leaving = self.leaving, None
             raise leaving
@@ -331,6 +333,11 @@ class Session:
         if self._saver is not None and self.cohort.rank == 0:
             self.save()
             self._saver.wait()
+
+    def _save_alone(self) -> None:
+        """Save without the others: no view is left in which they could agree who does."""
+        if self._saver is not None and self.is_loaded:
+            self._saver.save_unless_there(self._state(), self.cursor.step)
 
     def _save_if_due(self) -> None:
         asked = self.cohort.take_save_agreed()

@@ -60,7 +60,7 @@ class Stepper:
                 # If the step broke, the loader is told anew what comes.
                 followed = (number, step + 1)
         finally:
-            session.stepped = False
+            session.stepped = session.in_turn = False
             session.reducer.abandon()
 
     def _turns(self, order: Order, step: int, loader: Loader) -> Iterator[Any]:
@@ -77,7 +77,7 @@ class Stepper:
         for leaf in leaves(order, step, group):
             key, batch = loader.take()
             assert (key.step, key.index) == (step, leaf), (key, step, leaf)
-            session.stepped = False
+            session.stepped, session.in_turn = False, True
             reducer.begin_micro_batch(leaf, ghost=not span.num_items)
             seed_micro_batch(session.seed, job_step, leaf)
             faults.strike("forward")
