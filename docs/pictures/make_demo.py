@@ -179,7 +179,7 @@ def draw(found: dict[str, Any]) -> str:
     same = [a == b for a, b in zip(disturbed["losses"], undisturbed["losses"], strict=True)]
     equal = disturbed["sha256"] == undisturbed["sha256"] and all(same)
     for row, name in enumerate(("disturbed", "undisturbed")):
-        told = f"{name:<12} accuracy {found[name]['accuracy']:.3f}   weights sha256 {found[name]['sha256'][:40]}…"
+        told = f"{name:<12} accuracy {found[name]['accuracy']:.3f}  {found[name]['sha256']}"
         parts.append(text(LEFT, bottom + 18 * row, told.replace(" ", "\u00a0"), INK, 12.5, "400", "monospace"))
     verdict = f"{sum(same)} of {num_steps} losses and the SHA-256 of the weights are equal" if equal else "NOT EQUAL"
     parts.append(text(LEFT, bottom + 42, verdict, GREEN if equal else RED, 14, "600"))
@@ -241,7 +241,7 @@ def draw_losses(disturbed: list[float], undisturbed: list[float], scale_x: float
         f'<path d="{path(undisturbed)}" fill="none" stroke="#f6ad55" stroke-width="5" stroke-linejoin="round"/>',
         f'<path d="{path(disturbed)}" fill="none" stroke="{BLUE}" stroke-width="1.4" stroke-linejoin="round"/>',
         text(WIDTH - RIGHT, top + 14, "wide: undisturbed, 1 worker   ·   thin: disturbed", DIM, 12, anchor="end"),
-        *(text(LEFT + mark * scale_x, base + 15, f"step {mark}", DIM, 11, anchor="middle") for mark in marks[1:2]),
+        *(text(LEFT + mark * scale_x, base + 15, f"step {mark}", DIM, 11, anchor="middle") for mark in marks),
     ]
 
 
