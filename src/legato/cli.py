@@ -102,7 +102,13 @@ def run(
         str | None, typer.Option(help="Where checkpoints go. [default: the job's directory]")
     ] = None,
     keep: Annotated[int, typer.Option(help="How many checkpoints to keep.")] = 3,
-    resume: Annotated[bool, typer.Option("--resume/--no-resume", help="Go on from the newest checkpoint.")] = False,
+    resume: Annotated[
+        bool | None,
+        typer.Option(
+            "--resume/--no-resume",
+            help="Go on from the newest checkpoint. [default: yes, if the last run under this --name did not succeed]",
+        ),
+    ] = None,
     threads: Annotated[int, typer.Option(help="Threads of each worker; results depend on it.")] = 1,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where the driver listens; 0 for any free port.")] = 0,
     heartbeat_limit: Annotated[float, typer.Option(help="Give up a worker that is silent for so many seconds.")] = 5.0,
@@ -110,6 +116,8 @@ def run(
     plain: Annotated[bool, typer.Option("--plain", help="Write plain lines also on a terminal.")] = False,
 ) -> None:
     """Train with a program on this machine."""
+    from msgspec import structs
+
     from legato.core.spec import JobSpec, parse_workers
     from legato.driver.journal import JobDirectory
     from legato.engines.gpus import find_devices
@@ -138,7 +146,7 @@ def run(
         checkpoint_every=checkpoint_every,
         checkpoint_dir=str(Path(checkpoint_dir).absolute()) if checkpoint_dir else None,
         keep=keep,
-        resume=resume,
+        resume=bool(resume),
         heartbeat_limit_s=heartbeat_limit,
         heartbeat_interval_s=min(0.25, heartbeat_limit / 4),
     ).validate()
@@ -148,6 +156,9 @@ def run(
             f"{len(devices)} or fewer, or set CUDA_VISIBLE_DEVICES= to train on the CPU."
         )
     directory = JobDirectory.of(job)
+    if resume is None and name is not None and _is_unfinished(directory, spec):
+        typer.echo(f"legato: job '{job}' goes on from its newest checkpoint; --no-resume starts afresh", err=True)
+        spec = structs.replace(spec, resume=True)
     if directory.is_locked():
         raise UsageError(
             f"Cannot run job '{job}': a job of this name is running. Watch it with 'legato attach {job}', stop it with "
@@ -155,6 +166,15 @@ def run(
         )
     _check_port(port)
     raise typer.Exit(_drive(directory, spec, port=port, start=start, plain=plain))
+
+
+def _is_unfinished(directory: JobDirectory, spec: JobSpec) -> bool:
+    """Tell whether the last run under this name was of the same program, did not succeed, and left checkpoints."""
+    last = directory.read_journal()
+    if last is None or last.spec.program != spec.program or (last.outcome and last.outcome.outcome == "succeeded"):
+        return False
+    checkpoints = Path(spec.checkpoint_dir) if spec.checkpoint_dir else directory.checkpoints
+    return any(checkpoints.glob("step-*.legato"))
 
 
 def _free_name(script: Path) -> str:

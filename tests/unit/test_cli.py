@@ -226,6 +226,7 @@ def test_status_as_table_and_json(asked: list[wire.Request], running: JobDirecto
     JobDirectory.of("over").path.mkdir(parents=True)
     spec = JobSpec(name="over", program=("a.py",), directory="/", max_workers=1, num_workers=1)
     outcome = Outcome("stopped", 130, "Ctrl-C")
+    JobDirectory.of("over").ledger_file.write_text('{"step": 8}\n{"step": 7}\n{"st')
     JobDirectory.of("over").write_journal(JobJournal(spec=spec, token="t", outcome=outcome))
     code, out, _ = call("status")
     assert code == 0
@@ -233,8 +234,8 @@ def test_status_as_table_and_json(asked: list[wire.Request], running: JobDirecto
     assert all(line == line.rstrip() for line in out.splitlines())
     assert [found["name"] for found in json.loads(call("status", "-o", "json")[1])] == ["alpha", "over"]
     assert json.loads(call("status", "alpha", "-o", "json")[1]) == LIVING
-    assert call("status", "over")[1] == "over  stopped  Ctrl-C\n"
-    assert call("status", "over", "-w")[1] == "over  stopped  Ctrl-C\n"
+    assert call("status", "over")[1] == "over  stopped  Ctrl-C (step 8)\n"
+    assert call("status", "over", "-w")[1] == "over  stopped  Ctrl-C (step 8)\n"
     code, _, err = call("attach", "over")
     assert code == 2
     assert "it is over (stopped: Ctrl-C)" in err
@@ -338,3 +339,30 @@ def test_starts_fast_and_loads_no_torch() -> None:
         elapsed.append(time.perf_counter() - begun)
     # The best of three: what else the machine does is not what is measured.
     assert min(elapsed) < 0.3
+
+
+def test_the_same_name_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without being asked, but only for the same program, with a checkpoint, and if it has not succeeded."""
+    from legato.cli import _is_unfinished
+    from legato.core.spec import JobSpec
+    from legato.driver.journal import JobDirectory, JobJournal, Outcome
+
+    monkeypatch.setenv("LEGATO_HOME", str(tmp_path))
+    spec = JobSpec(name="n", program=("a.py",), directory="/", max_workers=1, num_workers=1)
+    directory = JobDirectory.of("n")
+    assert not _is_unfinished(directory, spec)
+    directory.checkpoints.mkdir(parents=True)
+
+    def ended(outcome: str | None) -> None:
+        how = Outcome(outcome, 0, "as told") if outcome else None
+        directory.write_journal(JobJournal(spec=spec, token="t", outcome=how))
+
+    ended("stopped")
+    assert not _is_unfinished(directory, spec), "there is no checkpoint yet"
+    (directory.checkpoints / "step-00000007.legato").write_bytes(b"")
+    for outcome, want in (("stopped", True), ("failed", True), (None, True), ("succeeded", False)):
+        ended(outcome)
+        assert _is_unfinished(directory, spec) is want, outcome
+    ended("stopped")
+    other = JobSpec(name="n", program=("b.py",), directory="/", max_workers=1, num_workers=1)
+    assert not _is_unfinished(directory, other)
