@@ -7,6 +7,7 @@ is complete. The gates replace methods on the user's own objects: they stay the 
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -39,7 +40,7 @@ def gate_optimizer(optimizer: torch.optim.Optimizer, keeper: Gatekeeper) -> None
     original: Callable[..., Any] = optimizer.step
 
     @functools.wraps(original)
-    def step(closure: Callable[[], Any] | None = None) -> Any:
+    def step(_: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
         if closure is not None:
             raise ProgramError(
                 f"{type(optimizer).__name__}.step(closure) evaluates the loss by itself, which cannot be split over "
@@ -47,7 +48,8 @@ def gate_optimizer(optimizer: torch.optim.Optimizer, keeper: Gatekeeper) -> None
             )
         return original() if keeper.stepped else None
 
-    optimizer.step = step  # type: ignore[method-assign]
+    # Bound, as torch's schedulers expect to find it, should one be made after this.
+    optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
 
 
 class SchedulerGate:

@@ -58,7 +58,10 @@ class MovingBuffers:
         buffer, base = self._buffers[index], self._base[index]
         if buffer._version != self._versions[index]:
             return True
-        return buffer.numel() <= _MAX_COMPARED_NUMEL and not torch.equal(buffer, base)
+        if buffer.numel() > _MAX_COMPARED_NUMEL or torch.equal(buffer, base):
+            return False
+        # A NaN equals nothing, not even itself.
+        return not (buffer.is_floating_point() and torch.allclose(buffer, base, rtol=0, atol=0, equal_nan=True))
 
     def numel(self, indices: Sequence[int]) -> int:
         """Return how many float64 numbers the values of some buffers are encoded as."""

@@ -97,7 +97,8 @@ class StepReducer:
 
     def _sum_in(self, bucket: Bucket, memory: Sequence[torch.Tensor]) -> LocalSum:
         """Return the empty local sum of a bucket in some memory; the views into it are made once."""
-        key = (bucket.index, memory[0].data_ptr())
+        # A rank that never has a micro-batch of its own has no memory for one.
+        key = (bucket.index, memory[0].data_ptr() if memory else 0)
         known = self._sums_in.get(key)
         if known is None:
             # Beside its memory, so that the address stays its own.
