@@ -1,0 +1,82 @@
+"""Gates: a plain loop acts once per step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from legato.core.errors import ProgramError
+from legato.train.gates import SchedulerGate, gate_optimizer, gate_scaler
+
+
+class Keeper:
+    in_turn = False
+    stepped = False
+    num_rounds = 0
+
+
+@pytest.fixture
+def keeper() -> Keeper:
+    return Keeper()
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    return nn.Linear(2, 1)
+
+
+def test_an_optimizer_acts_when_the_step_is_complete(keeper: Keeper, model: nn.Module) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    gate_optimizer(optimizer, keeper)
+    model(torch.ones(1, 2)).sum().backward()
+    before = [parameter.clone() for parameter in model.parameters()]
+    optimizer.step()
+    assert all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
+    keeper.stepped = True
+    optimizer.step()
+    assert not any(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
+
+
+def test_a_closure_is_refused(keeper: Keeper, model: nn.Module) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    gate_optimizer(optimizer, keeper)
+    with pytest.raises(ProgramError, match="closure"):
+        optimizer.step(lambda: 0.0)
+
+
+def test_a_scheduler_steps_once_per_round_and_saves_no_gate(keeper: Keeper, model: nn.Module) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    gate_optimizer(optimizer, keeper)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    gate = SchedulerGate(schedule, keeper)
+    schedule.step()
+    assert schedule.get_last_lr() == [1.0]
+    for num_rounds in (1, 1, 2):
+        keeper.num_rounds, keeper.stepped = num_rounds, True
+        optimizer.step()
+        schedule.step()
+    assert schedule.get_last_lr() == [0.25]
+    keeper.num_rounds, keeper.in_turn, keeper.stepped = 3, True, False
+    schedule.step()
+    assert schedule.get_last_lr() == [0.25], "in a turn that does not complete the step"
+    assert "step" not in gate.state_dict()
+
+
+def test_a_scaler_acts_when_the_step_is_complete(keeper: Keeper, model: nn.Module) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    gate_optimizer(optimizer, keeper)
+    gate_scaler(scaler, keeper)
+
+    def turn() -> None:
+        scaler.scale(model(torch.ones(1, 2)).sum()).backward()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+
+    turn()
+    assert scaler.get_scale() == 4.0
+    keeper.stepped = True
+    turn()
+    assert scaler.get_scale() == 8.0

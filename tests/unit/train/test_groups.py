@@ -1,0 +1,102 @@
+"""Groups: what frees a rank whose peer hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+import torch
+from torch.distributed import TCPStore
+
+from legato.core.errors import BrokenView
+from legato.core.view import Member, View
+from legato.train.groups import Group, build
+from tests.unit.train.ranks import run_ranks
+
+PEER = """
+    import sys, torch
+    from legato.core.view import Member, View
+    from legato.train.groups import build
+    view = View(1, (Member(0, "127.0.0.1"), Member(1, "127.0.0.1")), sys.argv[1])
+    group = build(view, 1, "test", 60.0, torch.device("cpu"))
+    group.announce()
+    print("here", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("way", ["gloo", "announce"])
+def test_break_connections_frees_a_rank_whose_peer_is_stopped(way: str) -> None:
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    where = f"127.0.0.1:{store.port}"
+    view = View(1, (Member(0, "127.0.0.1"), Member(1, "127.0.0.1")), where)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    peer = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(PEER), where],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert peer.stdin and peer.stdout
+        group = build(view, 0, "test", 60.0, torch.device("cpu"))
+        group.announce()
+        assert peer.stdout.readline() == b"here\n"
+        peer.send_signal(signal.SIGSTOP)
+        outcome: list[BaseException] = []
+
+        def wait_for_the_peer() -> None:
+            try:
+                if way == "gloo":
+                    group.finish([group.receive(torch.empty(4), 1, 0)])
+                else:
+                    group.announce()
+            except BrokenView as error:
+                outcome.append(error)
+
+        waiting = threading.Thread(target=wait_for_the_peer, daemon=True)
+        waiting.start()
+        waiting.join(0.3)
+        assert waiting.is_alive(), "nothing can have come from a stopped peer"
+        begun = time.monotonic()
+        group.break_connections()
+        waiting.join(10)
+        assert not waiting.is_alive()
+        assert time.monotonic() - begun < 2
+        assert isinstance(outcome[0], BrokenView)
+        group.break_connections()
+        group.drop()
+    finally:
+        peer.send_signal(signal.SIGCONT)
+        peer.kill()
+        peer.communicate()
+
+
+def test_a_rank_that_breaks_its_group_frees_all_others() -> None:
+    def play(group: Group) -> bool:
+        group.announce()
+        if group.rank == 1:
+            group.break_connections()
+            return True
+        with pytest.raises(BrokenView):
+            group.finish([group.receive(torch.empty(4), 1, 0)])
+        return True
+
+    assert run_ranks(3, play) == [True] * 3
+
+
+def test_everybody_tells_everybody() -> None:
+    def play(group: Group) -> list[float]:
+        mine = torch.full((3,), float(group.rank))
+        theirs = [torch.empty(3) for _ in range(group.size)]
+        theirs[group.rank] = mine
+        group.tell_all(mine, theirs)
+        return [float(tensor.sum()) for tensor in theirs]
+
+    assert run_ranks(4, play) == [[0.0, 3.0, 6.0, 9.0]] * 4

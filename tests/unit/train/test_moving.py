@@ -1,0 +1,61 @@
+"""Buffers that a forward pass changes."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from legato.train.moving import MovingBuffers
+
+
+def test_only_what_moved_is_touched() -> None:
+    still, moving = torch.tensor([0.1, -0.0, float("nan")]), torch.zeros(2)
+    watched = MovingBuffers([still, moving])
+    moving += 1.5
+    assert watched.moved() == [1]
+    total = watched.read([1], first=True)
+    watched.restore()
+    assert moving.tolist() == [0.0, 0.0]
+    watched.commit([1], total * 2, 4)
+    assert moving.tolist() == [0.75, 0.75]
+    assert watched.known == (1,)
+    assert still.view(torch.int32).tolist() == torch.tensor([0.1, -0.0, float("nan")]).view(torch.int32).tolist()
+
+
+def test_batch_norm_moves_though_it_counts_no_version() -> None:
+    norm = nn.BatchNorm1d(3)
+    watched = MovingBuffers(list(norm.buffers()))
+    norm(torch.randn(4, 3))
+    assert watched.moved() == [0, 1, 2]
+    watched.restore()
+    assert norm.running_mean is not None
+    assert norm.running_mean.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_one_that_has_moved_once_is_watched_for_ever() -> None:
+    buffer = torch.zeros(1)
+    watched = MovingBuffers([buffer])
+    watched.known = (0,)
+    assert watched.moved() == [0]
+
+
+def test_rebase_takes_what_was_loaded() -> None:
+    buffer = torch.zeros(2)
+    watched = MovingBuffers([buffer])
+    buffer.fill_(3.0)
+    watched.rebase()
+    assert watched.moved() == []
+    assert watched.base(buffer).tolist() == [3.0, 3.0]
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5))
+def test_integers_of_micro_batch_0_count_whatever_their_size(values: list[int]) -> None:
+    buffer = torch.zeros(len(values), dtype=torch.int64)
+    watched = MovingBuffers([buffer])
+    buffer.copy_(torch.tensor(values))
+    total = watched.read([0], first=True) + watched.read([0], first=False)
+    watched.restore()
+    watched.commit([0], total, 2)
+    assert buffer.tolist() == values

@@ -1,0 +1,88 @@
+"""State as a tree: taken apart, sent in shares, put together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from legato.core.errors import CheckpointError
+from legato.train import state
+from legato.train.groups import Group
+from tests.unit.train.ranks import run_ranks
+
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
+tensors = st.builds(
+    lambda shape, dtype: (torch.arange(float(torch.Size(shape).numel())).reshape(shape) * 3).to(dtype),
+    st.lists(st.integers(0, 3), max_size=3),
+    st.sampled_from(DTYPES),
+)
+plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4)
+trees = st.recursive(
+    tensors | plain,
+    lambda inner: st.lists(inner, max_size=3)
+    | st.tuples(inner, inner)
+    | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
+    return type(one) is type(other) and one == other
+
+
+@given(trees)
+def test_round_trip(tree: Any) -> None:
+    skeleton, parts = state.take_apart(tree)
+    again = state.decode(state.encode(skeleton))
+    assert [(spec.shape, spec.dtype) for spec in state.specs(again)] == [(tuple(p.shape), p.dtype) for p in parts]
+    assert same(state.put_together(again, parts), tree)
+
+
+def test_what_cannot_be_read_back_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="object"):
+        state.encode({"thing": object()})
+
+
+@pytest.mark.parametrize("chunk_bytes", [8 * 2**20, 64])
+@pytest.mark.parametrize("num_sources", [1, 2, 3])
+def test_every_source_sends_its_share(monkeypatch: pytest.MonkeyPatch, chunk_bytes: int, num_sources: int) -> None:
+    monkeypatch.setattr(state, "_CHUNK_BYTES", chunk_bytes)
+    num_joiners = 2
+    sources, joiners = range(num_sources), range(num_sources, num_sources + num_joiners)
+    have = [torch.randn(7, 3), torch.tensor(5), torch.zeros(0), torch.randn(40).bfloat16(), torch.randn(4, 4).t()]
+
+    def play(group: Group) -> list[torch.Tensor]:
+        if group.rank in sources:
+            works = state.send_share(group, sources, joiners, have)
+            group.finish(works)
+            return have
+        got = [torch.full_like(tensor, 1) for tensor in have]
+        chunks: list[None] = []
+        state.receive_shares(group, sources, got, lambda: chunks.append(None))
+        assert len(chunks) >= num_sources
+        return got
+
+    for got in run_ranks(num_sources + num_joiners, play):
+        assert all(torch.equal(one, other) for one, other in zip(got, have, strict=True))
+
+
+def test_bytes_arrive() -> None:
+    payload = bytes(range(256)) * 100
+
+    def play(group: Group) -> bytes:
+        if group.rank == 0:
+            group.finish(state.send_bytes(group, group.peers, payload))
+            return payload
+        return state.receive_bytes(group, 0)
+
+    assert run_ranks(3, play) == [payload] * 3
