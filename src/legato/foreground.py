@@ -24,6 +24,8 @@ EXIT_INTERRUPTED: Final = 130
 _READ_LOGS_EVERY_S: Final = 0.15
 _LET_GO_LIMIT_S: Final = 10.0
 _NUM_PATIENT_INTERRUPTS: Final = 2
+# The driver's last event says what the summary below it says.
+_LAST_WORDS: Final = ("the job succeeded", "the job failed", "the job was stopped")
 
 
 class Foreground:
@@ -65,7 +67,8 @@ class Foreground:
             self._killed = True
         unheard = bool(event.detail) and self._logs.tell_once(event.detail or "")
         self._show_output()
-        self._screen.show_event(msgspec.to_builtins(event))
+        if not event.reason.startswith(_LAST_WORDS):
+            self._screen.show_event(msgspec.to_builtins(event))
         if event.detail and unheard:
             self._screen.show_message(event.detail, problem=True)
 

@@ -221,9 +221,12 @@ def render_status(status: Status) -> RenderableType:
     outcome = status.get("outcome") or {}
     state = str(status.get("state", ""))
     line = Text.assemble((str(status.get("name", "")), "bold"), "  ", (state, _STATE_STYLES.get(state, "")))
+    told = outcome.get("reason") or ""
     if state == "abandoned":
-        return Text.assemble(line, f"  its driver is gone; 'legato attach {status.get('name', '')}' takes it over")
-    return Text.assemble(line, f"  {outcome['reason']}") if outcome.get("reason") else line
+        told = f"its driver is gone; 'legato attach {status.get('name', '')}' takes it over"
+    if status.get("step") is not None:
+        told += f" (step {status['step']})"
+    return Text.assemble(line, f"  {told}") if told else line
 
 
 def render_jobs(statuses: Iterable[Status]) -> Table:

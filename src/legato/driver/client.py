@@ -75,10 +75,12 @@ def request(name: str, what: wire.ClientRequest, home: Path | None = None) -> wi
 
 
 def last_status(name: str, home: Path | None = None) -> dict[str, Any] | None:
-    """Return what is known of a job that is not running: its name and outcome. None if it is unknown."""
-    journal = JobDirectory.of(name, home).read_journal()
+    """Return what is known of a job that is not running: its name, its last step, its outcome. None if unknown."""
+    directory = JobDirectory.of(name, home)
+    journal = directory.read_journal()
     if journal is None:
         return None
     outcome = journal.outcome
     state = outcome.outcome if outcome else "abandoned"
-    return {"name": name, "state": state, "outcome": msgspec.to_builtins(outcome)}
+    step = directory.read_last_step()
+    return {"name": name, "state": state, "step": step, "outcome": msgspec.to_builtins(outcome)}

@@ -7,18 +7,22 @@ anything.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from legato.core.errors import UsageError
 from legato.core.spec import JobSpec, check_name
 from legato.driver.words import Book
+
+_TAIL_BYTES: Final = 16384  # far more lines than reports of workers are out of order
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -56,6 +60,12 @@ class JobJournal(msgspec.Struct, frozen=True, kw_only=True):
     token: str
     book: Book | None = None
     outcome: Outcome | None = None
+
+
+class _Committed(msgspec.Struct, frozen=True):
+    """What is read of a line of the ledger."""
+
+    step: int
 
 
 class JobDirectory:
@@ -156,6 +166,21 @@ class JobDirectory:
             return msgspec.json.decode(self.driver_file.read_bytes(), type=DriverFile)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
+
+    def read_last_step(self) -> int | None:
+        """Return the highest step that is written down as committed, None if there is none."""
+        try:
+            with self.ledger_file.open("rb") as file:
+                file.seek(max(self.ledger_file.stat().st_size - _TAIL_BYTES, 0))
+                lines = file.read().splitlines()
+        except FileNotFoundError:
+            return None
+        steps = []
+        for line in lines:
+            # The first line may be cut off by us, the last one by a crash.
+            with contextlib.suppress(msgspec.MsgspecError):
+                steps.append(msgspec.json.decode(line, type=_Committed).step)
+        return max(steps, default=None)
 
     def write_driver_file(self, driver_file: DriverFile) -> None:
         """Tell workers and clients where the driver listens."""
