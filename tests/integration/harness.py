@@ -143,6 +143,16 @@ def with_members(num_workers: int) -> When:
     return lambda world: len(world.members()) == len(world.workers) == num_workers
 
 
+def has_members(world: World) -> bool:
+    """Somebody trains."""
+    return bool(world.members())
+
+
+def settled(world: World) -> bool:
+    """As many train as are wanted, and nobody else is about."""
+    return len(world.members()) == len(world.workers) == world.status.get("num_wanted")
+
+
 def after_event(kind: str, text: str = "") -> When:
     """An event of this kind has come since the latest act."""
     return lambda world: any(e.kind == kind and text in e.reason for e in world.events[world.seen_events :])
@@ -192,7 +202,8 @@ def arm(phase: str, action: str, *ranks: int) -> Do:
 
     def do(world: World) -> None:
         for rank in ranks:
-            worker = world.members()[rank]["worker"]
+            members = world.members()
+            worker = members[rank % len(members)]["worker"]
             scratch = world.reins / f"arming-{worker}"
             scratch.write_text(f"{phase}={action}")
             scratch.replace(world.reins / f"fault-{worker}")
@@ -328,6 +339,7 @@ class Stage:
         workers: tuple[int, int, int] = (1, 4, 1),
         plan: Sequence[Act] = (),
         faults: str = "",
+        limit_s: float = LIMIT_S,
         **options: Any,
     ) -> Result:
         """Run a program to its end.
@@ -338,6 +350,7 @@ class Stage:
             workers: minimum, maximum, and how many to start with.
             plan: what happens meanwhile. All of it must have happened at the end.
             faults: for ``LEGATO_FAULTS``.
+            limit_s: it must have ended by then.
             options: of the `JobSpec`.
         """
         self._monkeypatch.setenv("LEGATO_FAULTS", faults)
@@ -351,7 +364,7 @@ class Stage:
             num_workers=start,
             **{"heartbeat_interval_s": 0.1, "join_patience_s": 1.0, **options},
         )
-        outcome = asyncio.run(_Play(self, spec, plan).run())
+        outcome = asyncio.run(_Play(self, spec, plan, limit_s).run())
         return self.collect(outcome)
 
     def collect(self, outcome: Outcome) -> Result:
@@ -402,10 +415,11 @@ class Stage:
 class _Play:
     """One job on stage: the driver, its observer, and the plan."""
 
-    def __init__(self, stage: Stage, spec: JobSpec, plan: Sequence[Act]) -> None:
+    def __init__(self, stage: Stage, spec: JobSpec, plan: Sequence[Act], limit_s: float) -> None:
         self._stage = stage
         self._spec = spec
         self._acts = list(plan)
+        self._limit_s = limit_s
         self._task: asyncio.Task[Outcome] | None = None
         self._abandoned = False
         self._pace()
@@ -421,7 +435,7 @@ class _Play:
             self._abandoned = False
             self._task = asyncio.create_task(driver.run())
             try:
-                async with asyncio.timeout(LIMIT_S):
+                async with asyncio.timeout(self._limit_s):
                     outcome = await self._task
                 assert not self._acts, f"never came to: {[act.name for act in self._acts]}\n{self._story(outcome)}"
                 return outcome
@@ -455,7 +469,7 @@ class _Play:
         for pid in self._stage.processes():
             os.kill(pid, signal.SIGKILL)
         told = [act.name for act in self._acts]
-        story = self._story(Outcome("none", -1, f"no end within {LIMIT_S} s"))
+        story = self._story(Outcome("none", -1, f"no end within {self._limit_s} s"))
         pytest.fail(f"left to do: {told}\nstatus: {self.world.status}\n{story}\n" + "\n".join(dumps))
 
     # ------------------------------------------------------------ the driver's observer
