@@ -19,8 +19,9 @@ from legato.driver.record import Event
 
 _FEW, _MANY = 2, 3
 _MICRO_BATCHES: Final = 6
-_MICRO_BATCH_SIZE: Final = 16
-_STEPS_BETWEEN: Final = 8
+_MICRO_BATCH_SIZE: Final = 8
+_STEPS_BETWEEN: Final = 5
+_LIMIT_S: Final = 300.0
 _PARTS: Final = ("start", "build", "proposal", "switch", "transfer", "first step")
 
 
@@ -54,7 +55,13 @@ def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
                         await look.wait_for_steps(_STEPS_BETWEEN)
 
             events = run_job(
-                "events", (json.dumps(case),), directory, num_workers=_FEW, max_workers=_MANY, conduct=conduct
+                "events",
+                (json.dumps(case),),
+                directory,
+                num_workers=_FEW,
+                max_workers=_MANY,
+                conduct=conduct,
+                limit_s=_LIMIT_S,
             )
             diaries = read_diaries(directory)
         changes, contribution = _changes(diaries, requests), _joins(diaries, requests, events)
