@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
+from legato.driver.journal import JobDirectory
+from legato.driver.record import Event
+from legato.foreground import Foreground
 from legato.present import (
     Ending,
     Pace,
@@ -271,3 +274,12 @@ def test_a_traceback_is_shown_once(tmp_path: Path) -> None:
     seen = "".join(second.read(0) for _ in range(10))
     assert seen == f"before\n{told}after\n"
     assert not second.tell_once(told)
+
+
+def test_the_end_is_told_once_by_the_summary(tmp_path: Path) -> None:
+    out = io.StringIO()
+    foreground = Foreground(JobDirectory(tmp_path), PlainScreen(out, out), None)
+    for reason in ("worker 0 finished its program", "the job succeeded: the program ran to its end"):
+        foreground.on_event(Event(seq=1, time=0.0, kind="finished", level="info", reason=reason))
+    assert "worker 0 finished its program" in out.getvalue()
+    assert "the job succeeded" not in out.getvalue()
