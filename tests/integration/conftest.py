@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.integration.harness import Reference, Stage
 
 collect_ignore_glob = ["programs/*"]  # they train when they are imported

@@ -13,11 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-from legato.core.spec import JobSpec
-from legato.driver.driver import Driver
-from legato.driver.journal import JobDirectory, Outcome
-from legato.engines.local import LocalEngine
 from tests.integration.harness import (
     LIMIT_S,
     NAME,
@@ -38,12 +33,21 @@ from tests.integration.harness import (
     with_members,
 )
 
+from legato.core.spec import JobSpec
+from legato.driver.driver import Driver
+from legato.driver.journal import JobDirectory, Outcome
+from legato.engines.local import LocalEngine
+
 
 def test_drivers_come_and_go(stage: Stage, reference: Reference) -> None:
     want = reference.of("vision.py")
     plan = [
         Act(both(at_step(3), with_members(2)), abandon, "the driver dies"),
-        Act(both(after_event("adopted"), steps_later(2), with_members(2)), do_all(scale(3), abandon), "and as 3 are asked for"),
+        Act(
+            both(after_event("adopted"), steps_later(2), with_members(2)),
+            do_all(scale(3), abandon),
+            "and as 3 are asked for",
+        ),
         Act(both(after_event("adopted"), steps_later(1)), scale(3), "asked again"),
         Act(with_members(3), do_all(kill(0), abandon), "together with rank 0"),
         Act(both(after_event("adopted"), with_members(3)), scale(1), "shrink"),

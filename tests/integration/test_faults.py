@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.integration.harness import (
     Act,
     Reference,
@@ -111,7 +110,9 @@ def test_all_die_with_a_checkpoint(stage: Stage, reference: Reference) -> None:
     want = reference.of("vision.py")
     plan = [
         Act(both(at_step(10), with_members(2), after_event("saved")), kill_all, "all die"),
-        Act(both(after_event("died"), with_members(2), steps_later(1)), arm("checkpoint", "kill", 0), "one dies saving"),
+        Act(
+            both(after_event("died"), with_members(2), steps_later(1)), arm("checkpoint", "kill", 0), "one dies saving"
+        ),
         Act(both(after_event("died"), with_members(2)), nothing, "2 at the end"),
     ]
     result = stage.run("vision.py", workers=(1, 2, 2), plan=plan, checkpoint_every="3steps")
@@ -123,7 +124,9 @@ def test_below_the_minimum(stage: Stage, reference: Reference) -> None:
     want = reference.of("text.py")
     plan = [
         Act(both(at_step(3), with_members(2)), kill(0), "one of two dies"),
-        Act(both(after_event("held"), with_members(2)), do_all(close_door, kill(1)), "another, with none to replace it"),
+        Act(
+            both(after_event("held"), with_members(2)), do_all(close_door, kill(1)), "another, with none to replace it"
+        ),
         Act(both(after_event("held"), after_event("saved")), do_all(kill_all, open_door), "the last one"),
         Act(both(after_event("resumed"), with_members(2)), nothing, "2 again"),
     ]

@@ -6,7 +6,6 @@ import random
 import secrets
 
 import pytest
-
 from tests.integration.harness import (
     Act,
     Do,
@@ -64,7 +63,9 @@ def test_soak(stage: Stage, reference: Reference, request: pytest.FixtureRequest
     for number in range(num_events):
         do, name = disturbance(dice)
         # Now and then before the last one is dealt with.
-        when: When = steps_later(dice.randint(0, 2)) if dice.random() < 0.3 else both(settled, steps_later(dice.randint(0, 3)))
+        when: When = (
+            steps_later(dice.randint(0, 2)) if dice.random() < 0.3 else both(settled, steps_later(dice.randint(0, 3)))
+        )
         plan.append(Act(both(has_members, when), do, f"{number}: {name}"))
     plan += [
         Act(has_members, scale(2), "2 at the end"),

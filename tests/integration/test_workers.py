@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.integration.harness import Act, Reference, Stage, at_step, nothing, scale, with_members
 
 PROGRAMS = [("vision.py",), ("vision.py", "--loaders", "2"), ("text.py",), ("twice.py",)]
 
 
-@pytest.mark.parametrize(("program", "num_workers"), [
-    (("vision.py", "--epochs", "4"), 5),
-    (("vision.py", "--epochs", "4", "--loaders", "2"), 3),
-    (("text.py", "--epochs", "4"), 4),
-    (("twice.py", "--epochs", "4"), 2),
-])
+@pytest.mark.parametrize(
+    ("program", "num_workers"),
+    [
+        (("vision.py", "--epochs", "4"), 5),
+        (("vision.py", "--epochs", "4", "--loaders", "2"), 3),
+        (("text.py", "--epochs", "4"), 4),
+        (("twice.py", "--epochs", "4"), 2),
+    ],
+)
 def test_undisturbed(stage: Stage, reference: Reference, program: tuple[str, ...], num_workers: int) -> None:
     want = reference.of(*program)
     result = stage.run(*program, workers=(1, num_workers, num_workers))

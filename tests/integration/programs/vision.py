@@ -34,9 +34,7 @@ def main() -> None:
     parser.add_argument("--only-after", type=int, default=0, help="epochs without evaluation")
     parser.add_argument("--checkpoint-dir")
     args = parser.parse_args()
-    run = legato.elastic(
-        global_batch_size=16, micro_batch_size=2, seed=1, checkpoint_dir=args.checkpoint_dir
-    )
+    run = legato.elastic(global_batch_size=16, micro_batch_size=2, seed=1, checkpoint_dir=args.checkpoint_dir)
     model = nn.Sequential(
         nn.Conv2d(1, 4, 3, padding=1),
         nn.BatchNorm2d(4),

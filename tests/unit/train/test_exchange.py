@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.train.ranks import run_ranks
 from torch import nn
 
 from legato.core.span import Addition
@@ -14,7 +15,6 @@ from legato.train.buckets import make_buckets
 from legato.train.connecting import make_exchange
 from legato.train.exchange import FastExchange, PrivateExchange, deal, fold
 from legato.train.groups import Group
-from tests.unit.train.ranks import run_ranks
 
 
 @given(num_micro_batches=st.integers(1, 40), num_ranks=st.integers(1, 12))

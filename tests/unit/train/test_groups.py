@@ -12,12 +12,12 @@ import time
 
 import pytest
 import torch
+from tests.unit.train.ranks import run_ranks
 from torch.distributed import TCPStore
 
 from legato.core.errors import BrokenView
 from legato.core.view import Member, View
 from legato.train.groups import Group, build
-from tests.unit.train.ranks import run_ranks
 
 PEER = """
     import sys, torch

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.unit.train.ranks import run_ranks
 from torch import nn
 
 from legato.core.errors import ProgramError
@@ -22,7 +23,6 @@ from legato.train.connecting import make_exchange
 from legato.train.exchange import Exchange, PrivateExchange, SharedExchange
 from legato.train.groups import Group
 from legato.train.reducer import StepReducer
-from tests.unit.train.ranks import run_ranks
 
 MICRO = 3
 Kind = Callable[[Group, Sequence[Bucket], int], Exchange]

@@ -8,11 +8,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.train.ranks import run_ranks
 
 from legato.core.errors import CheckpointError
 from legato.train import state
 from legato.train.groups import Group
-from tests.unit.train.ranks import run_ranks
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 tensors = st.builds(
@@ -23,9 +23,11 @@ tensors = st.builds(
 plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4)
 trees = st.recursive(
     tensors | plain,
-    lambda inner: st.lists(inner, max_size=3)
-    | st.tuples(inner, inner)
-    | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3)
+    ),
     max_leaves=12,
 )
 
