@@ -107,6 +107,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             )
         return self
 
+    def is_same_job(self, other: JobSpec) -> bool:
+        """Whether workers of one can go on as workers of the other: how it began does not matter to them any more."""
+        return msgspec.structs.replace(other, resume=self.resume) == self
+
     def check_num_workers(self, num_workers: int) -> None:
         """Raise LayoutError unless the job may be scaled to that many workers."""
         if num_workers > self.max_workers:

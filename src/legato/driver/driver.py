@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import msgspec
-
 from legato.core import wire
 from legato.core.clock import Clock
 from legato.core.errors import JobNotFound, UsageError
@@ -144,7 +142,7 @@ class Driver:
         running = await self._engine.running() if left is not None else {}
         if self._asked is None and left is None:
             raise JobNotFound(f"Cannot take over job '{name}': no unfinished job of this name is known here.")
-        if self._asked is not None and running and left is not None and not _is_same(left.spec, self._asked):
+        if self._asked is not None and running and left is not None and not self._asked.is_same_job(left.spec):
             raise UsageError(
                 f"Cannot run job '{name}': {len(running)} workers of an earlier job of this name, with other settings, "
                 f"still run without a driver. 'legato attach {name}' takes them over; else they end in a while."
@@ -367,11 +365,6 @@ class Driver:
             # There is no process, so nobody else will say that it is gone.
             self._feed_safely(Exited(number, 0))
             raise
-
-
-def _is_same(running: JobSpec, asked: JobSpec) -> bool:
-    """Whether workers that run were started for the same job; how it began does not matter to them any more."""
-    return msgspec.structs.replace(running, resume=asked.resume) == asked
 
 
 def _refuse_other_checkpoints(spec: JobSpec) -> None:

@@ -177,6 +177,8 @@ class Membership:
         job = self.job
         job.spec.check_num_workers(num_workers)
         before = len(job.wanted)
+        if num_workers == before:
+            return
         for slot in range(job.spec.max_workers):
             if len(job.wanted) < num_workers:
                 job.wanted.add(slot)

@@ -245,8 +245,10 @@ def test_a_new_driver_adopts_the_workers(tmp_path: Path) -> None:
             await stage.drop_driver()
             assert sorted(stage.machine.running) == [0, 1]
             with socket.socket() as other:  # keeps the old port from being drawn again
+                other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 with contextlib.suppress(OSError):
                     other.bind(("127.0.0.1", int(first_url.rsplit(":", 1)[1].split("/")[0])))
+                    other.listen()
                 stage.raise_curtain(adopting=True)
                 await stage.until_training(2)
             assert "adopted" in stage.kinds()

@@ -381,3 +381,9 @@ def test_a_start_says_why() -> None:
         "worker 3 starts in slot 2: the job grows",
         "worker 4 starts in slot 0: in place of worker 0, which is gone",
     ]
+
+
+def test_scaling_to_what_is_there_changes_nothing() -> None:
+    world = make_training(num_workers=2)
+    world.feed(words.ScaleAsked(2, "test"))
+    assert kinds(world, "scaled") == []
