@@ -106,6 +106,7 @@ class Belongings:
                 for model in self._models
             ],
             "trainable": self.trainable(),
+            "training": [module.training for module in self._modules()],
             "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
             "schedulers": [{"last_round": gate.last_round, "state": gate.state_dict()} for gate in self._schedulers],
             "scalers": [scaler.state_dict() for scaler in self._scalers],
@@ -133,6 +134,8 @@ class Belongings:
         for model, saved in zip(self._models, state["models"], strict=True):
             _copy_all(dict(model.named_parameters()), saved["parameters"])
             _copy_all(dict(model.named_buffers()), saved["buffers"])
+        for module, training in zip(self._modules(), state["training"], strict=True):
+            module.training = training
         for parameter, trainable in zip(self._all_parameters(), state["trainable"], strict=True):
             parameter.requires_grad_(trainable)
         for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
@@ -146,6 +149,9 @@ class Belongings:
     def trainable(self) -> list[bool]:
         """Return which parameters require a gradient."""
         return [parameter.requires_grad for parameter in self._all_parameters()]
+
+    def _modules(self) -> list[torch.nn.Module]:
+        return [module for model in self._models for module in model.modules()]
 
     def _all_parameters(self) -> list[torch.nn.Parameter]:
         # Asked for in every step; walking through the modules would take longer than the rest of it.

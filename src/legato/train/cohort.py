@@ -102,6 +102,7 @@ class Cohort:
         self._built: dict[int, Connection] = {}
         self._connection: Connection | None = None
         self._agreed: int | None = None
+        self._voted: int | None = None
         self._stop_agreed = False
         self._save_agreed = False
         self.has_state = False
@@ -180,6 +181,7 @@ class Cohort:
             if newest <= current.number:
                 return current.number
             view = self._built[newest].view
+            self._voted = newest
         present = set(current.workers)
         return newest if may_join or present.issuperset(view.workers) else current.number
 
@@ -352,7 +354,9 @@ class Cohort:
                 group.break_connections()
                 group.drop()
                 return
-            for number in [number for number in self._built if number < view.number and number != self._agreed]:
+            for number in [number for number in self._built if number < view.number]:
+                if number in (self._voted, self._agreed):
+                    continue  # the round that is under way may agree on it
                 self._let_go(self._built.pop(number))
             self._built[view.number] = connection
             self._wake.notify_all()

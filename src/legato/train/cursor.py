@@ -16,6 +16,8 @@ class Cursor(msgspec.Struct):
         epoch: from 0; equal to the number of epochs once all are done.
         pass_index: how many passes over a data set were completed.
         first_pass: the value of ``pass_index`` when the epoch began.
+        first_evaluation: how many evaluations were done then.
+        first_log: how often ``run.log`` was called by then.
         step_in_pass: committed steps of the present pass.
         step: committed steps of the job.
         loss: mean loss of the last of them, None if it is not known.
@@ -27,12 +29,26 @@ class Cursor(msgspec.Struct):
     epoch: int = 0
     pass_index: int = 0
     first_pass: int = 0
+    first_evaluation: int = 0
+    first_log: int = 0
     step_in_pass: int = 0
     step: int = 0
     loss: float | None = None
     num_rounds: int = 0
     logs: list[tuple[int, int, dict[str, float]]] = []
     evaluations: list[dict[str, float]] = []
+
+    def begin_epoch(self) -> None:
+        """Take note of where an epoch begins."""
+        self.first_pass = self.pass_index
+        self.first_evaluation, self.first_log = len(self.evaluations), len(self.logs)
+
+    def skip_to_epoch_of(self, other: Cursor) -> None:
+        """Stand where the epoch of another cursor began, with what was evaluated and logged until then."""
+        self.epoch, self.pass_index = other.epoch, other.first_pass
+        self.evaluations = other.evaluations[: other.first_evaluation]
+        self.logs = other.logs[: other.first_log]
+        self.begin_epoch()
 
     def log(self, values: dict[str, float]) -> wire.Metrics:
         """Take note of metrics, and return how they are told."""

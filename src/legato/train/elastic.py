@@ -24,7 +24,7 @@ from legato.train.loader import Loader
 from legato.train.order import Layout, Order
 from legato.train.seeds import seed_job, untouched
 from legato.train.session import Session
-from legato.train.stepping import Stepper
+from legato.train.stepping import Stepper, seed_between_passes
 
 Reduction = Literal["exact", "fast"]
 
@@ -169,12 +169,12 @@ class Run:
         session.join()
         if not session.is_loaded:
             assert session.target is not None
-            session.cursor.epoch = session.target.epoch
-            session.cursor.pass_index = session.cursor.first_pass = session.target.first_pass
+            session.cursor.skip_to_epoch_of(session.target)
         while session.cursor.epoch < num_epochs:
+            seed_between_passes(session)
             yield session.cursor.epoch
             session.cursor.epoch += 1
-            session.cursor.first_pass = session.cursor.pass_index
+            session.cursor.begin_epoch()
         session.ensure_loaded()
         session.save_and_wait()
 
@@ -203,7 +203,7 @@ class Run:
             ProgramError: a turn of the loop had no backward pass.
         """
         session = self._session
-        order, loader = self._loader_of(dataset, shuffle, collate_fn, num_workers, prefetch_factor, pin_memory)
+        order, loader = self._loader_of("train", dataset, shuffle, collate_fn, num_workers, prefetch_factor, pin_memory)
         session.data_fingerprint = describe_dataset(dataset, session.seed)
         if session.is_loaded or not session.is_past(session.cursor.pass_index):
             try:
@@ -218,7 +218,8 @@ class Run:
     def backward(self, loss: torch.Tensor, scaler: Any = None) -> None:
         """Run the backward pass of a micro-batch, and note its loss for the progress line.
 
-        ``loss.backward()`` does the same without the note.
+        ``loss.backward()`` does the same without the note; only with reentrant activation checkpointing, where one
+        backward pass runs others inside itself, it must be this one.
 
         Args:
             loss: mean over the samples of the micro-batch, shape ``[]``.
@@ -226,9 +227,7 @@ class Run:
         """
         reducer = self._session.reducer
         reducer.note_loss(float(loss.detach()))
-        (loss if scaler is None else scaler.scale(loss)).backward()
-        # For a loss that reaches no parameter: then no hook has run.
-        reducer.end_backward_without_gradient()
+        reducer.backward(loss if scaler is None else scaler.scale(loss))
 
     def evaluate(
         self,
@@ -261,14 +260,15 @@ class Run:
                 done.append(session.target.evaluations[len(done)])
                 return _unwrap(done[-1])
             session.ensure_loaded()
-        order, loader = self._loader_of(dataset, False, collate_fn, num_workers)
-        was_training = model.training
+        order, loader = self._loader_of("evaluate", dataset, False, collate_fn, num_workers)
+        modes = [(module, module.training) for module in model.modules()]
         model.eval()
         try:
             with torch.no_grad(), untouched():
                 result = evaluate(session, model, order, loader, metric)
         finally:
-            model.train(was_training)
+            for module, was_training in modes:
+                module.training = was_training
         session.cursor.evaluations.append(result)
         return _unwrap(result)
 
@@ -284,6 +284,7 @@ class Run:
 
     def _loader_of(
         self,
+        purpose: str,
         dataset: Dataset[Any],
         shuffle: bool,
         collate_fn: Collate | None,
@@ -294,7 +295,7 @@ class Run:
         """Return the loader of a data set; it is kept, so that its processes are started once."""
         session = self._session
         order = Order(num_samples_of(dataset), session.layout, session.seed, shuffle)
-        kind = (dataset, order.num_samples, shuffle, collate_fn, num_workers, prefetch_factor, pin_memory)
+        kind = (dataset, purpose, order.num_samples, shuffle, collate_fn, num_workers, prefetch_factor, pin_memory)
         for known, kept in self._loaders:
             if known[0] is dataset and known[1:] == kind[1:]:
                 return kept

@@ -107,6 +107,18 @@ class MovingBuffers:
         self._known |= set(indices)
 
     @torch.no_grad()
+    def accept(self) -> None:
+        """Take over what the program itself did to buffers after a step, as the value that the next step begins with.
+
+        The program's own code counts versions, so this is quick; what torch's kernels did in a forward pass is undone
+        by then.
+        """
+        for index, buffer in enumerate(self._buffers):
+            if buffer._version != self._versions[index]:
+                self._base[index].copy_(buffer)
+                self._versions[index] = buffer._version
+
+    @torch.no_grad()
     def rebase(self) -> None:
         """Take the buffers' present values, loaded from elsewhere, as those of the step."""
         for index, buffer in enumerate(self._buffers):

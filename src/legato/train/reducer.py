@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from legato.core.errors import BrokenView, ProgramError
+from legato.core.errors import ProgramError
 from legato.core.span import Span
 from legato.train import faults
 from legato.train.buckets import Bucket, LocalSum, layout_of, make_buckets
@@ -51,6 +51,7 @@ class StepReducer:
         self._hooks = [_hook(parameter, self._on_gradient) for parameter in parameters]
         self._courier = _Courier()
         self._active = False
+        self._in_backward = False
         self._exchange: Exchange | None = None
         self._sums_in: dict[tuple[int, int], tuple[LocalSum, Sequence[torch.Tensor]]] = {}
         # The last complete result, kept for a rank that missed it.
@@ -63,6 +64,8 @@ class StepReducer:
         """Take the hooks off the parameters."""
         for hook in self._hooks:
             hook.remove()
+        for parameter in self.parameters:
+            parameter.grad = None
         self._courier.close()
 
     # ------------------------------------------------------------ the step of this rank
@@ -113,9 +116,12 @@ class StepReducer:
             leaf: its place in the step.
             ghost: it is another rank's; what it computes is thrown away.
         """
+        if leaf != self.span.start:
+            # What the program did between two micro-batches of one step must not reach the next of them.
+            self.buffers.restore()
         self._leaf, self._ghost = leaf, ghost
         self._is_last = ghost or leaf == self.span.stop - 1
-        self._num_passes = self._num_ended = 0
+        self._num_passes = 0
         self._callback_queued = False
         self._micro_loss: float | None = None
         self._num_waiting = [len(bucket.parameters) for bucket in self.buckets]
@@ -138,15 +144,16 @@ class StepReducer:
 
     def abandon(self) -> None:
         """Forget the step: the program left its loop in the middle of it."""
-        self._active = False
-        self.buffers.restore()
+        if self._active:
+            self._active = False
+            self.buffers.restore()
 
     # ------------------------------------------------------------ hooks
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         if not self._active:
             return
-        if not self._callback_queued:
+        if not self._callback_queued and not self._in_backward:
             self._callback_queued = True
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(self.end_backward)
@@ -173,11 +180,14 @@ class StepReducer:
         if self._is_last:
             self._on_result_due()
 
-    def end_backward_without_gradient(self) -> None:
-        """End a backward pass in which no parameter got a gradient, so that no hook saw it."""
-        if self._active and self._num_passes == self._num_ended:
-            self.end_backward()
-        self._num_ended += 1
+    def backward(self, loss: torch.Tensor) -> None:
+        """Run a backward pass and end it: also one that reaches no parameter, or runs others inside itself."""
+        self._in_backward = True
+        try:
+            loss.backward()  # type: ignore[no-untyped-call]
+        finally:
+            self._in_backward = False
+        self.end_backward()
 
     def _complete(self, bucket: Bucket) -> None:
         gradients = [parameter.grad for parameter in bucket.parameters]
@@ -365,7 +375,7 @@ class _Courier:
                 # After a failure the connections are gone: what is queued behind it would only fail as well.
                 if self._failure is None:
                     job()
-            except BrokenView as error:
+            except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
                 self._failure = error
             finally:
                 with self._idle:

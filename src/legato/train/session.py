@@ -70,6 +70,8 @@ class Session:
         self._reducer: StepReducer | None = None
         self._saver: Saver | None = None
         self._unserved: Entry | None = None
+        self._is_broken = False
+        self._is_spoiled = False
         self._resumed: dict[str, Any] | None = None
         place.on_end(self._finish)
 
@@ -154,6 +156,9 @@ class Session:
         # Nobody has the state, and this is the first rank: the job begins here, or goes on from a checkpoint.
         cursor = Cursor()
         found = self._saver.newest() if self._saver is not None and self._settings.resume else None
+        if found is None and self._is_spoiled:
+            # Half of a state that never came whole: nothing can begin from here, but a new process can.
+            self.cohort.leave("superseded")
         if found is not None:
             self._resumed = found.state
             cursor = Cursor.from_plain(found.state["cursor"])
@@ -212,6 +217,7 @@ class Session:
         for index, spec in enumerate(state.specs(skeleton)):
             fits = index < len(own) and own[index].shape == spec.shape and own[index].dtype == spec.dtype
             targets.append(own[index] if fits else torch.empty(spec.shape, dtype=spec.dtype))
+        self._is_spoiled = True
         state.receive_shares(group, entry.sources, targets, lambda: faults.strike("transfer"))
         self._load(state.put_together(skeleton, targets))
 
@@ -237,7 +243,11 @@ class Session:
     def at_boundary(self, *, in_evaluation: bool = False) -> None:
         """Do what is due between two rounds: leave, stop, save, enter the agreed view, hand the state to joiners."""
         if not in_evaluation:
-            self.stepped = self.in_turn = False
+            if self._is_broken:
+                self.reducer.buffers.restore()
+            else:
+                self.reducer.buffers.accept()
+            self._is_broken = self.stepped = self.in_turn = False
         if self.leaving is not None:
             leaving, self.leaving = self.leaving, None
             raise leaving
@@ -280,6 +290,7 @@ class Session:
         self.cohort.group.give_up(self.outgoing)
         self.outgoing = []
         entry = self.cohort.recover(error, broken)
+        self._is_broken = broken is not None and not entry.repaired
         self._unserved = entry if entry.joiners else None
         self.cohort.joined(time.monotonic() - start)
         return entry.repaired
@@ -290,6 +301,14 @@ class Session:
         if self._unserved is None:
             return group
         return group.among([rank for rank in range(group.size) if rank not in self._unserved.joiners])
+
+    def finish_sending(self) -> None:
+        """Wait until the state has gone to those who join: the program may change it from here on."""
+        outgoing, self.outgoing = self.outgoing, []
+        try:
+            self.cohort.group.finish(outgoing)
+        except BrokenView as error:
+            self.recover(error, None)
 
     def _welcome(self, entry: Entry) -> None:
         group = self.cohort.group

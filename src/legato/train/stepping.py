@@ -23,6 +23,8 @@ from legato.train.seeds import seed_micro_batch
 from legato.train.session import Session
 
 _FOR_EVER: Final = 10**9
+_AFTER_STEP: Final = 2**31
+_BEFORE_PASS: Final = 2**31 + 1
 
 
 class Stepper:
@@ -46,12 +48,14 @@ class Stepper:
         session = self._session
         pass_index = session.cursor.pass_index
         session.num_steps_of_pass = order.num_steps
+        session.reducer.buffers.rebase()
         followed: tuple[int, int] | None = None
         try:
             while True:
                 session.at_boundary()
                 step = session.cursor.step_in_pass
                 if step >= order.num_steps:
+                    session.finish_sending()
                     break
                 number = session.cohort.connection.view.number
                 if followed != (number, step):
@@ -62,6 +66,7 @@ class Stepper:
         finally:
             session.stepped = session.in_turn = False
             session.reducer.abandon()
+            seed_between_passes(session)
 
     def _turns(self, order: Order, step: int, loader: Loader) -> Iterator[Any]:
         session = self._session
@@ -112,6 +117,8 @@ class Stepper:
         session.cursor.step += 1
         session.cursor.step_in_pass += 1
         session.stepped = True
+        # What the program draws from here on is the same on all ranks, whichever micro-batch was their last.
+        seed_micro_batch(session.seed, session.cursor.step, _AFTER_STEP)
         loss = session.cursor.loss = session.reducer.loss
         faults.strike("commit")
         if session.place.link is not None:
@@ -142,6 +149,11 @@ class Stepper:
         elif not self._nan_told and session.cohort.rank == 0:
             self._nan_told = True
             session.say(wire.Note(level="warning", text=f"{text} Training goes on; stop_on_nan=True would end it."))
+
+
+def seed_between_passes(session: Session) -> None:
+    """Make what the program draws outside its loop over batches the same on all ranks."""
+    seed_micro_batch(session.seed, session.cursor.pass_index, _BEFORE_PASS)
 
 
 def leaves(order: Order, step: int, group: Group) -> list[int]:
