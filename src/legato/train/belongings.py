@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from legato.core.errors import CheckpointError, ProgramError
-from legato.train.gates import Gatekeeper, SchedulerGate, gate_optimizer, gate_scaler
+from legato.train.gates import Gatekeeper, OptimizerGate, SchedulerGate, gate_scaler
 
 _T = TypeVar("_T")
 
@@ -27,6 +27,7 @@ class Belongings:
         self._device = device
         self._models: list[torch.nn.Module] = []
         self._optimizers: list[torch.optim.Optimizer] = []
+        self._gates: list[OptimizerGate] = []
         self._schedulers: list[SchedulerGate] = []
         self._scalers: list[Any] = []
         self._objects: list[Any] = []
@@ -44,7 +45,7 @@ class Belongings:
                 thing.to(self._device)
                 self._models.append(thing)
             case torch.optim.Optimizer():
-                gate_optimizer(thing, self._keeper)
+                self._gates.append(OptimizerGate(thing, self._keeper))
                 self._optimizers.append(thing)
             case torch.optim.lr_scheduler.LRScheduler() | torch.optim.lr_scheduler.ReduceLROnPlateau():
                 self._schedulers.append(SchedulerGate(thing, self._keeper))
@@ -58,6 +59,11 @@ class Belongings:
                     f"Cannot prepare a {type(thing).__name__}: it is neither a module, an optimizer, a scheduler nor a "
                     "GradScaler, and has no state_dict()/load_state_dict() by which its state could travel."
                 )
+
+    def end_turn(self, *, stepped: bool) -> None:
+        """Take note that a turn of the loop ends; see `OptimizerGate.end_turn`."""
+        for gate in self._gates:
+            gate.end_turn(stepped=stepped)
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """Return the parameters that require a gradient, each once.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NoReturn
 
 import msgspec
 import torch
@@ -18,57 +18,12 @@ import torch
 from legato.core import wire
 from legato.core.errors import BrokenView, LegatoError, MismatchError
 from legato.core.view import Member, View, agreed_view
+from legato.train.connection import Connection, Entry, Leave, Round
 from legato.train.exchange import Exchange
 from legato.train.groups import Group, build
 from legato.train.link import Link
 
 STOP, SAVE = 1, 2
-
-
-class Leave(SystemExit):
-    """Raised in the user's program when this worker's part is over; the process ends with 0."""
-
-
-class Round(Protocol):
-    """A round whose result can be handed to a rank that missed it."""
-
-    def send(self, group: Group, peer: int) -> None:
-        """Send the last complete result."""
-        ...
-
-    def receive(self, group: Group, peer: int) -> None:
-        """Receive the result of the round that broke here."""
-        ...
-
-
-class Connection(NamedTuple):
-    """A view, connected.
-
-    Args:
-        view: whose members are connected.
-        group: their connections.
-        exchange: for gradients; None if the members' layouts differed when it was built.
-        layout: of the gradients that the exchange was built for.
-    """
-
-    view: View
-    group: Group
-    exchange: Exchange | None
-    layout: str
-
-
-class Entry(NamedTuple):
-    """What the members of a new view found out about one another.
-
-    Args:
-        sources: ranks that have the state of the newest round.
-        joiners: ranks that have no state yet.
-        repaired: this rank missed the newest round and has received its result.
-    """
-
-    sources: tuple[int, ...]
-    joiners: tuple[int, ...]
-    repaired: bool
 
 
 class Cohort:

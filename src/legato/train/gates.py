@@ -35,21 +35,44 @@ class Gatekeeper(Protocol):
         ...
 
 
-def gate_optimizer(optimizer: torch.optim.Optimizer, keeper: Gatekeeper) -> None:
-    """Let ``optimizer.step()`` act only in the turn that completes a step."""
-    original: Callable[..., Any] = optimizer.step
+class OptimizerGate:
+    """Lets ``optimizer.step()`` act only in the turn that completes a step.
 
-    @functools.wraps(original)
-    def step(_: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
-        if closure is not None:
+    Args:
+        optimizer: whose method is replaced.
+        keeper: knows whether this turn does.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, keeper: Gatekeeper) -> None:
+        self.optimizer = optimizer
+        self._came_early = False
+        original: Callable[..., Any] = optimizer.step
+
+        @functools.wraps(original)
+        def step(_: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+            if closure is not None:
+                raise ProgramError(
+                    f"{type(optimizer).__name__}.step(closure) evaluates the loss by itself, which cannot be split "
+                    "over workers. Use an optimizer whose step() needs no closure."
+                )
+            self._came_early = not keeper.stepped
+            return original() if keeper.stepped else None
+
+        # Bound, as torch's schedulers expect to find it, should one be made after this.
+        optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
+
+    def end_turn(self, *, stepped: bool) -> None:
+        """Take note that a turn of the loop ends.
+
+        Raises:
+            ProgramError: the turn completed a step, and this optimizer was called in it, but only before that.
+        """
+        came_early, self._came_early = self._came_early, False
+        if stepped and came_early:
             raise ProgramError(
-                f"{type(optimizer).__name__}.step(closure) evaluates the loss by itself, which cannot be split over "
-                "workers. Use an optimizer whose step() needs no closure."
+                f"{type(self.optimizer).__name__}.step() was called before the last backward pass of a turn, so it "
+                "could not act. Put all optimizer steps of a turn behind all its backward passes."
             )
-        return original() if keeper.stepped else None
-
-    # Bound, as torch's schedulers expect to find it, should one be made after this.
-    optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
 
 
 class SchedulerGate:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import datetime
+import functools
 import os
+import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +31,7 @@ _END_LIMIT: Final = datetime.timedelta(seconds=5)
 # Parts of torch.distributed without which there is no group outside its global state; torch does not type them.
 _distributed: Final[Any] = torch.distributed
 _listening: Final = threading.Lock()
+_dropped: Final[queue.SimpleQueue[list[Any]]] = queue.SimpleQueue()
 _TOKEN: Final = torch.zeros(1, dtype=torch.uint8)
 
 
@@ -187,10 +190,8 @@ class Group:
         mesh, self._mesh = self._mesh, None
         if mesh is not None:
             mesh.close()
-        box = [self._process_group, self.device_group]
+        _dropped.put([self._process_group, self.device_group])
         self._process_group = self.device_group = None
-        if box[0] is not None:
-            threading.Thread(target=box.clear, name="legato-drop-group", daemon=True).start()
 
     def file_descriptors(self) -> list[int]:
         """Return the descriptors of the group's connections, for child processes to close."""
@@ -232,6 +233,7 @@ def build(view: View, worker: int, key: str, collective_limit_s: float, device: 
     Raises:
         BrokenView: somebody did not come in time.
     """
+    _start_dropping()
     rank = view.rank_of(worker)
     assert rank is not None, (view, worker)
     host = view.members[rank].host
@@ -261,6 +263,17 @@ def build(view: View, worker: int, key: str, collective_limit_s: float, device: 
     except (OSError, RuntimeError) as error:
         raise BrokenView(f"view {view.number} could not be connected: {_first_line(error)}") from error
     return Group(view, rank, process_group, endpoints, collective_limit_s, mesh, device_group)
+
+
+@functools.cache
+def _start_dropping() -> None:
+    """Have a thread that ends groups; to start one each time would make the training wait for it."""
+
+    def drop_forever() -> None:
+        while True:
+            _dropped.get().clear()
+
+    threading.Thread(target=drop_forever, name="legato-drop-groups", daemon=True).start()
 
 
 def _connect_devices(store: Any, rank: int, size: int, device: torch.device) -> Any:

@@ -51,6 +51,7 @@ class StepReducer:
         self._hooks = [_hook(parameter, self._on_gradient) for parameter in parameters]
         self._courier = _Courier()
         self._active = False
+        self._is_turn_over = False
         self._in_backward = False
         self._exchange: Exchange | None = None
         self._sums_in: dict[tuple[int, int], tuple[LocalSum, Sequence[torch.Tensor]]] = {}
@@ -121,6 +122,7 @@ class StepReducer:
             self.buffers.restore()
         self._leaf, self._ghost = leaf, ghost
         self._is_last = ghost or leaf == self.span.stop - 1
+        self._is_turn_over = False
         self._num_passes = 0
         self._callback_queued = False
         self._micro_loss: float | None = None
@@ -141,9 +143,11 @@ class StepReducer:
                 "expected. Call run.backward(loss) in every turn, without `continue` past it; if your loop has "
                 "several backward passes per turn, say so: legato.elastic(num_backwards=...)."
             )
+        self._is_turn_over = False
 
     def abandon(self) -> None:
         """Forget the step: the program left its loop in the middle of it."""
+        self._is_turn_over = False
         if self._active:
             self._active = False
             self.buffers.restore()
@@ -152,6 +156,12 @@ class StepReducer:
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         if not self._active:
+            if self._is_turn_over:
+                raise ProgramError(
+                    f"A backward pass reached parameters after the {self._num_backwards} of this turn. Say how many "
+                    "there are: legato.elastic(num_backwards=...). With reentrant activation checkpointing call "
+                    "run.backward(loss) instead of loss.backward()."
+                )
             return
         if not self._callback_queued and not self._in_backward:
             self._callback_queued = True
@@ -176,6 +186,7 @@ class StepReducer:
         if not self._ghost:
             self._add_tail()
         self._active = False
+        self._is_turn_over = True
         self.buffers.restore()
         if self._is_last:
             self._on_result_due()

@@ -8,11 +8,16 @@ end the process with SIGBUS. Knows nothing of what is written there.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 import os
 import sys
+from typing import Final
 
 import torch
+
+_MADV_POPULATE_READ: Final = 22
+_MADV_POPULATE_WRITE: Final = 23
 
 
 class Segment:
@@ -44,6 +49,7 @@ class Segment:
             if path is not None:
                 os.close(descriptor)
         self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+        _populate(self._bytes, for_writing=path is None)
 
     def tensor(self, offset_bytes: int, numel: int, dtype: torch.dtype) -> torch.Tensor:
         """Return a view of ``numel`` elements of the segment, shape ``[numel]``."""
@@ -56,6 +62,15 @@ class Segment:
         if descriptor is not None:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
+
+
+def _populate(memory: torch.Tensor, *, for_writing: bool) -> None:
+    """Have the kernel map all pages now, in the background of the training, instead of one by one in its next step."""
+    with contextlib.suppress(OSError, AttributeError):
+        # Not mmap.madvise: that keeps the interpreter's lock, and with it the training, for as long as it takes. An
+        # older kernel that does not know the advice refuses it, and maps the pages in the next step.
+        advice = _MADV_POPULATE_WRITE if for_writing else _MADV_POPULATE_READ
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(memory.data_ptr()), ctypes.c_size_t(memory.numel()), advice)
 
 
 def _make_anonymous() -> int:

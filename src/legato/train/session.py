@@ -18,8 +18,9 @@ from legato.core import wire
 from legato.core.errors import BrokenView
 from legato.train import faults, job, state
 from legato.train.belongings import Belongings
-from legato.train.cohort import Cohort, Entry, Round
+from legato.train.cohort import Cohort
 from legato.train.connecting import make_exchange
+from legato.train.connection import Entry, Round
 from legato.train.cursor import Cursor
 from legato.train.exchange import Exchange
 from legato.train.groups import Group, Work

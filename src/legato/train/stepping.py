@@ -14,7 +14,7 @@ from typing import Any, Final
 from legato.core import wire
 from legato.core.errors import BrokenView, ProgramError
 from legato.train import faults
-from legato.train.cohort import Leave
+from legato.train.connection import Leave
 from legato.train.exchange import deal
 from legato.train.groups import Group
 from legato.train.loader import Loader
@@ -88,6 +88,7 @@ class Stepper:
             faults.strike("forward")
             yield batch
             reducer.check_complete()
+            session.belongings.end_turn(stepped=session.stepped)
 
     def _run_round(self) -> None:
         session = self._session

@@ -17,7 +17,7 @@ from typing import Final, NoReturn
 from legato.core import wire
 from legato.core.errors import LegatoError, MismatchError
 from legato.train import faults, job
-from legato.train.cohort import Leave
+from legato.train.connection import Leave
 from legato.train.link import Link
 
 EXIT_FAILED: Final = 1
@@ -80,6 +80,10 @@ def _tell_failure(error: BaseException, link: Link) -> int:
     else:
         text = "".join(traceback.format_exception_only(error)).strip()
         told = "".join(traceback.format_exception(type(error), error, _own_frames_skipped(error)))
+        if isinstance(error, LegatoError):
+            # What it says is meant for the user; where in our modules it is said is not.
+            module = f"{type(error).__module__}."
+            text, told = text.removeprefix(module), told.replace(f"\n{module}", "\n")
     sys.stderr.write(told)
     number = link.view.number if link.view else 0
     mismatch = isinstance(error, MismatchError)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from legato.core.errors import ProgramError
-from legato.train.gates import SchedulerGate, gate_optimizer, gate_scaler
+from legato.train.gates import OptimizerGate, SchedulerGate, gate_scaler
 
 
 class Keeper:
@@ -28,7 +28,7 @@ def model() -> nn.Module:
 
 def test_an_optimizer_acts_when_the_step_is_complete(keeper: Keeper, model: nn.Module) -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    gate_optimizer(optimizer, keeper)
+    OptimizerGate(optimizer, keeper)
     model(torch.ones(1, 2)).sum().backward()
     before = [parameter.clone() for parameter in model.parameters()]
     optimizer.step()
@@ -40,14 +40,14 @@ def test_an_optimizer_acts_when_the_step_is_complete(keeper: Keeper, model: nn.M
 
 def test_a_closure_is_refused(keeper: Keeper, model: nn.Module) -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    gate_optimizer(optimizer, keeper)
+    OptimizerGate(optimizer, keeper)
     with pytest.raises(ProgramError, match="closure"):
         optimizer.step(lambda: 0.0)
 
 
 def test_a_scheduler_steps_once_per_round_and_saves_no_gate(keeper: Keeper, model: nn.Module) -> None:
     optimizer = torch.optim.SGD(model.parameters(), 1.0)
-    gate_optimizer(optimizer, keeper)
+    OptimizerGate(optimizer, keeper)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
     gate = SchedulerGate(schedule, keeper)
     schedule.step()
@@ -66,7 +66,7 @@ def test_a_scheduler_steps_once_per_round_and_saves_no_gate(keeper: Keeper, mode
 def test_a_scaler_acts_when_the_step_is_complete(keeper: Keeper, model: nn.Module) -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
     optimizer = torch.optim.SGD(model.parameters(), 0.0)
-    gate_optimizer(optimizer, keeper)
+    OptimizerGate(optimizer, keeper)
     gate_scaler(scaler, keeper)
 
     def turn() -> None:
