@@ -31,7 +31,6 @@ from rich.text import Text
 PROGRAM = Path(__file__).with_name("mnist_elastic.py")
 MAX_WORKERS = 4
 LOOK_EVERY_S = 0.1
-START_LIMIT_S = 60
 MARKS = {"grow": "▲", "shrink": "▼", "kill": "✖"}
 EVENT_STYLES = {
     "died": "bold red",
@@ -67,7 +66,19 @@ class Job:
         self.begun_at = time.monotonic()
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
-                self._command("run", "--name", name, "--workers", workers, "--plain", PROGRAM, "--epochs", epochs),
+                self._command(
+                    "run",
+                    "--name",
+                    name,
+                    "--workers",
+                    workers,
+                    "--initial-workers",
+                    "1",
+                    "--plain",
+                    PROGRAM,
+                    "--epochs",
+                    epochs,
+                ),
                 env=self._environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -106,11 +117,6 @@ class Job:
             self._process.wait()
 
     # ------------------------------------------------------------ what can be seen of it
-
-    @property
-    def is_up(self) -> bool:
-        """Its driver listens."""
-        return (self._directory / "driver.json").exists()
 
     @property
     def is_over(self) -> bool:
@@ -347,7 +353,6 @@ def main() -> int:
         say("1. Disturbed: workers come, go and are killed while it trains.", "bold")
         job = Job("disturbed", f"1..{MAX_WORKERS}", epochs, Path(home))
         endings.callback(job.end)
-        begin_with_one_worker(job)
         play = Play(job, STORY)
         elapsed_s = watch(job, play, console, "legato run --workers 1..4 mnist_elastic.py")
         accuracy, digest = job.result()
@@ -377,15 +382,6 @@ def main() -> int:
         missed = ", ".join(act.told for act in play.unplayed)
         say(f"The training was over before its time had come for: {missed}. Try --epochs {2 * epochs}.", "yellow")
     return 0 if equal and job.is_whole and calm.is_whole and not play.unplayed else 1
-
-
-def begin_with_one_worker(job: Job) -> None:
-    """Take all workers but one away before the first step."""
-    deadline = time.monotonic() + START_LIMIT_S
-    while not job.is_up and not job.is_over and time.monotonic() < deadline:
-        time.sleep(LOOK_EVERY_S)
-    if job.is_up:
-        job.scale(1)
 
 
 def list_changes(sizes: list[int]) -> list[int]:

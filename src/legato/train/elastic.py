@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import torch
 from torch.utils.data import Dataset
@@ -27,6 +27,7 @@ from legato.train.session import Session
 from legato.train.stepping import Stepper, seed_between_passes
 
 Reduction = Literal["exact", "fast"]
+_MAX_LOADERS: Final = 4
 
 
 def elastic(
@@ -95,6 +96,7 @@ class Run:
     def __init__(self, session: Session, *, stop_on_nan: bool) -> None:
         self._session = session
         self._stepper = Stepper(session, stop_on_nan=stop_on_nan)
+        session.place.on_end(self._close_loaders)
         self._loaders: list[tuple[tuple[Any, ...], tuple[Order, Loader]]] = []
 
     # ------------------------------------------------------------ facts
@@ -251,6 +253,11 @@ class Run:
             The mean over all samples; a dict of them if there are several metrics.
         """
         session = self._session
+        if session.in_turn and not session.stepped:
+            raise ProgramError(
+                "run.evaluate was called in a turn of the loop that completes no step; other workers have other such "
+                "turns. Call it under `if run.stepped:`, or outside the loop over batches."
+            )
         done = session.cursor.evaluations
         session.join()
         if not session.is_loaded:
@@ -296,9 +303,11 @@ class Run:
         session = self._session
         order = Order(num_samples_of(dataset), session.layout, session.seed, shuffle)
         kind = (dataset, purpose, order.num_samples, shuffle, collate_fn, num_workers, prefetch_factor, pin_memory)
-        for known, kept in self._loaders:
-            if known[0] is dataset and known[1:] == kind[1:]:
-                return kept
+        for entry in self._loaders:
+            if entry[0][0] is dataset and entry[0][1:] == kind[1:]:
+                self._loaders.remove(entry)
+                self._loaders.append(entry)
+                return entry[1]
         loader = Loader(
             dataset,
             order,
@@ -310,8 +319,16 @@ class Run:
             private_fds=session.private_fds,
         )
         self._loaders.append((kind, (order, loader)))
-        session.place.on_end(loader.close)
+        # A program that makes a data set anew for each pass would gather processes.
+        idle = [entry for entry in self._loaders if entry[0][1] == purpose][:-_MAX_LOADERS]
+        for entry in idle:
+            self._loaders.remove(entry)
+            entry[1][1].close()
         return order, loader
+
+    def _close_loaders(self) -> None:
+        for _, (_, loader) in self._loaders:
+            loader.close()
 
 
 def _unwrap(result: dict[str, float]) -> Any:
