@@ -250,9 +250,13 @@ class Cohort:
 
     def _settle(self, connection: Connection, broken: Round | None) -> Entry:
         """Find out who has what, and bring those who missed a round up to the others."""
-        old, self._connection = self._connection, connection
-        if self._link is not None:
-            self._link.view = connection.view
+        with self._wake:
+            old, self._connection = self._connection, connection
+            if self._link is not None:
+                self._link.view = connection.view
+            if self._is_superseded(connection.view):
+                # A recovery came while this view was in nobody's hands, so it could not break it.
+                connection.group.break_connections()
         if old is not None:
             if old.exchange is not None:
                 old.exchange.close()
@@ -318,8 +322,7 @@ class Cohort:
         self._say(wire.Prepared(prepared=view.number))
 
     def _is_superseded(self, view: View) -> bool:
-        assert self._link is not None
-        recovery = self._link.recovery
+        recovery = self._link.recovery if self._link is not None else None
         return recovery is not None and recovery.proposed.number > view.number
 
     def _on_stuck(self) -> None:

@@ -50,6 +50,11 @@ class Cursor(msgspec.Struct):
         self.logs = other.logs[: other.first_log]
         self.begin_epoch()
 
+    def is_beyond(self, other: Cursor) -> bool:
+        """Tell whether a program that stands here has passed the place of another cursor."""
+        mine = (self.epoch, self.pass_index, len(self.evaluations))
+        return any(a > b for a, b in zip(mine, (other.epoch, other.pass_index, len(other.evaluations)), strict=True))
+
     def log(self, values: dict[str, float]) -> wire.Metrics:
         """Take note of metrics, and return how they are told."""
         self.logs.append((self.step, self.epoch, values))

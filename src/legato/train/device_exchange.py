@@ -37,13 +37,16 @@ class DeviceExchange:
         self._carrier: Any = group.device_group
         pending = max(1, max_pending(num_micro_batches, group.size, group.rank))
         self._memory = [[torch.zeros_like(bucket.gradient) for _ in range(pending)] for bucket in buckets]
-        self._result = [torch.zeros_like(bucket.gradient) for bucket in buckets]
+        # By turns: the next step's sum may begin before every peer is known to have the last one.
+        self._results = [[torch.zeros_like(bucket.gradient) for bucket in buckets] for _ in range(2)]
+        self._turn = 0
         self._device = buckets[0].device
         # Beside the backward pass; on the same stream the sums would hold it up.
         self._stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def begin_step(self) -> None:
-        """Nothing to prepare: local sums and results lie apart."""
+        """Take the other place for results."""
+        self._turn ^= 1
 
     def memory(self, bucket: Bucket) -> Sequence[torch.Tensor]:
         """Return where this step's local sums of a bucket lie."""
@@ -70,14 +73,13 @@ class DeviceExchange:
         done.record(self._stream)
         while not done.query():  # type: ignore[no-untyped-call]
             if self._group.is_broken:
-                self._carrier.abort()
                 raise BrokenView(f"view {self._group.view.number}: broken during an exchange between devices")
             time.sleep(_POLL_S)
         torch.cuda.current_stream(self._device).wait_stream(self._stream)
 
     def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
         """Return the last sum, in one piece."""
-        return [self._result[bucket.index]]
+        return [self._results[self._turn][bucket.index]]
 
     def close(self) -> None:
         """Nothing is held beyond ordinary memory."""
@@ -94,7 +96,7 @@ class DeviceExchange:
         terms = received.view(-1, mine.num_items).unbind(0) if mine.num_items else [total] * sum(map(len, dealt.owned))
         fold(terms, dealt.additions, total)
         self._all_to_all(
-            self._result[bucket.index],
+            self._results[self._turn][bucket.index],
             total.repeat(self._group.size),
             [cut.num_items for cut in cuts],
             [mine.num_items] * self._group.size,

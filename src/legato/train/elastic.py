@@ -172,11 +172,16 @@ class Run:
         if not session.is_loaded:
             assert session.target is not None
             session.cursor.skip_to_epoch_of(session.target)
-        while session.cursor.epoch < num_epochs:
-            seed_between_passes(session)
-            yield session.cursor.epoch
-            session.cursor.epoch += 1
-            session.cursor.begin_epoch()
+        try:
+            while session.cursor.epoch < num_epochs:
+                seed_between_passes(session)
+                yield session.cursor.epoch
+                session.cursor.epoch += 1
+                session.cursor.begin_epoch()
+        except GeneratorExit:
+            # The program breaks off its loop: what it has is the end of its training all the same.
+            session.save_and_wait()
+            raise
         session.ensure_loaded()
         session.save_and_wait()
 

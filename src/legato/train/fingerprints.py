@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import Dataset
 
@@ -45,6 +46,10 @@ def _digest(sample: Any) -> str:
         if isinstance(node, torch.Tensor):
             digest.update(f"{tuple(node.shape)}{node.dtype}".encode())
             digest.update(node.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        elif hasattr(node, "__array__"):
+            array = np.ascontiguousarray(node)
+            digest.update(f"{array.shape}{array.dtype}".encode())
+            digest.update(array.tobytes())
         elif isinstance(node, list | tuple):
             for value in node:
                 walk(value)

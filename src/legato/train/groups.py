@@ -179,6 +179,8 @@ class Group:
         Callable from any thread and more than once. The listening socket is left alone: touching it ends the process.
         """
         self.is_broken = True
+        if self.device_group is not None:
+            self.device_group.abort()
         if self._mesh is not None:
             self._mesh.break_connections()
         for _, connection in self._connections():

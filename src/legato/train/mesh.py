@@ -49,8 +49,13 @@ class Mesh:
         for rank, tensors in incoming.items():
             connection = self._connections[rank]
             for view in _views(tensors):
-                if connection.recv_into(view, 0, socket.MSG_WAITALL) < len(view):
-                    raise ConnectionResetError(f"rank {rank} closed its connection")
+                num_bytes = 0
+                while num_bytes < len(view):
+                    # A signal may cut the wait short.
+                    arrived = connection.recv_into(view[num_bytes:], 0, socket.MSG_WAITALL)
+                    if arrived == 0:
+                        raise ConnectionResetError(f"rank {rank} closed its connection")
+                    num_bytes += arrived
 
     def break_connections(self) -> None:
         """End every operation on this mesh, here and at the peers. Callable from any thread and more than once."""

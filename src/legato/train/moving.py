@@ -108,13 +108,9 @@ class MovingBuffers:
 
     @torch.no_grad()
     def accept(self) -> None:
-        """Take over what the program itself did to buffers after a step, as the value that the next step begins with.
-
-        The program's own code counts versions, so this is quick; what torch's kernels did in a forward pass is undone
-        by then.
-        """
+        """Take over what the program itself did to buffers after a step, as what the next step begins with."""
         for index, buffer in enumerate(self._buffers):
-            if buffer._version != self._versions[index]:
+            if self._differs(index):
                 self._base[index].copy_(buffer)
                 self._versions[index] = buffer._version
 

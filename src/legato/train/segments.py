@@ -36,7 +36,11 @@ class Segment:
         if path is None:
             descriptor = _make_anonymous()
             self._descriptor = descriptor
-            os.posix_fallocate(descriptor, 0, num_bytes)
+            try:
+                os.posix_fallocate(descriptor, 0, num_bytes)
+            except OSError:
+                self.hide()
+                raise
             self.path = f"/proc/{os.getpid()}/fd/{descriptor}"
         else:
             self.path = path

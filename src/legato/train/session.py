@@ -129,9 +129,12 @@ class Session:
                 entry = self.cohort.meet_first(self._identity())
             try:
                 self.target = self._agree_on_target(entry)
-                self._entry = entry
             except BrokenView:
                 continue
+            if self.cursor.is_beyond(self.target):
+                # An earlier view let the program run ahead of where the job goes on; only a new process can go back.
+                self.cohort.leave("superseded")
+            self._entry = entry
 
     def is_past(self, pass_index: int) -> bool:
         """Tell whether the job has completed a pass that this worker is about to begin; if not, load its state."""
@@ -180,6 +183,7 @@ class Session:
                 self._receive_state(entry)
             else:
                 if self._resumed is not None:
+                    self._check_data(self._resumed["data"])
                     self._load(self._resumed)
                     self._resumed = None
                 self.reducer.buffers.rebase()
@@ -209,9 +213,7 @@ class Session:
     def _receive_state(self, entry: Entry) -> None:
         group = self.cohort.group
         skeleton = state.decode(state.receive_bytes(group, entry.sources[0]))
-        theirs = skeleton["data"]
-        if theirs and self.data_fingerprint and theirs != self.data_fingerprint:
-            raise job.data_mismatch(theirs, self.data_fingerprint)
+        self._check_data(skeleton["data"])
         # The models come first in both trees, so their tensors arrive where they belong, without a copy.
         _, own = state.take_apart({"models": self._state()["models"]})
         targets = []
@@ -221,6 +223,10 @@ class Session:
         self._is_spoiled = True
         state.receive_shares(group, entry.sources, targets, lambda: faults.strike("transfer"))
         self._load(state.put_together(skeleton, targets))
+
+    def _check_data(self, theirs: str) -> None:
+        if theirs and self.data_fingerprint and theirs != self.data_fingerprint:
+            raise job.data_mismatch(theirs, self.data_fingerprint)
 
     def _state(self) -> dict[str, Any]:
         self.cursor.num_rounds = self.cohort.num_rounds
@@ -291,7 +297,7 @@ class Session:
         self.cohort.group.give_up(self.outgoing)
         self.outgoing = []
         entry = self.cohort.recover(error, broken)
-        self._is_broken = broken is not None and not entry.repaired
+        self._is_broken = broken is self._reducer and not entry.repaired
         self._unserved = entry if entry.joiners else None
         self.cohort.joined(time.monotonic() - start)
         return entry.repaired
