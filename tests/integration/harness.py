@@ -270,13 +270,13 @@ class Result:
         """Everything there is to read, for the message of a failed assertion."""
         lines = [f"outcome: {self.outcome}"]
         begin = self.events[0]["time"] if self.events else 0.0
-        for event in self.events:
-            lines.append(
-                f"{event['time'] - begin:7.3f} {event['kind']:10} {event['level']:7} view {event.get('view')} "
-                f"step {event.get('step')}: {event['reason']} {event.get('detail') or ''}"
-            )
+        lines += [
+            f"{event['time'] - begin:7.3f} {event['kind']:10} {event['level']:7} view {event.get('view')} "
+            f"step {event.get('step')}: {event['reason']} {event.get('detail') or ''}"
+            for event in self.events
+        ]
         for worker, text in sorted(self.logs.items()):
-            lines.append(f"-- worker {worker}:\n{text[-3000:]}")
+            lines += [f"-- worker {worker}:", text[-3000:]]
         return "\n".join(lines)
 
     def check(self, want: Truth, *, finishers: int | None = None, errors: Sequence[str] = ()) -> None:
@@ -461,11 +461,7 @@ class _Play:
     async def _complain(self) -> None:
         pids = [worker["pid"] for worker in self.world.workers if worker["pid"]]
         spy = Path(sys.executable).with_name("py-spy")
-        dumps = [
-            subprocess.run([spy, "dump", "-p", str(pid)], capture_output=True, text=True, timeout=20).stdout
-            for pid in pids
-            if spy.exists()
-        ]
+        dumps = [await asyncio.to_thread(_dump, spy, pid) for pid in pids if spy.exists()]
         for pid in self._stage.processes():
             os.kill(pid, signal.SIGKILL)
         told = [act.name for act in self._acts]
@@ -496,6 +492,10 @@ class _Play:
         scratch = path.with_suffix(".new")
         scratch.write_text(str(pace))
         scratch.replace(path)
+
+
+def _dump(spy: Path, pid: int) -> str:
+    return subprocess.run([spy, "dump", "-p", str(pid)], capture_output=True, text=True, timeout=20).stdout
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

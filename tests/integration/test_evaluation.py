@@ -7,6 +7,7 @@ from tests.integration.harness import (
     Reference,
     Stage,
     after_event,
+    arm,
     both,
     do_all,
     hasten_evaluation,
@@ -18,6 +19,7 @@ from tests.integration.harness import (
 )
 
 SLOW_S = 0.05
+three_again = both(after_event("recovered"), with_members(3))
 
 
 def test_comings_and_goings_in_evaluations(stage: Stage, reference: Reference) -> None:
@@ -25,11 +27,12 @@ def test_comings_and_goings_in_evaluations(stage: Stage, reference: Reference) -
     stage.slow_evaluation(SLOW_S)
     plan = [
         Act(both(marked("middle-0"), with_members(3)), kill(1), "one dies in the middle of an epoch"),
-        Act(both(after_event("recovered"), with_members(3), marked("end-2")), kill(0), "rank 0 dies at its end"),
-        Act(both(after_event("recovered"), with_members(3), marked("middle-4")), scale(1), "two leave"),
-        Act(both(with_members(1), marked("end-5")), scale(3), "two come"),
-        Act(both(with_members(3), marked("middle-7")), kill(0, 1), "two die"),
-        Act(both(after_event("recovered"), with_members(3)), hasten_evaluation, "3 at the end"),
+        Act(both(three_again, marked("end-2")), kill(0), "rank 0 dies at its end"),
+        Act(both(three_again, marked("middle-3")), arm("partly", "kill", 0), "one dies when only one has its part"),
+        Act(both(three_again, marked("middle-5")), scale(1), "two leave"),
+        Act(both(with_members(1), marked("end-6")), scale(3), "two come"),
+        Act(both(with_members(3), marked("middle-8")), kill(0, 1), "two die"),
+        Act(three_again, hasten_evaluation, "3 at the end"),
     ]
     stage.run("vision.py", workers=(1, 3, 3), plan=plan).check(want, finishers=3)
 

@@ -35,12 +35,14 @@ def test_a_death_in_every_phase(stage: Stage, reference: Reference, program: tup
         Act(three_again, arm("reduce", "kill", 2), "another dies in the reduction"),
         Act(three_again, arm("commit", "kill", 1), "one dies after the reduction"),
         Act(three_again, arm("commit", "kill", 0), "rank 0 dies after the reduction"),
+        Act(three_again, arm("partly", "kill", 0), "rank 0 dies when only one has its part"),
+        Act(three_again, arm("partly", "kill", 1), "another dies when only one has its part"),
         Act(three_again, arm("reduce", "kill", 0, 1), "two die at once"),
         Act(three_again, nothing, "all are back"),
     ]
     result = stage.run(*program, workers=(1, 3, 3), plan=plan)
     result.check(want, finishers=3)
-    assert len(result.of_kind("died")) == 7, result.story()
+    assert len(result.of_kind("died")) == 9, result.story()
 
 
 @pytest.mark.parametrize("program", [("vision.py",), ("text.py",)])

@@ -1,4 +1,4 @@
-"""A long run with random disturbances. Its seed is printed; ``--soak-seed`` repeats it, ``--soak-events`` lengthens it."""
+"""Random disturbances. ``--soak-seed`` repeats the seed that is printed, ``--soak-events`` sets how many there are."""
 
 from __future__ import annotations
 

@@ -6,11 +6,13 @@ evaluation sleep, and takes a mark when a program comes to a place that a test w
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import random
+import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from torch.utils.data import Dataset
 
 import legato
 from legato.train import faults
+from legato.train.groups import Group
 
 _REINS = os.environ.get("LEGATO_TEST_REINS")
 
@@ -69,6 +72,8 @@ def pace(run: legato.Run) -> None:
 def pace_evaluation() -> None:
     """Call it in a metric."""
     _sleep("pace-evaluation")
+    if _REINS is not None:
+        _arm(0)
 
 
 def mark(name: str) -> None:
@@ -91,6 +96,7 @@ def _wait_to_begin() -> None:
         time.sleep(0.02)
 
 
+_tell_all = Group.tell_all
 _last_paced = [-1]
 _wait_to_begin()
 
@@ -98,10 +104,8 @@ _wait_to_begin()
 def _sleep(name: str) -> None:
     if _REINS is None:
         return
-    try:
+    with contextlib.suppress(FileNotFoundError):
         time.sleep(float(Path(_REINS, name).read_text()))
-    except FileNotFoundError:
-        pass
 
 
 def _arm(step: int) -> None:
@@ -111,7 +115,21 @@ def _arm(step: int) -> None:
         fault = Path(str(_REINS), f"fault-{worker}").read_text()
     except FileNotFoundError:
         return
-    faults.plan(int(worker), f"{worker}@{step + fault.startswith('forward')}:{fault}")
+    if fault == "partly=kill":
+        Group.tell_all = _tell_one_and_die  # type: ignore[method-assign]
+    else:
+        faults.plan(int(worker), f"{worker}@{step + fault.startswith('forward')}:{fault}")
+
+
+def _tell_one_and_die(group: Group, mine: torch.Tensor, theirs: Sequence[torch.Tensor]) -> None:
+    """Die when one peer has all that it waits for, and the others have not."""
+    if mine.numel() == 1:
+        # An announcement: it does not end a round.
+        _tell_all(group, mine, theirs)
+        return
+    pair = sorted([group.rank, group.peers[-1]])
+    _tell_all(group.among(pair), mine, [theirs[rank] for rank in pair])
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _pieces(node: Any) -> Iterator[bytes]:

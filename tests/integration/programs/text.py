@@ -1,5 +1,5 @@
-"""Tied weights, frozen parts, bfloat16 autocast, GradScaler, two optimizers, a schedule per step, an object of the user's,
-parameters without a gradient in some micro-batches, two kinds of parameter, a small last batch; V = 6.
+"""Tied weights, frozen parts, bfloat16 autocast, GradScaler, two optimizers, a schedule per step, an object of
+the user's, parameters without a gradient in some micro-batches, two kinds of parameter, a small last batch; V = 6.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def train(group: Group, steps: Sequence[Step], num_micro_batches: int, kind: Kin
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.grad is not None:
-                    parameter -= 1e-3 * parameter.grad
+                    parameter.sub_(parameter.grad, alpha=1e-3)
     # Nobody may give shared memory back while a peer still reads it.
     group.announce() if group.size > 1 else None
     exchange.close()
@@ -183,7 +183,7 @@ def test_one_rank_gives_the_canonical_sum(num_leaves: int, last: int) -> None:
         want = tree([b.double() for b in seen]) / num_leaves if buffer.is_floating_point() else seen[0]
         assert torch.equal(buffer, want.to(buffer.dtype)), name
     weights = [last if leaf == num_leaves - 1 else MICRO for leaf in range(num_leaves)]
-    assert reducer.loss == pytest.approx(sum(l * w for l, w in zip(losses, weights, strict=True)) / num_samples)
+    assert reducer.loss == pytest.approx(sum(loss * w for loss, w in zip(losses, weights, strict=True)) / num_samples)
     reducer.close()
 
 
