@@ -121,6 +121,7 @@ def run(
     from legato.core.spec import JobSpec, parse_workers
     from legato.driver.journal import JobDirectory
     from legato.engines.gpus import find_devices
+    from legato.resuming import is_unfinished
 
     script = Path(program)
     if not script.is_file():
@@ -135,6 +136,8 @@ def run(
     if initial_workers is not None:
         num_workers = initial_workers
     job = name if name is not None else _free_name(script)
+    if heartbeat_limit <= 0:
+        raise UsageError(f"--heartbeat-limit {heartbeat_limit:g} is not above 0. Give the seconds of silence allowed.")
     spec = JobSpec(
         name=job,
         program=(str(script.absolute()), *handed),
@@ -156,7 +159,7 @@ def run(
             f"{len(devices)} or fewer, or set CUDA_VISIBLE_DEVICES= to train on the CPU."
         )
     directory = JobDirectory.of(job)
-    if resume is None and name is not None and _is_unfinished(directory, spec):
+    if resume is None and name is not None and is_unfinished(directory, spec):
         typer.echo(f"legato: job '{job}' goes on from its newest checkpoint; --no-resume starts afresh", err=True)
         spec = structs.replace(spec, resume=True)
     if directory.is_locked():
@@ -168,13 +171,18 @@ def run(
     raise typer.Exit(_drive(directory, spec, port=port, start=start, plain=plain))
 
 
-def _is_unfinished(directory: JobDirectory, spec: JobSpec) -> bool:
-    """Tell whether the last run under this name was of the same program, did not succeed, and left checkpoints."""
-    last = directory.read_journal()
-    if last is None or last.spec.program != spec.program or (last.outcome and last.outcome.outcome == "succeeded"):
-        return False
-    checkpoints = Path(spec.checkpoint_dir) if spec.checkpoint_dir else directory.checkpoints
-    return any(checkpoints.glob("step-*.legato"))
+@contextlib.contextmanager
+def _screen(*, plain: bool = False) -> Iterator[Screen]:
+    from legato.terminal import make_screen
+
+    screen = make_screen(sys.stdout, sys.stderr, plain=plain)
+    try:
+        yield screen
+    finally:
+        screen.close()
+
+
+# ---------------------------------------------------------------- jobs that run
 
 
 def _free_name(script: Path) -> str:
@@ -220,10 +228,11 @@ def _drive(
     from legato.engines.local import LocalEngine
     from legato.foreground import Foreground
     from legato.present import Ending, render_summary
+    from legato.resuming import command_to_go_on
 
     journal = directory.read_journal() if spec is None else None
     known = spec if journal is None else journal.spec
-    again = _command_to_go_on(known) if known is not None else None
+    again = command_to_go_on(known) if known is not None else None
     wished = imported_packages(Path(spec.directory, spec.program[0])) if spec is not None else ()
     engine = LocalEngine(directory.path, start=start.value, wished=wished)
 
@@ -245,33 +254,6 @@ def _drive(
         return EXIT_INTERRUPTED
     typer.echo(render_summary(ending), err=ending.outcome == "failed")
     return ending.exit_code
-
-
-def _command_to_go_on(spec: JobSpec) -> tuple[str, ...]:
-    """Return the command that goes on with a job after it was stopped."""
-    asked = str(spec.max_workers) if spec.min_workers == 1 else f"{spec.min_workers}..{spec.max_workers}"
-    options = ["--workers", asked, "--keep", str(spec.keep), "--threads", str(spec.num_threads)]
-    for option, value in (("--checkpoint-every", spec.checkpoint_every), ("--checkpoint-dir", spec.checkpoint_dir)):
-        options += [option, value] if value is not None else []
-    program, *handed = spec.program
-    # As it would be typed in the job's directory, which is mostly where the user is.
-    path = Path(program)
-    typed = path.relative_to(spec.directory) if path.is_relative_to(spec.directory) else path
-    return ("legato", "run", "--name", spec.name, "--resume", *options, str(typed), *handed)
-
-
-@contextlib.contextmanager
-def _screen(*, plain: bool = False) -> Iterator[Screen]:
-    from legato.terminal import make_screen
-
-    screen = make_screen(sys.stdout, sys.stderr, plain=plain)
-    try:
-        yield screen
-    finally:
-        screen.close()
-
-
-# ---------------------------------------------------------------- jobs that run
 
 
 @app.command()

@@ -17,6 +17,7 @@ from legato.present import Event, Pace, Status, render_event_line, render_live, 
 _PROGRESS_EVERY_S: Final = 5.0
 _METRICS_EVERY_S: Final = 1.0
 _SAVED_EVERY_S: Final = 30.0
+_PRELUDE: Final = ("joining", "warm")  # said again by what follows; events.jsonl has them
 _MAX_READ_BYTES: Final = 1 << 20
 _MAX_REMEMBERED: Final = 1 << 16
 _NUM_LIVE_EVENTS: Final = 6
@@ -65,6 +66,8 @@ class PlainScreen:
 
     def show_event(self, event: Event) -> None:
         """Write one line. Of checkpoints only one in a while: the last one is named at the end."""
+        if event["kind"] in _PRELUDE:
+            return
         if event["kind"] == "saved":
             now = self._clock()
             if now < self._next_saved:

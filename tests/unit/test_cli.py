@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from legato import cli, watching
+from legato import cli, resuming, watching
 from legato.core import wire
 from legato.core.spec import JobSpec
 from legato.driver import client
@@ -90,7 +90,7 @@ def test_run_hands_on_what_was_asked(script: str, tmp_path: Path, driven: dict[s
     assert (spec.heartbeat_limit_s, spec.heartbeat_interval_s) == (1.0, 0.25)
     assert (spec.directory, spec.checkpoint_dir) == (str(tmp_path), str(tmp_path / "ck"))
     assert spec.name == "my-train"
-    again = cli._command_to_go_on(spec)
+    again = resuming.command_to_go_on(spec)
     assert again[:5] == ("legato", "run", "--name", "my-train", "--resume")
     assert again[-6:] == (script, "--lr", "0.1", "-w", "9", "x")
 
@@ -108,7 +108,7 @@ def test_arguments_after_the_script_with_or_without_dashes(
 def test_the_command_to_go_on_asks_for_the_same(script: str, driven: dict[str, Any]) -> None:
     call("run", "-w", "1..3", "--checkpoint-every", "60s", script, "--", "--lr", "1")
     first = driven["spec"]
-    call(*cli._command_to_go_on(first)[1:])
+    call(*resuming.command_to_go_on(first)[1:])
     assert driven["spec"].resume
     assert {**_fields(first), "resume": True} == _fields(driven["spec"])
 
@@ -343,14 +343,14 @@ def test_starts_fast_and_loads_no_torch() -> None:
 
 def test_the_same_name_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without being asked, but only for the same program, with a checkpoint, and if it has not succeeded."""
-    from legato.cli import _is_unfinished
     from legato.core.spec import JobSpec
     from legato.driver.journal import JobDirectory, JobJournal, Outcome
+    from legato.resuming import is_unfinished
 
     monkeypatch.setenv("LEGATO_HOME", str(tmp_path))
     spec = JobSpec(name="n", program=("a.py",), directory="/", max_workers=1, num_workers=1)
     directory = JobDirectory.of("n")
-    assert not _is_unfinished(directory, spec)
+    assert not is_unfinished(directory, spec)
     directory.checkpoints.mkdir(parents=True)
 
     def ended(outcome: str | None) -> None:
@@ -358,11 +358,11 @@ def test_the_same_name_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pyt
         directory.write_journal(JobJournal(spec=spec, token="t", outcome=how))
 
     ended("stopped")
-    assert not _is_unfinished(directory, spec), "there is no checkpoint yet"
+    assert not is_unfinished(directory, spec), "there is no checkpoint yet"
     (directory.checkpoints / "step-00000007.legato").write_bytes(b"")
     for outcome, want in (("stopped", True), ("failed", True), (None, True), ("succeeded", False)):
         ended(outcome)
-        assert _is_unfinished(directory, spec) is want, outcome
+        assert is_unfinished(directory, spec) is want, outcome
     ended("stopped")
     other = JobSpec(name="n", program=("b.py",), directory="/", max_workers=1, num_workers=1)
-    assert not _is_unfinished(directory, other)
+    assert not is_unfinished(directory, other)

@@ -21,6 +21,8 @@ class Cursor(msgspec.Struct):
         step_in_pass: committed steps of the present pass.
         step: committed steps of the job.
         loss: mean loss of the last of them, None if it is not known.
+        loss_sum: sum of the losses of all samples of this epoch so far.
+        loss_samples: how many samples these are.
         num_rounds: committed rounds of the job.
         logs: what ``run.log`` was given so far, with step and epoch.
         evaluations: results of all evaluations so far.
@@ -34,6 +36,8 @@ class Cursor(msgspec.Struct):
     step_in_pass: int = 0
     step: int = 0
     loss: float | None = None
+    loss_sum: float = 0.0
+    loss_samples: int = 0
     num_rounds: int = 0
     logs: list[tuple[int, int, dict[str, float]]] = []
     evaluations: list[dict[str, float]] = []
@@ -41,6 +45,7 @@ class Cursor(msgspec.Struct):
     def begin_epoch(self) -> None:
         """Take note of where an epoch begins."""
         self.first_pass = self.pass_index
+        self.loss_sum, self.loss_samples = 0.0, 0
         self.first_evaluation, self.first_log = len(self.evaluations), len(self.logs)
 
     def skip_to_epoch_of(self, other: Cursor) -> None:
@@ -49,6 +54,13 @@ class Cursor(msgspec.Struct):
         self.evaluations = other.evaluations[: other.first_evaluation]
         self.logs = other.logs[: other.first_log]
         self.begin_epoch()
+
+    def note_loss(self, loss: float | None, num_samples: int) -> None:
+        """Take note of the mean loss of a step that was just committed."""
+        self.loss = loss
+        if loss is not None:
+            self.loss_sum += loss * num_samples
+            self.loss_samples += num_samples
 
     def is_beyond(self, other: Cursor) -> bool:
         """Tell whether a program that stands here has passed the place of another cursor."""

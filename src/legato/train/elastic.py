@@ -90,7 +90,7 @@ class Run:
     """One program's part in an elastic job; made by `elastic`.
 
     Everything a data scientist needs is here: `prepare`, `epochs`, `batches`, `backward`, `evaluate`, `log`, and the
-    facts `step`, `epoch`, `loss`, `stepped`, `is_main`, `rank`, `num_workers`, `device`.
+    facts `step`, `epoch`, `loss`, `epoch_loss`, `stepped`, `is_main`, `rank`, `num_workers`, `device`.
     """
 
     def __init__(self, session: Session, *, stop_on_nan: bool) -> None:
@@ -115,6 +115,12 @@ class Run:
     def loss(self) -> float | None:
         """Mean loss of the last committed step, over all its samples; None unless `backward` is told losses."""
         return self._session.cursor.loss
+
+    @property
+    def epoch_loss(self) -> float | None:
+        """Mean loss over all samples of the present epoch so far; None unless `backward` is told losses."""
+        cursor = self._session.cursor
+        return cursor.loss_sum / cursor.loss_samples if cursor.loss_samples else None
 
     @property
     def stepped(self) -> bool:

@@ -163,6 +163,11 @@ class Session:
         if found is None and self._is_spoiled:
             # Half of a state that never came whole: nothing can begin from here, but a new process can.
             self.cohort.leave("superseded")
+        if found is None and self._settings.resume:
+            text = (
+                f"There is no checkpoint to go on from in {self._settings.checkpoint_dir}: training begins at step 0."
+            )
+            self.say(wire.Note(level="warning", text=text))
         if found is not None:
             self._resumed = found.state
             cursor = Cursor.from_plain(found.state["cursor"])

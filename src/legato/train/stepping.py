@@ -120,7 +120,8 @@ class Stepper:
         session.stepped = True
         # What the program draws from here on is the same on all ranks, whichever micro-batch was their last.
         seed_micro_batch(session.seed, session.cursor.step, _AFTER_STEP)
-        loss = session.cursor.loss = session.reducer.loss
+        loss = session.reducer.loss
+        session.cursor.note_loss(loss, self._num_samples)
         faults.strike("commit")
         if session.place.link is not None:
             session.place.link.report(self._progress())

@@ -1,0 +1,38 @@
+"""How a job goes on after its end: whether it should, and by which command. Reads the job's files, starts nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import structs
+
+from legato.core.spec import JobSpec
+from legato.driver.journal import JobDirectory
+
+
+def is_unfinished(directory: JobDirectory, spec: JobSpec) -> bool:
+    """Tell whether the last run under this name was of the same program, did not succeed, and left checkpoints."""
+    last = directory.read_journal()
+    if last is None or last.spec.program != spec.program or (last.outcome and last.outcome.outcome == "succeeded"):
+        return False
+    checkpoints = Path(spec.checkpoint_dir) if spec.checkpoint_dir else directory.checkpoints
+    return any(checkpoints.glob("step-*.legato"))
+
+
+def command_to_go_on(spec: JobSpec) -> tuple[str, ...]:
+    """Return the command that goes on with a job after it was stopped."""
+    options = ["--workers", f"{spec.min_workers}..{spec.max_workers}"]
+    defaults = structs.asdict(JobSpec(name=spec.name, program=(), directory="", max_workers=1, num_workers=1))
+    for option, field in (
+        ("--checkpoint-every", "checkpoint_every"),
+        ("--checkpoint-dir", "checkpoint_dir"),
+        ("--keep", "keep"),
+        ("--threads", "num_threads"),
+    ):
+        value = getattr(spec, field)
+        options += [option, str(value)] if value != defaults[field] else []
+    program, *handed = spec.program
+    # As it would be typed in the job's directory, which is mostly where the user is.
+    path = Path(program)
+    typed = path.relative_to(spec.directory) if path.is_relative_to(spec.directory) else path
+    return ("legato", "run", "--name", spec.name, "--resume", *options, str(typed), *handed)
