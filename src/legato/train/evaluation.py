@@ -101,7 +101,7 @@ def measure(
             "run.evaluate needs batches that are pairs (inputs, targets). Give a collate_fn that makes such pairs, "
             "or wrap the model."
         )
-    inputs, targets = (_move(part, device) for part in batch)
+    inputs, targets = (to_device(part, device) for part in batch)
     outputs = model(inputs)
     num_samples = _num_samples(targets if _has_samples(targets) else inputs)
     values: dict[str, Any] = {}
@@ -138,11 +138,12 @@ def _num_samples(part: Any) -> int:
     return int(part.shape[0])
 
 
-def _move(part: Any, device: torch.device) -> Any:
+def to_device(part: Any, device: torch.device) -> Any:
+    """Move the tensors of a batch, however nested, to a device."""
     if isinstance(part, torch.Tensor):
         return part.to(device)
     if isinstance(part, list | tuple):
-        return type(part)(_move(value, device) for value in part)
+        return type(part)(to_device(value, device) for value in part)
     if isinstance(part, dict):
-        return {key: _move(value, device) for key, value in part.items()}
+        return {key: to_device(value, device) for key, value in part.items()}
     return part

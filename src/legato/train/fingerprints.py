@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from legato.core.errors import DataError
 from legato.train.seeds import seed_sample, untouched
@@ -19,6 +19,11 @@ def num_samples_of(dataset: Dataset[Any]) -> int:
     Raises:
         DataError: it has none.
     """
+    if isinstance(dataset, DataLoader):
+        raise DataError(
+            "Cannot cut a DataLoader into batches: it has cut them already. Hand over the data set itself; its "
+            "collate_fn and num_workers are arguments of run.batches and run.evaluate."
+        )
     try:
         return len(dataset)  # type: ignore[arg-type]
     except TypeError as error:

@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 from legato.core.errors import ProgramError, UsageError
 from legato.train.callback import Callback, History
 from legato.train.elastic import Reduction, Run, elastic
-from legato.train.evaluation import Metric
+from legato.train.evaluation import Metric, to_device
 from legato.train.fetch import Collate
 from legato.train.progress_line import ProgressLine
 
@@ -216,7 +216,7 @@ class Trainer:
                 "Trainer needs batches that are pairs (inputs, targets). Give a collate_fn that makes such pairs, or "
                 "write the loop yourself with legato.elastic(...)."
             )
-        inputs, targets = (_move(part, self.run.device) for part in batch)
+        inputs, targets = (to_device(part, self.run.device) for part in batch)
         with self._autocast():
             loss = self._loss(self.model(inputs), targets)
         if loss.ndim > 0:
@@ -270,13 +270,3 @@ def _check(name: str, given: object, kind: type | UnionType, wanted: str) -> Non
 
 def _wrong(name: str, found: object, wanted: str) -> UsageError:
     return UsageError(f"Cannot train with {name}={found!r}. Give {wanted}.")
-
-
-def _move(part: Any, device: torch.device) -> Any:
-    if isinstance(part, torch.Tensor):
-        return part.to(device)
-    if isinstance(part, list | tuple):
-        return type(part)(_move(value, device) for value in part)
-    if isinstance(part, dict):
-        return {key: _move(value, device) for key, value in part.items()}
-    return part
