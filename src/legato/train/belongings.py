@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from legato.core.errors import CheckpointError, ProgramError
 from legato.train.gates import Gatekeeper, OptimizerGate, SchedulerGate, gate_scaler
@@ -28,6 +29,7 @@ class Belongings:
         self._models: list[torch.nn.Module] = []
         self._optimizers: list[torch.optim.Optimizer] = []
         self._gates: list[OptimizerGate] = []
+        self._prepared: set[int] = set()
         self._schedulers: list[SchedulerGate] = []
         self._scalers: list[Any] = []
         self._objects: list[Any] = []
@@ -46,6 +48,7 @@ class Belongings:
                 self._models.append(thing)
             case torch.optim.Optimizer():
                 self._gates.append(OptimizerGate(thing, self._keeper))
+                self._prepared.add(id(thing))
                 self._optimizers.append(thing)
             case torch.optim.lr_scheduler.LRScheduler() | torch.optim.lr_scheduler.ReduceLROnPlateau():
                 self._schedulers.append(SchedulerGate(thing, self._keeper))
@@ -64,6 +67,29 @@ class Belongings:
         """Take note that a turn of the loop ends; see `OptimizerGate.end_turn`."""
         for gate in self._gates:
             gate.end_turn(stepped=stepped)
+
+    def watch(self) -> None:
+        """Refuse from now on optimizers that act on what is in care here, but are not in care themselves."""
+        register_optimizer_step_pre_hook(self._on_optimizer_step)
+
+    def forgotten_schedulers(self) -> list[str]:
+        """Return the optimizers of which somebody made a learning-rate scheduler that is not in care."""
+        known = {id(getattr(gate.scheduler, "optimizer", None)) for gate in self._schedulers}
+        return [
+            type(optimizer).__name__
+            for optimizer in self._optimizers
+            if hasattr(optimizer.step, "_wrapped_by_lr_sched") and id(optimizer) not in known
+        ]
+
+    def _on_optimizer_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if id(optimizer) in self._prepared:
+            return
+        ours = {id(parameter) for parameter in self._all_parameters()}
+        if any(id(parameter) in ours for group in optimizer.param_groups for parameter in group["params"]):
+            raise ProgramError(
+                f"A {type(optimizer).__name__} that was not prepared acts on a prepared model. Pass it to "
+                "run.prepare(model, optimizer), so that it acts once per step and its state reaches workers that join."
+            )
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """Return the parameters that require a gradient, each once.

@@ -16,12 +16,13 @@ import msgspec
 import torch
 
 from legato.core import wire
-from legato.core.errors import BrokenView, LegatoError, MismatchError
+from legato.core.errors import BrokenView, LegatoError, ProgramError
 from legato.core.view import Member, View, agreed_view
 from legato.train.connection import Connection, Entry, Leave, Round
 from legato.train.exchange import Exchange
 from legato.train.groups import Group, build
 from legato.train.link import Link
+from legato.train.mesh import LOST_STEP
 
 STOP, SAVE = 1, 2
 
@@ -107,11 +108,11 @@ class Cohort:
         """Draw the conclusions of a complete round's words; every rank draws the same.
 
         Raises:
-            MismatchError: the ranks are not in the same round.
+            ProgramError: the ranks are not in the same round.
         """
         if any(word[:2] != words[0][:2] for word in words):
             places = ", ".join(f"rank {rank}: round {word[0]} of view {word[1]}" for rank, word in enumerate(words))
-            raise MismatchError(f"The workers have lost step with one another ({places}). Do all run the same program?")
+            raise ProgramError(f"The workers have lost step with one another ({places}). {LOST_STEP}")
         # An agreement stays until it is carried out: an evaluation may lie between the two.
         self._agreed = self._agreed or agreed_view((word[2] for word in words), self.connection.view.number)
         self._stop_agreed = any(word[3] & STOP for word in words)

@@ -16,7 +16,14 @@ from typing import Any, Final
 
 import torch
 
+from legato.core.errors import ProgramError
+
 _TOKEN_BYTES: Final = 16
+_LENGTH: Final = struct.Struct("!Q")
+LOST_STEP: Final = (
+    "Every worker must make the same calls of run.batches, run.evaluate and run.backward: call run.evaluate on all of "
+    "them, not under `if run.is_main`, and decide by nothing that differs between workers."
+)
 _GREETING: Final = struct.Struct(f"!{_TOKEN_BYTES}sI")
 
 
@@ -37,25 +44,30 @@ class Mesh:
 
         Raises:
             OSError: a peer is gone, or the connections were broken.
+            ProgramError: a peer sends something else: its program is at another place.
         """
-        unsent = {}
+        unsent, missing = {}, {}
         for rank, tensors in outgoing.items():
-            left = _advance(_views(tensors), lambda views, rank=rank: self._send(rank, views))
+            views = _views(tensors)
+            views.insert(0, memoryview(_LENGTH.pack(sum(map(len, views)))))
+            left = _advance(views, lambda views, rank=rank: self._send(rank, views))
             if left:
                 unsent[rank] = left
-        if unsent:
-            self._swap_large(unsent, {rank: _views(tensors) for rank, tensors in incoming.items()})
-            return
+        lengths = {rank: bytearray(_LENGTH.size) for rank in incoming}
         for rank, tensors in incoming.items():
-            connection = self._connections[rank]
-            for view in _views(tensors):
-                num_bytes = 0
-                while num_bytes < len(view):
-                    # A signal may cut the wait short.
-                    arrived = connection.recv_into(view[num_bytes:], 0, socket.MSG_WAITALL)
-                    if arrived == 0:
-                        raise ConnectionResetError(f"rank {rank} closed its connection")
-                    num_bytes += arrived
+            views = _views(tensors)
+            if unsent:
+                missing[rank] = [memoryview(lengths[rank]), *views]
+                continue
+            # The length first: a message of another length would be waited for in vain.
+            self._fill(rank, memoryview(lengths[rank]))
+            _check_length(rank, lengths[rank], views)
+            for view in views:
+                self._fill(rank, view)
+        if unsent:
+            self._swap_large(unsent, missing)
+            for rank, tensors in incoming.items():
+                _check_length(rank, lengths[rank], _views(tensors))
 
     def break_connections(self) -> None:
         """End every operation on this mesh, here and at the peers. Callable from any thread and more than once."""
@@ -72,6 +84,15 @@ class Mesh:
         """Return the descriptors of the connections, for child processes to close."""
         found = [connection.fileno() for connection in self._connections.values()]
         return [descriptor for descriptor in found if descriptor >= 0]
+
+    def _fill(self, rank: int, view: memoryview) -> None:
+        num_bytes = 0
+        while num_bytes < len(view):
+            # A signal may cut the wait short.
+            arrived = self._connections[rank].recv_into(view[num_bytes:], 0, socket.MSG_WAITALL)
+            if arrived == 0:
+                raise ConnectionResetError(f"rank {rank} closed its connection")
+            num_bytes += arrived
 
     def _send(self, rank: int, views: list[memoryview]) -> int:
         try:
@@ -158,6 +179,15 @@ def connect(store: Any, rank: int, hosts: Sequence[str], limit_s: float, wait_li
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(wait_limit_s), 0))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return Mesh(connections)
+
+
+def _check_length(rank: int, told: bytes | bytearray, views: Sequence[memoryview]) -> None:
+    (theirs,), mine = _LENGTH.unpack(told), sum(map(len, views))
+    if theirs != mine:
+        raise ProgramError(
+            f"The workers have lost step with one another: rank {rank} sends {theirs} bytes where {mine} are expected. "
+            f"{LOST_STEP}"
+        )
 
 
 def _views(tensors: Sequence[torch.Tensor]) -> list[memoryview]:

@@ -118,6 +118,10 @@ class Session:
             return
         if self._reducer is None:
             self._make_reducer()
+            self.belongings.watch()
+            for optimizer in self.belongings.forgotten_schedulers():
+                text = f"A scheduler of the {optimizer} was not given to run.prepare: it is lost to workers that join."
+                self.say(wire.Note(level="warning", text=text))
             if self._settings.checkpoint_dir is not None:
                 directory, every = Path(self._settings.checkpoint_dir), self._settings.checkpoint_every
                 self._saver = Saver(directory, every, self._settings.keep, self._identity(), self.say)

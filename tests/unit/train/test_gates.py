@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from legato.core.errors import ProgramError
+from legato.train.belongings import Belongings
 from legato.train.gates import OptimizerGate, SchedulerGate, gate_scaler
 
 
@@ -80,3 +81,39 @@ def test_a_scaler_acts_when_the_step_is_complete(keeper: Keeper, model: nn.Modul
     keeper.stepped = True
     turn()
     assert scaler.get_scale() == 8.0
+
+
+def test_an_optimizer_that_was_forgotten_is_refused() -> None:
+    model = torch.nn.Linear(2, 1)
+    other = torch.nn.Linear(2, 1)
+    belongings = Belongings(Keeper(), torch.device("cpu"))
+    belongings.add(model)
+    belongings.watch()
+    for module in (model, other):
+        module(torch.ones(1, 2)).sum().backward()
+    torch.optim.SGD(other.parameters(), lr=0.1).step()
+    with pytest.raises(ProgramError, match="was not prepared"):
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+
+
+def test_a_scheduler_that_was_forgotten_is_noticed() -> None:
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    belongings = Belongings(Keeper(), torch.device("cpu"))
+    belongings.add(optimizer)
+    assert belongings.forgotten_schedulers() == []
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    assert belongings.forgotten_schedulers() == ["SGD"]
+    belongings.add(scheduler)
+    assert belongings.forgotten_schedulers() == []
+
+
+def test_an_optimizer_called_only_before_the_result_is_refused() -> None:
+    optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)
+    keeper = Keeper()
+    gate = OptimizerGate(optimizer, keeper)
+    optimizer.step()
+    gate.end_turn(stepped=False)
+    optimizer.step()
+    with pytest.raises(ProgramError, match="before the last backward"):
+        gate.end_turn(stepped=True)
