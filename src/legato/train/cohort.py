@@ -62,6 +62,7 @@ class Cohort:
         self._stop_agreed = False
         self._save_agreed = False
         self.has_state = False
+        self.has_left = False
         self.num_rounds = 0
         self.last_round: Round | None = None
         self.worker = link.worker if link else 0
@@ -231,6 +232,7 @@ class Cohort:
 
     def leave(self, reason: str, view: int = 0) -> NoReturn:
         """End this worker's part, in the present view or in another one."""
+        self.has_left = True
         self._say(wire.Leaving(view=view, num_rounds=self.num_rounds, reason=reason))
         raise Leave(0)
 

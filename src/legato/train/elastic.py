@@ -185,8 +185,8 @@ class Run:
                 session.cursor.epoch += 1
                 session.cursor.begin_epoch()
         except GeneratorExit:
-            # The program breaks off its loop: what it has is the end of its training all the same.
-            session.save_and_wait()
+            # Broken off by the program, by an error or because this worker leaves: its end will tell.
+            session.is_broken_off = True
             raise
         session.ensure_loaded()
         session.save_and_wait()

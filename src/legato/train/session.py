@@ -6,6 +6,7 @@ there does the membership change by plan. A round itself belongs to `stepping` a
 
 from __future__ import annotations
 
+import atexit
 import sys
 import time
 from collections.abc import Callable
@@ -74,7 +75,10 @@ class Session:
         self._is_broken = False
         self._is_spoiled = False
         self._resumed: dict[str, Any] | None = None
+        self.is_broken_off = False
         place.on_end(self._finish)
+        if place.link is None:
+            atexit.register(self._finish)
 
     @property
     def _settings(self) -> wire.Welcome:
@@ -383,7 +387,12 @@ class Session:
             self.save()
 
     def _finish(self) -> None:
-        if self._saver is not None:
+        """End with the program; not called when an error ends it."""
+        failed = getattr(sys, "last_value", None) is not None
+        if self.is_broken_off and not failed and not self.cohort.has_left:
+            # What it has is the end of its training all the same.
+            self.save_and_wait()
+        elif self._saver is not None:
             self._saver.wait()
 
     # ------------------------------------------------------------ parts
