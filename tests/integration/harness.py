@@ -295,7 +295,7 @@ class Result:
         self.check_records(want.num_steps, errors=errors)
         got = tuple(
             (m["epoch"], m["step"], "  ".join(f"{name} {value:.6g}" for name, value in m["values"].items()))
-            for m in self.metrics
+            for m in sorted(self.metrics, key=lambda line: line["index"])
         )
         assert got == want.metrics, story
 
@@ -305,7 +305,7 @@ class Result:
         # A line is written when a worker reports, and workers do not report in step with one another.
         steps = sorted(line["step"] for line in self.ledger)
         assert steps == list(range(1, num_steps + 1)), f"ledger {steps}\n{story}"
-        indices = [line["index"] for line in self.metrics]
+        indices = sorted(line["index"] for line in self.metrics)
         assert indices == list(range(len(indices))), f"metrics {indices}\n{story}"
         assert [event["seq"] for event in self.events] == list(range(1, len(self.events) + 1)), story
         assert all(event["reason"].strip() and event["kind"] for event in self.events), story
