@@ -147,6 +147,8 @@ class Records:
             complaint = f"worker {worker} reported steps {again} as committed a second time"
         self._last_reported[worker] = max(last, progress.last_step)
         num_new = 0
+        if not self._steps.missing and progress.last_step <= (self._steps.top or 0):
+            return num_new, complaint
         for step in range(progress.first_step, progress.last_step + 1):
             if self._steps.add(step):
                 num_new += 1

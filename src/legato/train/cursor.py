@@ -62,6 +62,10 @@ class Cursor(msgspec.Struct):
             self.loss_sum += loss * num_samples
             self.loss_samples += num_samples
 
+    def show_loss_of(self, other: Cursor) -> None:
+        """Take over what another cursor knows of the loss."""
+        self.loss, self.loss_sum, self.loss_samples = other.loss, other.loss_sum, other.loss_samples
+
     def is_beyond(self, other: Cursor) -> bool:
         """Tell whether a program that stands here has passed the place of another cursor."""
         mine = (self.epoch, self.pass_index, len(self.evaluations))
@@ -72,20 +76,21 @@ class Cursor(msgspec.Struct):
         self.logs.append((self.step, self.epoch, values))
         return self._told(len(self.logs) - 1)
 
-    def tell(self) -> list[wire.Message]:
-        """Return what a driver should know of how the job came here; what it knows already does no harm."""
-        if self.step == 0:
-            return []
-        steps = wire.Progress(
-            first_step=1,
+    def past(self, num_told: int, *, num_samples: int) -> wire.Progress:
+        """Return a report of all steps but the first ``num_told``: of a driver's ledger none may be missing."""
+        return wire.Progress(
+            first_step=num_told + 1,
             last_step=self.step,
             epoch=self.epoch,
             loss=self.loss,
-            num_samples=0,
+            num_samples=num_samples,
             num_steps=None,
             num_epochs=None,
         )
-        return [steps, *map(self._told, range(len(self.logs)))]
+
+    def all_metrics(self) -> list[wire.Metrics]:
+        """Return all metrics so far; a driver that knows them already takes no note."""
+        return [self._told(index) for index in range(len(self.logs))]
 
     def _told(self, index: int) -> wire.Metrics:
         step, epoch, values = self.logs[index]

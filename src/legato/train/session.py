@@ -76,6 +76,7 @@ class Session:
         self._is_spoiled = False
         self._resumed: dict[str, Any] | None = None
         self.is_broken_off = False
+        self._num_told = 0
         place.on_end(self._finish)
         if place.link is None:
             atexit.register(self._finish)
@@ -180,8 +181,8 @@ class Session:
             self._resumed = found.state
             cursor = Cursor.from_plain(found.state["cursor"])
             self.say(wire.Note(level="info", text=f"Resumed from {found.path} at step {found.step}."))
-            for message in cursor.tell():
-                # It happened before, but perhaps with no driver to hear of it.
+            # It happened before, but perhaps with no driver to hear of it.
+            for message in [cursor.past(0, num_samples=0), *cursor.all_metrics()] if cursor.step else []:
                 self.say(message)
         group.finish(state.send_bytes(group, entry.joiners, state.encode({"cursor": cursor.to_plain()})))
         return cursor
@@ -236,6 +237,13 @@ class Session:
         self._is_spoiled = True
         state.receive_shares(group, entry.sources, targets, lambda: faults.strike("transfer"))
         self._load(state.put_together(skeleton, targets))
+        # Who committed these steps may be dead before its report of them is sent.
+        if self.place.link is not None and self.cursor.step > self._num_told:
+            self.place.link.report(self.cursor.past(self._num_told, num_samples=1))
+            self.place.link.flush()
+            self._num_told = self.cursor.step
+        for metrics in self.cursor.all_metrics():
+            self.say(metrics)
 
     def _check_data(self, theirs: str) -> None:
         if theirs and self.data_fingerprint and theirs != self.data_fingerprint:
