@@ -10,7 +10,19 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from legato.core.errors import DataError
+from legato.train.order import Layout
 from legato.train.seeds import seed_sample, untouched
+
+
+def identity_of(model: str, layout: Layout, seed: int, *, exact: bool) -> dict[str, str]:
+    """Return what must be equal in all workers of a job, and in a checkpoint that it goes on from."""
+    return {
+        "model": model,
+        "layout": f"{layout.global_batch_size}/{layout.micro_batch_size}",
+        "seed": str(seed),
+        "threads": str(torch.get_num_threads()),
+        "reduction": "exact" if exact else "fast",
+    }
 
 
 def num_samples_of(dataset: Dataset[Any]) -> int:

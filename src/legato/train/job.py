@@ -92,6 +92,7 @@ def settings_alone(checkpoint_dir: str | None, checkpoint_every: str | None, kee
     )
 
 
-def data_mismatch(theirs: str, mine: str) -> MismatchError:
-    """Return the error for a worker whose data set differs from the others'."""
-    return MismatchError(f"This worker's data set is not that of the others. Theirs: {theirs}. Mine: {mine}.")
+def check_same_data(theirs: str, mine: str) -> None:
+    """Raise MismatchError if this worker's data set differs from the others', as far as both are known."""
+    if theirs and mine and theirs != mine:
+        raise MismatchError(f"This worker's data set is not that of the others. Theirs: {theirs}. Mine: {mine}.")

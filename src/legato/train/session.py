@@ -24,6 +24,7 @@ from legato.train.connecting import make_exchange
 from legato.train.connection import Entry, Round
 from legato.train.cursor import Cursor
 from legato.train.exchange import Exchange
+from legato.train.fingerprints import identity_of
 from legato.train.groups import Group, Work
 from legato.train.order import Layout
 from legato.train.reducer import StepReducer
@@ -68,6 +69,7 @@ class Session:
         self._exact = exact
         self._num_backwards = num_backwards
         self._entry: Entry | None = None
+        self._identity: dict[str, str] = {}
         self._trainable: list[bool] = []
         self._reducer: StepReducer | None = None
         self._saver: Saver | None = None
@@ -123,19 +125,20 @@ class Session:
             return
         if self._reducer is None:
             self._make_reducer()
+            self._identity = identity_of(self.belongings.fingerprint(), self.layout, self.seed, exact=self._exact)
             self.belongings.watch()
             for optimizer in self.belongings.forgotten_schedulers():
                 text = f"A scheduler of the {optimizer} was not given to run.prepare: it is lost to workers that join."
                 self.say(wire.Note(level="warning", text=text))
             if self._settings.checkpoint_dir is not None:
                 directory, every = Path(self._settings.checkpoint_dir), self._settings.checkpoint_every
-                self._saver = Saver(directory, every, self._settings.keep, self._identity(), self.say)
+                self._saver = Saver(directory, every, self._settings.keep, self._identity, self.say)
         while self._entry is None:
             if self.place.link is None:
                 self.cohort.start_alone()
                 entry = Entry((0,), (), repaired=False)
             else:
-                entry = self.cohort.meet_first(self._identity())
+                entry = self.cohort.meet_first(self._identity)
             try:
                 self.target = self._agree_on_target(entry)
             except BrokenView:
@@ -143,6 +146,8 @@ class Session:
             if self.cursor.is_beyond(self.target):
                 # An earlier view let the program run ahead of where the job goes on; only a new process can go back.
                 self.cohort.leave("superseded")
+            # What the program does on its way there it may print: with the loss of where the job stands, not with none.
+            self.cursor.show_loss_of(self.target)
             self._entry = entry
 
     def is_past(self, pass_index: int) -> bool:
@@ -197,7 +202,7 @@ class Session:
                 self._receive_state(entry)
             else:
                 if self._resumed is not None:
-                    self._check_data(self._resumed["data"])
+                    job.check_same_data(self._resumed["data"], self.data_fingerprint)
                     self._load(self._resumed)
                     self._resumed = None
                 self.reducer.buffers.rebase()
@@ -227,7 +232,7 @@ class Session:
     def _receive_state(self, entry: Entry) -> None:
         group = self.cohort.group
         skeleton = state.decode(state.receive_bytes(group, entry.sources[0]))
-        self._check_data(skeleton["data"])
+        job.check_same_data(skeleton["data"], self.data_fingerprint)
         # The models come first in both trees, so their tensors arrive where they belong, without a copy.
         _, own = state.take_apart({"models": self._state()["models"]})
         targets = []
@@ -244,10 +249,6 @@ class Session:
             self._num_told = self.cursor.step
         for metrics in self.cursor.all_metrics():
             self.say(metrics)
-
-    def _check_data(self, theirs: str) -> None:
-        if theirs and self.data_fingerprint and theirs != self.data_fingerprint:
-            raise job.data_mismatch(theirs, self.data_fingerprint)
 
     def _state(self) -> dict[str, Any]:
         self.cursor.num_rounds = self.cohort.num_rounds
@@ -408,23 +409,11 @@ class Session:
     def _make_reducer(self) -> StepReducer:
         parameters, buffers = self.belongings.parameters(), self.belongings.buffers()
         self._trainable = self.belongings.trainable()
-        self._reducer = StepReducer(parameters, buffers, self._num_backwards, self._on_result_due)
+        self._reducer = StepReducer(parameters, buffers, self._num_backwards, self.run_round)
         return self._reducer
-
-    def _on_result_due(self) -> None:
-        self.run_round()
 
     def _connect(self, group: Group) -> tuple[Exchange | None, str]:
         # Read once: beside this thread the training may replace it, when a layer thaws.
         reducer = self.reducer
         exchange = make_exchange(group, reducer.buckets, self.layout.num_micro_batches, exact=self._exact)
         return exchange, reducer.layout
-
-    def _identity(self) -> dict[str, str]:
-        return {
-            "model": self.belongings.fingerprint(),
-            "layout": f"{self.layout.global_batch_size}/{self.layout.micro_batch_size}",
-            "seed": str(self.seed),
-            "threads": str(torch.get_num_threads()),
-            "reduction": "exact" if self._exact else "fast",
-        }
