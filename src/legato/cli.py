@@ -186,12 +186,13 @@ def _screen(*, plain: bool = False) -> Iterator[Screen]:
 
 
 def _free_name(script: Path) -> str:
-    """Return the script's name as a job's name, with a number appended if such a job is running."""
+    """Return the script's name as a job's name, with a number appended if it is taken."""
     from legato.driver.journal import JobDirectory
+    from legato.resuming import is_of_another_program
 
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", script.stem).lstrip("._-")[:55] or "job"
     name, number = stem, 1
-    while JobDirectory.of(name).is_locked():
+    while (taken := JobDirectory.of(name)).is_locked() or is_of_another_program(taken, script):
         number += 1
         name = f"{stem}-{number}"
     return name

@@ -10,6 +10,12 @@ from legato.core.spec import JobSpec
 from legato.driver.journal import JobDirectory
 
 
+def is_of_another_program(directory: JobDirectory, script: Path) -> bool:
+    """Tell whether a job's directory holds what another script of the same name left, such as its checkpoints."""
+    last = directory.read_journal()
+    return last is not None and last.spec.program[0] != str(script.absolute())
+
+
 def is_unfinished(directory: JobDirectory, spec: JobSpec) -> bool:
     """Tell whether the last run under this name was of the same program, did not succeed, and left checkpoints."""
     last = directory.read_journal()

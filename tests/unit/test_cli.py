@@ -366,3 +366,16 @@ def test_the_same_name_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pyt
     ended("stopped")
     other = JobSpec(name="n", program=("b.py",), directory="/", max_workers=1, num_workers=1)
     assert not is_unfinished(directory, other)
+
+
+def test_another_script_of_the_same_name_gets_another_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the checkpoints of one project are not set aside by a run of another."""
+    from legato.driver.journal import JobDirectory, JobJournal
+
+    monkeypatch.setenv("LEGATO_HOME", str(tmp_path))
+    spec = JobSpec(name="train", program=("/a/train.py",), directory="/a", max_workers=1, num_workers=1)
+    directory = JobDirectory.of("train")
+    directory.path.mkdir(parents=True)
+    directory.write_journal(JobJournal(spec=spec, token="t"))
+    assert cli._free_name(Path("/a/train.py")) == "train"
+    assert cli._free_name(Path("/b/train.py")) == "train-2"
