@@ -2,11 +2,13 @@
 
 The extra time is that of the one step interval in which the switch happened, over the median step right after it. The
 whole change, from the request until three steps after the switch, is given as well: on a machine with few cores the
-new process competes with the others for them.
+new process competes with the others for them. So each change is measured twice: between one and two workers, and
+between two and three.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ from benchmarks.figures import plain
 from benchmarks.jobs import BenchmarkError, Look, Say, run_job, scratch
 from legato.driver.record import Event
 
-_FEW, _MANY = 2, 3
+_SIZES: Final = ((1, 2), (2, 3))
 _MICRO_BATCHES: Final = 6
 _MICRO_BATCH_SIZE: Final = 8
 _STEPS_BETWEEN: Final = 5
@@ -33,11 +35,12 @@ class Request(NamedTuple):
 
 
 def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
-    """Yield one row per size of state."""
+    """Yield one row per size of state and number of workers."""
     num_events = 4 if quick else 20
-    for model in ("10MB", "100MB") if quick else ("10MB", "100MB", "250MB"):
+    models = ("10MB", "100MB") if quick else ("10MB", "100MB", "250MB")
+    for model, (few, many) in itertools.product(models, _SIZES):
         with scratch() as directory:
-            case = {
+            arguments = {
                 "model": model,
                 "micro_batches": _MICRO_BATCHES,
                 "micro_batch_size": _MICRO_BATCH_SIZE,
@@ -45,10 +48,10 @@ def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
             }
             requests: list[Request] = []
 
-            async def conduct(look: Look, requests: list[Request] = requests) -> None:
+            async def conduct(look: Look, requests: list[Request] = requests, few: int = few, many: int = many) -> None:
                 await look.wait_for_steps(_STEPS_BETWEEN)
                 for _ in range(num_events):
-                    for kind, num_workers in (("grow", _MANY), ("shrink", _FEW)):
+                    for kind, num_workers in (("grow", many), ("shrink", few)):
                         requests.append(Request(kind, time.monotonic()))
                         look.driver.scale(num_workers, "measured")
                         await look.wait_for_workers(num_workers)
@@ -56,29 +59,31 @@ def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
 
             events = run_job(
                 "events",
-                (json.dumps(case),),
+                (json.dumps(arguments),),
                 directory,
-                num_workers=_FEW,
-                max_workers=_MANY,
+                num_workers=few,
+                max_workers=many,
                 conduct=conduct,
                 limit_s=_LIMIT_S,
             )
             diaries = read_diaries(directory)
-        changes, contribution = _changes(diaries, requests), _joins(diaries, requests, events)
+        changes = _changes(diaries, requests, few, many)
+        contribution = _joins(diaries, requests, events, many)
+        case = f"{model} of state, {few} and {many} workers"
         for kind, change in changes.items():
             say(
-                f"{model} of state, {kind}: {change['extra_ms']['median']:.1f} ms extra, "
+                f"{case}, {kind}: {change['extra_ms']['median']:.1f} ms extra, "
                 f"{change['extra_steps']['median']:.2f} steps"
             )
-        say(f"{model} of state, request to first contribution: {contribution['total_s']['median']:.2f} s")
-        yield {"state": model, "changes": changes, "contribution": contribution}
+        say(f"{case}, request to first contribution: {contribution['total_s']['median']:.2f} s")
+        yield {"state": model, "few": few, "many": many, "changes": changes, "contribution": contribution}
 
 
-def _changes(diaries: dict[int, Diary], requests: list[Request]) -> dict[str, Any]:
+def _changes(diaries: dict[int, Diary], requests: list[Request], few: int, many: int) -> dict[str, Any]:
     found: dict[str, dict[str, list[float]]] = {}
     for index, request in enumerate(requests):
         end = requests[index + 1].at if index + 1 < len(requests) else float("inf")
-        before, after = (_FEW, _MANY) if request.kind == "grow" else (_MANY, _FEW)
+        before, after = (few, many) if request.kind == "grow" else (many, few)
         step = first_step_among(diaries, after, request.at)
         stayers = [diary for diary in diaries.values() if diary.interval(step) is not None]
         switched = min(diary.commits[step][0] for diary in stayers)
@@ -104,13 +109,15 @@ def _whole(diary: Diary, asked: float, step: int, usual_before: float, usual_aft
     return diary.commits[last][0] - began - (step - first) * usual_before - (last - step + 1) * usual_after
 
 
-def _joins(diaries: dict[int, Diary], requests: list[Request], events: list[tuple[float, Event]]) -> dict[str, Any]:
+def _joins(
+    diaries: dict[int, Diary], requests: list[Request], events: list[tuple[float, Event]], many: int
+) -> dict[str, Any]:
     totals: list[float] = []
     parts: dict[str, list[float]] = {part: [] for part in _PARTS}
     for request in requests:
         if request.kind != "grow":
             continue
-        step = first_step_among(diaries, _MANY, request.at)
+        step = first_step_among(diaries, many, request.at)
         (joiner,) = (diary for diary in diaries.values() if step in diary.commits and min(diary.commits) == step)
         proposed = next(at for at, event in events if event.kind == "proposed" and at > request.at)
         moments = [

@@ -78,7 +78,8 @@ def _step_time(rows: Sequence[dict[str, Any]]) -> list[str]:
 def _changes(rows: Sequence[dict[str, Any]]) -> list[str]:
     changes = [
         (
-            f"{kind}, {row['state']}",
+            _sized(kind, row),
+            row["state"],
             _with_quartiles(change["extra_steps"]),
             _verdict(change["extra_steps"]["median"], _CHANGES_TARGET_STEPS, "≤ 1 step"),
             f"{change['extra_ms']['median']:.0f} of {change['step_ms']['median']:.0f}",
@@ -90,6 +91,7 @@ def _changes(rows: Sequence[dict[str, Any]]) -> list[str]:
     ]
     joins = [
         (
+            _sized("grow", row),
             row["state"],
             f"**{row['contribution']['total_s']['median']:.2f} s**",
             _verdict(row["contribution"]["total_s"]["median"], _CONTRIBUTION_TARGET_S, "≤ 0.5 s"),
@@ -100,9 +102,12 @@ def _changes(rows: Sequence[dict[str, Any]]) -> list[str]:
     parts = tuple(rows[0]["contribution"]["parts_s"]) if rows else ()
     extra = "extra time of the switching interval, in steps (quartiles)"
     return [
-        *_table(("planned change, state", extra, "reach", "ms extra, of a step of", "whole change, steps"), changes),
+        *_table(("planned change", "state", extra, "reach", "ms extra, of a step of", "whole change, steps"), changes),
         "",
-        *_table(("state", "request to first contribution", "reach", *(f"{part}, s" for part in parts)), joins),
+        *_table(
+            ("planned change", "state", "request to first contribution", "reach", *(f"{part}, s" for part in parts)),
+            joins,
+        ),
     ]
 
 
@@ -144,6 +149,11 @@ _RENDERERS: Final[dict[str, Callable[[Sequence[dict[str, Any]]], list[str]]]] = 
 def _case(row: dict[str, Any]) -> str:
     number = row["micro_batches_per_worker"]
     return f"{row['model']}, {row['workers']} workers, {number} micro-batch{'es' if number > 1 else ''} each"
+
+
+def _sized(kind: str, row: dict[str, Any]) -> str:
+    before, after = (row["few"], row["many"]) if kind == "grow" else (row["many"], row["few"])
+    return f"{kind} {before} → {after}"
 
 
 def _with_quartiles(summary: dict[str, float]) -> str:
