@@ -7,7 +7,6 @@ import logging
 import re
 import sys
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -16,6 +15,21 @@ import typer.core
 
 from legato import __version__
 from legato.core.errors import JobNotFound, LegatoError, UsageError
+from legato.options import (
+    HeartbeatLimit,
+    InitialWorkers,
+    JobName,
+    Keep,
+    NumWorkers,
+    Output,
+    OutputOption,
+    Plain,
+    Port,
+    Start,
+    StartOption,
+    Threads,
+    Worker,
+)
 
 if TYPE_CHECKING:
     from legato.core.spec import JobSpec
@@ -36,20 +50,12 @@ class _Commands(typer.core.TyperGroup):
         except LegatoError as error:
             typer.echo(f"legato: {error}", err=True)
             raise typer.Exit(EXIT_USAGE if isinstance(error, UsageError) else 1) from error
-
-
-class Output(StrEnum):
-    """How results are written."""
-
-    table = "table"
-    json = "json"
-
-
-class Start(StrEnum):
-    """How worker processes come to be."""
-
-    fork = "fork"
-    fresh = "fresh"
+        except typer.BadParameter as error:
+            # Of our readers only: the library's own, such as a missing argument, say more than their message.
+            if type(error) is not typer.BadParameter:
+                raise
+            typer.echo(f"legato: {error.message}", err=True)
+            raise typer.Exit(EXIT_USAGE) from error
 
 
 app = typer.Typer(
@@ -60,8 +66,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-JobName = Annotated[str, typer.Argument(metavar="NAME", help="The job.")]
 
 
 def _show_version(wanted: bool) -> None:
@@ -91,9 +95,7 @@ def run(
     workers: Annotated[
         str | None, typer.Option("--workers", "-w", help="How many: 4, or a range 1..4. [default: one per GPU, or 1]")
     ] = None,
-    initial_workers: Annotated[
-        int | None, typer.Option(help="How many to start with. [default: as many as there may be]")
-    ] = None,
+    initial_workers: InitialWorkers = None,
     name: Annotated[str | None, typer.Option("--name", "-n", help="The job's name. [default: the script's]")] = None,
     checkpoint_every: Annotated[
         str | None, typer.Option(help="100steps, 2epochs or 60s. [default: at the end and on stop only]")
@@ -101,7 +103,7 @@ def run(
     checkpoint_dir: Annotated[
         str | None, typer.Option(help="Where checkpoints go. [default: the job's directory]")
     ] = None,
-    keep: Annotated[int, typer.Option(help="How many checkpoints to keep.")] = 3,
+    keep: Keep = 3,
     resume: Annotated[
         bool | None,
         typer.Option(
@@ -109,11 +111,11 @@ def run(
             help="Go on from the newest checkpoint. [default: yes, if the last run under this --name did not succeed]",
         ),
     ] = None,
-    threads: Annotated[int, typer.Option(help="Threads of each worker; results depend on it.")] = 1,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where the driver listens; 0 for any free port.")] = 0,
-    heartbeat_limit: Annotated[float, typer.Option(help="Give up a worker that is silent for so many seconds.")] = 5.0,
-    start: Annotated[Start, typer.Option(help="Fork workers from a warm process, or start each afresh.")] = Start.fork,
-    plain: Annotated[bool, typer.Option("--plain", help="Write plain lines also on a terminal.")] = False,
+    threads: Threads = 1,
+    port: Port = 0,
+    heartbeat_limit: HeartbeatLimit = 5.0,
+    start: StartOption = Start.fork,
+    plain: Plain = False,
 ) -> None:
     """Train with a program on this machine."""
     from msgspec import structs
@@ -258,7 +260,7 @@ def _drive(
 
 
 @app.command()
-def scale(name: JobName, num_workers: Annotated[int, typer.Argument(metavar="WORKERS", help="How many.")]) -> None:
+def scale(name: JobName, num_workers: NumWorkers) -> None:
     """Give a running job another number of workers."""
     from legato.core.wire import ScaleRequest
     from legato.driver import client
@@ -290,10 +292,7 @@ def stop(
 
 
 @app.command()
-def attach(
-    name: JobName,
-    plain: Annotated[bool, typer.Option("--plain", help="Write plain lines also on a terminal.")] = False,
-) -> None:
+def attach(name: JobName, plain: Plain = False) -> None:
     """Watch a running job until it ends; take it over if its driver has died. Ctrl-C detaches from a watched job."""
     from legato.driver import client
     from legato.driver.journal import JobDirectory
@@ -327,7 +326,7 @@ def attach(
 @app.command()
 def status(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The job; without it, all jobs.")] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to write it.")] = Output.table,
+    output: OutputOption = Output.table,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every second, until Ctrl-C.")] = False,
 ) -> None:
     """Show where a job is, or list all jobs of this machine."""
@@ -372,7 +371,7 @@ def _write(found: dict[str, Any] | list[dict[str, Any]], output: Output) -> None
 @app.command()
 def logs(
     name: JobName,
-    worker: Annotated[int | None, typer.Option("--worker", "-k", help="One worker only.")] = None,
+    worker: Worker = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on while the job runs.")] = False,
 ) -> None:
     """Show what the workers of a job wrote."""

@@ -182,6 +182,31 @@ def test_run_refuses_more_workers_than_gpus(
     assert driven["spec"].num_workers == 2
 
 
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        (["scale", "a", "two"], "Cannot read the number of workers 'two'. Write a whole number, such as 2."),
+        (["status", "-o", "yaml"], "Cannot read the form of output 'yaml'. Write table or json."),
+        (["logs", "a", "-k", "all"], "Cannot read the worker 'all'. Write a whole number, such as 0."),
+        (["run", "--port", "99999", "a.py"], "Cannot take the port 99999. Write a number from 0 to 65535."),
+        (["run", "--keep", "few", "a.py"], "Cannot read how many checkpoints to keep 'few'. Write a whole number"),
+        (["run", "--heartbeat-limit", "5s", "a.py"], "Cannot read the heartbeat limit '5s'. Write a number of seconds"),
+        (["run", "--start", "cold", "a.py"], "Cannot read the way to start workers 'cold'. Write fork or fresh."),
+    ],
+)
+def test_what_cannot_be_read_is_refused_in_our_words(arguments: list[str], want: str) -> None:
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"legato: {want}")
+    assert err.count("\n") == 1
+
+
+def test_what_is_missing_is_named() -> None:
+    code, _, err = call("scale", "a")
+    assert code == 2
+    assert "Missing argument 'WORKERS'" in err
+
+
 # ---------------------------------------------------------------- jobs that run
 
 
