@@ -239,11 +239,29 @@ def test_scale_and_stop_ask_the_driver(asked: list[wire.Request]) -> None:
 @pytest.mark.parametrize(
     "command", [["scale", "beta", "3"], ["stop", "beta"], ["attach", "beta"], ["status", "beta"], ["logs", "beta"]]
 )
-def test_unknown_jobs_are_refused_and_the_running_ones_listed(command: list[str], running: JobDirectory) -> None:
+def test_unknown_jobs_are_refused_and_the_known_ones_listed(command: list[str], running: JobDirectory) -> None:
+    over = JobDirectory.of("Betta")
+    over.path.mkdir()
+    spec = JobSpec(name="Betta", program=("a.py",), directory="/", max_workers=1, num_workers=1)
+    over.write_journal(JobJournal(spec=spec, token="t", outcome=Outcome("stopped", 0, "Ctrl-C")))
+    JobDirectory.of("refused").path.mkdir()
     code, out, err = call(*command)
     assert (code, out) == (2, "")
-    assert "no such job" in err
-    assert err.rstrip().endswith("Running now: alpha.")
+    assert "there is no such job" in err
+    assert err.rstrip().endswith("Did you mean 'Betta'? Known jobs: Betta, alpha (running).")
+
+
+def test_where_no_job_is_known_it_is_said_how_to_start_one() -> None:
+    code, _, err = call("logs", "beta")
+    assert code == 2
+    assert err.rstrip().endswith("No job is known yet; start one with 'legato run PROGRAM'.")
+
+
+def test_of_many_jobs_some_are_named() -> None:
+    told = client.render_known_jobs("job-7", ["zeta"], [f"job-{number}" for number in range(20)])
+    assert told.startswith("Did you mean 'job-7'? Known jobs: job-7, ")
+    assert told.endswith(" and 11 more, see 'legato status'.")
+    assert "zeta (running)" in told
 
 
 def test_status_as_table_and_json(asked: list[wire.Request], running: JobDirectory) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from legato.core.errors import JobNotFound
 from legato.driver.journal import DriverFile, JobDirectory, iterate_jobs
 
 _ANSWER_LIMIT_S: Final = 10.0  # the driver answers from memory
+_NUM_NAMED: Final = 10  # jobs named in a refusal
 
 
 def list_running(home: Path | None = None) -> list[str]:
@@ -25,7 +27,7 @@ def find_job(name: str, home: Path | None = None) -> DriverFile:
     """Return where the driver of a running job listens.
 
     Raises:
-        JobNotFound: there is no such job, or no driver runs it; says which jobs run.
+        JobNotFound: there is no such job, or no driver runs it; says which jobs there are.
     """
     directory = JobDirectory.of(name, home)
     is_driven = directory.is_locked()
@@ -37,10 +39,32 @@ def find_job(name: str, home: Path | None = None) -> DriverFile:
     journal = directory.read_journal()
     if journal is not None and journal.outcome is None:
         raise JobNotFound(f"Cannot reach job '{name}': its driver is gone. 'legato attach {name}' takes it over.")
-    what = "it is not running" if journal is not None else "there is no such job on this machine"
     running = list_running(home)
+    if journal is None:
+        known = [found.path.name for found in iterate_jobs(home) if found.journal_file.exists()]
+        remedy = render_known_jobs(name, running, known)
+        raise JobNotFound(f"Cannot reach job '{name}': there is no such job on this machine. {remedy}")
     remedy = f"Running now: {', '.join(running)}." if running else "No job is running; start one with 'legato run'."
-    raise JobNotFound(f"Cannot reach job '{name}': {what}. {remedy}")
+    raise JobNotFound(f"Cannot reach job '{name}': it is not running. {remedy}")
+
+
+def render_known_jobs(name: str, running: list[str], known: list[str]) -> str:
+    """Say which jobs there are to somebody who asked for one that is not there: what they may mean, what runs, the rest.
+
+    >>> render_known_jobs("bret", ["mnist"], ["bert", "mnist"])
+    "Did you mean 'bert'? Known jobs: bert, mnist (running)."
+    >>> render_known_jobs("bert", [], [])
+    "No job is known yet; start one with 'legato run PROGRAM'."
+    """
+    there = list(dict.fromkeys([*running, *known]))
+    if not there:
+        return "No job is known yet; start one with 'legato run PROGRAM'."
+    folded = {other.lower(): other for other in reversed(there)}
+    close = [folded[match] for match in get_close_matches(name.lower(), folded)]
+    meant = f"Did you mean '{close[0]}'? " if close else ""
+    told = [f"{other} (running)" if other in running else other for other in dict.fromkeys([*close, *there])]
+    more = f" and {len(told) - _NUM_NAMED} more, see 'legato status'" if len(told) > _NUM_NAMED else ""
+    return f"{meant}Known jobs: {', '.join(told[:_NUM_NAMED])}{more}."
 
 
 def request(name: str, what: wire.ClientRequest, home: Path | None = None) -> wire.Reply:

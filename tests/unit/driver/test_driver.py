@@ -308,7 +308,7 @@ def test_an_unknown_job_is_said_with_those_that_run(tmp_path: Path) -> None:
     async def play() -> None:
         async with raise_stage(tmp_path) as stage:
             await stage.until_training(2)
-            with pytest.raises(JobNotFound, match=r"no such job on this machine\. Running now: job-1"):
+            with pytest.raises(JobNotFound, match=r"no such job on this machine\. .*Known jobs: job-1 \(running\)"):
                 client.find_job("job-2", tmp_path)
             await stage.finish()
 
