@@ -49,7 +49,7 @@ def find_job(name: str, home: Path | None = None) -> DriverFile:
 
 
 def render_known_jobs(name: str, running: list[str], known: list[str]) -> str:
-    """Say which jobs there are to somebody who asked for one that is not there: what they may mean, what runs, the rest.
+    """Say which jobs there are to somebody who asked for another: what they may mean, what runs, the rest.
 
     >>> render_known_jobs("bret", ["mnist"], ["bert", "mnist"])
     "Did you mean 'bert'? Known jobs: bert, mnist (running)."
