@@ -74,6 +74,9 @@ class Look:
 
     async def wait_for_steps(self, num_steps: int) -> None:
         """Wait until that many more steps are committed."""
+        # Steps are told some at a time: what is known now may be older than what was waited for before.
+        known = self._step()
+        await self.wait_until(lambda: self._step() > known, "a step is committed")
         goal = self._step() + num_steps
         await self.wait_until(lambda: self._step() >= goal, f"step {goal} is committed")
 
