@@ -20,7 +20,6 @@ from legato.engines.local import LocalEngine
 from legato.present import Ending
 from legato.terminal import LogFollower, Screen, main_worker
 
-EXIT_INTERRUPTED: Final = 130
 _READ_LOGS_EVERY_S: Final = 0.15
 _LET_GO_LIMIT_S: Final = 10.0
 _NUM_PATIENT_INTERRUPTS: Final = 2
@@ -49,7 +48,6 @@ class Foreground:
         self._status: dict[str, Any] = {}
         self._counts: Counter[str] = Counter()
         self._saved: str | None = None
-        self._killed = False
         self._begun = False
         self.left_running = False
         self._num_interrupts = 0
@@ -63,8 +61,6 @@ class Foreground:
         self._counts[event.kind] += 1
         if event.kind == "saved":
             self._saved = event.reason
-        if event.kind == "stopped" and event.level == "warning":
-            self._killed = True
         unheard = bool(event.detail) and self._logs.tell_once(event.detail or "")
         self._show_output()
         if not event.reason.startswith(_LAST_WORDS):
@@ -108,15 +104,11 @@ class Foreground:
         return self._sum_up(outcome)
 
     def _sum_up(self, outcome: Outcome) -> Ending:
-        stopped = outcome.outcome == "stopped"
-        # A stop that was asked for and carried out with a checkpoint is no failure of anything.
-        exit_code = (EXIT_INTERRUPTED if self._killed else 0) if stopped else outcome.exit_code
         return Ending(
             name=self._directory.path.name,
             outcome=outcome.outcome,
             reason=outcome.reason,
-            exit_code=exit_code or int(outcome.outcome == "failed"),
-            killed=self._killed,
+            exit_code=outcome.exit_code,
             step=self._status.get("step"),
             num_steps=self._status.get("num_steps"),
             elapsed_s=time.monotonic() - self._begun_at,
@@ -162,7 +154,6 @@ class Foreground:
             driver.stop(what)
         else:
             self._screen.show_message("legato: stopping now.", problem=True)
-            self._killed = True
             driver.stop(f"{what} again", now=True)
 
     # ------------------------------------------------------------ the program's output

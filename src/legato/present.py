@@ -264,7 +264,6 @@ class Ending:
 
     Args:
         outcome: ``succeeded``, ``failed`` or ``stopped``.
-        killed: it was stopped at once, without a checkpoint.
         elapsed_s: of this driver.
         counts: how many events of each kind there were.
         saved: what the last event of kind ``saved`` said, None if there was none.
@@ -275,7 +274,6 @@ class Ending:
     outcome: str
     reason: str
     exit_code: int
-    killed: bool
     step: int | None
     num_steps: int | None
     elapsed_s: float

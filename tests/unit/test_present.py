@@ -144,7 +144,6 @@ def test_summary() -> None:
         outcome="stopped",
         reason="Ctrl-C",
         exit_code=0,
-        killed=False,
         step=50,
         num_steps=200,
         elapsed_s=83.0,

@@ -9,7 +9,7 @@ from legato.core.wire import Failed, Stop
 from legato.driver.job import Job, Worker
 from legato.driver.words import End, StopWorker
 
-EXIT_CODES: Final = {"succeeded": 0, "failed": 1, "stopped": 130}  # 130: as for any program that was interrupted
+EXIT_KILLED: Final = 130  # as for any program that was interrupted; a stop that was carried out as asked is no failure
 
 
 def note_finished(job: Job, worker: Worker, view_number: int) -> None:
@@ -62,6 +62,7 @@ def note_failed(job: Job, worker: Worker, failed: Failed) -> None:
 def give_up_slot(job: Job, worker: Worker, kind: str, reason: str, detail: str | None = None) -> None:
     """Start nobody in this worker's slot again; the job goes on with what is there."""
     job.wanted.discard(worker.slot)
+    job.given_up.add(worker.slot)
     job.record(kind, f"{reason}; slot {worker.slot} is given up", worker, "error", detail or None)
     left = len(job.wanted)
     if left < job.spec.min_workers and not job.ending:
@@ -95,6 +96,8 @@ def stop(job: Job, *, at_once: bool, reason: str) -> None:
         job.stopping = reason
         job.pending = None
     if at_once:
+        if job.state is JobState.STOPPING:
+            job.exit_code = EXIT_KILLED
         job.record("stopped", f"killing all workers: {reason}", level="warning")
         kill_all(job, reason)
         return
@@ -130,6 +133,8 @@ def conclude(job: Job) -> None:
     if job.end_by is not None and job.now >= job.end_by:
         job.end_by = None
         late = [worker.number for worker in job.present()]
+        if job.state is JobState.STOPPING:
+            job.exit_code = EXIT_KILLED
         job.record("fenced", f"killing workers {late}: they did not end in time", level="warning")
         kill_all(job, "did not end in time")
     if job.state is JobState.FINISHING and not job.closed:
@@ -160,6 +165,4 @@ def _start_tail(job: Job) -> None:
 
 def _end(job: Job, state: JobState, reason: str) -> None:
     job.move(state, reason)
-    outcome = str(state)
-    exit_code = job.exit_code if state is JobState.FAILED else EXIT_CODES[outcome]
-    job.out.append(End(outcome, exit_code, reason))
+    job.out.append(End(str(state), 0 if state is JobState.SUCCEEDED else job.exit_code, reason))

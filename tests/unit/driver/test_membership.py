@@ -297,8 +297,16 @@ def test_stop_lets_everybody_leave() -> None:
     world = make_training(num_workers=2)
     world.feed(words.StopAsked(False, "test"))
     world.calm(2)
-    assert [(end.outcome, end.exit_code) for end in world.ends] == [("stopped", 130)]
+    assert [(end.outcome, end.exit_code) for end in world.ends] == [("stopped", 0)]
     assert not kinds(world, "died")
+
+
+def test_a_stop_that_kills_is_told_from_one_that_saves() -> None:
+    world = make_training(num_workers=2)
+    world.feed(words.StopAsked(False, "test"))
+    world.feed(words.StopAsked(True, "test"))
+    world.calm(2)
+    assert [(end.outcome, end.exit_code) for end in world.ends] == [("stopped", 130)]
 
 
 def test_stop_kills_those_who_do_not_leave_in_time() -> None:
@@ -309,14 +317,14 @@ def test_stop_kills_those_who_do_not_leave_in_time() -> None:
     world.calm(59)
     assert not world.ends
     world.calm(2)
-    assert world.ends[0].outcome == "stopped"
+    assert (world.ends[0].outcome, world.ends[0].exit_code) == ("stopped", 130)
 
 
 def test_stop_now_kills() -> None:
     world = make_training(num_workers=2)
     world.feed(words.StopAsked(True, "test"))
     world.deliver_engine()
-    assert world.ends[0].outcome == "stopped"
+    assert (world.ends[0].outcome, world.ends[0].exit_code) == ("stopped", 130)
 
 
 def test_scaling_out_of_bounds_is_refused_and_changes_nothing() -> None:
