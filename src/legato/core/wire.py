@@ -256,10 +256,18 @@ class ScaleRequest(Request, frozen=True):
     reason: str = "asked by legato scale"
 
 
+class AssignRequest(Request, frozen=True):
+    """Say which slots the job has from now on: all of them. Asked again with the same slots, nothing changes."""
+
+    slots: tuple[int, ...]
+    reason: str
+
+
 class StopRequest(Request, frozen=True):
     """Ask the job to stop; ``now`` kills the workers without a checkpoint."""
 
     now: bool = False
+    reason: str = "asked by legato stop"
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -273,7 +281,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     status: dict[str, Any] = {}
 
 
-ClientRequest = StatusRequest | ScaleRequest | StopRequest
+ClientRequest = StatusRequest | ScaleRequest | AssignRequest | StopRequest
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _worker_decoder: Final[msgspec.msgpack.Decoder[WorkerMessage]] = msgspec.msgpack.Decoder(WorkerMessage)

@@ -14,7 +14,7 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -56,6 +56,7 @@ class Driver:
         engine: where its workers run.
         directory: the job's files.
         observer: who looks on, if anybody.
+        slots: those that the job has at first, when somebody assigns them; None to count from 0 and scale freely.
         host: address to listen on.
         port: to listen on; 0 for any free one.
         clock: seconds that never go backwards.
@@ -69,6 +70,7 @@ class Driver:
         directory: JobDirectory,
         *,
         observer: Observer | None = None,
+        slots: Collection[int] | None = None,
         host: str = _LOOPBACK,
         port: int = 0,
         clock: Clock = time.monotonic,
@@ -78,6 +80,7 @@ class Driver:
         self._engine = engine
         self._directory = directory
         self._observer = observer
+        self._slots = slots
         self._address = (host, port)
         self._clock = clock
         self._records = Records(directory, wall_clock)
@@ -127,6 +130,10 @@ class Driver:
         """Ask for another number of workers. Raises UsageError if the job may not have that many."""
         self._feed(words.ScaleAsked(num_workers, reason))
 
+    def assign(self, slots: Collection[int], reason: str) -> None:
+        """Say which slots the job has, all of them. Raises UsageError if the job may not have that many."""
+        self._feed(words.SlotsAssigned(tuple(slots), reason))
+
     def stop(self, reason: str, *, now: bool = False) -> None:
         """Ask the job to end, with a checkpoint unless ``now``."""
         self._feed(words.StopAsked(now, reason))
@@ -165,7 +172,9 @@ class Driver:
                 _refuse_other_checkpoints(spec)
                 await asyncio.to_thread(directory.set_aside_records)
             after = left.book if left is not None else None
-            self._membership = Membership(spec, rendezvous, checkpoint_dir=checkpoint_dir, now=now, after=after)
+            self._membership = Membership(
+                spec, rendezvous, checkpoint_dir=checkpoint_dir, now=now, after=after, slots=self._slots
+            )
         await asyncio.to_thread(self._records.load)
         return self._membership.begin(now)
 
@@ -244,8 +253,10 @@ class Driver:
         try:
             if isinstance(request, wire.ScaleRequest):
                 self.scale(request.num_workers, request.reason)
+            elif isinstance(request, wire.AssignRequest):
+                self.assign(request.slots, request.reason)
             elif isinstance(request, wire.StopRequest):
-                self.stop("asked by legato stop", now=request.now)
+                self.stop(request.reason, now=request.now)
         except UsageError as refusal:
             error = str(refusal)
         return wire.Reply(error=error, status=self.status())
@@ -377,44 +388,3 @@ def _refuse_other_checkpoints(spec: JobSpec) -> None:
 
 
 _ENDED: Final = {"succeeded": "succeeded", "failed": "failed", "stopped": "was stopped"}
-
-
-async def run(
-    spec: JobSpec,
-    engine: Engine,
-    *,
-    observer: Observer | None = None,
-    home: Path | None = None,
-    port: int = 0,
-) -> Outcome:
-    """Run a job to its end; if workers of the same job run without a driver, adopt them.
-
-    Args:
-        spec: the job.
-        engine: where its workers run.
-        observer: who looks on, if anybody.
-        home: where jobs are kept; None for ``$LEGATO_HOME`` or the user's data directory.
-        port: to listen on; 0 for any free one.
-
-    Raises:
-        UsageError: the job cannot be run as asked.
-    """
-    spec.validate()
-    return await Driver(spec, engine, JobDirectory.of(spec.name, home), observer=observer, port=port).run()
-
-
-async def adopt(
-    name: str,
-    engine: Engine,
-    *,
-    observer: Observer | None = None,
-    home: Path | None = None,
-    port: int = 0,
-) -> Outcome:
-    """Take over a job whose driver died, as it was journaled, and run it to its end.
-
-    Raises:
-        JobNotFound: there is no unfinished job of this name.
-        UsageError: its driver lives.
-    """
-    return await Driver(None, engine, JobDirectory.of(name, home), observer=observer, port=port).run()

@@ -77,6 +77,9 @@ class Job:
     """All facts of one job, and the instructions that handling the present event gave so far.
 
     Args:
+        wanted: the slots that it shall use.
+        given_up: slots it has, but in which nobody is started again.
+        is_assigned: somebody else decides which slots it has.
         current: the view in force: the newest Recover, or the newest proposal that somebody switched to.
         recovering: the reason of the Recover that made ``current``; None if a proposal did.
         pending: the proposal that is out and not in force.
@@ -99,6 +102,8 @@ class Job:
     checkpoint_dir: str
     now: float
     wanted: set[int]
+    given_up: set[int] = field(default_factory=set)
+    is_assigned: bool = False
     state: JobState = JobState.FORMING
     workers: dict[int, Worker] = field(default_factory=dict)
     next_worker: int = 0
@@ -173,6 +178,8 @@ class Job:
             next_worker=self.next_worker,
             slots={worker.number: worker.slot for worker in self.present()},
             wanted=tuple(sorted(self.wanted)),
+            given_up=tuple(sorted(self.given_up)),
+            is_assigned=self.is_assigned,
             current=self.current,
             pending=self.pending,
             resume=self.resume,

@@ -7,10 +7,10 @@ here is the order in which they follow one another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
-from legato.core.errors import TransitionError
+from legato.core.errors import TransitionError, UsageError
 from legato.core.lifecycle import JobState, WorkerPhase
 from legato.core.spec import JobSpec
 from legato.core.wire import Hold, Prepare, Stop, WorkerMessage
@@ -28,6 +28,7 @@ from legato.driver.words import (
     Journal,
     Lost,
     ScaleAsked,
+    SlotsAssigned,
     StopAsked,
     StopWorker,
     Tick,
@@ -47,17 +48,26 @@ class Membership:
         checkpoint_dir: where workers write checkpoints.
         now: seconds that never go backwards, as in every call.
         after: the journal of an earlier run under this name that did not end; its numbers are not used again.
+        slots: those that the job has at first, when somebody assigns them; None to count from 0 and scale freely.
     """
 
     def __init__(
-        self, spec: JobSpec, rendezvous: str, *, checkpoint_dir: str, now: float, after: Book | None = None
+        self,
+        spec: JobSpec,
+        rendezvous: str,
+        *,
+        checkpoint_dir: str,
+        now: float,
+        after: Book | None = None,
+        slots: Collection[int] | None = None,
     ) -> None:
         self.job = Job(
             spec=spec,
             rendezvous=rendezvous,
             checkpoint_dir=checkpoint_dir,
             now=now,
-            wanted=set(range(spec.num_workers)),
+            wanted=set(range(spec.num_workers) if slots is None else slots),
+            is_assigned=slots is not None,
             resume=spec.resume,
             last_view=after.last_view if after else 0,
             next_worker=after.next_worker if after else 0,
@@ -84,7 +94,7 @@ class Membership:
         membership = cls(spec, rendezvous, checkpoint_dir=checkpoint_dir, now=now)
         job = membership.job
         job.state = JobState.ADOPTING
-        job.wanted = set(book.wanted)
+        job.wanted, job.given_up, job.is_assigned = set(book.wanted), set(book.given_up), book.is_assigned
         job.next_worker = max([book.next_worker, *(number + 1 for number in running)])
         job.last_view = book.last_view
         job.resume, job.reference, job.stopping = book.resume, book.reference, book.stopping
@@ -151,6 +161,8 @@ class Membership:
                     self.job.workers[number].away = True
             case ScaleAsked(num_workers=num_workers, reason=reason):
                 self._scale(num_workers, reason)
+            case SlotsAssigned(slots=slots, reason=reason):
+                self._assign(frozenset(slots), reason)
             case StopAsked(now=at_once, reason=reason):
                 stop(self.job, at_once=at_once, reason=reason)
 
@@ -179,13 +191,34 @@ class Membership:
         before = len(job.wanted)
         if num_workers == before:
             return
+        if job.is_assigned:
+            raise UsageError(
+                f"Cannot scale job '{job.spec.name}' here: it has the slots that the platform gives it. Change its "
+                "bounds or its priority there."
+            )
         for slot in range(job.spec.max_workers):
             if len(job.wanted) < num_workers:
                 job.wanted.add(slot)
         for slot in sorted(job.wanted, key=self._worth)[: max(len(job.wanted) - num_workers, 0)]:
             job.wanted.discard(slot)
-        job.deaths = {slot: count for slot, count in job.deaths.items() if slot in job.wanted}
-        job.record("scaled", f"{before} -> {num_workers} workers: {reason}")
+        self._want(job.wanted, f"{before} -> {num_workers} workers: {reason}")
+
+    def _assign(self, slots: frozenset[int], reason: str) -> None:
+        job = self.job
+        job.spec.check_num_workers(len(slots))
+        # What was given up is not tried again just because it is said again.
+        job.given_up &= slots
+        wanted = set(slots - job.given_up)
+        if wanted != job.wanted:
+            self._want(wanted, f"{len(job.wanted)} -> {len(wanted)} workers: {reason}")
+
+    def _want(self, slots: set[int], told: str) -> None:
+        job = self.job
+        job.wanted = slots
+        if not job.is_assigned:
+            job.given_up -= slots
+        job.deaths = {slot: count for slot, count in job.deaths.items() if slot in slots}
+        job.record("scaled", told)
 
     def _worth(self, slot: int) -> tuple[int, int]:
         """Rank a slot by what is lost with it: members are kept, low ranks first, then who is nearest to joining."""

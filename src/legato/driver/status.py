@@ -65,6 +65,11 @@ def build_status(job: Job, meter: Meter, events: deque[Event], outcome: Outcome 
         "metrics": {"step": logged.step, "epoch": logged.epoch, "values": logged.values} if logged else None,
         "num_workers": sum(1 for member in job.members() if member.has_state),
         "num_wanted": len(job.wanted),
+        "slots": {
+            "wanted": sorted(job.wanted),
+            "in_use": sorted({worker.slot for worker in job.present()}),
+            "given_up": sorted(job.given_up),
+        },
         "min_workers": job.spec.min_workers,
         "max_workers": job.spec.max_workers,
         "view": job.current.number if job.current else None,

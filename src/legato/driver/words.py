@@ -35,6 +35,13 @@ class ScaleAsked(msgspec.Struct, frozen=True):
     reason: str
 
 
+class SlotsAssigned(msgspec.Struct, frozen=True):
+    """Somebody says which slots the job has, all of them."""
+
+    slots: tuple[int, ...]
+    reason: str
+
+
 class StopAsked(msgspec.Struct, frozen=True):
     """Somebody asks the job to end; with ``now``, without a checkpoint."""
 
@@ -42,7 +49,7 @@ class StopAsked(msgspec.Struct, frozen=True):
     reason: str
 
 
-Event = Heard | Lost | Tick | ScaleAsked | StopAsked | EngineEvent
+Event = Heard | Lost | Tick | ScaleAsked | SlotsAssigned | StopAsked | EngineEvent
 
 # ---------------------------------------------------------------- instructions: what to do, in this order
 
@@ -96,6 +103,8 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
         next_worker: the next free worker number.
         slots: worker → slot of all workers that may run.
         wanted: the slots that the job has.
+        given_up: slots in which nobody is started again although the job has them.
+        is_assigned: somebody else decides which slots the job has.
         current: the newest view that was put in force.
         pending: the proposal that is out.
         resume: whether workers start from the newest checkpoint.
@@ -110,6 +119,8 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
     next_worker: int
     slots: dict[int, int]
     wanted: tuple[int, ...]
+    given_up: tuple[int, ...] = ()
+    is_assigned: bool = False
     current: View | None = None
     pending: View | None = None
     resume: bool = False

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.driver.world import World, make_world_spec
 
 from legato.core import wire
-from legato.core.errors import LayoutError
+from legato.core.errors import LayoutError, UsageError
 from legato.core.lifecycle import JobState
 from legato.driver import words
 from legato.driver.job import Job
@@ -395,3 +395,55 @@ def test_scaling_to_what_is_there_changes_nothing() -> None:
     world = make_training(num_workers=2)
     world.feed(words.ScaleAsked(2, "test"))
     assert kinds(world, "scaled") == []
+
+
+def make_assigned(*slots: int, **changes: Any) -> World:
+    world = World(
+        make_world_spec(**{"max_deaths": 5, "max_breaks": 3, "num_workers": len(slots), **changes}), slots=slots
+    )
+    world.calm(2)
+    world.check_at_peace()
+    return world
+
+
+def slots_in_use(world: World) -> set[int]:
+    return {worker.slot for worker in job_of(world).present()}
+
+
+def test_an_assigned_job_begins_in_its_slots_and_moves_to_others() -> None:
+    world = make_assigned(3, 7)
+    assert slots_in_use(world) == {3, 7}
+    world.feed(words.SlotsAssigned((7, 1, 4), "the pool grew"))
+    world.calm(3)
+    world.check_at_peace()
+    assert slots_in_use(world) == {1, 4, 7}
+    assert job_of(world).members()[0].slot == 7
+    assert kinds(world, "scaled")[0].reason == "2 -> 3 workers: the pool grew"
+
+
+def test_an_assigned_job_cannot_be_scaled_past_who_assigns() -> None:
+    world = make_assigned(3, 7)
+    with pytest.raises(UsageError, match="the platform gives it"):
+        world.feed(words.ScaleAsked(1, "test"))
+    with pytest.raises(LayoutError, match="above its maximum"):
+        world.feed(words.SlotsAssigned(tuple(range(9)), "test"))
+
+
+def test_the_same_slots_once_more_change_nothing() -> None:
+    world = make_assigned(0, 1)
+    world.feed(words.SlotsAssigned((1, 0), "again"))
+    assert not kinds(world, "scaled")
+
+
+def test_a_slot_that_was_given_up_is_left_alone_until_it_is_taken_away() -> None:
+    world = make_assigned(0)
+    world.feed(words.SlotsAssigned((0, 1), "grow"))
+    number = max(world.bodies)
+    meet(world, number, fingerprint="another")
+    world.feed(words.Heard(number, wire.Failed(error="odd", traceback="", exit_code=1, mismatch=True)))
+    assert job_of(world).given_up == {1}
+    world.feed(words.SlotsAssigned((0, 1), "said again"))
+    assert job_of(world).wanted == {0}
+    world.feed(words.SlotsAssigned((0,), "taken away"))
+    world.feed(words.SlotsAssigned((0, 1), "given anew"))
+    assert job_of(world).wanted == {0, 1}

@@ -79,7 +79,7 @@ class Body:
 class World:
     """Everything outside the state machine."""
 
-    def __init__(self, spec: JobSpec) -> None:
+    def __init__(self, spec: JobSpec, slots: tuple[int, ...] | None = None) -> None:
         self.spec = spec
         self.now = 100.0
         self.bodies: dict[int, Body] = {}
@@ -90,7 +90,7 @@ class World:
         self.dying: dict[int, int] = {}
         self.highest_issued = 0
         self.most_rounds = 0
-        self.membership: Membership | None = Membership(spec, "store:1", checkpoint_dir="/c", now=self.now)
+        self.membership: Membership | None = Membership(spec, "store:1", checkpoint_dir="/c", now=self.now, slots=slots)
         self.obey(self.membership.begin(self.now))
 
     # ------------------------------------------------------------ the driver's side
