@@ -9,13 +9,14 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
 from legato.core.errors import LegatoError, UsageError
+from legato.engines import local
 from legato.engines.base import Engine, EngineEvent, Exited, Launch, Started
 from legato.engines.fake import FakeEngine, FakeMachine
 from legato.engines.local import LocalEngine
@@ -70,6 +71,12 @@ async def _behave(launch: Launch) -> int:
                 await asyncio.sleep(600)
     await asyncio.sleep(600)
     return 0
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    yield
+    assert not local._let_go, "warm parents that nobody will ever wait for"
 
 
 @pytest.fixture

@@ -221,7 +221,8 @@ class LocalEngine:
             await asyncio.gather(self._reading, return_exceptions=True)
         self._disconnect()
         if self._process is not None:
-            _let_go[self._process.pid] = self._process
+            if self._process.poll() is None:
+                _let_go[self._process.pid] = self._process
             self._process = None
         self._events.put_nowait(None)
 
@@ -359,6 +360,9 @@ class LocalEngine:
 
     async def _end_parent(self, record: Record | None) -> None:
         """Make sure that the warm parent is gone, and reap it if it is ours."""
+        if self._process is None and record is not None:
+            # Its engine may have let go of it only after this one took over.
+            self._process = _let_go.pop(record.pid, None)
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(self._process.wait, 2.0 if self._ready.is_set() or not self._closing else 0.0)
