@@ -132,7 +132,7 @@ def _peers(rows: Sequence[dict[str, Any]]) -> list[str]:
     table = [
         (row["peer"], "-", f"skipped: {row['skipped']}", "-")
         if "skipped" in row
-        else (row["peer"], f"{row['event']}, {row['model']}", f"**{row['gap_s']['median']:.1f} s**", _number(row))
+        else (row["peer"], f"{row['event']}, {row['model']}", _with_worst(row["gap_s"]), _number(row))
         for row in rows
     ]
     return _table(("peer", "event, model", "gap", "events"), table)
@@ -158,6 +158,12 @@ def _sized(kind: str, row: dict[str, Any]) -> str:
 
 def _with_quartiles(summary: dict[str, float]) -> str:
     return f"**{summary['median']:.2f}** ({summary['low']:.2f} to {summary['high']:.2f})"
+
+
+def _with_worst(gap_s: dict[str, float]) -> str:
+    # From some milliseconds to half a minute in one table.
+    digits = 3 if gap_s["median"] < 1 else 1
+    return f"**{gap_s['median']:.{digits}f} s** (worst {gap_s['worst']:.{digits}f})"
 
 
 def _number(row: dict[str, Any]) -> str:

@@ -36,7 +36,7 @@ def main() -> None:
         optimizer.load_state_dict(saved["optimizer"])
         step = saved["step"]
     inputs, targets = make_data(8192).tensors
-    path = directory / f"agent-{os.environ['BENCHMARK_AGENT']}.jsonl"
+    path = directory / f"worker-{os.environ['BENCHMARK_WORKER']}.jsonl"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     while True:
         start = step * MICRO_BATCH_SIZE % (len(inputs) - MICRO_BATCH_SIZE)

@@ -3,7 +3,7 @@ import re
 from pathlib import Path
 
 import pytest
-from benchmarks import report
+from benchmarks import peers, report
 from benchmarks.diaries import Diary, first_step_among, median_step
 from benchmarks.figures import summarize
 
@@ -83,3 +83,43 @@ def test_steps_of_a_diary():
     assert stayed.interval(3) == 2.5
     assert joined.interval(3) is None
     assert median_step(diaries, 3, 4.0, 9.0) == pytest.approx(1.4)
+
+
+def peers_result(*rows):
+    return {**step_time_result(1.0, None), "name": "peers", "rows": list(rows)}
+
+
+def test_a_peer_that_is_not_installed_is_told(monkeypatch):
+    monkeypatch.setattr(peers, "_rows", lambda *_: iter([{"peer": "torchrun"}]))
+    monkeypatch.setattr(peers.importlib.util, "find_spec", lambda _: None)
+    told = []
+    _, row = peers.measure(quick=True, say=told.append)
+    assert told == ["SKIPPED: torchft is not installed"]
+    assert "| torchft | - | skipped: not installed | - |" in report.render(peers_result(row))
+
+
+def test_a_peer_that_is_installed_is_measured_under_its_version(monkeypatch):
+    monkeypatch.setattr(peers, "_rows", lambda make_peer, told, *_: iter([told]))
+    monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(peers.importlib.metadata, "packages_distributions", lambda: {"torchft": ["torchft-nightly"]})
+    monkeypatch.setattr(peers.importlib.metadata, "version", lambda name: f"1.2 of {name}")
+    rows = list(peers.measure(quick=True, say=pytest.fail))
+    assert rows == ["torchrun", "torchft-nightly 1.2 of torchft-nightly"]
+
+
+def test_short_and_long_gaps_of_peers_can_be_read():
+    rows = [
+        {"peer": name, "event": "join", "model": "100k", "gap_s": summarize(gaps).to_plain()}
+        for name, gaps in (("short", [0.05, 0.052, 1.25]), ("long", [5.25, 7.0, 13.75]))
+    ]
+    rendered = report.render(peers_result(*rows))
+    assert "| short | join, 100k | **0.052 s** (worst 1.250) | 3 |" in rendered
+    assert "| long | join, 100k | **7.0 s** (worst 13.8) | 3 |" in rendered
+
+
+def test_the_longest_step_of_a_join_is_one_of_the_switch():
+    # Long steps before and after it are not the join's, nor are those of others.
+    steps = [(0.0, 2, 2), (3.0, 2, 2), (3.1, 3, 2), (3.2, 3, 2), (3.6, 3, 3), (9.0, 3, 3)]
+    lines = [{"worker": 1, "at": at, "group_size": size, "num_workers": num} for at, size, num in steps]
+    lines.insert(3, {"worker": 2, "at": 3.15, "group_size": 3, "num_workers": 3})
+    assert peers.longest_step_of_join(lines, 1, 3) == pytest.approx(0.4)
