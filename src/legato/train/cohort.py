@@ -24,7 +24,7 @@ from legato.train.groups import Group, build
 from legato.train.link import Link
 from legato.train.mesh import LOST_STEP
 
-STOP, SAVE = 1, 2
+STOP, SAVE, EVALUATING = 1, 2, 4
 
 
 class Cohort:
@@ -97,9 +97,10 @@ class Cohort:
         """Return what this rank tells the others in the coming round.
 
         Args:
-            may_join: a joiner could enter after this round; else only views of present members are voted for.
+            may_join: a joiner could enter after this round, a step; else it is one of an evaluation, and only views of
+                present members are voted for.
         """
-        flags = 0
+        flags = 0 if may_join else EVALUATING
         if self._link is not None:
             flags |= STOP if self._link.stop_reason is not None else 0
             flags |= SAVE if self._link.save_wanted else 0
@@ -111,9 +112,12 @@ class Cohort:
         Raises:
             ProgramError: the ranks are not in the same round.
         """
-        if any(word[:2] != words[0][:2] for word in words):
-            places = ", ".join(f"rank {rank}: round {word[0]} of view {word[1]}" for rank, word in enumerate(words))
-            raise ProgramError(f"The workers have lost step with one another ({places}). {LOST_STEP}")
+        places = [(word[0], word[1], "evaluating" if word[3] & EVALUATING else "training") for word in words]
+        if len(set(places)) > 1:
+            told = ", ".join(
+                f"rank {rank}: {what} in round {n} of view {v}" for rank, (n, v, what) in enumerate(places)
+            )
+            raise ProgramError(f"The workers have lost step with one another ({told}). {LOST_STEP}")
         # An agreement stays until it is carried out: an evaluation may lie between the two.
         self._agreed = self._agreed or agreed_view((word[2] for word in words), self.connection.view.number)
         self._stop_agreed = any(word[3] & STOP for word in words)
