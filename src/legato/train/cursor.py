@@ -26,6 +26,7 @@ class Cursor(msgspec.Struct):
         num_rounds: committed rounds of the job.
         logs: what ``run.log`` was given so far, with step and epoch.
         evaluations: results of all evaluations so far.
+        ends: how many evaluations were done and logs made when each pass was completed.
     """
 
     epoch: int = 0
@@ -41,6 +42,19 @@ class Cursor(msgspec.Struct):
     num_rounds: int = 0
     logs: list[tuple[int, int, dict[str, float]]] = []
     evaluations: list[dict[str, float]] = []
+    ends: list[tuple[int, int]] = []
+
+    def end_pass(self) -> None:
+        """Take note that a pass is completed, or broken off by the program."""
+        self.ends.append((len(self.evaluations), len(self.logs)))
+        self.pass_index += 1
+        self.step_in_pass = 0
+
+    def skip_pass(self, other: Cursor) -> None:
+        """Stand behind a pass that another cursor has completed, with what was evaluated and logged in it."""
+        num_evaluations, num_logs = other.ends[self.pass_index]
+        self.evaluations, self.logs = other.evaluations[:num_evaluations], other.logs[:num_logs]
+        self.pass_index += 1
 
     def begin_epoch(self) -> None:
         """Take note of where an epoch begins."""

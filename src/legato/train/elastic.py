@@ -223,10 +223,10 @@ class Run:
                 yield from self._stepper.turns_of_pass(order, loader)
             finally:
                 # Also where the program leaves the loop early: its next loop is the next pass.
-                session.cursor.pass_index += 1
-                session.cursor.step_in_pass = 0
+                session.cursor.end_pass()
         else:
-            session.cursor.pass_index += 1
+            assert session.target is not None
+            session.cursor.skip_pass(session.target)
 
     def backward(self, loss: torch.Tensor, scaler: Any = None) -> None:
         """Run the backward pass of a micro-batch, and note its loss for the progress line.
@@ -269,10 +269,10 @@ class Run:
                 "run.evaluate was called in a turn of the loop that completes no step; other workers have other such "
                 "turns. Call it under `if run.stepped:`, or outside the loop over batches."
             )
-        done = session.cursor.evaluations
         session.join()
         if not session.is_loaded:
             assert session.target is not None
+            done = session.cursor.evaluations
             if len(done) < len(session.target.evaluations):
                 # The job has been here before this worker came.
                 done.append(session.target.evaluations[len(done)])
