@@ -1,0 +1,338 @@
+"""A worker among others: what it takes over, what it does when they die, when it must begin anew, how it ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.unit.train.jobs import LIMIT_S, Job, Worker, job_of, left_as
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from legato.core import wire
+from legato.core.errors import ProgramError
+from legato.train import checkpoint, state
+from legato.train.order import Layout
+
+LAYOUT = Layout(4, 2)
+SHORT = TensorDataset(torch.ones(8, 2))  # two steps
+ENDLESS = TensorDataset(torch.ones(80_000, 2))
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    with job_of(LAYOUT) as made:
+        yield made
+
+
+@pytest.fixture
+def saving_job(tmp_path: Path) -> Iterator[Job]:
+    with job_of(LAYOUT, tmp_path) as made:
+        yield made
+
+
+class Counting(nn.Module):
+    """After n steps its bias is -n."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(2))
+        self.bias = nn.Parameter(torch.zeros(2))
+        self.part = nn.Sequential(nn.Identity(), nn.Identity())
+        self.register_buffer("tally", torch.zeros(1))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = (inputs * self.weight).sum(1) + self.bias.sum()
+        return output
+
+
+def prepared(worker: Worker) -> tuple[Counting, torch.optim.Optimizer]:
+    model = Counting()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    worker.run.prepare(model, optimizer)
+    return model, optimizer
+
+
+def turn(worker: Worker, model: nn.Module, optimizer: torch.optim.Optimizer, inputs: torch.Tensor) -> None:
+    worker.run.backward(model(inputs).mean())
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def train_for_ever(worker: Worker) -> None:
+    model, optimizer = prepared(worker)
+    for (inputs,) in worker.run.batches(ENDLESS):
+        turn(worker, model, optimizer, inputs)
+
+
+def mean_output(outputs: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    return outputs
+
+
+def pairs(dataset: TensorDataset) -> TensorDataset:
+    return TensorDataset(*dataset.tensors, torch.zeros(len(dataset)))
+
+
+def saved_steps(directory: Path) -> list[int]:
+    return checkpoint.Store(directory, 3, pytest.fail).steps()
+
+
+# ---------------------------------------------------------------- what a joiner takes over
+
+
+def test_a_joiner_has_the_modes_of_the_incumbents(job: Job) -> None:
+    def modes(model: nn.Module) -> list[bool]:
+        return [module.training for module in model.modules()]
+
+    def incumbent(worker: Worker) -> None:
+        model, optimizer = prepared(worker)
+        model.part[1].eval()
+        for (inputs,) in worker.run.batches(ENDLESS):
+            turn(worker, model, optimizer, inputs)
+
+    def joiner(worker: Worker) -> Any:
+        model, _ = prepared(worker)
+        model.part[0].eval()
+        for _ in worker.run.batches(ENDLESS):
+            break
+        return modes(model)
+
+    (first,) = job.begin(1, incumbent)
+    second = job.start(joiner)
+    job.propose(first, second)
+    assert second.end() == [True, True, True, False]
+
+
+def test_evaluations_in_a_pass_that_a_joiner_missed_are_not_taken_for_later_ones(job: Job) -> None:
+    there = threading.Event()
+    data = pairs(SHORT)
+
+    def program(worker: Worker) -> Any:
+        run = worker.run
+        model, optimizer = prepared(worker)
+        found = []
+        for _ in run.epochs(1):
+            for (inputs,) in run.batches(SHORT):
+                turn(worker, model, optimizer, inputs)
+                if run.stepped:
+                    run.evaluate(model, data, lambda outputs, _: outputs + 1)
+                    run.log(step=run.step)
+                    break
+            found.append(run.evaluate(model, data, mean_output))
+            run.log(found=found[0])
+            for (inputs,) in run.batches(ENDLESS):
+                turn(worker, model, optimizer, inputs)
+                if there.is_set() and run.num_workers == 2 and run.stepped:
+                    break
+            found += [log for _, _, log in run._session.cursor.logs]
+        return found
+
+    (first,) = job.begin(1, program)
+    second = job.start(program)
+    there.set()
+    job.propose(first, second)
+    want = first.end()
+    assert want == [-4.0, {"step": 1.0}, {"found": -4.0}]
+    assert second.end() == want
+
+
+# ---------------------------------------------------------------- deaths
+
+
+def test_what_the_program_did_to_a_buffer_outlasts_a_death_in_an_evaluation(job: Job) -> None:
+    measuring = threading.Event()
+
+    def program(worker: Worker) -> Any:
+        run = worker.run
+        model, optimizer = prepared(worker)
+
+        def metric(outputs: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+            if run.rank == 1:
+                measuring.set()
+                job.over.wait(LIMIT_S)
+            return outputs
+
+        measured = []
+        for (inputs,) in run.batches(SHORT):
+            turn(worker, model, optimizer, inputs)
+            if run.stepped and run.step == 1:
+                model.tally += 3
+                measured.append(run.evaluate(model, pairs(SHORT), metric))
+        return measured, model.tally.tolist(), model.bias.tolist(), run.step
+
+    first, second = job.begin(2, program)
+    assert measuring.wait(LIMIT_S)
+    second.lose_peers()
+    first.await_message(wire.Broken)
+    job.recover(first)
+    assert first.end() == ([-4.0], [3.0], [-2.0, -2.0], 2)
+
+
+def test_a_program_that_is_ahead_of_where_the_job_goes_on_is_superseded(job: Job) -> None:
+    on_its_way, go = threading.Event(), threading.Event()
+
+    def incumbent(worker: Worker) -> None:
+        model, optimizer = prepared(worker)
+        for _ in worker.run.epochs(10**6):
+            for (inputs,) in worker.run.batches(SHORT):
+                turn(worker, model, optimizer, inputs)
+
+    def joiner(worker: Worker) -> int:
+        prepared(worker)
+        for _ in worker.run.epochs(10**6):
+            on_its_way.set()
+            go.wait(LIMIT_S)
+            for _ in worker.run.batches(SHORT):
+                return worker.run.step
+        return -1
+
+    (first,) = job.begin(1, incumbent)
+    first.await_message(wire.Progress, epoch=1)
+    second = job.start(joiner)
+    job.propose(first, second)
+    assert on_its_way.wait(LIMIT_S)
+    first.lose_peers()
+    job.recover(second)
+    go.set()
+    assert left_as(second) == "superseded"
+
+
+def half_sent(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Let every state break off after its first tensor; returns what is set when that has come."""
+    arrived = threading.Event()
+    send, receive = state.send_share, state.receive_shares
+    monkeypatch.setattr(state, "_CHUNK_BYTES", 8)
+    monkeypatch.setattr(state, "send_share", lambda group, *peers: send(group, *peers[:2], peers[2][:1]))
+    monkeypatch.setattr(
+        state, "receive_shares", lambda group, sources, targets, _: receive(group, sources, targets, arrived.set)
+    )
+    return arrived
+
+
+def joiner(worker: Worker) -> Any:
+    model, _ = prepared(worker)
+    for _ in worker.run.batches(ENDLESS):
+        return worker.run.step, model.bias.tolist(), model.weight.tolist()
+    return None
+
+
+def test_half_a_state_is_not_begun_from(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrived = half_sent(monkeypatch)
+    (first,) = job.begin(1, train_for_ever)
+    first.await_message(wire.Progress)
+    second = job.start(joiner)
+    job.propose(first, second)
+    assert arrived.wait(LIMIT_S)
+    first.lose_peers()
+    job.recover(second)
+    assert left_as(second) == "superseded"
+
+
+def test_half_a_state_is_overwritten_by_a_checkpoint(saving_job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = saving_job
+    arrived = half_sent(monkeypatch)
+    (first,) = job.begin(1, train_for_ever)
+    first.await_message(wire.Progress)
+    first.hear(wire.Save())
+    step = first.await_message(wire.Saved).step
+    second = job.start(joiner)
+    job.propose(first, second)
+    assert arrived.wait(LIMIT_S)
+    first.lose_peers()
+    second.hear(job.settings(resume=True))
+    job.recover(second)
+    assert second.end() == (step, [-step] * 2, [-step] * 2)
+
+
+# ---------------------------------------------------------------- the end
+
+
+def test_a_stop_after_the_death_of_rank_0_saves(saving_job: Job, tmp_path: Path) -> None:
+    first, second = saving_job.begin(2, train_for_ever)
+    second.await_message(wire.Progress)
+    first.lose_peers()
+    second.await_message(wire.Broken)
+    second.hear(wire.Stop(reason="the test"))
+    assert left_as(second) == "stopped"
+    (step,) = saved_steps(tmp_path)
+    found = checkpoint.load(tmp_path / f"step-{step:08}.legato")
+    assert found.state["models"][0]["parameters"]["bias"].tolist() == [-step, -step]
+    assert step == second.run.step > 0
+
+
+def test_a_stop_in_which_rank_0_dies_saves(saving_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = saving_job.begin(2, train_for_ever)
+    saving = threading.Event()
+
+    def die() -> None:
+        saving.set()
+        first.lose_peers()
+        first.session.cohort.leave("dead")
+
+    monkeypatch.setattr(first.session, "save_and_wait", die)
+    for worker in (first, second):
+        worker.hear(wire.Stop(reason="the test"))
+    assert saving.wait(LIMIT_S)
+    second.await_message(wire.Broken)
+    saving_job.recover(second)
+    assert left_as(second) == "stopped"
+    assert saved_steps(tmp_path) == [second.run.step]
+
+
+def test_an_orphan_whose_peer_hangs_saves_and_leaves(saving_job: Job, tmp_path: Path) -> None:
+    hanging = threading.Event()
+
+    def program(worker: Worker) -> None:
+        model, optimizer = prepared(worker)
+        for (inputs,) in worker.run.batches(ENDLESS):
+            if worker.run.rank == 1 and worker.run.step == 3:
+                hanging.set()
+                saving_job.over.wait(LIMIT_S)
+            turn(worker, model, optimizer, inputs)
+
+    first, _ = saving_job.begin(2, program)
+    assert hanging.wait(LIMIT_S)
+    first.await_message(wire.Progress, last_step=3)
+    first._check_away()
+    assert first.stop_reason is None, "the driver has just spoken"
+    first._last_heard = time.monotonic() - 65.0  # beyond away_limit_s, but not as far as to give the others up
+    first._check_away()
+    first._check_away()
+    assert first.stop_reason == "orphaned"
+    assert not first.session.cohort.group.is_broken
+    first._last_heard = time.monotonic() - 80.0
+    first._check_away()
+    assert left_as(first) == "orphaned"
+    assert saved_steps(tmp_path) == [3]
+
+
+# ---------------------------------------------------------------- workers that do not do the same
+
+
+@pytest.mark.parametrize("num_metrics", [1, 2])
+def test_an_evaluation_on_one_worker_only_is_refused_on_all(job: Job, num_metrics: int) -> None:
+    # With two metrics its messages are as long as those of a step of this model.
+    metrics: dict[str, Callable[..., Any]] = {str(number): mean_output for number in range(num_metrics)}
+    measured = []
+
+    def program(worker: Worker) -> None:
+        run = worker.run
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        run.prepare(model, optimizer)
+        for _ in run.epochs(3):
+            for (inputs,) in run.batches(SHORT):
+                turn(worker, model, optimizer, inputs)
+            if run.is_main:
+                measured.append(run.evaluate(model, pairs(SHORT), metrics))
+
+    for worker in job.begin(2, program):
+        outcome = worker.end()
+        assert isinstance(outcome, ProgramError), outcome
+        assert "lost step" in str(outcome) and "run.is_main" in str(outcome)
+    assert not measured
