@@ -231,11 +231,7 @@ def _drive(
     from legato.engines.local import LocalEngine
     from legato.foreground import Foreground
     from legato.present import Ending, render_summary
-    from legato.resuming import command_to_go_on
 
-    journal = directory.read_journal() if spec is None else None
-    known = spec if journal is None else journal.spec
-    again = command_to_go_on(known) if known is not None else None
     wished = imported_packages(Path(spec.directory, spec.program[0])) if spec is not None else ()
     engine = LocalEngine(directory.path, start=start.value, wished=wished)
 
@@ -246,7 +242,7 @@ def _drive(
         with _screen(plain=plain) as screen:
             if spec is not None:
                 screen.show_message(f"legato: job '{spec.name}' starts; its files: {directory.path}")
-            foreground = Foreground(directory, screen, again)
+            foreground = Foreground(directory, screen)
             ending = asyncio.run(drive(foreground))
     except (asyncio.CancelledError, KeyboardInterrupt):
         name = directory.path.name
@@ -296,6 +292,7 @@ def attach(name: JobName, plain: Plain = False) -> None:
     """Watch a running job until it ends; take it over if its driver has died. Ctrl-C detaches from a watched job."""
     from legato.driver import client
     from legato.driver.journal import JobDirectory
+    from legato.resuming import way_on
     from legato.watching import watch
 
     directory = JobDirectory.of(name)
@@ -320,6 +317,8 @@ def attach(name: JobName, plain: Plain = False) -> None:
     if outcome is None:
         raise LegatoError(f"Lost job '{name}': its driver is gone. 'legato attach {name}' takes it over.")
     typer.echo(f"legato: job '{name}' {outcome.outcome}: {outcome.reason}")
+    if (again := way_on(directory)) is not None:
+        typer.echo(f"go on with: {again}")
     raise typer.Exit(outcome.exit_code)
 
 
@@ -338,7 +337,7 @@ def status(
             return watch
         found = watching.status_of(name)
         _write(found, output)
-        return watch and "workers" in found and found.get("outcome") is None
+        return watch and found["state"] != "abandoned" and found.get("outcome") is None
 
     with contextlib.suppress(KeyboardInterrupt):
         watching.repeat(show, _WATCH_EVERY_S)

@@ -18,7 +18,8 @@ from legato.driver.journal import JobDirectory, Outcome
 from legato.driver.record import Event
 from legato.engines.local import LocalEngine
 from legato.present import Ending
-from legato.terminal import LogFollower, Screen, main_worker
+from legato.resuming import way_on
+from legato.terminal import WAITS_AT_START, LogFollower, Screen, main_worker
 
 _READ_LOGS_EVERY_S: Final = 0.15
 _LET_GO_LIMIT_S: Final = 10.0
@@ -33,16 +34,14 @@ class Foreground:
     Args:
         directory: of the job.
         screen: where things are shown.
-        resume: the command that goes on with the job after a stop, None if it is not known.
 
     Attributes:
         left_running: workers were left behind when the driver ended before the job did.
     """
 
-    def __init__(self, directory: JobDirectory, screen: Screen, resume: tuple[str, ...] | None) -> None:
+    def __init__(self, directory: JobDirectory, screen: Screen) -> None:
         self._directory = directory
         self._screen = screen
-        self._resume = resume
         self._logs = LogFollower(directory.logs)
         self._main: int | None = None
         self._status: dict[str, Any] = {}
@@ -101,9 +100,10 @@ class Foreground:
                 reading.cancel()
                 await asyncio.gather(reading, return_exceptions=True)
                 self._show_output(whole=True)
-        return self._sum_up(outcome)
+        return await asyncio.to_thread(self._sum_up, outcome)
 
     def _sum_up(self, outcome: Outcome) -> Ending:
+        journal = self._directory.read_journal()
         return Ending(
             name=self._directory.path.name,
             outcome=outcome.outcome,
@@ -111,11 +111,13 @@ class Foreground:
             exit_code=outcome.exit_code,
             step=self._status.get("step"),
             num_steps=self._status.get("num_steps"),
+            from_step=self._status.get("from_step"),
             elapsed_s=time.monotonic() - self._begun_at,
             counts=self._counts,
             saved=self._saved,
             directory=self._directory.path,
-            resume=self._resume if outcome.outcome != "succeeded" and self._saved else None,
+            go_on_with=way_on(self._directory),
+            checkpoint_every=journal.spec.checkpoint_every if journal is not None else None,
         )
 
     async def _let_go(self, engine: LocalEngine) -> None:
@@ -161,6 +163,8 @@ class Foreground:
     async def _read_logs(self) -> None:
         while True:
             await asyncio.sleep(_READ_LOGS_EVERY_S)
+            if not self._begun:
+                self._screen.show_waiting(WAITS_AT_START)
             self._show_output()
 
     def _show_output(self, *, whole: bool = False) -> None:

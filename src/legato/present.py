@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import shlex
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ Status = Mapping[str, Any]
 Event = Mapping[str, Any]
 
 _LEVEL_STYLES: Final = {"info": "", "warning": "yellow", "error": "bold red"}
+_WAITING_STATES: Final = ("adopting", "forming", "holding")
 _STATE_STYLES: Final = {
     "training": "green",
     "succeeded": "bold green",
@@ -30,6 +30,8 @@ _STATE_STYLES: Final = {
     "failed": "bold red",
 }
 _CONNECTED_PHASES: Final = ("joining", "warm", "member")
+_COMING_PHASES: Final = ("starting", "joining")
+_NUM_COMING_NAMED: Final = 3
 _RESIZES: Final = ("scaled",)
 _DEATHS: Final = ("died", "fenced")
 _PACE_WINDOW_S: Final = 30.0
@@ -112,6 +114,8 @@ def render_progress_line(status: Status, remaining_s: float | None = None) -> st
     'step 5/20 (25 %) · workers 2/3'
     """
     parts = [] if status.get("state") in (None, "training") else [str(status["state"])]
+    if status.get("state") in _WAITING_STATES and (coming := render_coming(status)):
+        parts.append(coming)
     step, num_steps = status.get("step"), status.get("num_steps")
     if step is not None:
         parts.append(f"step {step}/{num_steps} ({100 * step // num_steps} %)" if num_steps else f"step {step}")
@@ -130,6 +134,18 @@ def render_progress_line(status: Status, remaining_s: float | None = None) -> st
     return " · ".join(parts)
 
 
+def render_coming(status: Status) -> str | None:
+    """Say which workers are on their way and for how long; None if none is.
+
+    >>> render_coming({"workers": [{"worker": 1, "phase": "starting", "phase_s": 3.21}]})
+    'worker 1 starting, 3.2 s'
+    """
+    coming = [worker for worker in status.get("workers") or () if worker.get("phase") in _COMING_PHASES]
+    told = [f"worker {worker['worker']} {_phase_and_time(worker)}" for worker in coming[:_NUM_COMING_NAMED]]
+    more = len(coming) - len(told)
+    return "; ".join([*told, f"{more} more"] if more else told) or None
+
+
 def render_event_line(event: Event) -> str:
     """Say on one line what happened and why; the reason as it stands in ``events.jsonl``.
 
@@ -141,6 +157,11 @@ def render_event_line(event: Event) -> str:
     if event.get("step") is not None and event["kind"] != "saved":
         line += f" (step {event['step']})"
     return f"{_clock_time(event['time'])} {line}" if event.get("time") is not None else line
+
+
+def _phase_and_time(worker: Mapping[str, Any]) -> str:
+    waited_s = worker.get("phase_s")
+    return f"{worker['phase']}, {render_duration(waited_s)}" if waited_s is not None else str(worker["phase"])
 
 
 def _clock_time(unix_s: float) -> str:
@@ -164,6 +185,9 @@ def render_live(status: Status, events: Sequence[Event], remaining_s: float | No
         (str(status.get("name", "")), "bold"),
         "  ",
         (str(status.get("state", "")), _STATE_STYLES.get(str(status.get("state")), "")),
+        (f"  {coming}" if status.get("state") in _WAITING_STATES and (coming := render_coming(status)) else "", "dim"),
+        no_wrap=True,
+        overflow="ellipsis",
     )
     bar = Table.grid(padding=(0, 1))
     step, num_steps = status.get("step") or 0, status.get("num_steps")
@@ -202,11 +226,12 @@ def render_workers(status: Status) -> Table:
         table.add_column(Text(column))
     for worker in status.get("workers") or ():
         away = worker.get("connected") is False and worker.get("phase") in _CONNECTED_PHASES
+        phase = _phase_and_time(worker) if worker.get("phase") in _COMING_PHASES else worker.get("phase", "")
         table.add_row(
             f"worker {worker['worker']}",
             _cell(worker.get("slot")),
             _cell(worker.get("pid") or None),
-            f"{worker.get('phase', '')}{' (no connection)' if away else ''}",
+            f"{phase}{' (no connection)' if away else ''}",
             _cell(worker.get("rank")),
             _cell(worker.get("view")),
             f"{worker['last_heard_s']:.1f} s" if worker.get("last_heard_s") is not None else "",
@@ -226,7 +251,11 @@ def render_status(status: Status) -> RenderableType:
         told = f"its driver is gone; 'legato attach {status.get('name', '')}' takes it over"
     if status.get("step") is not None:
         told += f" (step {status['step']})"
-    return Text.assemble(line, f"  {told}") if told else line
+    head = Text.assemble(line, f"  {told}") if told else line
+    if not status.get("go_on_with"):
+        return head
+    # One line however long, so that it can be copied.
+    return Group(head, Text(f"go on with:  {status['go_on_with']}", no_wrap=True, overflow="ignore"))
 
 
 def render_jobs(statuses: Iterable[Status]) -> Table:
@@ -264,10 +293,12 @@ class Ending:
 
     Args:
         outcome: ``succeeded``, ``failed`` or ``stopped``.
+        from_step: the step from which it went on: 0, or that of a checkpoint; None if nothing was trained.
         elapsed_s: of this driver.
         counts: how many events of each kind there were.
         saved: what the last event of kind ``saved`` said, None if there was none.
-        resume: the command that goes on, None if it makes no sense.
+        go_on_with: the command that goes on, None if there is nothing to go on from or to.
+        checkpoint_every: as asked for.
     """
 
     name: str
@@ -276,31 +307,47 @@ class Ending:
     exit_code: int
     step: int | None
     num_steps: int | None
+    from_step: int | None
     elapsed_s: float
     counts: Counter[str]
     saved: str | None
     directory: Path
-    resume: tuple[str, ...] | None = None
+    go_on_with: str | None = None
+    checkpoint_every: str | None = None
 
 
 def render_summary(ending: Ending) -> str:
     """Say how a job ended and where its things are."""
-    steps = "no step" if ending.step is None else f"step {ending.step}"
-    if ending.step is not None and ending.num_steps:
-        steps += f" of {ending.num_steps}"
     num_deaths = sum(ending.counts[kind] for kind in _DEATHS)
     num_resizes = sum(ending.counts[kind] for kind in _RESIZES)
     rows = [
         ("job", f"{ending.name} {ending.outcome}: {ending.reason}"),
-        ("steps", f"{steps} in {render_duration(ending.elapsed_s)}"),
+        ("steps", f"{_render_steps(ending)} in {render_duration(ending.elapsed_s)}"),
         ("changes", f"{_plural(num_deaths, 'worker')} lost, {_plural(num_resizes, 'resize')}"),
         ("saved", ending.saved or "no checkpoint in this run"),
         ("directory", str(ending.directory)),
         ("logs", str(ending.directory / "logs")),
     ]
-    if ending.resume is not None:
-        rows.append(("go on with", shlex.join(ending.resume)))
+    if ending.go_on_with is not None:
+        rows.append(("go on with", ending.go_on_with))
+    elif ending.outcome != "succeeded" and ending.step:
+        rows.append(("next time", _render_advice(ending)))
     return "\n".join(f"{label + ':':<12} {text}" for label, text in rows)
+
+
+def _render_steps(ending: Ending) -> str:
+    if ending.step is None:
+        return "no step"
+    reached = f"step {ending.step}" + (f" of {ending.num_steps}" if ending.num_steps else "")
+    if not ending.from_step:
+        return reached
+    return f"{_plural(ending.step - ending.from_step, 'step')} in this run, from step {ending.from_step} to {reached},"
+
+
+def _render_advice(ending: Ending) -> str:
+    if ending.checkpoint_every is None:
+        return "--checkpoint-every 100steps, or 2epochs or 60s, leaves a checkpoint to go on from"
+    return f"a shorter --checkpoint-every than {ending.checkpoint_every} leaves a checkpoint to go on from"
 
 
 def _plural(number: int, word: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from msgspec import structs
@@ -21,12 +22,20 @@ def is_unfinished(directory: JobDirectory, spec: JobSpec) -> bool:
     last = directory.read_journal()
     if last is None or last.spec.program != spec.program or (last.outcome and last.outcome.outcome == "succeeded"):
         return False
-    checkpoints = Path(spec.checkpoint_dir) if spec.checkpoint_dir else directory.checkpoints
-    return any(checkpoints.glob("step-*.legato"))
+    return _has_checkpoints(directory, spec)
+
+
+def way_on(directory: JobDirectory) -> str | None:
+    """Return what to type here to go on with a job that is over; None if it succeeded or left no checkpoint."""
+    last = directory.read_journal()
+    if last is None or last.outcome is None or not is_unfinished(directory, last.spec):
+        return None
+    typed = shlex.join(command_to_go_on(last.spec))
+    return typed if _is_here(last.spec.directory) else f"cd {shlex.quote(last.spec.directory)} && {typed}"
 
 
 def command_to_go_on(spec: JobSpec) -> tuple[str, ...]:
-    """Return the command that goes on with a job after it was stopped."""
+    """Return the command that goes on with a job, as it is typed in the job's directory."""
     options = ["--workers", f"{spec.min_workers}..{spec.max_workers}"]
     defaults = structs.asdict(JobSpec(name=spec.name, program=(), directory="", max_workers=1, num_workers=1))
     for option, field in (
@@ -34,6 +43,7 @@ def command_to_go_on(spec: JobSpec) -> tuple[str, ...]:
         ("--checkpoint-dir", "checkpoint_dir"),
         ("--keep", "keep"),
         ("--threads", "num_threads"),
+        ("--heartbeat-limit", "heartbeat_limit_s"),
     ):
         value = getattr(spec, field)
         options += [option, str(value)] if value != defaults[field] else []
@@ -42,3 +52,16 @@ def command_to_go_on(spec: JobSpec) -> tuple[str, ...]:
     path = Path(program)
     typed = path.relative_to(spec.directory) if path.is_relative_to(spec.directory) else path
     return ("legato", "run", "--name", spec.name, "--resume", *options, str(typed), *handed)
+
+
+def _has_checkpoints(directory: JobDirectory, spec: JobSpec) -> bool:
+    checkpoints = Path(spec.checkpoint_dir) if spec.checkpoint_dir else directory.checkpoints
+    return any(checkpoints.glob("step-*.legato"))
+
+
+def _is_here(directory: str) -> bool:
+    try:
+        return Path.cwd() == Path(directory)
+    except FileNotFoundError:
+        # The directory in which we were started is gone.
+        return False

@@ -12,7 +12,16 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from legato.present import Event, Pace, Status, render_event_line, render_live, render_metrics, render_progress_line
+from legato.present import (
+    Event,
+    Pace,
+    Status,
+    render_duration,
+    render_event_line,
+    render_live,
+    render_metrics,
+    render_progress_line,
+)
 
 _PROGRESS_EVERY_S: Final = 5.0
 _METRICS_EVERY_S: Final = 1.0
@@ -24,6 +33,7 @@ _NUM_LIVE_EVENTS: Final = 6
 _NUM_HELD_READS: Final = 3
 _TRACEBACK: Final = "Traceback (most recent call last):\n"
 _ENDED: Final = ("succeeded", "failed", "stopped")
+WAITS_AT_START: Final = "importing torch"  # what takes the time until a driver has a status
 
 
 class Screen(Protocol):
@@ -34,6 +44,9 @@ class Screen(Protocol):
 
     def show_status(self, status: Status) -> None:
         """Show where the job is."""
+
+    def show_waiting(self, what: str) -> None:
+        """Show what is waited for while there is no status yet; called again and again."""
 
     def show_output(self, text: str) -> None:
         """Show whole lines that the program wrote."""
@@ -62,6 +75,7 @@ class PlainScreen:
         self._next_metrics = self._next_saved = clock()
         self._next_progress = self._next_metrics + _PROGRESS_EVERY_S
         self._last_line = ""
+        self._has_waited = False
         self._last_metrics: str | None = None
 
     def show_event(self, event: Event) -> None:
@@ -88,6 +102,12 @@ class PlainScreen:
         if line != self._last_line:
             self._last_line = line
             self._write(self._out, f"legato: {line}\n")
+
+    def show_waiting(self, what: str) -> None:
+        """Write one line, once."""
+        if not self._has_waited:
+            self._has_waited = True
+            self._write(self._out, f"legato: {what}; this may take some seconds\n")
 
     def show_output(self, text: str) -> None:
         """Write the program's lines as they are."""
@@ -130,6 +150,7 @@ class LiveScreen:
         self._pace = Pace()
         self._events: deque[Event] = deque(maxlen=_NUM_LIVE_EVENTS)
         self._status: Status = {}
+        self._begun_at = clock()
         # Drawn when a status comes, four times a second; a thread of its own would draw while we print.
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._live.start()
@@ -149,6 +170,11 @@ class LiveScreen:
         self._status = status
         self._pace.note(self._clock(), status.get("step"))
         self._draw()
+
+    def show_waiting(self, what: str) -> None:
+        """Show a clock that moves."""
+        waited = render_duration(self._clock() - self._begun_at)
+        self._live.update(Text(f"starting  {what}, {waited}", style="dim"), refresh=True)
 
     def show_output(self, text: str) -> None:
         """Print the program's lines above the region, with their colours."""

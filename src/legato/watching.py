@@ -11,7 +11,8 @@ from legato.core import wire
 from legato.core.errors import JobNotFound
 from legato.driver import client
 from legato.driver.journal import JobDirectory, Outcome, iterate_jobs
-from legato.terminal import LogFollower, Screen, main_worker
+from legato.resuming import way_on
+from legato.terminal import WAITS_AT_START, LogFollower, Screen, main_worker
 
 _ASK_EVERY_S: Final = 0.25
 _NUM_FAILED_ANSWERS: Final = 3
@@ -33,7 +34,7 @@ def status_of(name: str, home: Path | None = None) -> dict[str, Any]:
         if directory.read_driver_file() is None:
             return {"name": name, "state": "starting", "outcome": None}
         return client.request(name, wire.StatusRequest(), home).status
-    known = client.last_status(name, home)
+    known = _last_status(name, home)
     if known is None:
         client.find_job(name, home)  # raises, and says which jobs there are
         raise AssertionError(name)
@@ -45,7 +46,12 @@ def _status_or_none(name: str, home: Path | None) -> dict[str, Any] | None:
         return status_of(name, home)
     except JobNotFound:
         # It ended between two looks, or is just beginning.
-        return client.last_status(name, home)
+        return _last_status(name, home)
+
+
+def _last_status(name: str, home: Path | None) -> dict[str, Any] | None:
+    known = client.last_status(name, home)
+    return None if known is None else {**known, "go_on_with": way_on(JobDirectory.of(name, home))}
 
 
 def watch(name: str, screen: Screen, home: Path | None = None) -> Outcome | None:
@@ -55,13 +61,19 @@ def watch(name: str, screen: Screen, home: Path | None = None) -> Outcome | None
     main: int | None = None
     last_seq = 0
     num_failed = 0
+    has_status = was_starting = False
     while num_failed < _NUM_FAILED_ANSWERS and directory.is_locked():
         try:
             status = client.request(name, wire.StatusRequest(), home).status
             num_failed = 0
         except JobNotFound:
-            num_failed += 1
+            if not has_status and directory.read_driver_file() is None:
+                was_starting = True
+                screen.show_waiting(WAITS_AT_START)
+            else:
+                num_failed += 1
         else:
+            has_status = True
             for event in status.get("events", ()):
                 if event["seq"] > last_seq:
                     last_seq = event["seq"]
@@ -76,6 +88,9 @@ def watch(name: str, screen: Screen, home: Path | None = None) -> Outcome | None
         time.sleep(_ASK_EVERY_S)
     if main is not None:
         screen.show_output(logs.read(main, whole=True))
+    if was_starting and not has_status:
+        # It ended before it began; what stands in the journal is of a run before.
+        return None
     journal = directory.read_journal()
     return journal.outcome if journal is not None else None
 

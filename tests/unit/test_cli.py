@@ -284,6 +284,26 @@ def test_status_as_table_and_json(asked: list[wire.Request], running: JobDirecto
     assert "it is over (stopped: Ctrl-C)" in err
 
 
+@pytest.mark.parametrize("outcome", ["stopped", "failed", "succeeded"])
+def test_status_shows_how_to_go_on(tmp_path: Path, outcome: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = JobDirectory.of("over")
+    program = (str(tmp_path / "my train.py"), "--lr", "1")
+    spec = JobSpec(name="over", program=program, directory=str(tmp_path), max_workers=2, num_workers=1)
+    directory.path.mkdir(parents=True)
+    directory.write_journal(JobJournal(spec=spec, token="t", outcome=Outcome(outcome, 0, "as told")))
+    assert "go on with" not in call("status", "over")[1], "there is no checkpoint"
+    directory.checkpoints.mkdir()
+    (directory.checkpoints / "step-00000007.legato").write_bytes(b"")
+    command = "legato run --name over --resume --workers 1..2 'my train.py' --lr 1"
+    want = None if outcome == "succeeded" else command
+    assert json.loads(call("status", "over", "-o", "json")[1])["go_on_with"] == want
+    shown = call("status", "over")[1].splitlines()
+    assert shown == [f"over  {outcome}  as told"] + [f"go on with:  {want}"] * (want is not None)
+    (tmp_path / "else where").mkdir()
+    monkeypatch.chdir(tmp_path / "else where")
+    assert (f"go on with:  cd {tmp_path} && {command}" in call("status", "over")[1]) == (want is not None)
+
+
 def test_status_without_jobs() -> None:
     assert call("status") == (0, "No jobs on this machine. Start one with 'legato run'.\n", "")
     assert call("status", "-o", "json") == (0, "[]\n", "")
@@ -346,6 +366,27 @@ def test_attach_shows_a_running_job_until_its_end(running: JobDirectory, monkeyp
         "epoch 3",
         "legato: job 'alpha' failed: as asked",
     ]
+
+
+def test_attach_waits_for_a_job_that_is_just_starting(running: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And does not take the end of the run before for its own."""
+    spec = JobSpec(name="alpha", program=("a.py",), directory="/", max_workers=1, num_workers=1)
+    running.write_journal(JobJournal(spec=spec, token="t", outcome=Outcome("failed", 9, "the run before")))
+    looks = 0
+
+    def request(name: str, what: wire.Request, home: Path | None = None) -> wire.Reply:
+        nonlocal looks
+        looks += 1
+        if looks == 10:
+            running.unlock()
+        return client.find_job(name, home)  # type: ignore[return-value]  # raises
+
+    monkeypatch.setattr(client, "request", request)
+    monkeypatch.setattr(watching, "_ASK_EVERY_S", 0.01)
+    code, out, err = call("attach", "alpha")
+    assert (code, looks) == (1, 10)
+    assert out == "legato: importing torch; this may take some seconds\n"
+    assert "Lost job 'alpha'" in err
 
 
 def test_logs_of_one_and_of_all(running: JobDirectory) -> None:

@@ -138,21 +138,26 @@ def test_worker_bar(there: int, wanted: int, want: str) -> None:
     assert render_worker_bar(there, wanted) == want
 
 
+def make_ending(**changes: Any) -> Ending:
+    known: dict[str, Any] = {
+        "name": "bert-7",
+        "outcome": "stopped",
+        "reason": "Ctrl-C",
+        "exit_code": 0,
+        "step": 50,
+        "num_steps": 200,
+        "from_step": 0,
+        "elapsed_s": 83.0,
+        "counts": Counter(died=1, fenced=1, scaled=1),
+        "saved": "checkpoint of step 50 at /c/50",
+        "directory": Path("/jobs/bert-7"),
+        "go_on_with": "legato run --resume 'my train.py'",
+    }
+    return Ending(**{**known, **changes})
+
+
 def test_summary() -> None:
-    ending = Ending(
-        name="bert-7",
-        outcome="stopped",
-        reason="Ctrl-C",
-        exit_code=0,
-        step=50,
-        num_steps=200,
-        elapsed_s=83.0,
-        counts=Counter(died=1, fenced=1, scaled=1),
-        saved="checkpoint of step 50 at /c/50",
-        directory=Path("/jobs/bert-7"),
-        resume=("legato", "run", "--resume", "my train.py"),
-    )
-    assert render_summary(ending).splitlines() == [
+    assert render_summary(make_ending()).splitlines() == [
         "job:         bert-7 stopped: Ctrl-C",
         "steps:       step 50 of 200 in 1:23",
         "changes:     2 workers lost, 1 resize",
@@ -161,6 +166,31 @@ def test_summary() -> None:
         "logs:        /jobs/bert-7/logs",
         "go on with:  legato run --resume 'my train.py'",
     ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "want"),
+    [
+        ({"from_step": 30}, "steps:       20 steps in this run, from step 30 to step 50 of 200, in 1:23"),
+        ({"from_step": 49, "num_steps": None}, "steps:       1 step in this run, from step 49 to step 50, in 1:23"),
+        ({"step": None, "from_step": None}, "steps:       no step in 1:23"),
+    ],
+)
+def test_summary_tells_the_steps_of_this_run_from_those_before(changes: dict[str, Any], want: str) -> None:
+    assert want in render_summary(make_ending(**changes)).splitlines()
+
+
+def test_summary_of_a_failure_without_a_checkpoint_says_how_to_have_one() -> None:
+    lost = make_ending(outcome="failed", saved=None, go_on_with=None)
+    *_, last = render_summary(lost).splitlines()
+    assert last == "next time:   --checkpoint-every 100steps, or 2epochs or 60s, leaves a checkpoint to go on from"
+    too_late = make_ending(outcome="failed", saved=None, go_on_with=None, checkpoint_every="60s")
+    assert "a shorter --checkpoint-every than 60s" in render_summary(too_late)
+    for other in (
+        make_ending(outcome="failed", saved=None, go_on_with=None, step=None),
+        make_ending(outcome="succeeded", go_on_with=None),
+    ):
+        assert "--checkpoint-every" not in render_summary(other)
 
 
 # ---------------------------------------------------------------- screens
@@ -228,6 +258,33 @@ def test_live_screen_keeps_output_above_and_leaves_the_terminal_clean() -> None:
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1
 
 
+def test_the_wait_for_torch_is_a_clock_on_a_terminal_and_a_line_elsewhere() -> None:
+    out, moments = io.StringIO(), iter((10.0, 10.1, 13.2))
+    console = Console(file=out, force_terminal=True, width=100)
+    live = LiveScreen(console, io.StringIO(), clock=lambda: next(moments))
+    for _ in range(2):
+        live.show_waiting("importing torch")
+    live.close()
+    assert "importing torch, 0.1 s" in out.getvalue()
+    assert "importing torch, 3.2 s" in out.getvalue()
+    plain = PlainScreen(out := io.StringIO(), out)
+    for _ in range(3):
+        plain.show_waiting("importing torch")
+    assert out.getvalue() == "legato: importing torch; this may take some seconds\n"
+
+
+def test_a_start_says_which_workers_it_waits_for() -> None:
+    coming = [{"worker": number, "phase": "starting", "phase_s": 3.21 + number} for number in range(5)]
+    status = {**UNKNOWN, "workers": [{"worker": 9, "phase": "warm", "phase_s": 1.0}, *coming]}
+    told = "worker 0 starting, 3.2 s; worker 1 starting, 4.2 s; worker 2 starting, 5.2 s; 2 more"
+    assert render_progress_line(status) == f"forming · {told} · workers 0/2"
+    text = drawn(render_status(status))
+    assert told in text.splitlines()[0]
+    assert "starting, 7.2 s" in text
+    # A newcomer to a job that trains holds nobody up.
+    assert "starting" not in render_progress_line({**status, "state": "training"})
+
+
 @pytest.mark.parametrize(
     ("workers", "want"),
     [(STATUS["workers"], 2), ([{"worker": 5, "rank": None}, {"worker": 3, "rank": None}], 3), ([], None)],
@@ -277,7 +334,7 @@ def test_a_traceback_is_shown_once(tmp_path: Path) -> None:
 
 def test_the_end_is_told_once_by_the_summary(tmp_path: Path) -> None:
     out = io.StringIO()
-    foreground = Foreground(JobDirectory(tmp_path), PlainScreen(out, out), None)
+    foreground = Foreground(JobDirectory(tmp_path), PlainScreen(out, out))
     for reason in ("worker 0 finished its program", "the job succeeded: the program ran to its end"):
         foreground.on_event(Event(seq=1, time=0.0, kind="finished", level="info", reason=reason))
     assert "worker 0 finished its program" in out.getvalue()

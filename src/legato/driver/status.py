@@ -22,6 +22,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.last: Progress | None = None
+        self.from_step: int | None = None
         self.samples_per_s: float | None = None
         self.metrics: Metrics | None = None
         self._measured_at: float | None = None
@@ -35,6 +36,9 @@ class Meter:
 
         A job that went back to a checkpoint reports old steps: they show where it is but not how fast it gets on.
         """
+        if self.from_step is None:
+            # Without samples: where the checkpoint is from which the job goes on.
+            self.from_step = progress.first_step - 1 if progress.num_samples else progress.last_step
         if self.last is None or (progress.view, progress.last_step) >= (self.last.view, self.last.last_step):
             self.last = progress
         if num_new <= 0:
@@ -56,6 +60,7 @@ def build_status(job: Job, meter: Meter, events: deque[Event], outcome: Outcome 
         "name": job.spec.name,
         "state": str(job.state),
         "step": last.last_step if last else None,
+        "from_step": meter.from_step,
         "epoch": last.epoch if last else None,
         "num_steps": last.num_steps if last else None,
         "num_epochs": last.num_epochs if last else None,
@@ -79,6 +84,7 @@ def build_status(job: Job, meter: Meter, events: deque[Event], outcome: Outcome 
                 "slot": worker.slot,
                 "pid": worker.pid,
                 "phase": str(worker.phase),
+                "phase_s": round(max(now - worker.since, 0.0), 3),
                 "rank": job.current.rank_of(worker.number) if job.current else None,
                 "view": worker.view or None,
                 "num_rounds": worker.num_rounds,

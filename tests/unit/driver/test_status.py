@@ -28,6 +28,17 @@ def test_steps_that_are_done_again_show_where_the_job_is() -> None:
     assert meter.samples_per_s is None
 
 
+def test_a_run_begins_at_the_first_step_or_at_its_checkpoint() -> None:
+    anew, resumed = Meter(), Meter()
+    anew.note(progress(1, 1), 1, 0.0)
+    # What a worker says of the steps before its checkpoint has no samples.
+    before = Progress(view=1, first_step=1, last_step=30, epoch=0, loss=None, num_samples=0, num_steps=99, num_epochs=1)
+    resumed.note(before, 0, 0.0)
+    for meter, step in ((anew, 2), (resumed, 31)):
+        meter.note(progress(1, step), 1, 1.0)
+    assert (anew.from_step, resumed.from_step) == (0, 30)
+
+
 def test_the_last_metrics_are_kept() -> None:
     meter = Meter()
     metrics = Metrics(index=0, step=3, epoch=0, values={"accuracy": 0.5})
