@@ -77,6 +77,7 @@ class Records:
         self._now = wall_clock
         self._waiting: list[tuple[Path, bytes]] = []
         self._ready = asyncio.Event()
+        self._writing: asyncio.Future[None] | None = None
         self._num_lost = 0
         self._seq = 0
         self._steps = Numbers()
@@ -182,9 +183,13 @@ class Records:
     async def flush(self) -> None:
         """Write all that was handed over so far."""
         self._ready.clear()
+        if self._writing is not None:
+            await asyncio.shield(self._writing)
         batch, self._waiting = self._waiting, []
         if batch:
-            await asyncio.to_thread(self._append, batch)
+            # Shielded: who is cancelled here is at the end of the job, whose last lines are wanted above all.
+            self._writing = asyncio.get_running_loop().run_in_executor(None, self._append, batch)
+            await asyncio.shield(self._writing)
 
     def _write(self, path: Path, line: Any) -> None:
         if len(self._waiting) >= _MAX_WAITING_LINES:

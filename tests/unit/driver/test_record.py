@@ -1,0 +1,39 @@
+"""What is written down reaches the disk, also what comes last."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from legato.driver import words
+from legato.driver.journal import JobDirectory
+from legato.driver.record import Records
+
+
+def test_what_is_being_written_when_the_writer_is_cancelled_is_not_lost(tmp_path: Path) -> None:
+    directory = JobDirectory(tmp_path)
+    busy = threading.Event()
+
+    async def play() -> None:
+        # The one thread that writes has something else to do first.
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        before = loop.run_in_executor(None, busy.wait)
+        records = Records(directory, lambda: 0.0)
+        writing = asyncio.create_task(records.write_forever())
+        records.note_event(words.Record(kind="note", reason="the last but one"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        records.note_event(words.Record(kind="note", reason="the last"))
+        busy.set()
+        await records.flush()
+        await before
+
+    asyncio.run(play())
+    lines = [json.loads(line) for line in directory.events_file.read_text().splitlines()]
+    assert [line["reason"] for line in lines] == ["the last but one", "the last"]
