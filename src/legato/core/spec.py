@@ -21,6 +21,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         name: letters, digits, ``.``, ``_`` and ``-``, at most 63 of them; a directory name and part of host names.
         program: the script and its arguments, as in ``sys.argv``.
         directory: working directory of the workers.
+        environment: variables of the workers, besides those of the process that starts them.
         min_workers: with fewer the job holds its state and waits. 1: training never waits without need.
         max_workers: it never has more.
         num_workers: workers at the start; later changed by ``scale``.
@@ -54,6 +55,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     program: tuple[str, ...]
     directory: str
+    environment: dict[str, str] = {}
     max_workers: int
     num_workers: int
     min_workers: int = 1

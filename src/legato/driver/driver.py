@@ -57,6 +57,7 @@ class Driver:
         directory: the job's files.
         observer: who looks on, if anybody.
         slots: those that the job has at first, when somebody assigns them; None to count from 0 and scale freely.
+        attempt: which life of the job this is, for the journal.
         host: address to listen on.
         port: to listen on; 0 for any free one.
         clock: seconds that never go backwards.
@@ -71,6 +72,7 @@ class Driver:
         *,
         observer: Observer | None = None,
         slots: Collection[int] | None = None,
+        attempt: int = 1,
         host: str = _LOOPBACK,
         port: int = 0,
         clock: Clock = time.monotonic,
@@ -81,6 +83,7 @@ class Driver:
         self._directory = directory
         self._observer = observer
         self._slots = slots
+        self._attempt = attempt
         self._address = (host, port)
         self._clock = clock
         self._records = Records(directory, wall_clock)
@@ -159,6 +162,7 @@ class Driver:
         assert spec is not None
         self._spec = spec.validate()
         self._token = left.token if left is not None and adopting else secrets.token_urlsafe(32)
+        self._attempt = left.attempt if left is not None and adopting else self._attempt
         rendezvous = await self._engine.rendezvous()
         checkpoint_dir = spec.checkpoint_dir or str(directory.checkpoints)
         now = self._clock()
@@ -206,7 +210,7 @@ class Driver:
 
     def _close_books(self, outcome: Outcome) -> None:
         book = self._membership.job.book()
-        self._write_journal(JobJournal(spec=self._spec, token=self._token, book=book, outcome=outcome))
+        self._write_journal(self._journal(book, outcome))
         self._directory.remove_driver_file()
 
     # ------------------------------------------------------------ events in
@@ -293,8 +297,7 @@ class Driver:
                 case words.Send(worker=worker, message=message):
                     self._connections.send(worker, message)
                 case words.Journal(book=book):
-                    journal = JobJournal(spec=self._spec, token=self._token, book=book)
-                    await asyncio.to_thread(self._write_journal, journal)
+                    await asyncio.to_thread(self._write_journal, self._journal(book, None))
                 case words.Record():
                     self._show(instruction)
                 case words.StartWorker(worker=worker, slot=slot):
@@ -327,6 +330,9 @@ class Driver:
             call(self._observer)
         except Exception:  # noqa: BLE001 -- a terminal that cannot show something must not end a training
             _log.exception("The observer of job '%s' failed", self._spec.name)
+
+    def _journal(self, book: words.Book, outcome: Outcome | None) -> JobJournal:
+        return JobJournal(spec=self._spec, token=self._token, attempt=self._attempt, book=book, outcome=outcome)
 
     def _write_journal(self, journal: JobJournal) -> None:
         try:
@@ -362,6 +368,7 @@ class Driver:
                     slot=slot,
                     program=self._spec.program,
                     environment={
+                        **self._spec.environment,
                         "LEGATO_DRIVER_FILE": str(self._directory.driver_file),
                         "LEGATO_WORKER": str(number),
                         "LEGATO_HOST": _LOOPBACK,

@@ -54,10 +54,19 @@ class DriverFile(msgspec.Struct, frozen=True):
 
 
 class JobJournal(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a new driver needs. ``outcome`` is None while the job runs, or its driver died."""
+    """All that a new driver needs.
+
+    Args:
+        spec: the job.
+        token: who has it may join and command the job.
+        attempt: which life of the job this is; a job that was stopped and goes on begins another.
+        book: of the membership.
+        outcome: None while the job runs, or its driver died.
+    """
 
     spec: JobSpec
     token: str
+    attempt: int = 1
     book: Book | None = None
     outcome: Outcome | None = None
 
