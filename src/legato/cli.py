@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -122,7 +123,7 @@ def run(
 
     from legato.core.spec import JobSpec, parse_workers
     from legato.driver.journal import JobDirectory
-    from legato.engines.gpus import find_devices
+    from legato.engines.gpus import check_asked_device, find_devices
     from legato.resuming import is_unfinished
 
     script = Path(program)
@@ -133,6 +134,7 @@ def run(
     if handed[:1] == ["--"]:
         del handed[0]
     devices = find_devices()
+    check_asked_device(devices, os.environ.get("LEGATO_DEVICE"))
     asked = workers if workers is not None else str(len(devices) or 1)
     min_workers, max_workers, num_workers = parse_workers(asked)
     if initial_workers is not None:

@@ -61,6 +61,8 @@ class Foreground:
         if event.kind == "saved":
             self._saved = event.reason
         unheard = bool(event.detail) and self._logs.tell_once(event.detail or "")
+        # A single sentence is in the reason already.
+        unheard = unheard and (event.detail or "").strip() not in event.reason
         self._show_output()
         if not event.reason.startswith(_LAST_WORDS):
             self._screen.show_event(msgspec.to_builtins(event))

@@ -66,6 +66,31 @@ def test_a_traceback_is_shown_once(stage: Stage) -> None:
     assert not stage.wait_until_alone()
 
 
+def test_a_gpu_that_is_not_there(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused before anything starts; alone, where the program asks for its run."""
+    monkeypatch.setenv("LEGATO_DEVICE", "cuda")
+    done = run_legato("run", "--plain", "--name", NAME, str(PROGRAMS / "bad.py"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("legato: Cannot train on LEGATO_DEVICE=cuda: this machine offers no GPU")
+    assert not stage.directory.path.exists()
+    alone = subprocess.run(
+        [sys.executable, str(PROGRAMS / "bad.py")], capture_output=True, text=True, env=environment()
+    )
+    assert alone.returncode == 1
+    assert "UsageError: Cannot train on device 'cuda': torch " in alone.stderr.splitlines()[-1]
+
+
+def test_a_gpu_that_torch_does_not_find(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver takes it for there; its worker says otherwise, in one sentence."""
+    monkeypatch.setattr("legato.engines.local.find_devices", lambda: ("cuda:0",))
+    result = stage.run("bad.py", workers=(1, 1, 1))
+    assert len(result.of_kind("failed")) == 2, result.story()
+    failed, _ = result.of_kind("failed")
+    assert "UsageError: Cannot train on device 'cuda:0': torch " in failed["reason"], result.story()
+    assert failed["reason"].endswith("Set CUDA_VISIBLE_DEVICES= to train on the CPU."), result.story()
+    assert failed["detail"].strip() in failed["reason"], result.story()
+
+
 def test_a_port_in_use(stage: Stage) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -75,10 +100,13 @@ def test_a_port_in_use(stage: Stage) -> None:
     assert not stage.wait_until_alone()
 
 
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
 def run_legato(*args: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     return subprocess.run(
-        [sys.executable, "-m", "legato.cli", *args], capture_output=True, text=True, env=environment, timeout=LIMIT_S
+        [sys.executable, "-m", "legato.cli", *args], capture_output=True, text=True, env=environment(), timeout=LIMIT_S
     )
 
 

@@ -47,7 +47,9 @@ def note_failed(job: Job, worker: Worker, failed: Failed) -> None:
     others_train = any(other.has_state for other in job.present())
     reason = f"worker {worker.number}: {failed.error}"
     if job.state is JobState.FAILING:
-        job.record("failed", reason, worker, "error")
+        alike = failed.error in job.end_reason
+        told = f"worker {worker.number} failed in the same way" if alike else reason
+        job.record("failed", told, worker, "info" if alike else "error")
     elif failed.mismatch:
         worker.farewell = "refused"
         give_up_slot(job, worker, "refused", reason, failed.traceback)

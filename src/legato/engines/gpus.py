@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from legato.core.errors import UsageError
+
 
 def find_devices() -> tuple[str, ...]:
     """Return the torch device names of the GPUs that this process may use; empty if there are none."""
@@ -40,3 +42,16 @@ def decide_devices(nodes: list[str], environment: Mapping[str, str]) -> tuple[st
             break
         num_visible += 1
     return tuple(f"cuda:{index}" for index in range(num_visible))
+
+
+def check_asked_device(devices: tuple[str, ...], asked: str | None) -> None:
+    """Raise UsageError if ``LEGATO_DEVICE`` asks for a GPU and there is none: nobody means the CPU by that.
+
+    >>> check_asked_device((), "cpu"), check_asked_device(("cuda:0",), "cuda")
+    (None, None)
+    """
+    if asked and asked.startswith("cuda") and not devices:
+        raise UsageError(
+            f"Cannot train on LEGATO_DEVICE={asked}: this machine offers no GPU, or CUDA_VISIBLE_DEVICES hides them. "
+            "Unset LEGATO_DEVICE to train on the CPU."
+        )

@@ -59,16 +59,30 @@ def take_place() -> Place:
     """Return where this process stands, for the one run that it may have.
 
     Raises:
-        UsageError: a job's worker has a run already.
+        UsageError: a job's worker has a run already, or there is no such device.
     """
     keep_large_blocks()
     if _place is None:
         device = os.environ.get("LEGATO_DEVICE") or ("cuda:0" if torch.cuda.is_available() else "cpu")
+        check_device(device, "Set LEGATO_DEVICE=cpu to train on the CPU, or unset it to take what there is.")
         return Place(None, None, device, int(os.environ.get("LEGATO_THREADS", "1")))
     if _place.taken:
         raise UsageError("legato.elastic was called twice. A worker takes part in one run; train one model per job.")
     _place.taken = True
     return _place
+
+
+def check_device(name: str, remedy: str) -> None:
+    """Raise UsageError, with the remedy, unless torch knows such a device and finds it here if it is a GPU."""
+    told = f"Cannot train on device '{name}'"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"{told}: torch knows no such device. {remedy}") from error
+    # Counted only: to ask whether CUDA works would begin to use it, and a program may fork before it does.
+    if device.type == "cuda" and (device.index or 0) >= (num_there := torch.cuda.device_count()):
+        found = f"finds {num_there or 'no'} GPUs here" if torch.version.cuda else "was built without CUDA"
+        raise UsageError(f"{told}: torch {found}. {remedy}")
 
 
 def settings_alone(checkpoint_dir: str | None, checkpoint_every: str | None, keep: int, resume: bool) -> wire.Welcome:

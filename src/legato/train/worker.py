@@ -49,6 +49,7 @@ def _run(program: list[str], place: job.Place, link: Link) -> int:
     sys.argv[:] = program
     sys.path.insert(0, str(Path(program[0]).resolve().parent))
     try:
+        job.check_device(place.device, "Set CUDA_VISIBLE_DEVICES= to train on the CPU.")
         try:
             runpy.run_path(program[0], run_name="__main__")
         except Leave:
@@ -79,11 +80,13 @@ def _tell_failure(error: BaseException, link: Link) -> int:
         told = text + "\n"
     else:
         text = "".join(traceback.format_exception_only(error)).strip()
-        told = "".join(traceback.format_exception(type(error), error, _own_frames_skipped(error)))
+        told = "".join(traceback.format_exception(type(error), error, _frames_of_program(error) or error.__traceback__))
         if isinstance(error, LegatoError):
             # What it says is meant for the user; where in our modules it is said is not.
             module = f"{type(error).__module__}."
             text, told = text.removeprefix(module), told.replace(f"\n{module}", "\n")
+            if not _frames_of_program(error):
+                told = f"{text}\n"
     sys.stderr.write(told)
     number = link.view.number if link.view else 0
     mismatch = isinstance(error, MismatchError)
@@ -91,12 +94,12 @@ def _tell_failure(error: BaseException, link: Link) -> int:
     return code
 
 
-def _own_frames_skipped(error: BaseException) -> TracebackType | None:
-    """Return the traceback from the user's program on, if it comes to that."""
+def _frames_of_program(error: BaseException) -> TracebackType | None:
+    """Return the traceback from the user's program on, None if it does not come to that."""
     frame = error.__traceback__
     while frame is not None and frame.tb_frame.f_globals.get("__name__") != "__main__":
         frame = frame.tb_next
-    return frame or error.__traceback__
+    return frame
 
 
 def _exit(code: int) -> NoReturn:
