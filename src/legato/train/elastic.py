@@ -180,7 +180,7 @@ class Run:
             session.cursor.skip_to_epoch_of(session.target)
         try:
             while session.cursor.epoch < num_epochs:
-                seed_between_passes(session)
+                seed_between_passes(session, epoch_begins=True)
                 yield session.cursor.epoch
                 session.cursor.epoch += 1
                 session.cursor.begin_epoch()
@@ -224,9 +224,11 @@ class Run:
             finally:
                 # Also where the program leaves the loop early: its next loop is the next pass.
                 session.cursor.end_pass()
+                seed_between_passes(session, epoch_begins=False)
         else:
             assert session.target is not None
             session.cursor.skip_pass(session.target)
+            seed_between_passes(session, epoch_begins=False)
 
     def backward(self, loss: torch.Tensor, scaler: Any = None) -> None:
         """Run the backward pass of a micro-batch, and note its loss for the progress line.

@@ -24,7 +24,8 @@ from legato.train.session import Session
 
 _FOR_EVER: Final = 10**9
 _AFTER_STEP: Final = 2**31
-_BEFORE_PASS: Final = 2**31 + 1
+_BEFORE_EPOCH: Final = 2**31 + 1
+_AFTER_PASS: Final = 2**31 + 2
 
 
 class Stepper:
@@ -66,7 +67,6 @@ class Stepper:
         finally:
             session.stepped = session.in_turn = False
             session.reducer.abandon()
-            seed_between_passes(session)
 
     def _turns(self, order: Order, step: int, loader: Loader) -> Iterator[Any]:
         session = self._session
@@ -153,9 +153,9 @@ class Stepper:
             session.say(wire.Note(level="warning", text=f"{text} Training goes on; stop_on_nan=True would end it."))
 
 
-def seed_between_passes(session: Session) -> None:
-    """Make what the program draws outside its loop over batches the same on all ranks."""
-    seed_micro_batch(session.seed, session.cursor.pass_index, _BEFORE_PASS)
+def seed_between_passes(session: Session, *, epoch_begins: bool) -> None:
+    """Make what the program draws outside its loop over batches the same on all ranks, also where one skips a pass."""
+    seed_micro_batch(session.seed, session.cursor.pass_index, _BEFORE_EPOCH if epoch_begins else _AFTER_PASS)
 
 
 def leaves(order: Order, step: int, group: Group) -> list[int]:
