@@ -34,6 +34,33 @@ def test_batch_norm_moves_though_it_counts_no_version() -> None:
     assert norm.running_mean.tolist() == [0.0, 0.0, 0.0]
 
 
+def test_what_is_changed_through_data_moves_though_it_counts_no_version() -> None:
+    dtypes = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
+    buffers = [torch.zeros(2, 3, dtype=dtype) for dtype in dtypes]
+    watched = MovingBuffers(buffers)
+    version = buffers[0]._version
+    for buffer in buffers:
+        buffer.data[1, 2] = 1
+    assert buffers[0]._version == version
+    assert watched.moved() == [0, 1, 2, 3]
+    watched.restore()
+    assert not any(buffer.any() for buffer in buffers)
+    assert watched.moved() == []
+
+
+def test_what_the_program_does_after_a_step_is_accepted() -> None:
+    openly, secretly, still = torch.zeros(2), torch.zeros(2), torch.full((2,), float("nan"))
+    watched = MovingBuffers([openly, secretly, still])
+    openly += 1
+    secretly.data += 2
+    watched.accept()
+    assert watched.moved() == []
+    assert (watched.base(openly).tolist(), watched.base(secretly).tolist()) == ([1.0, 1.0], [2.0, 2.0])
+    secretly.data += 2
+    watched.restore()
+    assert secretly.tolist() == [2.0, 2.0]
+
+
 def test_one_that_has_moved_once_is_watched_for_ever() -> None:
     buffer = torch.zeros(1)
     watched = MovingBuffers([buffer])

@@ -221,6 +221,20 @@ def test_a_missed_result_is_handed_on() -> None:
     assert first == second
 
 
+def test_what_the_program_does_to_a_buffer_between_micro_batches_is_undone() -> None:
+    model = copy.deepcopy(TEMPLATE)
+    reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1, lambda: None)
+    span = reducer.begin_step(PrivateExchange(ALONE, reducer.buckets, 3), ALONE, 3, MICRO, MICRO)
+    for leaf in range(span.start, span.stop):
+        reducer.begin_micro_batch(leaf, ghost=False)
+        assert all(map(torch.equal, model.buffers(), TEMPLATE.buffers()))
+        model(inputs_of(Step(3, MICRO), leaf), leaf).backward()
+        assert all(map(torch.equal, model.buffers(), TEMPLATE.buffers()))
+        model.norm.running_mean.data.add_(1)  # type: ignore[union-attr]
+        model.seen += 1
+    reducer.close()
+
+
 def test_a_turn_without_its_backward_passes_is_refused() -> None:
     model = nn.Linear(2, 1)
     reducer = StepReducer(list(model.parameters()), [], 2, lambda: None)

@@ -1,0 +1,223 @@
+"""A program that runs alone: what it draws, what it may not do, what it goes on from, what it keeps."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
+
+import legato
+from legato.core.errors import DataError, MismatchError, ProgramError
+from legato.train import elastic
+from legato.train.checkpoint import Store
+from legato.train.loader import Loader
+
+NUM_STEPS = 3  # of a pass
+
+
+def make_data(num_samples: int = 24, start: int = 0) -> TensorDataset:
+    dice = torch.Generator().manual_seed(start)
+    return TensorDataset(torch.randn(num_samples, 6, generator=dice), torch.randint(2, (num_samples,), generator=dice))
+
+
+def make_run(micro_batch_size: int = 4, **options: Any) -> tuple[legato.train.elastic.Run, nn.Module, Any]:
+    run = legato.elastic(global_batch_size=8, micro_batch_size=micro_batch_size, **options)
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    run.prepare(model, optimizer)
+    return run, model, optimizer
+
+
+def passed(run: Any, model: nn.Module, optimizer: Any, data: Any) -> Iterator[None]:
+    """Train for a pass; yields after each turn."""
+    for inputs, targets in run.batches(data):
+        run.backward(cross_entropy(model(inputs), targets))
+        optimizer.step()
+        optimizer.zero_grad()
+        yield
+
+
+# ---------------------------------------------------------------- random numbers
+
+
+def drawn_by(micro_batch_size: int = 4, **options: Any) -> dict[str, tuple[float, ...]]:
+    """Return what a program draws at each place that is not within a micro-batch; two epochs of two passes each."""
+    run, model, optimizer = make_run(micro_batch_size, **options)
+    found: dict[str, tuple[float, ...]] = {}
+
+    def draw(place: str) -> None:
+        found[place] = (random.random(), float(np.random.rand()), torch.rand(()).item())
+
+    for epoch in run.epochs(2):
+        draw(f"epoch {epoch} begins")
+        for number in (1, 2):
+            for _ in passed(run, model, optimizer, make_data()):
+                if run.stepped:
+                    draw(f"after step {run.step}")
+            draw(f"pass {number} of epoch {epoch} is over")
+            run.evaluate(model, make_data(10), cross_entropy)
+            draw(f"pass {number} of epoch {epoch} is measured")
+    return found
+
+
+def test_what_is_drawn_between_micro_batches_depends_on_the_place_alone() -> None:
+    want = drawn_by(8)
+    assert len(want) == len(set(want.values())) == 2 * (1 + 2 * (NUM_STEPS + 2))
+    # Another number of workers has other last micro-batches on each of them, as has another cut of the same steps.
+    for micro_batch_size in (2, 4):
+        assert drawn_by(micro_batch_size) == want
+
+
+@pytest.mark.parametrize(
+    "step", [NUM_STEPS, NUM_STEPS + 1, 2 * NUM_STEPS + 1], ids=["end of a pass", "next pass", "next epoch"]
+)
+def test_a_worker_that_comes_later_draws_as_those_that_were_there(tmp_path: Path, step: int) -> None:
+    want = drawn_by(checkpoint_dir=tmp_path, checkpoint_every=f"{step}steps", keep=9)
+    for path in Store(tmp_path, 9, pytest.fail).paths():
+        if path.stem != f"step-{step:08}":
+            path.unlink()
+    got = drawn_by(checkpoint_dir=tmp_path, resume=True)
+    missed = {f"after step {number}" for number in range(1, step + 1)}
+    if step > 2 * NUM_STEPS:
+        missed |= {place for place in want if "epoch 0" in place}
+    assert want.keys() - got.keys() == missed
+    assert got == {place: want[place] for place in got}
+
+
+# ---------------------------------------------------------------- the end of a loop
+
+
+def test_a_loop_that_is_left_is_a_pass_and_leaves_nothing_behind() -> None:
+    """Left in the middle of its second step, after an evaluation and in the middle of a turn."""
+    run, model, optimizer = make_run()
+    data = TensorDataset(torch.randn(24, 6), torch.zeros(24, dtype=torch.int64), torch.arange(24))
+    seen: list[list[int]] = []
+    buffers: list[torch.Tensor] = []
+    for epoch in run.epochs(3):
+        seen.append([])
+        for inputs, targets, numbers in run.batches(data):
+            loss = cross_entropy(model(inputs), targets)
+            if epoch == 1 and len(seen[-1]) == 12:
+                break
+            seen[-1] += numbers.tolist()
+            run.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            if run.stepped:
+                run.evaluate(model, make_data(10), cross_entropy)
+                buffers = [buffer.clone() for buffer in model.buffers()]
+        if epoch == 1:
+            assert (run.step, run.stepped) == (NUM_STEPS + 1, False)
+            assert all(map(torch.equal, model.buffers(), buffers))
+    assert [len(numbers) for numbers in seen] == [24, 12, 24]
+    assert sorted(seen[2]) == list(range(24)) != seen[2]
+    assert len({tuple(numbers[:12]) for numbers in seen}) == 3
+    assert run.step == 2 * NUM_STEPS + 1
+
+
+def test_an_evaluation_gives_every_module_back_its_mode() -> None:
+    run, model, optimizer = make_run()
+    model[1].eval()
+    modes: list[Any] = []
+
+    def metric(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        modes.append([module.training for module in model.modules()])
+        return outputs.sum(1)
+
+    for _ in passed(run, model, optimizer, make_data()):
+        if run.stepped:
+            run.evaluate(model, make_data(8), metric)
+    assert modes[0] == [False] * 5
+    assert [module.training for module in model.modules()] == [True, True, False, True, True]
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_reentrant_checkpointing_needs_run_backward() -> None:
+    def train(reentrant: bool | None, of_run: bool) -> list[torch.Tensor]:
+        run = legato.elastic(global_batch_size=8, micro_batch_size=4)
+        parts = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+        optimizer = torch.optim.SGD(parts.parameters(), 0.1)
+        run.prepare(parts, optimizer)
+        for inputs, _ in run.batches(make_data()):
+            hidden = inputs.requires_grad_()
+            for part in parts:
+                hidden = part(hidden) if reentrant is None else checkpoint(part, hidden, use_reentrant=reentrant)
+            loss = hidden.square().mean()
+            run.backward(loss) if of_run else loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return [parameter.detach().clone() for parameter in parts.parameters()]
+
+    want = train(None, True)
+    for reentrant, of_run in [(True, True), (False, True), (False, False)]:
+        assert all(map(torch.equal, train(reentrant, of_run), want))
+    with pytest.raises(ProgramError, match=r"reentrant activation checkpointing call run\.backward\(loss\)"):
+        train(True, False)
+
+
+def test_a_data_loader_is_refused_by_name() -> None:
+    run, model, _ = make_run()
+    loader = DataLoader(make_data(), batch_size=8)
+    with pytest.raises(DataError, match=r"Cannot cut a DataLoader .* Hand over the data set itself"):
+        next(iter(run.batches(loader)))  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="Cannot cut a DataLoader"):
+        run.evaluate(model, loader, cross_entropy)  # type: ignore[arg-type]
+
+
+def test_to_go_on_with_another_data_set_is_refused(tmp_path: Path) -> None:
+    def train(data: TensorDataset, *, resume: bool) -> int:
+        run, model, optimizer = make_run(checkpoint_dir=tmp_path, checkpoint_every="1steps", resume=resume)
+        for _ in run.epochs(1 + resume):
+            for _ in passed(run, model, optimizer, data):
+                pass
+        return run.step
+
+    train(make_data(), resume=False)
+    with pytest.raises(MismatchError) as refusal:
+        train(make_data(start=1), resume=True)
+    one = r"TensorDataset of 24 samples, first (\w{16})\."
+    found = re.search(f"Theirs: {one} Mine: {one}", str(refusal.value))
+    assert found is not None and found[1] != found[2], refusal.value
+    assert train(make_data(), resume=True) == 2 * NUM_STEPS
+
+
+# ---------------------------------------------------------------- loaders
+
+
+def test_the_loaders_that_were_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Any] = []
+    close = Loader.close
+
+    def note(loader: Loader) -> None:
+        closed.append(loader._fetcher.dataset)
+        close(loader)
+
+    monkeypatch.setattr(Loader, "close", note)
+    monkeypatch.setattr(elastic, "_MAX_LOADERS", 2)
+    run, model, optimizer = make_run()
+    first, second, third, measured = (make_data(8, start) for start in range(4))
+
+    def use(data: TensorDataset) -> None:
+        for _ in passed(run, model, optimizer, data):
+            pass
+        run.evaluate(model, measured, cross_entropy)
+
+    for data in (first, second, first):
+        use(data)
+    assert closed == []
+    use(third)
+    assert closed == [second], "the first was used after it, and evaluations have loaders of their own"
+    use(first)
+    assert closed == [second]
