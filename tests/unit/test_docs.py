@@ -173,6 +173,11 @@ def test_every_public_name_is_documented() -> None:
     assert [name for name in [*trainer, *callback] if not re.search(rf"\b{name}\(", API)] == []
 
 
+def test_who_loads_and_what_becomes_of_the_history_is_told() -> None:
+    assert "no loading threads" in section(API, "## Recipes")
+    assert "joins late" in section(API, "## Trainer") and "after a resume" in section(API, "## Trainer")
+
+
 # ---------------------------------------------------------------- all pages
 
 

@@ -59,7 +59,8 @@ class Trainer:
         model: in care of the run.
         optimizer: likewise.
         scheduler: likewise; None if there is none.
-        history: until now; a worker that joins has it with the job's state.
+        history: of the job until now, from its first epoch on. A worker that joins, or goes on from a checkpoint, has
+            it with the job's state: from its first step on.
 
     Raises:
         UsageError: an argument is of the wrong kind.
@@ -149,7 +150,7 @@ class Trainer:
         """Train for so many epochs in all, counted from the start also where a checkpoint is resumed.
 
         Returns:
-            The history, the same on all workers.
+            The history of the whole job, the same on all workers: also on one that joined late, and after a resume.
         """
         _check("num_epochs", num_epochs, int, "a whole number")
         if num_epochs < 1:

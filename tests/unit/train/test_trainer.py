@@ -282,6 +282,25 @@ def test_a_resumed_training_is_the_same_training(tmp_path: Path) -> None:
     assert counter.seen == 3 * NUM_STEPS
 
 
+def test_the_history_comes_with_the_state_of_the_job(tmp_path: Path) -> None:
+    seen: list[tuple[str, int]] = []
+
+    class Look(Callback):
+        def on_train_begin(self, trainer: Trainer) -> None:
+            seen.append(("train", len(trainer.history)))
+
+        def on_epoch_begin(self, trainer: Trainer, epoch: int) -> None:
+            seen.append((f"epoch {epoch}", len(trainer.history)))
+
+        def on_step_end(self, trainer: Trainer, step: int, loss: float) -> None:
+            seen.append((f"step {step}", len(trainer.history)))
+
+    make_trainer(checkpoint_dir=tmp_path).fit(2)
+    history = make_trainer(callbacks=[Look()], checkpoint_dir=tmp_path, resume=True).fit(3)
+    assert seen[:3] == [("train", 0), ("epoch 2", 0), (f"step {2 * NUM_STEPS + 1}", 2)]
+    assert [record.epoch for record in history] == [0, 1, 2]
+
+
 def test_a_training_that_was_ended_early_has_a_last_checkpoint(tmp_path: Path) -> None:
     ended = make_trainer(callbacks=[StopAt(step=2)], checkpoint_dir=tmp_path)
     want = ended.fit(4)
