@@ -68,6 +68,7 @@ class Connections:
         self._lose = lose
         self._answer = answer
         self._lines: dict[int, _Line] = {}
+        self._clients: set[ServerConnection] = set()
         self._server: Server | None = None
 
     async def listen(self, host: str, port: int) -> str:
@@ -106,7 +107,9 @@ class Connections:
             self._server.close(close_connections=False)
             for line in self._lines.values():
                 line.cut()
-            self._server.close()
+            # Clients that look on may keep their connections for as long as they please.
+            for client in self._clients:
+                client.transport.abort()
             await self._server.wait_closed()
 
     def send(self, worker: int, message: wire.DriverMessage) -> None:
@@ -150,9 +153,13 @@ class Connections:
             await connection.close(1002, "cannot read the message")
 
     async def _serve_client(self, connection: ServerConnection) -> None:
-        async for frame in connection:
-            reply = await self._answer(wire.decode_request(_as_bytes(frame)))
-            await connection.send(wire.encode(reply))
+        self._clients.add(connection)
+        try:
+            async for frame in connection:
+                reply = await self._answer(wire.decode_request(_as_bytes(frame)))
+                await connection.send(wire.encode(reply))
+        finally:
+            self._clients.discard(connection)
 
     async def _serve_worker(self, connection: ServerConnection) -> None:
         try:

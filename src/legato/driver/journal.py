@@ -167,7 +167,7 @@ class JobDirectory:
 
     def write_journal(self, journal: JobJournal) -> None:
         """Replace the journal; after a crash it is the old one or the new one, whole."""
-        _replace(self.journal_file, msgspec.json.encode(journal))
+        replace_file(self.journal_file, msgspec.json.encode(journal))
 
     def read_driver_file(self) -> DriverFile | None:
         """Return where the driver listens, None if none does."""
@@ -193,7 +193,7 @@ class JobDirectory:
 
     def write_driver_file(self, driver_file: DriverFile) -> None:
         """Tell workers and clients where the driver listens."""
-        _replace(self.driver_file, msgspec.json.encode(driver_file))
+        replace_file(self.driver_file, msgspec.json.encode(driver_file))
 
     def remove_driver_file(self) -> None:
         """Take the driver's address away: the job is over."""
@@ -229,8 +229,9 @@ def iterate_jobs(home: Path | None = None) -> Iterator[JobDirectory]:
                 yield JobDirectory(path)
 
 
-def _replace(path: Path, content: bytes) -> None:
-    # mkstemp makes the file readable by its owner alone, which both files need: they hold the token.
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file that only its user can read; after a crash it is the old one or the new one, whole."""
+    # mkstemp makes the file readable by its owner alone, which files with a token need.
     descriptor, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -1,0 +1,101 @@
+"""A driver as a process of its own: ``python -m legato.control.driver_process DIRECTORY``.
+
+It reads its order from the job's directory and runs the job to its end, or takes it over where an earlier driver of the
+same attempt died. It needs nobody: who ordered it may die and come again. Decides nothing about slots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from legato.control.drivers import DriverOrder
+from legato.core.errors import LegatoError, UsageError
+from legato.driver.driver import Driver
+from legato.driver.journal import JobDirectory, JobJournal, Outcome
+from legato.engines.imports import imported_packages
+from legato.engines.local import LocalEngine
+
+_log = logging.getLogger(__name__)
+
+ORDER_FILE: Final = "order.json"
+
+
+class LocalOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in ``order.json``.
+
+    Args:
+        order: as given to `Drivers.start`.
+        slots: where on this machine its slots are, by number.
+        devices: the torch device of each slot of this machine, by number.
+    """
+
+    order: DriverOrder
+    slots: tuple[int, ...]
+    devices: tuple[str, ...]
+
+
+def read_order(directory: Path) -> LocalOrder | None:
+    """Return the order in a job's directory, None if there is none."""
+    try:
+        return msgspec.json.decode((directory / ORDER_FILE).read_bytes(), type=LocalOrder)
+    except FileNotFoundError:
+        return None
+
+
+def main(path: Path) -> int:
+    """Carry out the order in a job's directory; returns the exit code of this process, which nobody needs."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    found = read_order(path)
+    if found is None:
+        _log.error("There is no %s in %s", ORDER_FILE, path)
+        return 2
+    directory = JobDirectory(path)
+    try:
+        outcome = asyncio.run(_drive(found, directory))
+    except UsageError as error:
+        return _refuse(found, directory, error)
+    except LegatoError:
+        # Not the end of the job: what runs, runs on, and the next driver takes it over.
+        _log.exception("The driver of job %s ends before its job", found.order.job)
+        return 1
+    _log.info("The job %s: %s", outcome.outcome, outcome.reason)
+    return 0
+
+
+async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
+    order = found.order
+    journal = await asyncio.to_thread(directory.read_journal)
+    begun = journal is not None and journal.attempt == order.attempt
+    if begun and journal is not None and journal.outcome is not None:
+        return journal.outcome
+    program = Path(order.spec.directory) / order.spec.program[0]
+    engine = LocalEngine(directory.path, devices=found.devices, wished=imported_packages(program))
+    spec = None if begun else order.spec
+    return await Driver(spec, engine, directory, slots=found.slots, attempt=order.attempt).run()
+
+
+def _refuse(found: LocalOrder, directory: JobDirectory, error: UsageError) -> int:
+    """Let a job that cannot be run end as failed, unless another driver has it."""
+    order = found.order
+    _log.error("Cannot run job %s: %s", order.job, error)
+    with contextlib.suppress(UsageError):
+        directory.lock()
+        journal = directory.read_journal()
+        if journal is None or journal.attempt < order.attempt:
+            outcome = Outcome("failed", 2, str(error))
+            directory.write_journal(JobJournal(spec=order.spec, token="", attempt=order.attempt, outcome=outcome))
+        directory.unlock()
+    return 2
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,100 @@
+"""The seam to drivers: start one per job, tell it its slots, stop it, ask how it does. Decides nothing.
+
+A driver outlives the platform. Whoever starts it says which *attempt* of the job it is, and everything is asked and
+answered for that attempt only, so that nothing late is taken for news. Every call may be repeated.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+import msgspec
+
+from legato.core.spec import JobSpec
+from legato.driver.journal import Outcome
+
+
+class DriverOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """One driver to start.
+
+    Args:
+        job: the job's id; also ``spec.name``.
+        attempt: which life of the job it is, from 1.
+        spec: what to train; ``spec.resume`` if it goes on from a checkpoint.
+        slots: those that it has at first, by their names in the pool.
+    """
+
+    job: str
+    attempt: int
+    spec: JobSpec
+    slots: tuple[str, ...]
+
+
+class DriverState(enum.StrEnum):
+    """How a driver does."""
+
+    UNKNOWN = "unknown"  # it was never asked for here
+    STARTING = "starting"  # its process lives; it does not answer yet
+    RUNNING = "running"  # it answers
+    SILENT = "silent"  # its process lives; it answered before and does not now
+    GONE = "gone"  # it died before its job ended: start it again for the same attempt, and it adopts the workers
+    ENDED = "ended"  # the job has its outcome, and none of its processes is left
+
+
+class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one attempt's driver.
+
+    Args:
+        attempt: of the job.
+        state: how the driver does.
+        assigned: the slots that it was told last, as far as it says; None if it does not answer.
+        in_use: slots in which a process of the job may still live; None if it is not known. Empty once it has ended.
+        given_up: slots in which the driver starts nobody again.
+        status: what the driver says of its job, as documented in ``docs/cli.md``; None if it does not answer.
+        outcome: how the job ended, None before.
+    """
+
+    attempt: int
+    state: DriverState
+    assigned: frozenset[str] | None = None
+    in_use: frozenset[str] | None = None
+    given_up: frozenset[str] = frozenset()
+    status: dict[str, object] | None = None
+    outcome: Outcome | None = None
+
+
+class Drivers(Protocol):
+    """Starts drivers and speaks with them."""
+
+    async def start(self, order: DriverOrder) -> None:
+        """Start a driver, unless it runs. Of an attempt that was started before, the workers that live are adopted.
+
+        Raises:
+            LegatoError: it cannot be started here.
+        """
+        ...
+
+    async def assign(self, job: str, attempt: int, slots: Collection[str], reason: str) -> bool:
+        """Tell a driver which slots its job has, all of them.
+
+        Returns:
+            Whether it has heard. If it has not, the next report shows it, and it is told again.
+
+        Raises:
+            UsageError: it refuses: its job may not have that many.
+        """
+        ...
+
+    async def stop(self, job: str, attempt: int, *, now: bool, reason: str) -> bool:
+        """Ask a job to end with a checkpoint, or ``now`` without. Returns whether its driver has heard."""
+        ...
+
+    async def reports(self, attempts: Mapping[str, int]) -> dict[str, DriverReport]:
+        """Return a report on each of the jobs, asked for by their present attempt."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of all drivers; they go on."""
+        ...

@@ -1,0 +1,269 @@
+"""Drivers as processes of this machine, each in a session of its own, so that they outlive the platform.
+
+What is known of a driver lies in its job's directory: the order, the identity of its process, where it listens, its
+journal. So a platform that comes again finds every driver, whoever started it. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
+
+from legato.control.driver_process import ORDER_FILE, LocalOrder, read_order
+from legato.control.drivers import DriverOrder, DriverReport, DriverState
+from legato.core import wire
+from legato.core.errors import LegatoError, UsageError
+from legato.core.warm import parse_start_time
+from legato.driver.journal import DriverFile, JobDirectory, replace_file
+
+PASSED_ON: Final = (
+    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_*", "TZ", "TMPDIR", "SSL_CERT_*", "*_proxy", "*_PROXY"),
+    *("PYTHONPATH", "VIRTUAL_ENV", "CONDA_*", "LD_LIBRARY_PATH", "LD_PRELOAD"),
+    *("CUDA_*", "NVIDIA_*", "NCCL_*", "GLOO_*", "OMP_*", "MKL_*", "OPENBLAS_*", "TORCH_*", "PYTORCH_*", "HF_*"),
+)
+"""What a job's processes see of the platform's own environment: nothing that could hold its secrets."""
+
+_PROCESS_FILE: Final = "driver-process.json"
+_ANSWER_LIMIT_S: Final = 2.0
+_NUM_AT_ONCE: Final = 64
+_NUM_POLLS: Final = 500
+_POLL_S: Final = 0.01
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    """A process, also after its number was given to another one."""
+
+    pid: int
+    start_time: int
+
+    def is_alive(self) -> bool:
+        try:
+            return parse_start_time(Path(f"/proc/{self.pid}/stat").read_text()) == self.start_time
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
+
+class LocalDrivers:
+    """See `legato.control.drivers.Drivers`.
+
+    Args:
+        root: where jobs' directories are, one per job id.
+        node: the name of this machine in the pool: its slots are ``NODE/0``, ``NODE/1``, …
+        devices: the torch device of each slot.
+        passed_on: patterns of the variables that jobs see of this process's environment.
+    """
+
+    def __init__(
+        self, root: Path, *, node: str, devices: Sequence[str], passed_on: Collection[str] = PASSED_ON
+    ) -> None:
+        self._root = root
+        self._node = node
+        self._devices = tuple(devices)
+        self._passed_on = tuple(passed_on)
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._lines: dict[str, _Line] = {}
+        self._answered: set[tuple[str, int]] = set()
+        self._gate = asyncio.Semaphore(_NUM_AT_ONCE)
+
+    # ------------------------------------------------------------ the contract
+
+    async def start(self, order: DriverOrder) -> None:
+        """Start a driver process, unless the last one lives."""
+        directory = self._root / order.job
+        found = await asyncio.to_thread(read_order, directory)
+        if found is not None and found.order.attempt > order.attempt:
+            raise LegatoError(f"Attempt {order.attempt} of job {order.job} is over: {found.order.attempt} has begun.")
+        is_new = found is None or found.order.attempt < order.attempt
+        if await self._is_driven(directory, ending=is_new):
+            return
+        if is_new:
+            found = LocalOrder(order=order, slots=self._numbers(order.slots), devices=self._devices)
+            directory.mkdir(parents=True, exist_ok=True)
+            await asyncio.to_thread(replace_file, directory / ORDER_FILE, msgspec.json.encode(found))
+        await asyncio.to_thread(self._spawn, order.job, directory)
+
+    async def assign(self, job: str, attempt: int, slots: Collection[str], reason: str) -> bool:
+        """Tell a driver its slots."""
+        reply = await self._ask(job, attempt, wire.AssignRequest(slots=self._numbers(slots), reason=reason))
+        if reply is not None and reply.error is not None:
+            raise UsageError(reply.error)
+        return reply is not None
+
+    async def stop(self, job: str, attempt: int, *, now: bool, reason: str) -> bool:
+        """Ask a job to end."""
+        return await self._ask(job, attempt, wire.StopRequest(now=now, reason=reason)) is not None
+
+    async def reports(self, attempts: Mapping[str, int]) -> dict[str, DriverReport]:
+        """Ask all drivers at once; one that hangs keeps nobody waiting for long."""
+        for job, child in list(self._children.items()):
+            if child.poll() is not None:
+                del self._children[job]
+        found = await asyncio.gather(*(self._report(job, attempt) for job, attempt in attempts.items()))
+        for job in set(self._lines) - set(attempts):
+            await self._lines.pop(job).close()
+        return dict(zip(attempts, found, strict=True))
+
+    async def close(self) -> None:
+        """Close the connections; the drivers go on."""
+        lines, self._lines = self._lines, {}
+        await asyncio.gather(*(line.close() for line in lines.values()))
+        for child in self._children.values():
+            # Not ours any more: without this, Python would warn that it was left running.
+            child.returncode = child.poll() or 0
+        self._children.clear()
+
+    # ------------------------------------------------------------ inside
+
+    async def _report(self, job: str, attempt: int) -> DriverReport:
+        directory = JobDirectory(self._root / job)
+        found = await asyncio.to_thread(read_order, directory.path)
+        if found is None or found.order.attempt != attempt:
+            return DriverReport(attempt=attempt, state=DriverState.UNKNOWN)
+        reply = await self._ask(job, attempt, wire.StatusRequest())
+        if reply is not None and reply.status.get("outcome") is None:
+            self._answered.add((job, attempt))
+            slots = reply.status["slots"]
+            return DriverReport(
+                attempt=attempt,
+                state=DriverState.RUNNING,
+                assigned=self._names([*slots["wanted"], *slots["given_up"]]),
+                in_use=self._names(slots["in_use"]),
+                given_up=self._names(slots["given_up"]),
+                status=reply.status,
+            )
+        journal = await asyncio.to_thread(directory.read_journal)
+        if journal is not None and journal.attempt == attempt and journal.outcome is not None:
+            return DriverReport(attempt=attempt, state=DriverState.ENDED, in_use=frozenset(), outcome=journal.outcome)
+        identity = _read_identity(directory.path)
+        if identity is None or not identity.is_alive():
+            return DriverReport(attempt=attempt, state=DriverState.GONE)
+        answered = (job, attempt) in self._answered
+        return DriverReport(attempt=attempt, state=DriverState.SILENT if answered else DriverState.STARTING)
+
+    async def _ask(self, job: str, attempt: int, what: wire.ClientRequest) -> wire.Reply | None:
+        """Ask a driver one thing; None if it does not answer, or is not of this attempt."""
+        directory = JobDirectory(self._root / job)
+        found = await asyncio.to_thread(read_order, directory.path)
+        if found is None or found.order.attempt != attempt:
+            return None
+        line = self._lines.setdefault(job, _Line(directory))
+        async with self._gate:
+            return await line.ask(what)
+
+    async def _is_driven(self, directory: Path, *, ending: bool) -> bool:
+        """Return whether a driver process lives; the one of an attempt that has ended gets the time to end too."""
+        identity = _read_identity(directory)
+        if identity is None or not identity.is_alive():
+            return False
+        if not ending:
+            return True
+        for _ in range(_NUM_POLLS):
+            if not identity.is_alive():
+                return False
+            await asyncio.sleep(_POLL_S)
+        raise LegatoError(f"The driver of the last attempt (process {identity.pid}) has not ended yet.")
+
+    def _spawn(self, job: str, directory: Path) -> None:
+        with (directory / "driver.log").open("ab") as log:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "legato.control.driver_process", str(directory)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=directory,
+                env=self._environment(),
+                start_new_session=True,
+            )
+        last = self._children.pop(job, None)
+        if last is not None:
+            last.poll()  # it is gone already, and must be told so
+        self._children[job] = child
+        started = parse_start_time(Path(f"/proc/{child.pid}/stat").read_text())
+        if started is not None:
+            replace_file(directory / _PROCESS_FILE, msgspec.json.encode(_Identity(child.pid, started)))
+
+    def _environment(self) -> dict[str, str]:
+        passed = {name: value for name, value in os.environ.items() if any(fnmatch(name, p) for p in self._passed_on)}
+        if "PYTHONPATH" in passed:
+            entries = [str(Path(entry).absolute()) for entry in passed["PYTHONPATH"].split(os.pathsep) if entry]
+            passed["PYTHONPATH"] = os.pathsep.join(entries)
+        return passed
+
+    def _numbers(self, slots: Collection[str]) -> tuple[int, ...]:
+        numbers = []
+        for slot in sorted(slots):
+            node, _, number = slot.rpartition("/")
+            if node != self._node or not number.isdecimal() or int(number) >= len(self._devices):
+                raise LegatoError(f"Slot {slot} is not one of this machine's: {self._node}/0 to {len(self._devices)}.")
+            numbers.append(int(number))
+        return tuple(sorted(numbers))
+
+    def _names(self, numbers: Collection[int]) -> frozenset[str]:
+        return frozenset(f"{self._node}/{number}" for number in numbers)
+
+
+class _Line:
+    """The connection to one driver, made anew when that listens elsewhere; one question at a time."""
+
+    def __init__(self, directory: JobDirectory) -> None:
+        self._directory = directory
+        self._turn = asyncio.Lock()
+        self._connection: ClientConnection | None = None
+        self._connected_to: DriverFile | None = None
+
+    async def ask(self, what: wire.ClientRequest) -> wire.Reply | None:
+        async with self._turn:
+            try:
+                async with asyncio.timeout(_ANSWER_LIMIT_S):
+                    connection = await self._connect()
+                    if connection is None:
+                        return None
+                    await connection.send(wire.encode(what))
+                    frame: Any = await connection.recv()
+                    return wire.decode_reply(frame)
+            except (OSError, TimeoutError, WebSocketException, msgspec.MsgspecError):
+                # An answer that comes late must not be taken for that to the next question.
+                await self._drop()
+                return None
+
+    async def close(self) -> None:
+        async with self._turn:
+            await self._drop()
+
+    async def _connect(self) -> ClientConnection | None:
+        where = await asyncio.to_thread(self._directory.read_driver_file)
+        if where != self._connected_to:
+            await self._drop()
+        if where is None:
+            return None
+        if self._connection is None:
+            url = where.url.removesuffix("/worker") + "/client"
+            shown = {"Authorization": f"Bearer {where.token}"}
+            self._connection = await connect(url, additional_headers=shown, compression=None, max_size=None, proxy=None)
+            self._connected_to = where
+        return self._connection
+
+    async def _drop(self) -> None:
+        connection, self._connection, self._connected_to = self._connection, None, None
+        if connection is not None:
+            connection.transport.abort()
+            with contextlib.suppress(OSError, WebSocketException):
+                await connection.wait_closed()
+
+
+def _read_identity(directory: Path) -> _Identity | None:
+    try:
+        return msgspec.json.decode((directory / _PROCESS_FILE).read_bytes(), type=_Identity)
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,177 @@
+"""What the platform may rely on, whatever starts its drivers: real processes here, made-up ones beside them later."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from legato.control.drivers import DriverOrder, DriverReport, DriverState
+from legato.control.local_drivers import LocalDrivers
+from legato.core.errors import LegatoError, UsageError
+from legato.core.spec import JobSpec
+
+PROGRAM = Path(__file__).with_name("drivers_program.py")
+JOB = "j-0000000001"
+FOR_EVER = 10**9
+MANY_EPOCHS = 400
+
+
+def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(*args: Any, **fixtures: Any) -> None:
+        asyncio.run(test(*args, **fixtures))
+
+    return run
+
+
+def make_drivers(root: Path) -> LocalDrivers:
+    return LocalDrivers(root / "jobs", node="here", devices=("cpu",) * 4)
+
+
+def make_order(root: Path, *slots: str, attempt: int = 1, epochs: int = FOR_EVER, **changes: Any) -> DriverOrder:
+    spec = JobSpec(
+        name=JOB,
+        program=(str(PROGRAM), str(epochs), str(root / "result")),
+        directory=str(root),
+        environment={"COLOUR": "green"},
+        max_workers=3,
+        num_workers=len(slots),
+        join_patience_s=0.2,
+    )
+    return DriverOrder(job=JOB, attempt=attempt, spec=msgspec.structs.replace(spec, **changes), slots=slots)
+
+
+async def wait_for(
+    drivers: LocalDrivers, condition: Callable[[DriverReport], bool], attempt: int = 1, limit_s: float = 60
+) -> DriverReport:
+    async with asyncio.timeout(limit_s):
+        while True:
+            report = (await drivers.reports({JOB: attempt}))[JOB]
+            if condition(report):
+                return report
+            await asyncio.sleep(0.05)
+
+
+def trains(num_workers: int, after: int = 0) -> Callable[[DriverReport], bool]:
+    def test(report: DriverReport) -> bool:
+        status: Any = report.status
+        return status is not None and status["num_workers"] == num_workers and (status["step"] or 0) > after
+
+    return test
+
+
+def is_in(state: DriverState) -> Callable[[DriverReport], bool]:
+    return lambda report: report.state is state
+
+
+def step_of(report: DriverReport) -> int:
+    status: Any = report.status
+    return int(status["step"])
+
+
+def undisturbed(tmp_path: Path) -> str:
+    result = tmp_path / "alone"
+    subprocess.run([sys.executable, str(PROGRAM), str(MANY_EPOCHS), str(result)], check=True, env={**os.environ})
+    return result.read_text().split()[0]
+
+
+@on_a_loop
+async def test_a_job_in_slots_of_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its whole story: started, moved to other slots, driver killed, paused, gone on with elsewhere, finished."""
+    monkeypatch.setenv("LEGATO_SECRET", "not for jobs")
+    drivers = make_drivers(tmp_path)
+    order = make_order(tmp_path, "here/3", epochs=MANY_EPOCHS)
+    try:
+        assert (await drivers.reports({JOB: 1}))[JOB].state is DriverState.UNKNOWN
+        await drivers.start(order)
+        await drivers.start(order)
+        report = await wait_for(drivers, trains(1))
+        assert report.in_use == report.assigned == {"here/3"}
+
+        # Two more slots, one of which was not its own.
+        assert await drivers.assign(JOB, 1, {"here/0", "here/2"}, "elsewhere")
+        report = await wait_for(drivers, lambda found: trains(2)(found) and found.in_use == {"here/0", "here/2"})
+        with pytest.raises(UsageError, match="above its maximum"):
+            await drivers.assign(JOB, 1, {"here/0", "here/1", "here/2", "here/3"}, "too many")
+        with pytest.raises(LegatoError, match="not one of this machine's"):
+            await drivers.assign(JOB, 1, {"there/0"}, "a slot of another machine")
+
+        # The driver dies, and with it everything that this process knows.
+        before = step_of(report)
+        workers: Any = report.status
+        pids = {worker["pid"] for worker in workers["workers"]}
+        await drivers.close()
+        driver = msgspec.json.decode((tmp_path / "jobs" / JOB / "driver.json").read_bytes())
+        os.kill(driver["pid"], signal.SIGKILL)
+        drivers = make_drivers(tmp_path)
+        report = await wait_for(drivers, is_in(DriverState.GONE))
+        assert report.in_use is None, "nobody knows which slots are free"
+        await drivers.start(order)
+        report = await wait_for(drivers, trains(2, after=before))
+        workers = report.status
+        assert {worker["pid"] for worker in workers["workers"]} == pids, "the workers were adopted"
+        assert report.assigned == {"here/0", "here/2"}
+
+        # Pause, and go on elsewhere.
+        assert await drivers.stop(JOB, 1, now=False, reason="a pause")
+        report = await wait_for(drivers, is_in(DriverState.ENDED))
+        assert report.outcome is not None and report.outcome.outcome == "stopped"
+        assert report.in_use == set()
+        assert not await drivers.assign(JOB, 1, {"here/0"}, "nobody is there to hear it")
+        again = make_order(tmp_path, "here/1", attempt=2, epochs=MANY_EPOCHS, resume=True)
+        await drivers.start(again)
+        assert (await drivers.reports({JOB: 1}))[JOB].state is DriverState.UNKNOWN, "attempt 1 is over"
+        with pytest.raises(LegatoError, match="is over"):
+            await drivers.start(order)
+        report = await wait_for(drivers, is_in(DriverState.ENDED), attempt=2)
+        assert report.outcome is not None and report.outcome.outcome == "succeeded"
+        # What is over stays over.
+        await drivers.start(again)
+        assert (await wait_for(drivers, is_in(DriverState.ENDED), attempt=2)).outcome == report.outcome
+    finally:
+        await drivers.stop(JOB, 1, now=True, reason="the test ends")
+        await drivers.close()
+    digest, colour, secret = (tmp_path / "result").read_text().split()
+    assert digest == undisturbed(tmp_path)
+    assert (colour, secret) == ("green", "None")
+
+
+@on_a_loop
+async def test_a_job_that_cannot_be_run_has_an_outcome(tmp_path: Path) -> None:
+    drivers = make_drivers(tmp_path)
+    try:
+        await drivers.start(make_order(tmp_path, "here/0", keep=0))
+        report = await wait_for(drivers, is_in(DriverState.ENDED))
+        assert report.outcome is not None and report.outcome.outcome == "failed"
+        assert "keep=0 is below 1" in report.outcome.reason
+    finally:
+        await drivers.close()
+
+
+@on_a_loop
+async def test_a_driver_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
+    drivers = make_drivers(tmp_path)
+    try:
+        await drivers.start(make_order(tmp_path, "here/0"))
+        await wait_for(drivers, trains(1))
+        driver = msgspec.json.decode((tmp_path / "jobs" / JOB / "driver.json").read_bytes())
+        os.kill(driver["pid"], signal.SIGSTOP)
+        report = (await drivers.reports({JOB: 1}))[JOB]
+        assert report.state is DriverState.SILENT
+        assert report.in_use is None
+        os.kill(driver["pid"], signal.SIGCONT)
+        await wait_for(drivers, trains(1))
+        await drivers.stop(JOB, 1, now=True, reason="the test ends")
+        await wait_for(drivers, is_in(DriverState.ENDED))
+    finally:
+        await drivers.close()
