@@ -1,0 +1,178 @@
+"""Why a job has the number of slots that it has, in words: bounds, shares, and who goes first. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from legato.policy.claims import Claim, Pool
+from legato.policy.rules import Policy, Rules
+from legato.policy.sizes import next_size
+
+MAX_CAUSES = 5
+
+
+class Cause(NamedTuple):
+    """A half-sentence, and the jobs it is about."""
+
+    told: str
+    because: tuple[str, ...] = ()
+
+
+class Crowd(NamedTuple):
+    """Jobs that share with one another.
+
+    Args:
+        claims: in order of precedence.
+        equal: all have the same weight.
+        size: slots that they should have together.
+    """
+
+    claims: list[Claim]
+    equal: bool
+    size: int
+
+
+class Causes:
+    """The circumstances of one decision.
+
+    Args:
+        pool: with targets and sizes set.
+        rules: by which they were set.
+    """
+
+    def __init__(self, pool: Pool, rules: Rules) -> None:
+        self._pool = pool
+        self.policy = rules.policy
+        self.admitted = [claim for claim in pool.claims if claim.refusal is None]
+        inside: dict[str | int, list[Claim]] = {}
+        for claim in self.admitted:
+            inside.setdefault(self._crowd_of(claim), []).append(claim)
+        self._crowds = {name: _crowd(claims) for name, claims in inside.items()}
+        self._place = {claim.job.id: index for index, claim in enumerate(self.admitted)}
+        queues: dict[str, int] = {}
+        for claim in self.admitted:
+            queues[claim.job.queue] = queues.get(claim.job.queue, 0) + claim.target
+        self._queues = queues
+        self._queue_names = sorted(queues)[:2]
+
+    def _crowd_of(self, claim: Claim) -> str | int:
+        return claim.job.queue if self.policy == Policy.FAIR else claim.job.priority
+
+    def explain_number(self, claim: Claim) -> Cause:
+        """Say why the target of a job that has its minimum is not higher."""
+        job = claim.job
+        if claim.target == job.max_workers:
+            return Cause("its maximum" if job.elastic else "all that it needs")
+        if claim.target == claim.hi or claim.share >= claim.target + 1:
+            larger = next_size(job, claim.target)
+            wanting = f"fewer than {larger}" if larger is not None and larger <= job.max_workers else "more"
+            return Cause(f"{wanting} would make it no faster with its {job.num_micro_batches} micro-batches")
+        ceiling = self._pool.queues[job.queue].ceiling
+        capped = ceiling is not None and self._queues[job.queue] >= ceiling
+        suffix = f"; queue '{job.queue}' is at its ceiling of {count(ceiling or 0)}" if capped else ""
+        cause = self._explain_fair(claim) if self.policy == Policy.FAIR else self._explain_strict(claim)
+        return cause._replace(told=cause.told + suffix)
+
+    def _explain_fair(self, claim: Claim) -> Cause:
+        queue = claim.job.queue
+        crowd = self._crowds[queue]
+        peers = _without(crowd.claims, claim)
+        num_others = len(self._queues) - 1
+        if not peers:
+            if not num_others:
+                return Cause("all that the pool has")
+            other = self._queue_names[self._queue_names[0] == queue]
+            beside = f"queue '{other}'" if num_others == 1 else f"{num_others} other queues"
+            return Cause(f"the share of queue '{queue}' beside {beside}")
+        among = f" of the {count(crowd.size)} of queue '{queue}'" if num_others else ""
+        return Cause(f"{_kind(claim, crowd)}{among} with {names(peers, len(crowd.claims) - 1)}", ids(peers))
+
+    def _explain_strict(self, claim: Claim) -> Cause:
+        before = self.before(claim)
+        first = self._place[claim.job.id]
+        rest, because = "all that the pool has", ids(before)
+        if self.policy == Policy.PRIORITY:
+            crowd = self._crowds[claim.job.priority]
+            peers = _without(crowd.claims, claim)
+            first = self._place[crowd.claims[0].job.id]
+            if peers:
+                rest = f"an equal share with {names(peers, len(crowd.claims) - 1)}"
+                because = ids([*before, *peers])
+        if not first:
+            return Cause(rest, because)
+        told = names(before, first)
+        left = f", {rest}" if rest.startswith("an equal") else ""
+        if self.policy == Policy.PRIORITY:
+            return Cause(f"what {told} with higher priority leave{'s' if first == 1 else ''}{left}", because)
+        return Cause(f"what {told}, submitted before, leave{'s' if first == 1 else ''}", because)
+
+    def before(self, claim: Claim) -> Sequence[Claim]:
+        """Return some of those that strictly go before a job, or before those with its priority."""
+        if self.policy == Policy.PRIORITY:
+            crowd = self._crowds.get(claim.job.priority)
+            if crowd is None:
+                return self.admitted[:MAX_CAUSES]
+            return self.admitted[: min(self._place[crowd.claims[0].job.id], MAX_CAUSES)]
+        return self.admitted[: min(self._place.get(claim.job.id, MAX_CAUSES), MAX_CAUSES)]
+
+    def rivals(self, claim: Claim) -> tuple[list[Claim], int]:
+        """Return some of those that have their minimum where a job was refused, and how many they are in all.
+
+        Those that go before it, where there are any; otherwise another queue has less and goes first.
+        """
+        assert claim.refusal is not None
+        scope = claim.job.queue if claim.refusal.why == "queue" else None
+        held = self.admitted
+        if scope is not None:
+            held = [other for other in held if other.job.queue == scope]
+        low, high = 0, len(held)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if held[middle].order < claim.order else (low, middle)
+        number = low or len(held)
+        return held[: min(number, MAX_CAUSES)], number
+
+
+def _crowd(claims: list[Claim]) -> Crowd:
+    equal = all(claim.job.priority == claims[0].job.priority for claim in claims)
+    return Crowd(claims, equal, sum(claim.target for claim in claims))
+
+
+def _without(claims: Sequence[Claim], claim: Claim) -> list[Claim]:
+    """Return the first few others."""
+    return [other for other in claims[: MAX_CAUSES + 1] if other is not claim][:MAX_CAUSES]
+
+
+def _kind(claim: Claim, crowd: Crowd) -> str:
+    if claim.target == claim.lo > 1 and claim.share == claim.lo:
+        return "its minimum, in a share"
+    return "an equal share" if crowd.equal else f"a share by its priority {claim.job.priority}"
+
+
+def count(number: int) -> str:
+    """Say a number of slots.
+
+    >>> count(1), count(2)
+    ('1 slot', '2 slots')
+    """
+    return "1 slot" if number == 1 else f"{number} slots"
+
+
+def names(claims: Sequence[Claim], number: int) -> str:
+    """Name a job or two, and count the rest.
+
+    Args:
+        claims: some of them, at least two if there are two.
+        number: how many they are in all.
+    """
+    if number == 1:
+        return claims[0].job.title
+    if number == 2:
+        return f"{claims[0].job.title} and {claims[1].job.title}"
+    return f"{claims[0].job.title} and {number - 1} others"
+
+
+def ids(claims: Sequence[Claim]) -> tuple[str, ...]:
+    """Return the ids of the first few."""
+    return tuple(claim.job.id for claim in claims[:MAX_CAUSES])

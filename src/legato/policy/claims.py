@@ -1,0 +1,165 @@
+"""The working form of a snapshot: one claim per job, with what it holds and what it may have. Decides nothing.
+
+Claims are filled in step by step: admission and sizing set what a job should have in the end, steadiness what it has
+next, place which slots these are. They live for one decision and are never seen outside of this package.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from legato.policy.rules import Policy, Rules
+from legato.policy.sizes import largest_size, smallest_size
+from legato.policy.snapshot import MAX_PRIORITY, Job, Queue, Slot, Snapshot, Standing
+
+Order = tuple[float | str, ...]
+
+
+class Refusal(msgspec.Struct, frozen=True, gc=False):
+    """Why a job does not hold its minimum.
+
+    Args:
+        why: ``pool`` and ``ceiling``: it can never fit as things are; ``room`` and ``queue``: others go first in the
+            pool, or in its queue, which is at its ceiling; ``reserved``: slots are kept for one that goes first.
+        left: slots that are left for it.
+        first: nobody before it was refused for the same reason: what is left is reserved for it.
+    """
+
+    why: Literal["pool", "ceiling", "room", "queue", "reserved"]
+    left: int
+    first: bool = False
+
+
+class Claim(msgspec.Struct, eq=False, kw_only=True):
+    """One job on its way to a decision.
+
+    Args:
+        job: as in the snapshot.
+        order: who goes first: the smaller.
+        lo: its smallest size.
+        hi: its largest useful size.
+        slots: what it holds: usable and not leaving; after `place`, what it shall have.
+        held: how many it held before that.
+        lost: slots that it still has and that are not usable any more.
+        leaving: slots that it is giving back already.
+        refusal: None: it has its minimum.
+        share: exact.
+        target: what it should have in the end.
+        size: what it shall have now.
+        since: since when the target is on the same side of what it holds. None: it is what it holds.
+        ready_at: when it may be resized for mere fairness or growth.
+        from_free: how many of the slots that it still needs are free already, and kept for it.
+        from_others: how many more are being freed for it.
+        gains_from: who frees those; None for jobs that are not in the snapshot.
+        gives_to: who gains what it loses.
+    """
+
+    job: Job
+    order: Order
+    lo: int
+    hi: int
+    slots: list[Slot] = msgspec.field(default_factory=list)
+    held: int = 0
+    lost: int = 0
+    leaving: int = 0
+    refusal: Refusal | None = None
+    share: float = 0.0
+    target: int = 0
+    size: int = 0
+    since: float | None = None
+    ready_at: float = 0.0
+    from_free: int = 0
+    from_others: int = 0
+    gains_from: list[Claim | None] = msgspec.field(default_factory=list)
+    gives_to: list[Claim] = msgspec.field(default_factory=list)
+
+    @property
+    def had(self) -> int:
+        """How many slots it has before the decision, those that it cannot keep too."""
+        return self.held + self.lost
+
+    @property
+    def frozen(self) -> bool:
+        """Whether its slots must not change now."""
+        return self.job.standing == Standing.RESIZING and self.held > 0
+
+
+class Pool(msgspec.Struct, eq=False, kw_only=True):
+    """A snapshot, sorted out.
+
+    Args:
+        now: this moment.
+        claims: all jobs, in order of precedence.
+        queues: all queues, those that only jobs name too.
+        capacity: slots that are usable, whoever has them.
+        free: slots that can be given now.
+        leaving: usable slots that are being given back, by holder; None for holders that are not in the snapshot.
+    """
+
+    now: float
+    claims: list[Claim]
+    queues: Mapping[str, Queue]
+    capacity: int
+    free: list[Slot]
+    leaving: list[tuple[Claim | None, int]]
+
+
+def read_pool(snapshot: Snapshot, rules: Rules) -> Pool:
+    """Sort a snapshot out, so that nothing depends on the order in which it came."""
+    claims = [
+        Claim(job=job, order=_order(job, rules), lo=smallest_size(job), hi=largest_size(job)) for job in snapshot.jobs
+    ]
+    claims.sort(key=operator.attrgetter("order"))
+    by_id = {claim.job.id: claim for claim in claims}
+    assert len(by_id) == len(claims), "two jobs have the same id"
+    queues = {queue.name: queue for queue in snapshot.queues}
+    for claim in claims:
+        job = claim.job
+        assert 1 <= job.min_workers <= job.max_workers and 1 <= job.priority <= MAX_PRIORITY, job
+        if job.queue not in queues:
+            queues[job.queue] = Queue(name=job.queue)
+    capacity, free, orphaned = _deal_slots(snapshot.slots, by_id)
+    for claim in claims:
+        claim.held = len(claim.slots)
+    leaving: list[tuple[Claim | None, int]] = [(claim, claim.leaving) for claim in claims if claim.leaving]
+    if orphaned:
+        leaving.append((None, orphaned))
+    return Pool(now=snapshot.now, claims=claims, queues=queues, capacity=capacity, free=free, leaving=leaving)
+
+
+def _deal_slots(slots: tuple[Slot, ...], by_id: Mapping[str, Claim]) -> tuple[int, list[Slot], int]:
+    """Give every slot to its claim; return the capacity, the free slots, and how many ended jobs still occupy."""
+    capacity = orphaned = 0
+    free = []
+    for slot in slots:
+        holder = slot.holder
+        if slot.usable:
+            capacity += 1
+        if holder is None and not slot.leaving:
+            if slot.usable:
+                free.append(slot)
+            continue
+        claim = None if holder is None else by_id.get(holder)
+        if claim is None:
+            orphaned += slot.usable
+        elif slot.leaving:
+            claim.leaving += slot.usable
+        elif slot.usable:
+            claim.slots.append(slot)
+        else:
+            claim.lost += 1
+    return capacity, free, orphaned
+
+
+def _order(job: Job, rules: Rules) -> Order:
+    """Rank a job among others; the smaller goes first."""
+    if rules.policy == Policy.FIFO:
+        return (job.submitted_at, job.id)
+    if rules.policy == Policy.FAIR and rules.ageing_s is not None:
+        # A fixed head start instead of a bonus that grows: the order of two jobs never changes, so nobody takes turns.
+        return (job.submitted_at - job.priority / 5000 * rules.ageing_s, job.id)
+    return (-job.priority, job.submitted_at, job.id)

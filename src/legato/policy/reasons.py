@@ -1,0 +1,213 @@
+"""The verb and the sentence of every decision: what happens to a job, why, and because of whom. Changes nothing.
+
+A sentence stays the same while the situation does: it tells no times that pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from legato.policy.causes import Cause, Causes, count, ids, names
+from legato.policy.claims import Claim, Pool
+from legato.policy.rules import Policy, Rules
+from legato.policy.snapshot import Standing, Verb
+
+
+def choose_verb(claim: Claim) -> Verb:
+    """Name what happens to a job's number of slots."""
+    if claim.size == claim.had:
+        return Verb.KEEP if claim.size else Verb.WAIT
+    if claim.size > claim.had:
+        return Verb.GROW if claim.had else Verb.START
+    return Verb.SHRINK if claim.size else Verb.PAUSE
+
+
+class Narrator:
+    """Tells why every job has what it has.
+
+    Args:
+        pool: with sizes set.
+        rules: by which they were set.
+    """
+
+    def __init__(self, pool: Pool, rules: Rules) -> None:
+        self._pool = pool
+        self._rules = rules
+        self._causes = Causes(pool, rules)
+        self._gaining = [claim for claim in pool.claims if claim.target > claim.held]
+        self._kept_for = [claim for claim in pool.claims if claim.refusal is not None and claim.refusal.first]
+
+    def tell(self, claim: Claim, verb: Verb) -> Cause:
+        """Return the sentence for a job."""
+        match verb:
+            case Verb.START | Verb.GROW:
+                return self._tell_gain(claim, verb)
+            case Verb.SHRINK | Verb.PAUSE:
+                return self._tell_loss(claim, verb)
+            case Verb.WAIT:
+                return self._tell_refusal(claim) if claim.refusal is not None else self._tell_coming(claim)
+            case Verb.KEEP:
+                return self._tell_kept(claim)
+
+    # ------------------------------------------------------------ more
+
+    def _tell_gain(self, claim: Claim, verb: Verb) -> Cause:
+        cause = self._causes.explain_number(claim)
+        way = f", on the way to {claim.target}" if claim.size < claim.target else ""
+        if verb is Verb.GROW:
+            return cause._replace(told=f"grows {claim.had} → {claim.size}{way}: {cause.told}")
+        begins = "resumes" if claim.job.standing == Standing.PAUSED else "starts"
+        return cause._replace(told=f"{begins} with {_of(claim)}{way}: {cause.told}")
+
+    # ------------------------------------------------------------ less
+
+    def _tell_loss(self, claim: Claim, verb: Verb) -> Cause:
+        causes = []
+        if claim.lost:
+            its = "one of its slots is" if claim.lost == 1 else f"{claim.lost} of its slots are"
+            causes.append(f"{its} on a node that is down or drained")
+        gainers = claim.gives_to
+        if gainers:
+            causes.append(self._tell_gainers(claim, gainers))
+        elif not claim.target and claim.held < claim.lo:
+            rest = "one is" if claim.held == 1 else f"{claim.held} are"
+            causes.append(f"{rest} left, fewer than the {claim.lo} that it needs")
+        elif claim.size < claim.held:
+            causes.append(self._tell_excess(claim))
+        told = "; ".join(causes)
+        if verb is Verb.SHRINK:
+            return Cause(f"shrinks {claim.had} → {claim.size}: {told}", ids(gainers))
+        return Cause(
+            f"pauses, its state saved: {told}; it resumes by itself when {count(claim.lo)} can be had again",
+            ids(gainers),
+        )
+
+    def _tell_excess(self, claim: Claim) -> str:
+        """Say why a job loses slots that nobody else gets."""
+        if claim.held > claim.job.max_workers:
+            return f"its maximum is {claim.job.max_workers}"
+        if claim.refusal is not None:
+            return "they are above what its queue may have"
+        return self._causes.explain_number(claim).told
+
+    def _tell_gainers(self, claim: Claim, gainers: Sequence[Claim]) -> str:
+        gainer = gainers[0]
+        if gainer.held == 0:
+            does = "resumes" if gainer.job.standing == Standing.PAUSED else "was submitted"
+        elif gainer.held < gainer.lo:
+            does = "has lost slots and is below its minimum"
+        else:
+            does = f"grows to {gainer.target}"
+        also = len(gainers) - 1
+        told = f"; so do{'es' if also == 1 else ''} {names(gainers[1:], also)}" if also else ""
+        if gainer.held == 0 and gainer.job.standing != Standing.PAUSED and also:
+            told = f"; also {names(gainers[1:], also)}"
+        return f"{gainer.job.title} {does} and {self._relation(claim, gainer)}{told}"
+
+    def _relation(self, claim: Claim, gainer: Claim) -> str:
+        """Say what entitles one job to the slots of another."""
+        mine, theirs = claim.job.priority, gainer.job.priority
+        if gainer.job.queue != claim.job.queue and (self._rules.policy == Policy.FAIR or theirs <= mine):
+            return f"queue '{gainer.job.queue}' has a right to them"
+        if self._rules.policy == Policy.FIFO:
+            return "was submitted before it" if gainer.order < claim.order else "can use them"
+        weight = "weight" if self._rules.policy == Policy.FAIR else "priority"
+        if theirs == mine:
+            return f"has the same {weight}"
+        if theirs > mine:
+            return f"has the higher priority {theirs}"
+        return f"has a right to {count(gainer.target)} with its priority {theirs}"
+
+    # ------------------------------------------------------------ nothing yet
+
+    def _tell_refusal(self, claim: Claim) -> Cause:
+        refusal = claim.refusal
+        assert refusal is not None
+        queue = claim.job.queue
+        told = f"waits: {_needs(claim.lo)}"
+        if refusal.why == "pool":
+            return Cause(f"{told}, but the pool has {refusal.left}; lower its minimum or add nodes")
+        if refusal.why == "ceiling":
+            return Cause(f"{told}, but queue '{queue}' may have {refusal.left}; lower its minimum or raise the ceiling")
+        if refusal.why == "reserved":
+            keepers = [keeper for keeper in self._kept_for if keeper.order < claim.order] or self._kept_for
+            return Cause(
+                f"{told}; those that come free are kept for {keepers[0].job.title}, which waits for longer",
+                ids(keepers),
+            )
+        rivals, number = self._causes.rivals(claim)
+        place = f" in queue '{queue}' with its ceiling" if refusal.why == "queue" else ""
+        first = f"{names(rivals, number)} go{'es' if number == 1 else ''} first" if rivals else "others go first"
+        missing = claim.lo - refusal.left
+        if refusal.first and refusal.left > 0:
+            kept = f"{refusal.left} {_is(refusal.left)} reserved for it and lent until then"
+            return Cause(f"{told}{place}; {kept}, {missing} more must come free; {first}", ids(rivals))
+        spare = "none is" if refusal.left <= 0 else f"only {refusal.left} {_is(refusal.left)}"
+        return Cause(f"{told}{place}; {spare} left for it because {first}", ids(rivals))
+
+    def _tell_coming(self, claim: Claim) -> Cause:
+        if claim.leaving:
+            return Cause(f"waits: its own last workers have not left {count(claim.leaving)} yet")
+        told = f"waits: {_needs(claim.target)}" if claim.target == claim.lo else f"waits for {count(claim.target)}"
+        told += f"; {claim.from_free or 'none'} {_is(claim.from_free or 1)} free"
+        coming = claim.from_others
+        freers = [source for source in claim.gains_from if source is not None]
+        if coming:
+            by = names(freers, len(freers)) if freers else "jobs that ended"
+            more = " more" if claim.from_free else ""
+            told += f", {coming}{more} {_is(coming)} being freed by {by}"
+        late = claim.target - claim.from_free - coming
+        if late > 0:
+            told += f", {late} more can be freed when others have been resized"
+        return Cause(told, ids(freers))
+
+    # ------------------------------------------------------------ the same
+
+    def _tell_kept(self, claim: Claim) -> Cause:
+        told = _of(claim)
+        if claim.refusal is not None:
+            if not self._gaining:
+                return Cause(f"{told}: until it may be resized; its minimum does not fit any more")
+            others = names(self._gaining, len(self._gaining))
+            verb = "goes" if len(self._gaining) == 1 else "go"
+            return Cause(f"{told}: until they are needed for {others}, which {verb} first", ids(self._gaining))
+        if claim.target == claim.held:
+            cause = self._causes.explain_number(claim)
+            return cause._replace(told=f"{told}: {cause.told}")
+        if claim.frozen:
+            change = "grows" if claim.target > claim.held else "shrinks"
+            return Cause(f"{told}: it is being resized and {change} to {claim.target} afterwards")
+        if claim.target < claim.held:
+            over = claim.held - claim.target
+            return Cause(f"{told}, {over} more than its share: it keeps them until others can use them")
+        return self._tell_growth(claim, told)
+
+    def _tell_growth(self, claim: Claim, told: str) -> Cause:
+        told = f"{told}: grows to {claim.target}"
+        if claim.held < claim.lo or claim.ready_at <= self._pool.now:
+            freers = [source for source in claim.gains_from if source is not None]
+            if claim.gains_from:
+                by = names(freers, len(freers)) if freers else "jobs that ended"
+                return Cause(f"{told} when {by} {'has' if len(freers) == 1 else 'have'} freed the slots", ids(freers))
+            return Cause(f"{told} when others may be resized again")
+        assert claim.since is not None
+        rules = self._rules
+        if claim.ready_at > claim.since + rules.stability_s:
+            return Cause(
+                f"{told} when {rules.cooldown_factor:g} times its resize time of {claim.job.resize_cost_s:g} s have "
+                "passed since it was last resized"
+            )
+        return Cause(f"{told} when that has been right for {rules.stability_s:g} s")
+
+
+def _of(claim: Claim) -> str:
+    job = claim.job
+    return f"{claim.size} of up to {count(job.max_workers)}" if job.elastic else count(claim.size)
+
+
+def _needs(number: int) -> str:
+    return "needs 1 slot" if number == 1 else f"needs {number} slots at once"
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"

@@ -1,0 +1,122 @@
+"""Weighted max-min shares with bounds, and their whole numbers. Pure arithmetic; knows neither jobs nor queues.
+
+For a capacity C and claims of weight w with bounds lo <= hi there is one level R at which the shares clip(R w, lo, hi)
+add up to min(C, sum of hi). Found by one sweep over the sorted moments at which shares begin and cease to rise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+# Shares nearer to a whole number than this are it: what is left of a division is not worth a slot.
+_NEAR: Final = 1e-9
+
+
+class Bounds(NamedTuple):
+    """One claim: its weight above 0, and the least and the most it may have."""
+
+    weight: float
+    lo: int
+    hi: int
+
+
+def share_out(capacity: float, claims: Sequence[Bounds]) -> list[float]:
+    """Return the exact share of each claim.
+
+    Args:
+        capacity: at least the sum of all ``lo``.
+        claims: in any order; the shares come in the same one.
+
+    Source: weighted max-min fairness with bounds, as YARN's ComputeFairShares, which searches the level by bisection.
+
+    >>> share_out(10, [Bounds(1, 4, 10), Bounds(1, 0, 10), Bounds(2, 0, 10)])
+    [4.0, 2.0, 4.0]
+    """
+    if not claims:
+        return []
+    if capacity >= sum(claim.hi for claim in claims):
+        return [float(claim.hi) for claim in claims]
+    level = _find_level(capacity, claims)
+    fixed, rising = 0, 0.0
+    for weight, lo, hi in claims:
+        if level * weight <= lo:
+            fixed += lo
+        elif level * weight >= hi:
+            fixed += hi
+        else:
+            rising += weight
+    # Once more from the few numbers that matter, and without what the sweep lost by rounding.
+    left = capacity - fixed
+    return [
+        float(lo) if level * weight <= lo else float(hi) if level * weight >= hi else _snap(weight * left / rising)
+        for weight, lo, hi in claims
+    ]
+
+
+def _find_level(capacity: float, claims: Sequence[Bounds]) -> float:
+    """Return the level at which the clipped shares add up to the capacity, which is below the sum of all ``hi``."""
+    turns = [(lo / weight, weight) for weight, lo, hi in claims if hi > lo]
+    turns += [(hi / weight, -weight) for weight, lo, hi in claims if hi > lo]
+    turns.sort()
+    total: float = sum(claim.lo for claim in claims)
+    level, slope = 0.0, 0.0
+    for turn, change in turns:
+        reached = total + slope * (turn - level)
+        if slope > 0 and reached >= capacity:
+            return level + (capacity - total) / slope
+        total, level = reached, turn
+        slope += change
+    return level
+
+
+def _snap(share: float) -> float:
+    whole = round(share)
+    return float(whole) if abs(share - whole) < _NEAR * max(1.0, share) else share
+
+
+class Part(NamedTuple):
+    """An exact share to be made whole.
+
+    Args:
+        share: the exact one.
+        weight: above 0.
+        held: what the claimant has now: who holds the slot in question goes first in a tie.
+        order: who goes first in a tie among those who hold, or do not hold, the slot.
+    """
+
+    share: float
+    weight: float
+    held: int
+    order: tuple[float | str, ...]
+
+
+def make_whole(total: int, parts: Sequence[Part]) -> list[int]:
+    """Deal out ``total`` so that nobody is a whole slot away from the exact share.
+
+    Everybody gets the floor of the exact share; the rest goes one by one to the smallest (a + 1/2) / weight, a being
+    what the claimant has so far, and never above the ceiling of the exact share.
+
+    Args:
+        total: between the sum of all floors and the sum of all ceilings.
+        parts: in any order; the numbers come in the same one.
+
+    >>> make_whole(3, [Part(1.5, 1, 1, ("a",)), Part(1.5, 1, 2, ("b",))])
+    [1, 2]
+    """
+    sizes = [math.floor(part.share) for part in parts]
+    rest = total - sum(sizes)
+    if rest <= 0:
+        return sizes
+    split = [index for index, part in enumerate(parts) if part.share > sizes[index]]
+    # Nobody can get two: the ceiling is one above the floor.
+    split.sort(key=lambda index: deal_key(parts[index], sizes[index]))
+    for index in split[:rest]:
+        sizes[index] += 1
+    return sizes
+
+
+def deal_key(part: Part, size: int) -> tuple[float, bool, tuple[float | str, ...]]:
+    """Rank a claimant that has ``size`` for the next slot: the smallest gets it."""
+    return ((size + 0.5) / part.weight, part.held <= size, part.order)

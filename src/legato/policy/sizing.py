@@ -1,0 +1,121 @@
+"""What every job should have in the end: its minimum by admission, and its share above it. Moves nothing.
+
+Queues share first, then the jobs of each; exact shares become whole slots, whole slots become useful sizes, and what a
+job cannot use goes to the next one that can. Computed from nothing but the snapshot; who holds a slot now only breaks
+ties. So the target does not depend on the way to it, and jobs cannot take slots from one another in circles.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+
+from legato.policy.admission import Budget, Reservations, admit, ranks, usable_floors
+from legato.policy.claims import Claim, Order, Pool
+from legato.policy.rules import Rules
+from legato.policy.share import Bounds, Part, deal_key, make_whole, share_out
+from legato.policy.sizes import fit_size, next_size
+
+
+def decide_targets(pool: Pool, rules: Rules) -> None:
+    """Set share, target and refusal of every claim.
+
+    A floor that its queue cannot use, because a minimum or a useful size does not fit into it, is lent: what was used
+    is set aside, and all is dealt out once more. Every round sets less aside, so there are few.
+    """
+    floors = usable_floors(pool.claims, pool.queues, pool.capacity)
+    divisions = ranks(pool.claims, rules.policy)
+    while True:
+        budget = Budget(pool.capacity, pool.queues, floors)
+        reservations = Reservations(rules, pool.now)
+        for division in divisions:
+            admitted = admit(division, budget, reservations)
+            if len(admitted) == 1:
+                _size_alone(admitted[0], budget)
+            elif admitted:
+                _size(admitted, budget)
+        unused = {name: number for name, number in budget.set_aside.items() if number}
+        if not unused:
+            break
+        floors = {name: floor - unused.get(name, 0) for name, floor in floors.items()}
+    for claim in pool.claims:
+        if claim.refusal is not None:
+            claim.share, claim.target = 0.0, 0
+
+
+def _size_alone(claim: Claim, budget: Budget) -> None:
+    """Size one that shares with nobody: the most that is left for it."""
+    most = min(claim.hi, claim.lo + budget.available(claim.job.queue))
+    claim.share = float(most)
+    claim.target = fit_size(claim.job, most)
+    budget.take(claim.job.queue, claim.target - claim.lo)
+
+
+def _size(admitted: Sequence[Claim], budget: Budget) -> None:
+    """Size those that share with one another, out of what their minimums left."""
+    inside: dict[str, list[Claim]] = {}
+    for claim in admitted:
+        inside.setdefault(claim.job.queue, []).append(claim)
+    for name, (share, whole) in _share_queues(inside, budget).items():
+        claims = inside[name]
+        bounds = [Bounds(claim.job.priority, claim.lo, claim.hi) for claim in claims]
+        shares = share_out(share, bounds)
+        parts = [
+            Part(exact, claim.job.priority, claim.held, _tie(claim))
+            for claim, exact in zip(claims, shares, strict=True)
+        ]
+        for claim, exact, size in zip(claims, shares, make_whole(whole, parts), strict=True):
+            claim.share = exact
+            claim.target = fit_size(claim.job, size)
+            budget.take(name, claim.target - claim.lo)
+    _give_rest(admitted, budget)
+
+
+def _share_queues(inside: Mapping[str, Sequence[Claim]], budget: Budget) -> dict[str, tuple[float, int]]:
+    """Return for every queue its exact share and the whole one, minimums included."""
+    names = sorted(inside)
+    bounds, parts = [], []
+    capacity = budget.common
+    for name in names:
+        least = sum(claim.lo for claim in inside[name])
+        most = min(sum(claim.hi for claim in inside[name]), least + budget.room[name])
+        own = least + min(budget.set_aside[name], most - least)
+        bounds.append(Bounds(budget.queues[name].weight, own, most))
+        capacity += own
+    shares = share_out(capacity, bounds)
+    for name, share, bound in zip(names, shares, bounds, strict=True):
+        # What was meant for it and is on its way counts too: it must not lose a tie because of the way.
+        held = sum(max(claim.held, claim.job.wanted or 0) for claim in inside[name])
+        parts.append(Part(share, bound.weight, held, (name,)))
+    wholes = make_whole(min(capacity, sum(bound.hi for bound in bounds)), parts)
+    return {name: (share, whole) for name, share, whole in zip(names, shares, wholes, strict=True)}
+
+
+def _give_rest(admitted: Sequence[Claim], budget: Budget) -> None:
+    """Give what useful sizes left over to those that can use it, step by step, the one with least per weight first."""
+    names = {claim.job.queue for claim in admitted}
+    if all(budget.available(name) <= 0 for name in names):
+        return
+    steps: list[tuple[tuple[float, bool, Order], int]] = []
+    for index, claim in enumerate(admitted):
+        if claim.target < claim.hi:
+            steps.append((_rank(claim), index))
+    heapq.heapify(steps)
+    while steps:
+        claim = admitted[steps[0][1]]
+        larger = next_size(claim.job, claim.target)
+        if larger is None or larger - claim.target > budget.available(claim.job.queue):
+            # What is available only becomes less.
+            heapq.heappop(steps)
+            continue
+        budget.take(claim.job.queue, larger - claim.target)
+        claim.target = larger
+        heapq.heapreplace(steps, (_rank(claim), steps[0][1]))
+
+
+def _rank(claim: Claim) -> tuple[float, bool, Order]:
+    return deal_key(Part(claim.share, claim.job.priority, claim.held, _tie(claim)), claim.target)
+
+
+def _tie(claim: Claim) -> Order:
+    return (claim.job.submitted_at, claim.job.id)

@@ -1,0 +1,93 @@
+"""What would happen if a job were submitted: whom it would shrink, and when it would start. Submits nothing."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from legato.policy.causes import count
+from legato.policy.policies import decide
+from legato.policy.rules import Rules
+from legato.policy.snapshot import Decision, Job, Snapshot, Verb
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """What the new job would mean for another one.
+
+    Args:
+        job: its id.
+        title: its owner and name.
+        before: slots it would have in the end without the new job.
+        after: slots it would have in the end with it; 0: it would pause or go on waiting.
+    """
+
+    job: str
+    title: str
+    before: int
+    after: int
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What would happen.
+
+    Args:
+        starts: ``now``; ``soon``: when slots have been freed for it; ``later``: when others end.
+        slots_now: how many slots it would get at once.
+        slots: how many it would have in the end, as things are.
+        share: its exact share.
+        effects: all jobs that would have fewer or more slots, in order of submission.
+        reason: one sentence, for people.
+    """
+
+    starts: Literal["now", "soon", "later"]
+    slots_now: int
+    slots: int
+    share: float
+    effects: tuple[Effect, ...]
+    reason: str
+
+
+def plan(snapshot: Snapshot, job: Job, rules: Rules) -> Plan:
+    """Say what would happen if ``job`` were submitted now.
+
+    Args:
+        snapshot: the pool at this moment, without the job.
+        job: as it would be submitted.
+        rules: the policy and its settings.
+    """
+    before = {decision.job: decision.wanted for decision in decide(snapshot, rules).decisions}
+    assert job.id not in before, f"job {job.id} is in the snapshot already"
+    after = decide(msgspec.structs.replace(snapshot, jobs=(*snapshot.jobs, job)), rules)
+    own = after.of(job.id)
+    titles = {other.id: other.title for other in snapshot.jobs}
+    effects = tuple(
+        Effect(job=decision.job, title=titles[decision.job], before=before[decision.job], after=decision.wanted)
+        for decision in after.decisions
+        if decision.job != job.id and decision.wanted != before[decision.job]
+    )
+    starts: Literal["now", "soon", "later"] = "later"
+    if own.verb is Verb.START:
+        starts = "now"
+    elif own.wanted:
+        starts = "soon"
+    return Plan(
+        starts=starts,
+        slots_now=len(own.slots),
+        slots=own.wanted,
+        share=own.share,
+        effects=effects,
+        reason=_tell(own, starts, effects),
+    )
+
+
+def _tell(own: Decision, starts: str, effects: tuple[Effect, ...]) -> str:
+    if starts == "later":
+        return f"would not start yet: {own.reason}"
+    when = "at once" if starts == "now" else "as soon as the slots are freed"
+    told = f"would start {when} with {count(len(own.slots) or own.wanted)}"
+    shrinks = [f"{effect.title} {effect.before} → {effect.after}" for effect in effects if effect.after < effect.before]
+    if not shrinks:
+        return f"{told}; nobody loses any"
+    more = f" and {len(shrinks) - 3} more" if len(shrinks) > 3 else ""
+    return f"{told}; in the end {', '.join(shrinks[:3])}{more}"

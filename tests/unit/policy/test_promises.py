@@ -1,0 +1,225 @@
+"""What must hold, for any pool, any jobs and every policy."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from legato.policy.policies import decide
+from legato.policy.rules import Policy, Rules
+from legato.policy.sizes import fit_size, next_size, smallest_size
+from legato.policy.snapshot import Decisions, Job, Queue, Snapshot, Standing
+from tests.unit.policy.world import EAGER, carry_out, counts, make_job, make_slots, settle, wanted, with_job
+from tests.unit.policy.worlds import any_jobs, any_queues, any_rules, any_snapshots
+
+
+def held(snapshot: Snapshot) -> Counter[str | None]:
+    return Counter(slot.holder for slot in snapshot.slots if slot.usable and not slot.leaving)
+
+
+def capacity(snapshot: Snapshot) -> int:
+    return sum(slot.usable for slot in snapshot.slots)
+
+
+def used_by_queue(snapshot: Snapshot, sizes: dict[str, int]) -> Counter[str]:
+    used: Counter[str] = Counter()
+    for job in snapshot.jobs:
+        used[job.queue] += sizes[job.id]
+    return used
+
+
+@given(any_snapshots(), any_rules())
+def test_no_slot_is_given_twice_and_only_free_ones_are_given(snapshot: Snapshot, rules: Rules) -> None:
+    slots = {slot.id: slot for slot in snapshot.slots}
+    given_to: dict[str, str] = {}
+    for decision in decide(snapshot, rules).decisions:
+        for name in decision.slots:
+            assert name not in given_to
+            given_to[name] = decision.job
+            slot = slots[name]
+            assert slot.usable and not slot.leaving
+            assert slot.holder in (None, decision.job)
+
+
+@given(any_snapshots(), any_rules())
+def test_the_sum_never_exceeds_the_pool(snapshot: Snapshot, rules: Rules) -> None:
+    decisions = decide(snapshot, rules)
+    assert sum(wanted(decisions).values()) <= capacity(snapshot)
+    leaving = sum(slot.usable and slot.holder is not None and slot.leaving for slot in snapshot.slots)
+    assert sum(counts(decisions).values()) + leaving <= capacity(snapshot)
+
+
+@given(any_snapshots(), any_rules())
+def test_bounds_hold(snapshot: Snapshot, rules: Rules) -> None:
+    had = held(snapshot)
+    for job, decision in zip(
+        sorted(snapshot.jobs, key=lambda job: (job.submitted_at, job.id)), decide(snapshot, rules).decisions
+    ):
+        assert decision.job == job.id
+        size = len(decision.slots)
+        # Fewer than the minimum only if it lost slots, and not on purpose.
+        assert size in (0, had[job.id]) or smallest_size(job) <= size <= job.max_workers
+        assert decision.wanted == fit_size(job, decision.wanted)
+
+
+@given(any_snapshots(), any_rules())
+def test_ceilings_hold(snapshot: Snapshot, rules: Rules) -> None:
+    used = used_by_queue(snapshot, wanted(decide(snapshot, rules)))
+    for queue in snapshot.queues:
+        assert queue.ceiling is None or used[queue.name] <= queue.ceiling
+
+
+@given(any_snapshots(), any_rules())
+def test_no_useful_slot_is_idle_while_a_job_could_use_it(snapshot: Snapshot, rules: Rules) -> None:
+    sizes = wanted(decide(snapshot, rules))
+    idle = capacity(snapshot) - sum(sizes.values())
+    used = used_by_queue(snapshot, sizes)
+    ceilings = {queue.name: queue.ceiling for queue in snapshot.queues if queue.ceiling is not None}
+    for job in snapshot.jobs:
+        larger = next_size(job, sizes[job.id])
+        if larger is not None:
+            room = min(idle, ceilings.get(job.queue, 1000) - used[job.queue])
+            assert larger - sizes[job.id] > room, job.id
+
+
+@given(any_snapshots(), any_rules())
+def test_no_useful_slot_stays_idle(snapshot: Snapshot, rules: Rules) -> None:
+    assume(capacity(snapshot) == len(snapshot.slots))
+    after, _ = settle(snapshot, msgspec.structs.replace(EAGER, policy=rules.policy, ageing_s=rules.ageing_s))
+    test_no_useful_slot_is_idle_while_a_job_could_use_it.hypothesis.inner_test(after, rules)
+
+
+@given(any_snapshots(), any_rules(), st.randoms(use_true_random=False))
+def test_the_order_of_the_input_does_not_matter(snapshot: Snapshot, rules: Rules, random: object) -> None:
+    def shuffled(things: tuple[object, ...]) -> tuple[object, ...]:
+        mixed = list(things)
+        random.shuffle(mixed)  # type: ignore[attr-defined]
+        return tuple(mixed)
+
+    mixed = Snapshot(
+        now=snapshot.now,
+        slots=shuffled(snapshot.slots),  # type: ignore[arg-type]
+        jobs=shuffled(snapshot.jobs),  # type: ignore[arg-type]
+        queues=shuffled(snapshot.queues),  # type: ignore[arg-type]
+    )
+    assert decide(mixed, rules) == decide(snapshot, rules)
+
+
+@given(any_snapshots(), any_rules())
+def test_deciding_twice_changes_nothing(snapshot: Snapshot, rules: Rules) -> None:
+    decisions = decide(snapshot, rules)
+    assert decide(snapshot, rules) == decisions
+    # Nor does it when the slots have changed hands and nothing else has happened.
+    after = carry_out(snapshot, decisions, after_s=0.0, slow=True)
+    assert wanted_is_kept(decisions, decide(after, rules))
+
+
+def wanted_is_kept(before: Decisions, after: Decisions) -> bool:
+    return wanted(before) == wanted(after)
+
+
+@given(any_snapshots(plain=True), st.sampled_from([None, 10.0]))
+def test_nobody_is_a_whole_slot_away_from_the_exact_share(snapshot: Snapshot, ageing_s: float | None) -> None:
+    for decision in decide(snapshot, Rules(ageing_s=ageing_s)).decisions:
+        assert abs(decision.wanted - decision.share) < 1
+
+
+@given(any_jobs(plain=True), any_queues(), st.integers(0, 12))
+def test_a_new_job_raises_nobody_in_its_queue(jobs: list[Job], queues: list[Queue], spare: int) -> None:
+    # Minimums are all or nothing: one that did not fit any more would leave more than the new one takes. So all fit.
+    assume(jobs)
+    *others, new = jobs
+    least = sum(job.min_workers for job in jobs)
+    roomy = [queue for queue in queues if queue.ceiling is None or queue.ceiling >= least]
+    snapshot = Snapshot(now=0.0, slots=make_slots(least + spare), jobs=tuple(others), queues=tuple(roomy))
+    before, after = decide(snapshot, Rules()), decide(with_job(snapshot, new), Rules())
+    for job in others:
+        if job.queue == new.queue:
+            old, now = before.of(job.id), after.of(job.id)
+            assert now.share <= old.share + 1e-9
+            assert now.wanted < old.share + 1
+
+
+@given(any_snapshots(), any_rules())
+def test_all_comes_to_rest(snapshot: Snapshot, rules: Rules) -> None:
+    for patience in (rules, msgspec.structs.replace(EAGER, policy=rules.policy, ageing_s=rules.ageing_s)):
+        after, decisions = settle(snapshot, patience, rounds=250)
+        for decision, job in zip(decisions.decisions, sorted(after.jobs, key=lambda job: (job.submitted_at, job.id))):
+            assert len(decision.slots) == decision.wanted, decision
+            assert decision.wanted_since is None
+            assert (job.standing is Standing.RUNNING) == (decision.wanted > 0)
+
+
+@given(any_jobs(), any_queues(), st.integers(0, 16), any_rules())
+def test_nobody_goes_back_and_forth(jobs: list[Job], queues: list[Queue], num_slots: int, rules: Rules) -> None:
+    """Jobs come one after the other; each change that this brings goes one way."""
+    snapshot = Snapshot(now=0.0, slots=make_slots(num_slots), jobs=(), queues=tuple(queues))
+    for job in jobs:
+        snapshot = with_job(snapshot, job)
+        paths: dict[str, list[int]] = {job.id: [] for job in snapshot.jobs}
+        for _ in range(20):
+            decisions = decide(snapshot, rules)
+            for decision in decisions.decisions:
+                paths[decision.job].append(len(decision.slots))
+            snapshot = carry_out(snapshot, decisions, after_s=4.0)
+        for path in paths.values():
+            assert path in (sorted(path), sorted(path, reverse=True)), paths
+
+
+@given(any_snapshots(), any_rules())
+def test_who_keeps_its_number_keeps_its_slots(snapshot: Snapshot, rules: Rules) -> None:
+    own: dict[str, set[str]] = {job.id: set() for job in snapshot.jobs}
+    for slot in snapshot.slots:
+        if slot.holder in own and slot.usable and not slot.leaving:
+            own[slot.holder].add(slot.id)
+    for decision in decide(snapshot, rules).decisions:
+        before, now = own[decision.job], set(decision.slots)
+        # Least movement: it only gains, or only loses.
+        assert before <= now or now <= before
+
+
+@given(any_snapshots(), any_rules())
+def test_every_decision_has_a_sentence_and_known_causes(snapshot: Snapshot, rules: Rules) -> None:
+    known = {job.id for job in snapshot.jobs}
+    for decision in decide(snapshot, rules).decisions:
+        assert decision.reason and "None" not in decision.reason and "  " not in decision.reason
+        assert set(decision.because) <= known - {decision.job}
+        assert len(decision.because) <= 5 and len(set(decision.because)) == len(decision.because)
+
+
+@pytest.mark.parametrize("policy", [Policy.PRIORITY, Policy.FIFO])
+@given(snapshot=any_snapshots(used=False))
+def test_whoever_goes_first_is_never_short_of_what_those_behind_it_have(policy: Policy, snapshot: Snapshot) -> None:
+    """Strictly: with all that the jobs behind it have, it could not have more."""
+    one_queue = [msgspec.structs.replace(job, queue="all") for job in snapshot.jobs]
+    sizes = wanted(decide(Snapshot(now=100.0, slots=snapshot.slots, jobs=tuple(one_queue)), Rules(policy=policy)))
+
+    def rank(job: Job) -> tuple[float, ...]:
+        return (-job.priority,) if policy is Policy.PRIORITY else (job.submitted_at, int(job.id[1:]))
+
+    for job in one_queue:
+        before = sum(sizes[other.id] for other in one_queue if rank(other) <= rank(job))
+        larger = next_size(job, sizes[job.id])
+        if larger is not None:
+            assert larger - sizes[job.id] > len(snapshot.slots) - before
+
+
+@given(any_snapshots(used=False))
+def test_whose_minimum_does_not_fit_is_not_overtaken(snapshot: Snapshot) -> None:
+    """In one queue, among equals: it does not fit beside the minimums of those that came before it."""
+    jobs = [msgspec.structs.replace(job, queue="all", priority=5000) for job in snapshot.jobs]
+    sizes = wanted(decide(Snapshot(now=100.0, slots=snapshot.slots, jobs=tuple(jobs)), Rules()))
+    left = len(snapshot.slots)
+    for job in sorted(jobs, key=lambda job: (job.submitted_at, job.id)):
+        fits = smallest_size(job) <= left
+        assert (sizes[job.id] > 0) == fits
+        left -= smallest_size(job) if fits else 0
+
+
+def test_a_job_that_nobody_described_a_queue_for_runs() -> None:
+    snapshot = Snapshot(now=0.0, slots=make_slots(4), jobs=(make_job("anna/a", queue="unknown"),))
+    assert counts(decide(snapshot, Rules())) == {"a": 4}

@@ -1,0 +1,53 @@
+"""Useful sizes: where the number of rounds drops."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.policy.world import make_job
+
+from legato.policy.sizes import fit_size, largest_size, next_size, smallest_size
+from legato.policy.snapshot import Job
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Job:
+    low = draw(st.integers(1, 12))
+    return make_job(
+        "a/j",
+        low + draw(st.integers(0, 20)),
+        min_workers=low,
+        elastic=draw(st.booleans()),
+        num_micro_batches=draw(st.none() | st.integers(1, 40)),
+    )
+
+
+def sizes(job: Job) -> list[int]:
+    """By the definition."""
+    if not job.elastic:
+        return [job.max_workers]
+    total = job.num_micro_batches
+
+    def helps(number: int) -> bool:
+        return total is None or number == 1 or -(-total // number) < -(-total // (number - 1))
+
+    return [n for n in range(job.min_workers, job.max_workers + 1) if n == job.min_workers or helps(n)]
+
+
+@given(jobs(), st.integers(0, 40))
+def test_sizes_are_those_of_the_definition(job: Job, number: int) -> None:
+    want = sizes(job)
+    assert smallest_size(job) == want[0]
+    assert largest_size(job) == want[-1]
+    assert fit_size(job, number) == max((size for size in want if size <= number), default=0)
+
+
+@given(jobs())
+def test_the_next_size_is_the_one_after(job: Job) -> None:
+    want = sizes(job)
+    assert [next_size(job, size) for size in want] == [*want[1:], None]
+    assert next_size(job, 0) == want[0]
+
+
+def test_four_micro_batches_are_no_faster_on_three_workers() -> None:
+    assert fit_size(make_job("a/j", 4, num_micro_batches=4), 3) == 2

@@ -1,0 +1,104 @@
+"""A pool in which decisions are carried out: what is given back leaves first and is free in the next round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from legato.policy.policies import decide
+from legato.policy.rules import Rules
+from legato.policy.snapshot import Decisions, Job, Queue, Slot, Snapshot, Standing, Verb
+
+EAGER = Rules(stability_s=0.0, cooldown_factor=0.0, gather_s=0.0)
+
+
+def make_slots(num_slots: int, per_node: int = 4) -> tuple[Slot, ...]:
+    return tuple(
+        Slot(id=f"n{index // per_node}/g{index % per_node}", node=f"n{index // per_node}") for index in range(num_slots)
+    )
+
+
+def make_job(title: str, max_workers: int = 4, at: float = 0.0, queue: str = "all", **fields: object) -> Job:
+    owner, _, name = title.partition("/")
+    described = {"id": name or owner, "name": name or owner, "owner": owner, "queue": queue, "submitted_at": at}
+    return msgspec.convert({**described, "max_workers": max_workers, **fields}, Job)
+
+
+def make_snapshot(
+    num_slots: int, jobs: Iterable[Job], queues: Iterable[Queue] = (), *, now: float = 100.0, per_node: int = 4
+) -> Snapshot:
+    return Snapshot(now=now, slots=make_slots(num_slots, per_node), jobs=tuple(jobs), queues=tuple(queues))
+
+
+def carry_out(snapshot: Snapshot, decisions: Decisions, *, after_s: float = 1.0, slow: bool = False) -> Snapshot:
+    """Return the pool a moment later.
+
+    Args:
+        snapshot: as it was decided on.
+        decisions: of it.
+        after_s: how much later.
+        slow: workers that were told to leave are still there.
+    """
+    owners = {slot: decision.job for decision in decisions.decisions for slot in decision.slots}
+    slots = []
+    for slot in snapshot.slots:
+        owner = owners.get(slot.id)
+        if owner is not None:
+            slots.append(msgspec.structs.replace(slot, holder=owner, leaving=False))
+        elif slot.holder is not None and (slow or not slot.leaving):
+            slots.append(msgspec.structs.replace(slot, leaving=True))
+        else:
+            slots.append(msgspec.structs.replace(slot, holder=None, leaving=False))
+    jobs = []
+    of = {decision.job: decision for decision in decisions.decisions}
+    for job in snapshot.jobs:
+        decision = of[job.id]
+        standing = Standing.RUNNING
+        if not decision.slots:
+            paused = decision.verb is Verb.PAUSE or job.standing is Standing.PAUSED
+            standing = Standing.PAUSED if paused else Standing.WAITING
+        changed = decision.verb in (Verb.START, Verb.GROW, Verb.SHRINK)
+        jobs.append(
+            msgspec.structs.replace(
+                job,
+                standing=standing,
+                wanted=decision.wanted,
+                wanted_since=decision.wanted_since,
+                last_resized_at=snapshot.now if changed else job.last_resized_at,
+            )
+        )
+    return msgspec.structs.replace(snapshot, slots=tuple(slots), jobs=tuple(jobs), now=snapshot.now + after_s)
+
+
+def settle(snapshot: Snapshot, rules: Rules = EAGER, rounds: int = 60) -> tuple[Snapshot, Decisions]:
+    """Carry decisions out until nothing changes any more."""
+    for _ in range(rounds):
+        decisions = decide(snapshot, rules)
+        after = carry_out(snapshot, decisions)
+        same = [job.standing for job in after.jobs] == [job.standing for job in snapshot.jobs]
+        if same and after.slots == snapshot.slots and decisions.decide_again_at is None:
+            return after, decide(after, rules)
+        snapshot = after
+    raise AssertionError(f"no rest after {rounds} rounds: {[decision.reason for decision in decisions.decisions]}")
+
+
+def counts(decisions: Decisions) -> dict[str, int]:
+    return {decision.job: len(decision.slots) for decision in decisions.decisions}
+
+
+def wanted(decisions: Decisions) -> dict[str, int]:
+    return {decision.job: decision.wanted for decision in decisions.decisions}
+
+
+def with_job(snapshot: Snapshot, *jobs: Job) -> Snapshot:
+    return msgspec.structs.replace(snapshot, jobs=(*snapshot.jobs, *jobs))
+
+
+def without_job(snapshot: Snapshot, job: str) -> Snapshot:
+    """Return the pool after a job ended and its workers are gone."""
+    slots = tuple(
+        msgspec.structs.replace(slot, holder=None, leaving=False) if slot.holder == job else slot
+        for slot in snapshot.slots
+    )
+    return msgspec.structs.replace(snapshot, slots=slots, jobs=tuple(j for j in snapshot.jobs if j.id != job))

@@ -1,0 +1,98 @@
+"""Made-up snapshots for property tests: any pool, any mixture of jobs, in any state."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import strategies as st
+
+from legato.policy.rules import Policy, Rules
+from legato.policy.sizes import smallest_size
+from legato.policy.snapshot import Job, Queue, Slot, Snapshot, Standing
+from tests.unit.policy.world import make_job, make_slots
+
+QUEUES = ("a", "b", "c")
+
+
+@st.composite
+def any_jobs(draw: st.DrawFn, *, plain: bool = False, max_jobs: int = 7) -> list[Job]:
+    """Draw jobs.
+
+    Args:
+        draw: by Hypothesis.
+        plain: elastic ones to which every slot is useful.
+        max_jobs: not more.
+    """
+    jobs = []
+    for index in range(draw(st.integers(0, max_jobs))):
+        low = draw(st.integers(1, 3))
+        jobs.append(
+            make_job(
+                f"user/j{index}",
+                low + draw(st.integers(0, 6)),
+                at=float(draw(st.integers(0, 3))),
+                queue=draw(st.sampled_from(QUEUES)),
+                min_workers=low,
+                priority=draw(st.sampled_from([1000, 5000, 5000, 5000, 10_000])),
+                elastic=plain or draw(st.integers(0, 3)) > 0,
+                num_micro_batches=None if plain else draw(st.sampled_from([None, None, 4, 6, 8])),
+            )
+        )
+    return jobs
+
+
+@st.composite
+def any_queues(draw: st.DrawFn) -> list[Queue]:
+    queues = []
+    for name in draw(st.lists(st.sampled_from(QUEUES), unique=True)):
+        ceiling = draw(st.sampled_from([None, None, 1, 4, 8]))
+        floor = draw(st.sampled_from([0, 0, 2, 5]))
+        queues.append(Queue(name=name, weight=draw(st.sampled_from([1.0, 2.0, 0.5])), floor=floor, ceiling=ceiling))
+    return queues
+
+
+@st.composite
+def any_snapshots(draw: st.DrawFn, *, plain: bool = False, used: bool = True) -> Snapshot:
+    """Draw a snapshot in which jobs may hold slots.
+
+    Args:
+        draw: by Hypothesis.
+        plain: as for jobs.
+        used: False: all slots are free and usable.
+    """
+    jobs = draw(any_jobs(plain=plain))
+    slots = list(make_slots(draw(st.integers(0, 16))))
+    if used:
+        order = draw(st.permutations(range(len(slots))))
+        jobs = [_with_slots(draw, job, slots, order) for job in jobs]
+        for index, slot in enumerate(slots):
+            if slot.holder is None and draw(st.integers(0, 7)) == 0:
+                slots[index] = msgspec.structs.replace(slot, holder="an-ended-one", leaving=draw(st.booleans()))
+            if draw(st.integers(0, 11)) == 0:
+                slots[index] = msgspec.structs.replace(slots[index], usable=False)
+    return Snapshot(now=100.0, slots=tuple(slots), jobs=tuple(jobs), queues=tuple(draw(any_queues())))
+
+
+def _with_slots(draw: st.DrawFn, job: Job, slots: list[Slot], order: list[int]) -> Job:
+    """Give a job some of the slots that nobody has, or none."""
+    held = draw(st.integers(smallest_size(job), job.max_workers)) if draw(st.booleans()) else 0
+    free = [index for index in order if slots[index].holder is None]
+    if not held or len(free) < held:
+        return job
+    for index in free[:held]:
+        slots[index] = msgspec.structs.replace(slots[index], holder=job.id)
+    for index in free[held : held + draw(st.integers(0, 2))]:
+        slots[index] = msgspec.structs.replace(slots[index], holder=job.id, leaving=True)
+    return msgspec.structs.replace(
+        job,
+        standing=draw(st.sampled_from([Standing.RUNNING, Standing.RUNNING, Standing.RESIZING])),
+        wanted=draw(st.none() | st.integers(0, job.max_workers)),
+        wanted_since=draw(st.sampled_from([None, 90.0, 99.0])),
+        last_resized_at=draw(st.sampled_from([None, 50.0, 99.5])),
+        resize_cost_s=draw(st.sampled_from([None, 0.1, 5.0])),
+    )
+
+
+def any_rules() -> st.SearchStrategy[Rules]:
+    return st.builds(
+        Rules, policy=st.sampled_from(list(Policy)), ageing_s=st.sampled_from([None, 10.0]), stability_s=st.just(3.0)
+    )
