@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from legato.control.drivers import DriverOrder, DriverReport, DriverState
+from legato.control.drivers import Assignment, DriverOrder, DriverReport, DriverState
 from legato.control.local_drivers import LocalDrivers
 from legato.core.errors import LegatoError, UsageError
 from legato.core.spec import JobSpec
@@ -49,6 +49,10 @@ def make_order(root: Path, *slots: str, attempt: int = 1, epochs: int = FOR_EVER
         join_patience_s=0.2,
     )
     return DriverOrder(job=JOB, attempt=attempt, spec=msgspec.structs.replace(spec, **changes), slots=slots)
+
+
+def slots(names: set[str], reason: str) -> Assignment:
+    return Assignment(slots=frozenset(names), min_workers=1, max_workers=3, reason=reason)
 
 
 async def wait_for(
@@ -99,12 +103,12 @@ async def test_a_job_in_slots_of_the_pool(tmp_path: Path, monkeypatch: pytest.Mo
         assert report.in_use == report.assigned == {"here/3"}
 
         # Two more slots, one of which was not its own.
-        assert await drivers.assign(JOB, 1, {"here/0", "here/2"}, "elsewhere")
+        assert await drivers.assign(JOB, 1, slots({"here/0", "here/2"}, "elsewhere"))
         report = await wait_for(drivers, lambda found: trains(2)(found) and found.in_use == {"here/0", "here/2"})
-        with pytest.raises(UsageError, match="above its maximum"):
-            await drivers.assign(JOB, 1, {"here/0", "here/1", "here/2", "here/3"}, "too many")
+        with pytest.raises(UsageError, match=r"is outside 1\.\.3"):
+            await drivers.assign(JOB, 1, slots({"here/0", "here/1", "here/2", "here/3"}, "too many"))
         with pytest.raises(LegatoError, match="not one of this machine's"):
-            await drivers.assign(JOB, 1, {"there/0"}, "a slot of another machine")
+            await drivers.assign(JOB, 1, slots({"there/0"}, "a slot of another machine"))
 
         # The driver dies, and with it everything that this process knows.
         before = step_of(report)
@@ -127,7 +131,7 @@ async def test_a_job_in_slots_of_the_pool(tmp_path: Path, monkeypatch: pytest.Mo
         report = await wait_for(drivers, is_in(DriverState.ENDED))
         assert report.outcome is not None and report.outcome.outcome == "stopped"
         assert report.in_use == set()
-        assert not await drivers.assign(JOB, 1, {"here/0"}, "nobody is there to hear it")
+        assert not await drivers.assign(JOB, 1, slots({"here/0"}, "nobody is there to hear it"))
         again = make_order(tmp_path, "here/1", attempt=2, epochs=MANY_EPOCHS, resume=True)
         await drivers.start(again)
         assert (await drivers.reports({JOB: 1}))[JOB].state is DriverState.UNKNOWN, "attempt 1 is over"

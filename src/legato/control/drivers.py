@@ -7,7 +7,7 @@ answered for that attempt only, so that nothing late is taken for news. Every ca
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
@@ -30,6 +30,20 @@ class DriverOrder(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     spec: JobSpec
     slots: tuple[str, ...]
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+    """The slots of a job, all of them, and within which bounds they may change.
+
+    Args:
+        slots: by their names in the pool.
+        reason: for the job's events.
+    """
+
+    slots: frozenset[str]
+    min_workers: int
+    max_workers: int
+    reason: str
 
 
 class DriverState(enum.StrEnum):
@@ -76,7 +90,7 @@ class Drivers(Protocol):
         """
         ...
 
-    async def assign(self, job: str, attempt: int, slots: Collection[str], reason: str) -> bool:
+    async def assign(self, job: str, attempt: int, said: Assignment) -> bool:
         """Tell a driver which slots its job has, all of them.
 
         Returns:

@@ -21,7 +21,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from legato.control.driver_process import ORDER_FILE, LocalOrder, read_order
-from legato.control.drivers import DriverOrder, DriverReport, DriverState
+from legato.control.drivers import Assignment, DriverOrder, DriverReport, DriverState
 from legato.core import wire
 from legato.core.errors import LegatoError, UsageError
 from legato.core.warm import parse_start_time
@@ -93,9 +93,15 @@ class LocalDrivers:
             await asyncio.to_thread(replace_file, directory / ORDER_FILE, msgspec.json.encode(found))
         await asyncio.to_thread(self._spawn, order.job, directory)
 
-    async def assign(self, job: str, attempt: int, slots: Collection[str], reason: str) -> bool:
+    async def assign(self, job: str, attempt: int, said: Assignment) -> bool:
         """Tell a driver its slots."""
-        reply = await self._ask(job, attempt, wire.AssignRequest(slots=self._numbers(slots), reason=reason))
+        request = wire.AssignRequest(
+            slots=self._numbers(said.slots),
+            reason=said.reason,
+            min_workers=said.min_workers,
+            max_workers=said.max_workers,
+        )
+        reply = await self._ask(job, attempt, request)
         if reply is not None and reply.error is not None:
             raise UsageError(reply.error)
         return reply is not None

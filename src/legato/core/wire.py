@@ -257,10 +257,18 @@ class ScaleRequest(Request, frozen=True):
 
 
 class AssignRequest(Request, frozen=True):
-    """Say which slots the job has from now on: all of them. Asked again with the same slots, nothing changes."""
+    """Say which slots the job has from now on: all of them. Asked again with the same slots, nothing changes.
+
+    Args:
+        slots: at least ``min_workers``, at most ``max_workers``.
+        min_workers: from now on; None: as before.
+        max_workers: likewise.
+    """
 
     slots: tuple[int, ...]
     reason: str
+    min_workers: int | None = None
+    max_workers: int | None = None
 
 
 class StopRequest(Request, frozen=True):

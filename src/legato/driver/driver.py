@@ -133,9 +133,9 @@ class Driver:
         """Ask for another number of workers. Raises UsageError if the job may not have that many."""
         self._feed(words.ScaleAsked(num_workers, reason))
 
-    def assign(self, slots: Collection[int], reason: str) -> None:
+    def assign(self, said: words.SlotsAssigned) -> None:
         """Say which slots the job has, all of them. Raises UsageError if the job may not have that many."""
-        self._feed(words.SlotsAssigned(tuple(slots), reason))
+        self._feed(said)
 
     def stop(self, reason: str, *, now: bool = False) -> None:
         """Ask the job to end, with a checkpoint unless ``now``."""
@@ -258,7 +258,9 @@ class Driver:
             if isinstance(request, wire.ScaleRequest):
                 self.scale(request.num_workers, request.reason)
             elif isinstance(request, wire.AssignRequest):
-                self.assign(request.slots, request.reason)
+                self.assign(
+                    words.SlotsAssigned(request.slots, request.reason, request.min_workers, request.max_workers)
+                )
             elif isinstance(request, wire.StopRequest):
                 self.stop(request.reason, now=request.now)
         except UsageError as refusal:
@@ -332,7 +334,9 @@ class Driver:
             _log.exception("The observer of job '%s' failed", self._spec.name)
 
     def _journal(self, book: words.Book, outcome: Outcome | None) -> JobJournal:
-        return JobJournal(spec=self._spec, token=self._token, attempt=self._attempt, book=book, outcome=outcome)
+        return JobJournal(
+            spec=self._membership.job.spec, token=self._token, attempt=self._attempt, book=book, outcome=outcome
+        )
 
     def _write_journal(self, journal: JobJournal) -> None:
         try:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
+import msgspec
+
 from legato.core.errors import TransitionError, UsageError
 from legato.core.lifecycle import JobState, WorkerPhase
 from legato.core.spec import JobSpec
@@ -161,8 +163,8 @@ class Membership:
                     self.job.workers[number].away = True
             case ScaleAsked(num_workers=num_workers, reason=reason):
                 self._scale(num_workers, reason)
-            case SlotsAssigned(slots=slots, reason=reason):
-                self._assign(frozenset(slots), reason)
+            case SlotsAssigned():
+                self._assign(event)
             case StopAsked(now=at_once, reason=reason):
                 stop(self.job, at_once=at_once, reason=reason)
 
@@ -203,14 +205,22 @@ class Membership:
             job.wanted.discard(slot)
         self._want(job.wanted, f"{before} -> {num_workers} workers: {reason}")
 
-    def _assign(self, slots: frozenset[int], reason: str) -> None:
-        job = self.job
-        job.spec.check_num_workers(len(slots))
+    def _assign(self, said: SlotsAssigned) -> None:
+        job, slots = self.job, frozenset(said.slots)
+        changes = {
+            field: value
+            for field in ("min_workers", "max_workers")
+            if (value := getattr(said, field)) is not None and value != getattr(job.spec, field)
+        }
+        spec = msgspec.structs.replace(job.spec, num_workers=len(slots), **changes).validate()
+        if changes:
+            job.record("scaled", f"it may have {spec.min_workers} to {spec.max_workers} workers: {said.reason}")
+            job.spec = spec
         # What was given up is not tried again just because it is said again.
         job.given_up &= slots
         wanted = set(slots - job.given_up)
         if wanted != job.wanted:
-            self._want(wanted, f"{len(job.wanted)} -> {len(wanted)} workers: {reason}")
+            self._want(wanted, f"{len(job.wanted)} -> {len(wanted)} workers: {said.reason}")
 
     def _want(self, slots: set[int], told: str) -> None:
         job = self.job

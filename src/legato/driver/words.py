@@ -36,10 +36,12 @@ class ScaleAsked(msgspec.Struct, frozen=True):
 
 
 class SlotsAssigned(msgspec.Struct, frozen=True):
-    """Somebody says which slots the job has, all of them."""
+    """Somebody says which slots the job has, all of them, and within which bounds; None: as before."""
 
     slots: tuple[int, ...]
     reason: str
+    min_workers: int | None = None
+    max_workers: int | None = None
 
 
 class StopAsked(msgspec.Struct, frozen=True):

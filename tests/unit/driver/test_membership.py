@@ -425,8 +425,18 @@ def test_an_assigned_job_cannot_be_scaled_past_who_assigns() -> None:
     world = make_assigned(3, 7)
     with pytest.raises(UsageError, match="the platform gives it"):
         world.feed(words.ScaleAsked(1, "test"))
-    with pytest.raises(LayoutError, match="above its maximum"):
+    with pytest.raises(LayoutError, match=r"num_workers=9 is outside 1\.\.4"):
         world.feed(words.SlotsAssigned(tuple(range(9)), "test"))
+
+
+def test_the_bounds_of_an_assigned_job_may_change_while_it_trains() -> None:
+    world = make_assigned(3, 7)
+    world.feed(words.SlotsAssigned((3, 7, 8, 9, 10), "its owner asked", max_workers=6, min_workers=2))
+    world.calm(3)
+    world.check_at_peace()
+    assert len(job_of(world).members()) == 5
+    with pytest.raises(LayoutError, match=r"num_workers=1 is outside 2\.\.6"):
+        world.feed(words.SlotsAssigned((3,), "test"))
 
 
 def test_the_same_slots_once_more_change_nothing() -> None:
