@@ -1,0 +1,157 @@
+"""The control loop: observe, learn, decide, apply, again and again, while it holds the lease. Decides nothing itself.
+
+What it reads and writes is behind `Books`, the drivers behind `Drivers`, time comes from clocks; what things mean is in
+`rounds`, who gets what in `legato.policy`. Whatever fails in a round, the next round sees the world anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import structlog
+
+from legato.control import rounds
+from legato.control.drivers import Drivers
+from legato.control.records import Facts, Job, JobChange, Lease, Written
+from legato.control.rounds import Call, End, Memory, Pool, Start, Tell
+from legato.control.work import Work, make_order, read_work
+from legato.core.errors import LegatoError
+from legato.policy.policies import decide
+from legato.policy.rules import Rules
+from legato.policy.snapshot import Decisions
+
+_log = structlog.get_logger(__name__)
+
+
+class Books(Protocol):
+    """What the loop reads and writes; the store, or a stand-in of the simulation. Calls may block."""
+
+    def take_lease(self, owner: str, now: float, length_s: float) -> Lease | None:
+        """Take or renew the right to be the loop; None while somebody else has it."""
+        ...
+
+    def read_facts(self) -> Facts:
+        """Return all that a round starts from."""
+        ...
+
+    def read_spec(self, job: str) -> dict[str, Any]:
+        """Return what a job runs, as it was submitted."""
+        ...
+
+    def write(self, changes: Sequence[JobChange], fence: int, now: float) -> Written:
+        """Write changes, each whole or not at all. Raises FencedOut if the lease is another's by now."""
+        ...
+
+
+class ControlLoop:
+    """The one loop of a platform, or one that waits to become it.
+
+    Args:
+        books: the store.
+        drivers: of all jobs.
+        rules: of the policy.
+        code: where uploaded code is unpacked.
+        owner: names this loop in the lease.
+        wall_clock: seconds since 1970.
+        lease_s: how long the lease is held after the last round.
+        in_thread: runs what blocks; the simulation calls it at once.
+    """
+
+    def __init__(
+        self,
+        books: Books,
+        drivers: Drivers,
+        rules: Rules,
+        *,
+        code: Path,
+        owner: str,
+        wall_clock: Callable[[], float],
+        lease_s: float = 10.0,
+        in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread,
+    ) -> None:
+        self._books = books
+        self._drivers = drivers
+        self._rules = rules
+        self._code = code
+        self._owner = owner
+        self._now = wall_clock
+        self._lease_s = lease_s
+        self._in_thread = in_thread
+        self._memories: dict[str, Memory] = {}
+        self._works: dict[str, Work] = {}
+        self.decisions: Decisions | None = None
+
+    async def run(self, interval_s: float, woken: asyncio.Event) -> None:
+        """Do rounds until cancelled: every ``interval_s``, and at once when woken."""
+        while True:
+            woken.clear()
+            try:
+                await self.round()
+            except Exception:  # noqa: BLE001 -- whatever it is, the next round begins from the facts
+                _log.exception("a round of the control loop failed")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(interval_s):
+                    await woken.wait()
+
+    async def round(self) -> bool:
+        """Do one round. Returns False if another loop has the lease.
+
+        Raises:
+            FencedOut: the lease was lost in the middle; nothing was written since.
+        """
+        lease = await self._in_thread(self._books.take_lease, self._owner, self._now(), self._lease_s)
+        if lease is None:
+            self._memories.clear()
+            return False
+        # 1. Observe.
+        pool = Pool(await self._in_thread(self._books.read_facts))
+        reports = await self._drivers.reports(rounds.attempts_to_ask(pool))
+        # 2. Learn.
+        learned = rounds.learn(pool, reports, self._memories, self._now())
+        if learned:
+            pool = await self._write(learned, lease)
+        # 3. Decide.
+        await self._read_works(pool.facts.jobs)
+        sizes = {job: work.num_micro_batches for job, work in self._works.items()}
+        snapshot = rounds.make_snapshot(pool, reports, self._memories, sizes, self._now())
+        self.decisions = decide(snapshot, self._rules)
+        # 4. Apply.
+        changes = rounds.carry_out(pool, self.decisions, self._memories)
+        if changes:
+            pool = await self._write(changes, lease)
+        calls = rounds.list_calls(pool, reports)
+        await asyncio.gather(*(self._call(call) for call in calls))
+        return True
+
+    async def _write(self, changes: list[JobChange], lease: Lease) -> Pool:
+        written = await self._in_thread(self._books.write, changes, lease.fence, self._now())
+        if written.stale:
+            _log.info("jobs moved on meanwhile", jobs=written.stale)
+        return Pool(await self._in_thread(self._books.read_facts))
+
+    async def _read_works(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            if job.id not in self._works:
+                self._works[job.id] = read_work(await self._in_thread(self._books.read_spec, job.id))
+        for gone in set(self._works) - {job.id for job in jobs}:
+            del self._works[gone]
+
+    async def _call(self, call: Call) -> None:
+        job = call.job
+        try:
+            match call:
+                case Start(slots=slots):
+                    work = self._works[job.id]
+                    order = make_order(job, work, slots, code=self._code, goes_on=job.attempt > 1)
+                    await self._drivers.start(order)
+                case Tell(said=said):
+                    await self._drivers.assign(job.id, job.attempt, said)
+                case End(now=now, reason=reason):
+                    await self._drivers.stop(job.id, job.attempt, now=now, reason=reason)
+        except (LegatoError, OSError) as error:
+            # One job's trouble is not the others'. It shows in the next report, and is tried again.
+            _log.warning("a driver could not be told", job=job.id, call=type(call).__name__, error=str(error))

@@ -1,0 +1,110 @@
+"""What a job runs, as its submission says it, and the order for a driver that follows from it. Starts nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from legato.control.drivers import DriverOrder
+from legato.control.records import Job
+from legato.core.errors import UsageError
+from legato.core.spec import JobSpec
+
+_DRIVERS_OWN: Final = "LEGATO_"
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The part of a submission that is for the job's driver; kept in the store as it was said.
+
+    Args:
+        program: the script, relative to the code or the directory, and its arguments.
+        directory: where on the machines the program lies and runs. None: in the uploaded code.
+        environment: variables of the workers.
+        num_threads: per worker, inside an operation; results depend on it.
+        num_micro_batches: of one step, if known: slots that would not make a step faster go to others.
+        checkpoint_every: ``100steps``, ``2epochs`` or ``60s``. None: only when it is paused, stopped or done.
+        keep: checkpoints kept.
+        max_run_s: seconds from its first start; then it is stopped, with a checkpoint.
+        heartbeat_limit_s: a worker silent for this long is given up.
+    """
+
+    program: tuple[str, ...]
+    directory: str | None = None
+    environment: dict[str, str] = {}
+    num_threads: int = 1
+    num_micro_batches: int | None = None
+    checkpoint_every: str | None = None
+    keep: int = 3
+    max_run_s: float | None = None
+    heartbeat_limit_s: float = 5.0
+
+
+def read_work(spec: dict[str, Any]) -> Work:
+    """Read what the store kept of a submission.
+
+    Raises:
+        UsageError: a field is missing, unknown or of the wrong type.
+    """
+    try:
+        return msgspec.convert(spec, Work)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"Cannot read the job's spec: {error}.") from error
+
+
+def check_work(work: Work, *, name: str, min_workers: int, max_workers: int, has_code: bool) -> None:
+    """Check at submission what can be known then.
+
+    Raises:
+        UsageError: it could never run; the message says what to change.
+    """
+    told = f"Cannot submit job '{name}'"
+    if not work.program or not work.program[0]:
+        raise UsageError(f"{told}: there is no program. Name a Python script.")
+    if has_code == (work.directory is not None):
+        raise UsageError(f"{told}: give either code to upload or a directory on the machines.")
+    if has_code and (Path(work.program[0]).is_absolute() or ".." in Path(work.program[0]).parts):
+        raise UsageError(f"{told}: the program '{work.program[0]}' lies outside the uploaded code. Name it relative.")
+    if work.directory is not None and not Path(work.directory).is_absolute():
+        raise UsageError(f"{told}: the directory '{work.directory}' is not absolute. Give it from the root.")
+    if work.max_run_s is not None and not work.max_run_s > 0:
+        raise UsageError(f"{told}: max_run_s={work.max_run_s:g} is not above 0. Give it in seconds, or leave it out.")
+    if work.num_micro_batches is not None and work.num_micro_batches < 1:
+        raise UsageError(f"{told}: num_micro_batches={work.num_micro_batches} is below 1. Leave it out if unknown.")
+    odd = sorted(variable for variable in work.environment if variable.startswith(_DRIVERS_OWN))
+    if odd:
+        raise UsageError(f"{told}: the variable {odd[0]} is the driver's to set. Choose another name.")
+    _spec(work, name, "/", min_workers, max_workers, max_workers).validate()
+
+
+def make_order(job: Job, work: Work, slots: tuple[str, ...], *, code: Path, goes_on: bool) -> DriverOrder:
+    """Return the order for the present attempt of a job.
+
+    Args:
+        job: whose id becomes the name for its driver.
+        work: what it runs.
+        slots: those that it has.
+        code: where uploaded code is unpacked, one directory per SHA-256.
+        goes_on: from the newest checkpoint, if there is one.
+    """
+    directory = work.directory if job.code is None else str(code / job.code)
+    assert directory is not None, "checked at submission"
+    spec = _spec(work, job.id, directory, job.min_workers, job.max_workers, len(slots))
+    return DriverOrder(job=job.id, attempt=job.attempt, spec=msgspec.structs.replace(spec, resume=goes_on), slots=slots)
+
+
+def _spec(work: Work, name: str, directory: str, min_workers: int, max_workers: int, num_workers: int) -> JobSpec:
+    return JobSpec(
+        name=name,
+        program=work.program,
+        directory=directory,
+        environment=work.environment,
+        min_workers=min_workers,
+        max_workers=max_workers,
+        num_workers=num_workers,
+        num_threads=work.num_threads,
+        checkpoint_every=work.checkpoint_every,
+        keep=work.keep,
+        heartbeat_limit_s=work.heartbeat_limit_s,
+    )
