@@ -10,19 +10,25 @@ from torch.utils.data import TensorDataset
 
 import legato
 
-generator = torch.Generator().manual_seed(1)
-inputs = torch.randn(64, 4, generator=generator)
-data = TensorDataset(inputs, inputs @ torch.randn(4, 1, generator=generator))
-torch.manual_seed(0)
-run = legato.elastic(global_batch_size=8, micro_batch_size=2, seed=0)
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-model, optimizer = run.prepare(model, optimizer)
-for _ in run.epochs(int(sys.argv[1])):
-    for x, y in run.batches(data):
-        run.backward(torch.nn.functional.mse_loss(model(x), y))
-        optimizer.step()
-        optimizer.zero_grad()
-if run.is_main:
-    text = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
-    Path(sys.argv[2]).write_text(f"{text} {os.environ.get('COLOUR')} {os.environ.get('LEGATO_SECRET')}")
+
+def main() -> None:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(64, 4, generator=generator)
+    data = TensorDataset(inputs, inputs @ torch.randn(4, 1, generator=generator))
+    torch.manual_seed(0)
+    run = legato.elastic(global_batch_size=8, micro_batch_size=2, seed=0)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    model, optimizer = run.prepare(model, optimizer)
+    for _ in run.epochs(int(sys.argv[1])):
+        for x, y in run.batches(data):
+            run.backward(torch.nn.functional.mse_loss(model(x), y))
+            optimizer.step()
+            optimizer.zero_grad()
+    if run.is_main:
+        text = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
+        Path(sys.argv[2]).write_text(f"{text} {os.environ.get('COLOUR')} {os.environ.get('LEGATO_SECRET')}")
+
+
+if __name__ == "__main__":
+    main()

@@ -114,10 +114,12 @@ class ControlLoop:
         learned = rounds.learn(pool, reports, self._memories, self._now())
         if learned:
             pool = await self._write(learned, lease)
-        # 3. Decide.
         await self._read_works(pool.facts.jobs)
-        sizes = {job: work.num_micro_batches for job, work in self._works.items()}
-        snapshot = rounds.make_snapshot(pool, reports, self._memories, sizes, self._now())
+        overdue = rounds.stop_overdue(pool, self._works, self._now())
+        if overdue:
+            pool = await self._write(overdue, lease)
+        # 3. Decide.
+        snapshot = rounds.make_snapshot(pool, reports, self._memories, self._works, self._now())
         self.decisions = decide(snapshot, self._rules)
         # 4. Apply.
         changes = rounds.carry_out(pool, self.decisions, self._memories)

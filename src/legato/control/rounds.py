@@ -16,6 +16,7 @@ import msgspec
 from legato.control.drivers import Assignment, DriverReport, DriverState
 from legato.control.records import Allocation, Facts, Job, JobChange, Progress, Verdict
 from legato.control.stages import HOLDING, Stage
+from legato.control.work import Work
 from legato.policy import snapshot as policy
 from legato.policy.snapshot import Standing
 
@@ -106,6 +107,22 @@ class Pool:
 def attempts_to_ask(pool: Pool) -> dict[str, int]:
     """Return the attempts whose drivers have something to report."""
     return {job.id: job.attempt for job in pool.facts.jobs if job.stage in HOLDING}
+
+
+def stop_overdue(pool: Pool, works: Mapping[str, Work], now: float) -> list[JobChange]:
+    """Return the stops of jobs that have run for as long as they may."""
+    changes = []
+    for job in pool.facts.jobs:
+        limit_s = works[job.id].max_run_s if job.id in works else None
+        if job.stage is not Stage.RUNNING or limit_s is None or job.started_at is None:
+            continue
+        if now - job.started_at >= limit_s:
+            reason = f"it has run for the {limit_s:g} s that it may"
+            change = JobChange(
+                job=job.id, seen_stage=job.stage, seen_attempt=job.attempt, stage=Stage.STOPPING, reason=reason
+            )
+            changes.append(change)
+    return changes
 
 
 def learn(pool: Pool, reports: Mapping[str, DriverReport], memories: dict[str, Memory], now: float) -> list[JobChange]:
@@ -212,7 +229,7 @@ def make_snapshot(
     pool: Pool,
     reports: Mapping[str, DriverReport],
     memories: Mapping[str, Memory],
-    num_micro_batches: Mapping[str, int | None],
+    works: Mapping[str, Work],
     now: float,
 ) -> policy.Snapshot:
     """Return what the policy sees.
@@ -221,7 +238,7 @@ def make_snapshot(
         pool: the facts.
         reports: of the drivers.
         memories: of the loop.
-        num_micro_batches: of each job, as far as known.
+        works: what the jobs run, as far as known.
         now: this moment.
     """
     holders = {found.slot: found for found in pool.facts.allocations}
@@ -243,8 +260,7 @@ def make_snapshot(
         for queue in pool.facts.queues
     )
     jobs = tuple(
-        _describe(pool, job, reports.get(job.id), memories.get(job.id), num_micro_batches.get(job.id))
-        for job in in_play.values()
+        _describe(pool, job, reports.get(job.id), memories.get(job.id), works.get(job.id)) for job in in_play.values()
     )
     return policy.Snapshot(now=now, slots=slots, jobs=jobs, queues=queues)
 
@@ -254,7 +270,7 @@ def _is_in_play(job: Job) -> bool:
 
 
 def _describe(
-    pool: Pool, job: Job, report: DriverReport | None, memory: Memory | None, num_micro_batches: int | None
+    pool: Pool, job: Job, report: DriverReport | None, memory: Memory | None, work: Work | None
 ) -> policy.Job:
     max_workers = job.max_workers
     if memory is not None and memory.given_up:
@@ -270,7 +286,7 @@ def _describe(
         max_workers=max_workers,
         priority=job.priority,
         elastic=job.is_elastic,
-        num_micro_batches=num_micro_batches,
+        num_micro_batches=work.num_micro_batches if work else None,
         standing=_standing(pool, job, report),
         wanted=memory.wanted if memory else None,
         wanted_since=memory.wanted_since if memory else None,
@@ -286,7 +302,7 @@ def _standing(pool: Pool, job: Job, report: DriverReport | None) -> Standing:
         # Its driver starts, or hangs, or was killed: until that is known nothing is added to it.
         return Standing.RESIZING
     status: dict[str, Any] = report.status
-    settled = report.assigned == set(pool.kept(job)) and report.in_use == report.assigned - report.given_up
+    settled = report.assigned == frozenset(pool.kept(job)) and report.in_use == report.assigned - report.given_up
     trains = status["num_workers"] == len(report.assigned or ()) - len(report.given_up)
     return Standing.RUNNING if settled and trains else Standing.RESIZING
 
