@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from legato.policy.claims import Claim, Pool
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import next_size
 
-MAX_CAUSES = 5
+MAX_CAUSES: Final = 5
+_ALL: Final = "all that the pool has"
 
 
 class Cause(NamedTuple):
@@ -23,12 +24,16 @@ class Crowd(NamedTuple):
     """Jobs that share with one another.
 
     Args:
-        claims: in order of precedence.
-        equal: all have the same weight.
-        size: slots that they should have together.
+        claims: all of them, in order of precedence.
+        hungry: those that could use more.
+        full: those that could not.
+        equal: the hungry ones have the same weight.
+        size: slots that they should all have together.
     """
 
     claims: list[Claim]
+    hungry: list[Claim]
+    full: list[Claim]
     equal: bool
     size: int
 
@@ -65,9 +70,11 @@ class Causes:
         if claim.target == job.max_workers:
             return Cause("its maximum" if job.elastic else "all that it needs")
         if claim.target == claim.hi or claim.share >= claim.target + 1:
-            larger = next_size(job, claim.target)
-            wanting = f"fewer than {larger}" if larger is not None and larger <= job.max_workers else "more"
-            return Cause(f"{wanting} would make it no faster with its {job.num_micro_batches} micro-batches")
+            useless = claim.target + 1
+            last = (next_size(job, claim.target) or job.max_workers + 1) - 1
+            more = f"{useless}" if useless == last else f"{useless} to {last}"
+            total = job.num_micro_batches
+            return Cause(f"{more} workers would be no faster than {claim.target} with its {total} micro-batches")
         ceiling = self._pool.queues[job.queue].ceiling
         capped = ceiling is not None and self._queues[job.queue] >= ceiling
         suffix = f"; queue '{job.queue}' is at its ceiling of {count(ceiling or 0)}" if capped else ""
@@ -77,32 +84,29 @@ class Causes:
     def _explain_fair(self, claim: Claim) -> Cause:
         queue = claim.job.queue
         crowd = self._crowds[queue]
-        peers = _without(crowd.claims, claim)
         num_others = len(self._queues) - 1
-        if not peers:
+        if len(crowd.claims) == 1:
             if not num_others:
-                return Cause("all that the pool has")
+                return Cause(_ALL)
             other = self._queue_names[self._queue_names[0] == queue]
             beside = f"queue '{other}'" if num_others == 1 else f"{num_others} other queues"
             return Cause(f"the share of queue '{queue}' beside {beside}")
-        among = f" of the {count(crowd.size)} of queue '{queue}'" if num_others else ""
-        return Cause(f"{_kind(claim, crowd)}{among} with {names(peers, len(crowd.claims) - 1)}", ids(peers))
+        return _explain_crowd(claim, crowd, f" of the {count(crowd.size)} of queue '{queue}'" if num_others else "")
 
     def _explain_strict(self, claim: Claim) -> Cause:
         before = self.before(claim)
         first = self._place[claim.job.id]
-        rest, because = "all that the pool has", ids(before)
+        rest, because = _ALL, ids(before)
         if self.policy == Policy.PRIORITY:
             crowd = self._crowds[claim.job.priority]
-            peers = _without(crowd.claims, claim)
             first = self._place[crowd.claims[0].job.id]
-            if peers:
-                rest = f"an equal share with {names(peers, len(crowd.claims) - 1)}"
-                because = ids([*before, *peers])
+            if len(crowd.claims) > 1:
+                rest, peers = _explain_crowd(claim, crowd, "")
+                because = (*because, *peers)[:MAX_CAUSES]
         if not first:
             return Cause(rest, because)
         told = names(before, first)
-        left = f", {rest}" if rest.startswith("an equal") else ""
+        left = "" if rest == _ALL else f", {rest}"
         if self.policy == Policy.PRIORITY:
             return Cause(f"what {told} with higher priority leave{'s' if first == 1 else ''}{left}", because)
         return Cause(f"what {told}, submitted before, leave{'s' if first == 1 else ''}", because)
@@ -135,19 +139,36 @@ class Causes:
 
 
 def _crowd(claims: list[Claim]) -> Crowd:
-    equal = all(claim.job.priority == claims[0].job.priority for claim in claims)
-    return Crowd(claims, equal, sum(claim.target for claim in claims))
+    hungry = [claim for claim in claims if claim.target < claim.hi]
+    full = [claim for claim in claims if claim.target >= claim.hi]
+    equal = all(claim.job.priority == hungry[0].job.priority for claim in hungry)
+    return Crowd(claims, hungry, full, equal, sum(claim.target for claim in claims))
+
+
+def _explain_crowd(claim: Claim, crowd: Crowd, among: str) -> Cause:
+    """Say how a job that could use more shares with others.
+
+    Args:
+        claim: the job.
+        crowd: it and the others.
+        among: of what.
+    """
+    peers, full = _without(crowd.hungry, claim), _without(crowd.full, claim)
+    number = len(crowd.hungry) - 1
+    if claim.target == claim.lo > 1 and claim.share == claim.lo:
+        others = _without(crowd.claims, claim)
+        return Cause(f"its minimum{among} beside {names(others, len(crowd.claims) - 1)}", ids(others))
+    left = f"what {names(full, len(crowd.full))} leave{'s' if len(crowd.full) == 1 else ''}" if full else ""
+    if not peers:
+        return Cause(f"{left}{among}", ids(full))
+    kind = "an equal share" if crowd.equal else f"a share by its priority {claim.job.priority}"
+    told = f"{kind}{among} with {names(peers, number)}"
+    return Cause(f"{told} of {left}" if left else told, ids([*peers, *full]))
 
 
 def _without(claims: Sequence[Claim], claim: Claim) -> list[Claim]:
     """Return the first few others."""
     return [other for other in claims[: MAX_CAUSES + 1] if other is not claim][:MAX_CAUSES]
-
-
-def _kind(claim: Claim, crowd: Crowd) -> str:
-    if claim.target == claim.lo > 1 and claim.share == claim.lo:
-        return "its minimum, in a share"
-    return "an equal share" if crowd.equal else f"a share by its priority {claim.job.priority}"
 
 
 def count(number: int) -> str:

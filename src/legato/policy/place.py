@@ -35,9 +35,10 @@ class FreeSlots:
     def take(self, num_slots: int, beside: Sequence[Slot]) -> list[Slot]:
         """Take slots on the nodes of ``beside``, then on the emptiest ones."""
         taken: list[Slot] = []
-        own = Counter(slot.node for slot in beside)
-        for node in sorted(own, key=lambda node: (-own[node], node)):
-            self._take_from(node, num_slots - len(taken), taken)
+        if beside:
+            own = Counter(slot.node for slot in beside)
+            for node in sorted(own, key=lambda node: (-own[node], node)):
+                self._take_from(node, num_slots - len(taken), taken)
         while len(taken) < num_slots:
             number, node = heapq.heappop(self._emptiest)
             # Numbers that are out of date: the node is in the heap again with the right one.

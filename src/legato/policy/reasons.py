@@ -136,7 +136,7 @@ class Narrator:
                 ids(keepers),
             )
         rivals, number = self._causes.rivals(claim)
-        place = f" in queue '{queue}' with its ceiling" if refusal.why == "queue" else ""
+        place = f" in queue '{queue}', which is near its ceiling" if refusal.why == "queue" else ""
         first = f"{names(rivals, number)} go{'es' if number == 1 else ''} first" if rivals else "others go first"
         missing = claim.lo - refusal.left
         if refusal.first and refusal.left > 0:

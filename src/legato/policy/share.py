@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 # Shares nearer to a whole number than this are it: what is left of a division is not worth a slot.
 _NEAR: Final = 1e-9
 
+Tie = tuple[float | str, ...]
+
 
 class Bounds(NamedTuple):
     """One claim: its weight above 0, and the least and the most it may have."""
@@ -89,7 +91,7 @@ class Part(NamedTuple):
     share: float
     weight: float
     held: int
-    order: tuple[float | str, ...]
+    order: Tie
 
 
 def make_whole(total: int, parts: Sequence[Part]) -> list[int]:
@@ -111,12 +113,12 @@ def make_whole(total: int, parts: Sequence[Part]) -> list[int]:
         return sizes
     split = [index for index, part in enumerate(parts) if part.share > sizes[index]]
     # Nobody can get two: the ceiling is one above the floor.
-    split.sort(key=lambda index: deal_key(parts[index], sizes[index]))
+    split.sort(key=lambda index: deal_key(sizes[index], *parts[index][1:]))
     for index in split[:rest]:
         sizes[index] += 1
     return sizes
 
 
-def deal_key(part: Part, size: int) -> tuple[float, bool, tuple[float | str, ...]]:
-    """Rank a claimant that has ``size`` for the next slot: the smallest gets it."""
-    return ((size + 0.5) / part.weight, part.held <= size, part.order)
+def deal_key(size: int, weight: float, held: int, order: Tie) -> tuple[float, bool, Tie]:
+    """Rank a claimant that has ``size`` for the next slot: the smallest gets it. The arguments are those of `Part`."""
+    return ((size + 0.5) / weight, held <= size, order)

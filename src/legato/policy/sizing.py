@@ -114,7 +114,7 @@ def _give_rest(admitted: Sequence[Claim], budget: Budget) -> None:
 
 
 def _rank(claim: Claim) -> tuple[float, bool, Order]:
-    return deal_key(Part(claim.share, claim.job.priority, claim.held, _tie(claim)), claim.target)
+    return deal_key(claim.target, claim.job.priority, claim.held, _tie(claim))
 
 
 def _tie(claim: Claim) -> Order:

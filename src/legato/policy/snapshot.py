@@ -1,6 +1,7 @@
 """What a policy sees and what it answers: the whole pool at one moment, and one decision per job. Decides nothing.
 
 Numbers of slots are whole; moments are seconds on the caller's clock, of which only differences mean anything.
+Nothing here can be part of a cycle, so the collector of cycles need not look at ten thousand slots (``gc=False``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ DEFAULT_PRIORITY = 5000
 MAX_PRIORITY = 10_000
 
 
-class Slot(msgspec.Struct, frozen=True, kw_only=True):
+class Slot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One place for one worker.
 
     Args:
@@ -33,7 +34,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     usable: bool = True
 
 
-class Queue(msgspec.Struct, frozen=True, kw_only=True):
+class Queue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A named share of the pool.
 
     Args:
@@ -58,7 +59,7 @@ class Standing(enum.StrEnum):
     PAUSED = "paused"  # by the policy, its state saved; it resumes by itself
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One job that has slots or wants some. Jobs that ended, or that a user paused, are not in a snapshot.
 
     Args:
@@ -128,7 +129,7 @@ class Verb(enum.StrEnum):
     PAUSE = "pause"  # it loses all its slots; its state is saved first
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one job shall have now.
 
     Args:

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.unit.policy.world import EAGER, carry_out, counts, make_job, make_slots, settle, wanted, with_job
+from tests.unit.policy.worlds import any_jobs, any_queues, any_rules, any_snapshots
 
 from legato.policy.policies import decide
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import fit_size, next_size, smallest_size
 from legato.policy.snapshot import Decisions, Job, Queue, Snapshot, Standing
-from tests.unit.policy.world import EAGER, carry_out, counts, make_job, make_slots, settle, wanted, with_job
-from tests.unit.policy.worlds import any_jobs, any_queues, any_rules, any_snapshots
 
 
 def held(snapshot: Snapshot) -> Counter[str | None]:
@@ -57,7 +57,9 @@ def test_the_sum_never_exceeds_the_pool(snapshot: Snapshot, rules: Rules) -> Non
 def test_bounds_hold(snapshot: Snapshot, rules: Rules) -> None:
     had = held(snapshot)
     for job, decision in zip(
-        sorted(snapshot.jobs, key=lambda job: (job.submitted_at, job.id)), decide(snapshot, rules).decisions
+        sorted(snapshot.jobs, key=lambda job: (job.submitted_at, job.id)),
+        decide(snapshot, rules).decisions,
+        strict=True,
     ):
         assert decision.job == job.id
         size = len(decision.slots)
@@ -148,7 +150,9 @@ def test_a_new_job_raises_nobody_in_its_queue(jobs: list[Job], queues: list[Queu
 def test_all_comes_to_rest(snapshot: Snapshot, rules: Rules) -> None:
     for patience in (rules, msgspec.structs.replace(EAGER, policy=rules.policy, ageing_s=rules.ageing_s)):
         after, decisions = settle(snapshot, patience, rounds=250)
-        for decision, job in zip(decisions.decisions, sorted(after.jobs, key=lambda job: (job.submitted_at, job.id))):
+        for decision, job in zip(
+            decisions.decisions, sorted(after.jobs, key=lambda job: (job.submitted_at, job.id)), strict=True
+        ):
             assert len(decision.slots) == decision.wanted, decision
             assert decision.wanted_since is None
             assert (job.standing is Standing.RUNNING) == (decision.wanted > 0)

@@ -84,7 +84,9 @@ def test_one_more_claim_raises_nobody(problem: tuple[int, list[Bounds]], more: B
 def test_nobody_is_a_whole_slot_away_from_the_exact_share(problem: tuple[int, list[Bounds]]) -> None:
     capacity, claims = problem
     shares = share_out(capacity, claims)
-    parts = [Part(share, claim.weight, 0, (index,)) for index, (share, claim) in enumerate(zip(shares, claims))]
+    parts = [
+        Part(share, claim.weight, 0, (index,)) for index, (share, claim) in enumerate(zip(shares, claims, strict=True))
+    ]
     total = min(capacity, sum(claim.hi for claim in claims))
     sizes = make_whole(total, parts)
     assert sum(sizes) == total

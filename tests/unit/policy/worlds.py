@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 from hypothesis import strategies as st
+from tests.unit.policy.world import make_job, make_slots
 
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import smallest_size
 from legato.policy.snapshot import Job, Queue, Slot, Snapshot, Standing
-from tests.unit.policy.world import make_job, make_slots
 
 QUEUES = ("a", "b", "c")
 

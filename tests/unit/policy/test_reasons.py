@@ -1,0 +1,237 @@
+"""The sentences, word for word: what somebody reads who wonders at night why a job has what it has."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.unit.policy.world import EAGER, carry_out, make_job, make_snapshot, settle, with_job, without_job
+
+from legato.policy.policies import decide
+from legato.policy.rules import Policy, Rules
+from legato.policy.snapshot import Decisions, Job, Queue, Snapshot, Standing
+
+RULES = Rules()
+
+
+def told(decisions: Decisions) -> dict[str, str]:
+    return {decision.job: decision.reason for decision in decisions.decisions}
+
+
+def causes(decisions: Decisions) -> dict[str, tuple[str, ...]]:
+    return {decision.job: decision.because for decision in decisions.decisions if decision.because}
+
+
+def changed(snapshot: Snapshot, name: str, **fields: object) -> Snapshot:
+    jobs = tuple(msgspec.structs.replace(job, **fields) if job.id == name else job for job in snapshot.jobs)
+    return msgspec.structs.replace(snapshot, jobs=jobs)
+
+
+def test_the_story_of_two_jobs() -> None:
+    """Anna's job has the pool; Bob's comes; Anna's ends."""
+    snapshot = make_snapshot(4, [make_job("anna/resnet")])
+    decisions = decide(snapshot, RULES)
+    assert told(decisions) == {"resnet": "starts with 4 of up to 4 slots: its maximum"}
+    snapshot = carry_out(snapshot, decisions)
+    assert told(decide(snapshot, RULES)) == {"resnet": "4 of up to 4 slots: its maximum"}
+
+    snapshot = with_job(snapshot, make_job("bob/bert", at=101.0))
+    decisions = decide(snapshot, RULES)
+    assert told(decisions) == {
+        "resnet": "shrinks 4 → 2: bob/bert was submitted and has the same weight",
+        "bert": "waits for 2 slots; none is free, 2 are being freed by anna/resnet",
+    }
+    assert causes(decisions) == {"resnet": ("bert",), "bert": ("resnet",)}
+    assert decisions.summary == "1 job has 2 of 4 slots; 1 job waits"
+
+    snapshot = carry_out(snapshot, decisions)
+    decisions = decide(snapshot, RULES)
+    assert told(decisions) == {
+        "resnet": "2 of up to 4 slots: an equal share with bob/bert",
+        "bert": "waits for 2 slots; none is free, 2 are being freed by anna/resnet",
+    }
+    assert decisions.summary == "1 job has 2 of 4 slots, 2 are being freed; 1 job waits"
+
+    snapshot = carry_out(snapshot, decisions)
+    decisions = decide(snapshot, RULES)
+    assert told(decisions) == {
+        "resnet": "2 of up to 4 slots: an equal share with bob/bert",
+        "bert": "starts with 2 of up to 4 slots: an equal share with anna/resnet",
+    }
+    snapshot = carry_out(snapshot, decisions)
+    assert told(decide(snapshot, RULES))["bert"] == "2 of up to 4 slots: an equal share with anna/resnet"
+
+    snapshot = without_job(snapshot, "resnet")
+    decisions = decide(snapshot, RULES)
+    assert told(decisions) == {"bert": "2 of up to 4 slots: grows to 4 when that has been right for 3 s"}
+    snapshot = carry_out(snapshot, decisions, after_s=3.0)
+    assert told(decide(snapshot, RULES)) == {"bert": "grows 2 → 4: its maximum"}
+
+
+def rested(num_slots: int, jobs: list[Job], queues: tuple[Queue, ...] = (), policy: Policy = Policy.FAIR) -> Decisions:
+    return settle(make_snapshot(num_slots, jobs, queues), msgspec.structs.replace(EAGER, policy=policy))[1]
+
+
+STATIC = make_job("carl/c", 4, at=2.0, elastic=False)
+
+
+@pytest.mark.parametrize(
+    ("decisions", "want"),
+    [
+        (rested(3, [make_job("u/a")]), {"a": "3 of up to 4 slots: all that the pool has"}),
+        (
+            rested(6, [make_job("u/a", 6), make_job("u/b", 6, at=1.0), STATIC]),
+            {
+                "a": "1 of up to 6 slots: an equal share with u/b of what carl/c leaves",
+                "c": "4 slots: all that it needs",
+            },
+        ),
+        (
+            rested(6, [make_job(f"u/a{index}", 6, at=float(index)) for index in range(4)]),
+            {"a0": "2 of up to 6 slots: an equal share with u/a1 and 2 others"},
+        ),
+        (
+            rested(6, [make_job("u/a", 6), make_job("u/b", 6, priority=10_000)]),
+            {
+                "a": "2 of up to 6 slots: a share by its priority 5000 with u/b",
+                "b": "4 of up to 6 slots: a share by its priority 10000 with u/a",
+            },
+        ),
+        (
+            rested(6, [make_job("u/a", 6, min_workers=4), make_job("u/b", 6)]),
+            {"a": "4 of up to 6 slots: its minimum beside u/b"},
+        ),
+        (
+            rested(3, [make_job("u/a", 4, num_micro_batches=4)]),
+            {"a": "2 of up to 4 slots: 3 workers would be no faster than 2 with its 4 micro-batches"},
+        ),
+        (
+            rested(9, [make_job("u/a", 9, num_micro_batches=4)]),
+            {"a": "4 of up to 9 slots: 5 to 9 workers would be no faster than 4 with its 4 micro-batches"},
+        ),
+        (
+            rested(8, [make_job("u/a", 8, queue="a"), make_job("u/b", 8, queue="b"), make_job("v/b2", 8, queue="b")]),
+            {
+                "a": "4 of up to 8 slots: the share of queue 'a' beside queue 'b'",
+                "b": "2 of up to 8 slots: an equal share of the 4 slots of queue 'b' with v/b2",
+            },
+        ),
+        (
+            rested(8, [make_job("u/a", 8)], (Queue(name="all", ceiling=5),)),
+            {"a": "5 of up to 8 slots: all that the pool has; queue 'all' is at its ceiling of 5 slots"},
+        ),
+        (
+            rested(4, [make_job("u/huge", 9, elastic=False)]),
+            {"huge": "waits: needs 9 slots at once, but the pool has 4; lower its minimum or add nodes"},
+        ),
+        (
+            rested(4, [make_job("u/huge", 4, elastic=False)], (Queue(name="all", ceiling=2),)),
+            {
+                "huge": "waits: needs 4 slots at once, but queue 'all' may have 2; "
+                "lower its minimum or raise the ceiling"
+            },
+        ),
+        (
+            rested(4, [make_job("bob/bert"), make_job("u/wide", 4, at=1.0, elastic=False)]),
+            {
+                "wide": "waits: needs 4 slots at once; 3 are reserved for it and lent until then, "
+                "1 more must come free; bob/bert goes first"
+            },
+        ),
+        (
+            rested(2, [make_job(f"u/a{index}", 1, at=float(index)) for index in range(3)]),
+            {"a2": "waits: needs 1 slot; none is left for it because u/a0 and u/a1 go first"},
+        ),
+        (
+            rested(8, [make_job("u/b", 3, priority=9000), make_job("u/c", 9, priority=9000)], policy=Policy.PRIORITY),
+            {"c": "5 of up to 9 slots: what u/b leaves"},
+        ),
+        (
+            rested(
+                8, [make_job("u/b", 3, priority=9000), make_job("u/c", 9), make_job("u/d", 9)], policy=Policy.PRIORITY
+            ),
+            {"c": "3 of up to 9 slots: what u/b with higher priority leaves, an equal share with u/d"},
+        ),
+        (
+            rested(8, [make_job(f"u/f{index}", 3, at=float(index)) for index in range(3)], policy=Policy.FIFO),
+            {"f2": "2 of up to 3 slots: what u/f0 and u/f1, submitted before, leave"},
+        ),
+    ],
+)
+def test_at_rest(decisions: Decisions, want: dict[str, str]) -> None:
+    assert told(decisions) | want == told(decisions)
+
+
+def test_who_waits_for_several_is_told_how_many_are_free_and_who_frees_the_rest() -> None:
+    snapshot, _ = settle(make_snapshot(6, [make_job("anna/resnet", 6)]))
+    snapshot = with_job(snapshot, STATIC)
+    snapshot = carry_out(snapshot, decide(snapshot, RULES), slow=True)
+    slots = [
+        msgspec.structs.replace(slot, holder=None, leaving=False) if slot.leaving else slot for slot in snapshot.slots
+    ]
+    late = [index for index, slot in enumerate(slots) if slot.holder is None][:2]
+    for index in late:
+        slots[index] = msgspec.structs.replace(slots[index], holder="resnet", leaving=True)
+    decisions = decide(msgspec.structs.replace(snapshot, slots=tuple(slots)), RULES)
+    assert told(decisions)["c"] == "waits: needs 4 slots at once; 2 are free, 2 more are being freed by anna/resnet"
+
+
+def test_a_pause_tells_who_goes_first_and_that_it_resumes() -> None:
+    rules = msgspec.structs.replace(RULES, policy=Policy.PRIORITY)
+    snapshot, _ = settle(
+        make_snapshot(4, [make_job("anna/low")]), msgspec.structs.replace(EAGER, policy=Policy.PRIORITY)
+    )
+    snapshot = with_job(snapshot, make_job("bob/high", at=1.0, priority=9000))
+    decisions = decide(snapshot, rules)
+    assert told(decisions)["low"] == (
+        "pauses, its state saved: bob/high was submitted and has the higher priority 9000; "
+        "it resumes by itself when 1 slot can be had again"
+    )
+    snapshot, _ = settle(snapshot, rules)
+    decisions = decide(without_job(snapshot, "high"), rules)
+    assert told(decisions) == {"low": "resumes with 4 of up to 4 slots: its maximum"}
+
+
+def test_what_is_held_back_says_until_when_and_keeps_its_words() -> None:
+    snapshot, _ = settle(make_snapshot(4, [make_job("anna/a"), make_job("bob/b", at=1.0)]))
+    raised = changed(snapshot, "b", priority=10_000)
+    want = {
+        "a": "2 of up to 4 slots, 1 more than its share: it keeps them until others can use them",
+        "b": "2 of up to 4 slots: grows to 3 when that has been right for 3 s",
+    }
+    for after_s in (0.0, 1.0, 2.0):
+        assert told(decide(msgspec.structs.replace(raised, now=raised.now + after_s), RULES)) == want
+    due = changed(changed(raised, "b", wanted=3, wanted_since=0.0), "a", wanted=1, wanted_since=0.0)
+    assert told(decide(due, RULES)) == {
+        "a": "shrinks 2 → 1: bob/b grows to 3 and has the higher priority 10000",
+        "b": "2 of up to 4 slots: grows to 3 when anna/a has freed the slots",
+    }
+    lately = changed(due, "b", last_resized_at=due.now, resize_cost_s=1.5)
+    assert told(decide(lately, RULES))["b"] == (
+        "2 of up to 4 slots: grows to 3 when 20 times its resize time of 1.5 s have passed since it was last resized"
+    )
+    resizing = changed(due, "b", standing=Standing.RESIZING)
+    assert told(decide(resizing, RULES))["b"] == "2 of up to 4 slots: it is being resized and grows to 3 afterwards"
+
+
+def test_a_floor_that_is_taken_back_says_whose_it_is() -> None:
+    queues = (Queue(name="a", floor=6), Queue(name="b"))
+    snapshot, _ = settle(make_snapshot(8, [make_job("bob/b", 8, queue="b")], queues))
+    decisions = decide(with_job(snapshot, make_job("anna/a", 8, at=1.0, queue="a")), RULES)
+    assert told(decisions)["b"] == "shrinks 8 → 2: anna/a was submitted and queue 'a' has a right to them"
+
+
+def test_a_lost_node_is_named_as_the_cause() -> None:
+    snapshot, _ = settle(make_snapshot(4, [make_job("anna/a")]))
+    slots = tuple(msgspec.structs.replace(slot, usable=index > 0) for index, slot in enumerate(snapshot.slots))
+    decisions = decide(msgspec.structs.replace(snapshot, slots=slots), RULES)
+    assert told(decisions) == {"a": "shrinks 4 → 3: one of its slots is on a node that is down or drained"}
+
+
+def test_behind_a_reservation_one_is_told_for_whom_slots_are_kept() -> None:
+    snapshot, _ = settle(make_snapshot(4, [make_job("u/a", 1)]))
+    jobs = (make_job("u/wide", 4, at=1.0, elastic=False), make_job("u/new", 1, at=2.0))
+    decisions = decide(with_job(snapshot, *jobs), Rules(reserve_after_s=0.0))
+    assert told(decisions)["new"] == (
+        "waits: needs 1 slot; those that come free are kept for u/wide, which waits for longer"
+    )
+    assert decisions.of("new").because == ("wide",)

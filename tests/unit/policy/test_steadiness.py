@@ -1,0 +1,181 @@
+"""What is done at once and what waits; and that a slot is free only when its worker is gone."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.unit.policy.world import carry_out, counts, make_job, make_snapshot, settle, with_job, without_job
+
+from legato.policy.policies import decide
+from legato.policy.rules import Policy, Rules
+from legato.policy.snapshot import Job, Snapshot, Standing, Verb
+
+RULES = Rules(stability_s=3.0, cooldown_factor=20.0, gather_s=10.0)
+
+
+def changed(snapshot: Snapshot, name: str, **fields: object) -> Snapshot:
+    jobs = tuple(msgspec.structs.replace(job, **fields) if job.id == name else job for job in snapshot.jobs)
+    return msgspec.structs.replace(snapshot, jobs=jobs)
+
+
+def at(snapshot: Snapshot, now: float) -> Snapshot:
+    return msgspec.structs.replace(snapshot, now=now)
+
+
+def two_jobs() -> Snapshot:
+    snapshot, decisions = settle(make_snapshot(4, [make_job("anna/a"), make_job("bob/b", at=1.0)], now=0.0))
+    assert counts(decisions) == {"a": 2, "b": 2}
+    return snapshot
+
+
+def test_somebody_without_slots_does_not_wait_for_stability_or_cooldown() -> None:
+    snapshot, _ = settle(make_snapshot(4, [make_job("anna/a")]))
+    lately = changed(snapshot, "a", last_resized_at=snapshot.now, resize_cost_s=100.0)
+    decisions = decide(with_job(lately, make_job("bob/b", at=1.0)), RULES)
+    assert counts(decisions) == {"a": 2, "b": 0}
+    assert decisions.of("a").verb is Verb.SHRINK
+
+
+def test_what_is_being_freed_is_not_free() -> None:
+    snapshot, _ = settle(make_snapshot(4, [make_job("anna/a")]))
+    snapshot = with_job(snapshot, make_job("bob/b", at=1.0))
+    for _ in range(5):
+        decisions = decide(snapshot, RULES)
+        assert counts(decisions) == {"a": 2, "b": 0}
+        assert decisions.of("b").wanted == 2
+        snapshot = carry_out(snapshot, decisions, slow=True)
+    snapshot = carry_out(snapshot, decide(snapshot, RULES))
+    decisions = decide(snapshot, RULES)
+    assert counts(decisions) == {"a": 2, "b": 2}
+    assert decisions.of("b").verb is Verb.START
+
+
+def test_growth_waits_until_it_has_been_right_for_a_while() -> None:
+    snapshot = at(without_job(two_jobs(), "a"), 50.0)
+    decisions = decide(snapshot, RULES)
+    assert (counts(decisions), decisions.of("b").wanted, decisions.of("b").wanted_since) == ({"b": 2}, 4, 50.0)
+    assert decisions.decide_again_at == 53.0
+    snapshot = carry_out(snapshot, decisions, after_s=2.9)
+    assert counts(decide(snapshot, RULES)) == {"b": 2}
+    assert counts(decide(at(snapshot, 53.0), RULES)) == {"b": 4}
+
+
+def test_a_wish_that_changes_direction_begins_anew() -> None:
+    snapshot = changed(at(without_job(two_jobs(), "a"), 50.0), "b", wanted=1, wanted_since=10.0)
+    assert decide(snapshot, RULES).of("b").wanted_since == 50.0
+    snapshot = changed(snapshot, "b", wanted=3, wanted_since=10.0)
+    assert counts(decide(snapshot, RULES)) == {"b": 4}
+
+
+def test_growth_waits_for_a_multiple_of_the_jobs_own_resize_cost() -> None:
+    snapshot = changed(at(without_job(two_jobs(), "a"), 50.0), "b", wanted=4, wanted_since=0.0)
+    snapshot = changed(snapshot, "b", last_resized_at=45.0, resize_cost_s=2.0)
+    decisions = decide(snapshot, RULES)
+    assert (counts(decisions), decisions.decide_again_at) == ({"b": 2}, 85.0)
+    assert counts(decide(at(snapshot, 85.0), RULES)) == {"b": 4}
+
+
+def test_nobody_is_shrunk_for_a_growth_that_must_wait_itself() -> None:
+    snapshot = changed(two_jobs(), "b", priority=10_000, last_resized_at=90.0, resize_cost_s=1.0)
+    snapshot = changed(at(snapshot, 100.0), "a", last_resized_at=None)
+    for now, want in ((100.0, {"a": 2, "b": 2}), (109.9, {"a": 2, "b": 2}), (110.0, {"a": 1, "b": 2})):
+        decisions = decide(at(snapshot, now), RULES)
+        assert counts(decisions) == want
+        snapshot = carry_out(at(snapshot, now), decisions, after_s=0.0)
+    # The gain comes in a decision of its own, when the slot is free.
+    snapshot = carry_out(snapshot, decide(snapshot, RULES))
+    assert counts(decide(snapshot, RULES)) == {"a": 1, "b": 3}
+
+
+def test_nobody_loses_more_than_is_missing() -> None:
+    jobs = [make_job("u/a", 16, last_resized_at=99.0, resize_cost_s=50.0), make_job("u/c", 1, at=1.0)]
+    snapshot, _ = settle(make_snapshot(16, jobs))
+    lately = changed(snapshot, "a", priority=1, last_resized_at=snapshot.now, resize_cost_s=50.0)
+    decisions = decide(with_job(lately, make_job("u/b", 4, at=2.0)), RULES)
+    assert counts(decisions) == {"a": 11, "c": 1, "b": 0}
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_job_that_is_being_resized_is_left_alone(grows: bool) -> None:
+    snapshot = at(two_jobs(), 500.0)
+    snapshot = (
+        without_job(snapshot, "a") if grows else with_job(snapshot, make_job("u/c", 4, elastic=False, priority=9999))
+    )
+    snapshot = changed(snapshot, "b", standing=Standing.RESIZING, wanted=4, wanted_since=0.0)
+    assert len(decide(snapshot, RULES).of("b").slots) == 2
+    rested = decide(changed(snapshot, "b", standing=Standing.RUNNING), RULES)
+    assert len(rested.of("b").slots) == (4 if grows else 0)
+
+
+def free_some(snapshot: Snapshot, num_free: int) -> Snapshot:
+    """Let the workers in some leaving slots be gone."""
+    slots, left = [], num_free
+    for slot in snapshot.slots:
+        gone = slot.leaving and left > 0
+        left -= gone
+        slots.append(msgspec.structs.replace(slot, holder=None, leaving=False) if gone else slot)
+    return msgspec.structs.replace(snapshot, slots=tuple(slots))
+
+
+def test_a_start_waits_a_while_for_all_of_its_share_and_then_takes_what_is_there() -> None:
+    snapshot, _ = settle(make_snapshot(4, [make_job("anna/a")], now=0.0))
+    snapshot = at(with_job(snapshot, make_job("bob/b", at=1.0)), 50.0)
+    snapshot = free_some(carry_out(snapshot, decide(snapshot, RULES), slow=True), 1)
+    decisions = decide(snapshot, RULES)
+    assert (counts(decisions), decisions.decide_again_at) == ({"a": 2, "b": 0}, 60.0)
+    assert counts(decide(at(snapshot, 60.0), RULES)) == {"a": 2, "b": 1}
+    assert counts(decide(free_some(snapshot, 1), RULES)) == {"a": 2, "b": 2}
+
+
+def test_what_is_free_is_kept_for_the_wide_one_that_goes_first() -> None:
+    snapshot, _ = settle(make_snapshot(4, [make_job("anna/a")], now=0.0))
+    snapshot = at(with_job(snapshot, make_job("u/wide", 3, at=1.0, elastic=False)), 50.0)
+    snapshot = free_some(carry_out(snapshot, decide(snapshot, RULES), slow=True), 2)
+    decisions = decide(with_job(snapshot, make_job("u/small", 1, at=2.0)), RULES)
+    assert counts(decisions) == {"a": 1, "wide": 0, "small": 0}
+
+
+def test_a_job_does_not_start_anew_before_its_last_workers_are_gone() -> None:
+    snapshot, _ = settle(make_snapshot(2, [make_job("anna/a", 2)]))
+    slots = (
+        msgspec.structs.replace(snapshot.slots[0], leaving=True),
+        msgspec.structs.replace(snapshot.slots[1], holder=None),
+    )
+    decisions = decide(msgspec.structs.replace(snapshot, slots=slots), RULES)
+    assert counts(decisions) == {"a": 0}
+    assert decisions.of("a").verb is Verb.WAIT
+
+
+def lose(snapshot: Snapshot, name: str, num_slots: int) -> Snapshot:
+    slots, left = [], num_slots
+    for slot in snapshot.slots:
+        lost = slot.holder == name and left > 0
+        left -= lost
+        slots.append(msgspec.structs.replace(slot, usable=False) if lost else slot)
+    return msgspec.structs.replace(snapshot, slots=tuple(slots))
+
+
+def test_who_lost_slots_to_a_node_is_made_whole_at_once() -> None:
+    static = make_job("u/s", 2, elastic=False)
+    snapshot, _ = settle(make_snapshot(6, [static, make_job("u/a", 4, at=1.0)]))
+    snapshot = lose(snapshot, "s", 1)
+    decisions = decide(snapshot, RULES)
+    assert (counts(decisions), decisions.of("s").verb) == ({"s": 1, "a": 3}, Verb.SHRINK)
+    snapshot = carry_out(carry_out(snapshot, decisions), decide(carry_out(snapshot, decisions), RULES))
+    assert counts(decide(snapshot, RULES)) == {"s": 2, "a": 3}
+
+
+def test_who_lost_slots_and_cannot_have_others_pauses() -> None:
+    jobs: list[Job] = [make_job("u/s", 2, elastic=False), make_job("u/t", 2, at=1.0, elastic=False)]
+    snapshot, _ = settle(make_snapshot(4, jobs))
+    decisions = decide(lose(snapshot, "t", 1), RULES)
+    assert (counts(decisions), decisions.of("t").verb) == ({"s": 2, "t": 0}, Verb.PAUSE)
+
+
+def test_shrinking_comes_before_pausing() -> None:
+    rules = msgspec.structs.replace(RULES, policy=Policy.PRIORITY)
+    jobs = [make_job("u/mid", 4, at=1.0, priority=6000), make_job("u/low", 2, priority=1000)]
+    snapshot, decisions = settle(make_snapshot(6, jobs), msgspec.structs.replace(rules, stability_s=0.0))
+    assert counts(decisions) == {"mid": 4, "low": 2}
+    snapshot = with_job(snapshot, make_job("u/high", 1, at=2.0, priority=9000))
+    assert counts(decide(snapshot, rules)) == {"mid": 4, "low": 1, "high": 0}

@@ -1,0 +1,65 @@
+"""What would happen if a job were submitted."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from tests.unit.policy.world import make_job, make_snapshot, settle, wanted, with_job
+from tests.unit.policy.worlds import any_rules, any_snapshots
+
+from legato.policy.policies import decide
+from legato.policy.rules import Rules
+from legato.policy.snapshot import Snapshot
+from legato.policy.whatif import Effect, plan
+
+RULES = Rules()
+
+
+def test_an_empty_pool_takes_it_at_once() -> None:
+    found = plan(make_snapshot(4, []), make_job("anna/a"), RULES)
+    assert (found.starts, found.slots_now, found.slots, found.effects) == ("now", 4, 4, ())
+    assert found.reason == "would start at once with 4 slots; nobody loses any"
+
+
+def test_it_says_whom_it_would_shrink() -> None:
+    snapshot, _ = settle(make_snapshot(4, [make_job("anna/a")]))
+    found = plan(snapshot, make_job("bob/b", at=1.0), RULES)
+    assert (found.starts, found.slots_now, found.slots, found.share) == ("soon", 0, 2, 2.0)
+    assert found.effects == (Effect(job="a", title="anna/a", before=4, after=2),)
+    assert found.reason == "would start as soon as the slots are freed with 2 slots; in the end anna/a 4 → 2"
+
+
+def test_it_says_what_it_would_wait_for() -> None:
+    snapshot, _ = settle(make_snapshot(4, [make_job("anna/a")]))
+    found = plan(snapshot, make_job("bob/b", 4, at=1.0, elastic=False), RULES)
+    assert (found.starts, found.slots) == ("later", 0)
+    assert found.reason == (
+        "would not start yet: waits: needs 4 slots at once; 3 are reserved for it and lent until then, "
+        "1 more must come free; anna/a goes first"
+    )
+
+
+def test_many_who_shrink_are_counted() -> None:
+    snapshot, _ = settle(make_snapshot(10, [make_job(f"u/j{index}", 2, at=float(index)) for index in range(5)]))
+    found = plan(snapshot, make_job("bob/b", 5, at=9.0, elastic=False), RULES)
+    assert len(found.effects) == 5
+    assert found.reason.endswith("in the end u/j0 2 → 1, u/j1 2 → 1, u/j2 2 → 1 and 2 more")
+
+
+def test_a_job_that_is_there_already_cannot_be_planned() -> None:
+    snapshot = make_snapshot(4, [make_job("anna/a")])
+    with pytest.raises(AssertionError):
+        plan(snapshot, make_job("anna/a"), RULES)
+
+
+@given(any_snapshots(), any_rules())
+def test_a_plan_is_what_then_happens(snapshot: Snapshot, rules: Rules) -> None:
+    new = make_job("bob/new", 3, at=2.0, queue="a")
+    found = plan(snapshot, new, rules)
+    after = decide(with_job(snapshot, new), rules)
+    assert (found.slots_now, found.slots) == (len(after.of("new").slots), after.of("new").wanted)
+    before = wanted(decide(snapshot, rules))
+    changes = {effect.job: effect.after - effect.before for effect in found.effects}
+    assert {job: number - before[job] for job, number in wanted(after).items() if job != "new"} == {
+        job: changes.get(job, 0) for job in before
+    }
