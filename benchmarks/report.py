@@ -138,11 +138,27 @@ def _peers(rows: Sequence[dict[str, Any]]) -> list[str]:
     return _table(("peer", "event, model", "gap", "events"), table)
 
 
+def _scheduling(rows: Sequence[dict[str, Any]]) -> list[str]:
+    table = [
+        (
+            f"{row['policy']}, {row['moment']}",
+            f"{row['slots']:,} slots, {row['jobs']:,} jobs",
+            f"**{took['median']:.0f} ms** ({took['low']:.0f} to {took['high']:.0f})",
+            f"{took['median'] / row['target_ms']:.2f}",
+            _verdict(took["median"], row["target_ms"], f"≤ {row['target_ms']:.0f} ms"),
+        )
+        for row in rows
+        for took in [row["decision_ms"]]
+    ]
+    return _table(("policy, moment", "pool", "one decision (quartiles)", "of the bound", "reach"), table)
+
+
 _RENDERERS: Final[dict[str, Callable[[Sequence[dict[str, Any]]], list[str]]]] = {
     "step_time": _step_time,
     "changes": _changes,
     "deaths": _deaths,
     "peers": _peers,
+    "scheduling": _scheduling,
 }
 
 

@@ -123,3 +123,20 @@ def test_the_longest_step_of_a_join_is_one_of_the_switch():
     lines = [{"worker": 1, "at": at, "group_size": size, "num_workers": num} for at, size, num in steps]
     lines.insert(3, {"worker": 2, "at": 3.15, "group_size": 3, "num_workers": 3})
     assert peers.longest_step_of_join(lines, 1, 3) == pytest.approx(0.4)
+
+
+def test_a_decision_is_compared_with_its_bound():
+    rows = [
+        {
+            "policy": "fair",
+            "moment": "nothing changes",
+            "slots": 10_000,
+            "jobs": 2_000,
+            "decision_ms": summary(median),
+            "target_ms": 100.0,
+        }
+        for median in (40.0, 150.0)
+    ]
+    table = report.render({**step_time_result(1.0, None), "name": "scheduling", "rows": rows})
+    assert "| 10,000 slots, 2,000 jobs | **40 ms** (40 to 40) | 0.40 | ≤ 100 ms: reached |" in table
+    assert "| 1.50 | ≤ 100 ms: **not reached** |" in table

@@ -59,6 +59,7 @@ class Causes:
         for claim in self.admitted:
             queues[claim.job.queue] = queues.get(claim.job.queue, 0) + claim.target
         self._queues = queues
+        self._told: dict[tuple[str | int, str], Cause] = {}
         self._queue_names = sorted(queues)[:2]
 
     def _crowd_of(self, claim: Claim) -> str | int:
@@ -79,7 +80,7 @@ class Causes:
         capped = ceiling is not None and self._queues[job.queue] >= ceiling
         suffix = f"; queue '{job.queue}' is at its ceiling of {count(ceiling or 0)}" if capped else ""
         cause = self._explain_fair(claim) if self.policy == Policy.FAIR else self._explain_strict(claim)
-        return cause._replace(told=cause.told + suffix)
+        return Cause(cause.told + suffix, cause.because) if suffix else cause
 
     def _explain_fair(self, claim: Claim) -> Cause:
         queue = claim.job.queue
@@ -91,7 +92,29 @@ class Causes:
             other = self._queue_names[self._queue_names[0] == queue]
             beside = f"queue '{other}'" if num_others == 1 else f"{num_others} other queues"
             return Cause(f"the share of queue '{queue}' beside {beside}")
-        return _explain_crowd(claim, crowd, f" of the {count(crowd.size)} of queue '{queue}'" if num_others else "")
+        among = f" of the {count(crowd.size)} of queue '{queue}'" if num_others else ""
+        return self._explain_crowd(claim, crowd, among)
+
+    def _explain_crowd(self, claim: Claim, crowd: Crowd, among: str) -> Cause:
+        """Say how a job that could use more shares with others.
+
+        Args:
+            claim: the job.
+            crowd: it and the others.
+            among: of what.
+        """
+        if claim.target == claim.lo > 1 and claim.share == claim.lo:
+            others = _without(crowd.claims, claim)
+            return Cause(f"its minimum{among} beside {names(others, len(crowd.claims) - 1)}", ids(others))
+        kind = "an equal share" if crowd.equal else f"a share by its priority {claim.job.priority}"
+        if claim in crowd.hungry[: MAX_CAUSES + 1]:
+            return _share_with(claim, crowd, kind + among)
+        # All others share with the same ones: told once, because a pool may have thousands of jobs.
+        key = (self._crowd_of(claim), kind)
+        cause = self._told.get(key)
+        if cause is None:
+            cause = self._told[key] = _share_with(claim, crowd, kind + among)
+        return cause
 
     def _explain_strict(self, claim: Claim) -> Cause:
         before = self.before(claim)
@@ -101,7 +124,7 @@ class Causes:
             crowd = self._crowds[claim.job.priority]
             first = self._place[crowd.claims[0].job.id]
             if len(crowd.claims) > 1:
-                rest, peers = _explain_crowd(claim, crowd, "")
+                rest, peers = self._explain_crowd(claim, crowd, "")
                 because = (*because, *peers)[:MAX_CAUSES]
         if not first:
             return Cause(rest, because)
@@ -145,24 +168,12 @@ def _crowd(claims: list[Claim]) -> Crowd:
     return Crowd(claims, hungry, full, equal, sum(claim.target for claim in claims))
 
 
-def _explain_crowd(claim: Claim, crowd: Crowd, among: str) -> Cause:
-    """Say how a job that could use more shares with others.
-
-    Args:
-        claim: the job.
-        crowd: it and the others.
-        among: of what.
-    """
-    peers, full = _without(crowd.hungry, claim), _without(crowd.full, claim)
-    number = len(crowd.hungry) - 1
-    if claim.target == claim.lo > 1 and claim.share == claim.lo:
-        others = _without(crowd.claims, claim)
-        return Cause(f"its minimum{among} beside {names(others, len(crowd.claims) - 1)}", ids(others))
+def _share_with(claim: Claim, crowd: Crowd, share: str) -> Cause:
+    peers, full = _without(crowd.hungry, claim), crowd.full[:MAX_CAUSES]
     left = f"what {names(full, len(crowd.full))} leave{'s' if len(crowd.full) == 1 else ''}" if full else ""
     if not peers:
-        return Cause(f"{left}{among}", ids(full))
-    kind = "an equal share" if crowd.equal else f"a share by its priority {claim.job.priority}"
-    told = f"{kind}{among} with {names(peers, number)}"
+        return Cause(left, ids(full))
+    told = f"{share} with {names(peers, len(crowd.hungry) - 1)}"
     return Cause(f"{told} of {left}" if left else told, ids([*peers, *full]))
 
 

@@ -74,8 +74,8 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     ready_at: float = 0.0
     from_free: int = 0
     from_others: int = 0
-    gains_from: list[Claim | None] = msgspec.field(default_factory=list)
-    gives_to: list[Claim] = msgspec.field(default_factory=list)
+    gains_from: tuple[Claim | None, ...] = ()
+    gives_to: tuple[Claim, ...] = ()
 
     @property
     def had(self) -> int:

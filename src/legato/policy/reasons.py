@@ -55,9 +55,9 @@ class Narrator:
         cause = self._causes.explain_number(claim)
         way = f", on the way to {claim.target}" if claim.size < claim.target else ""
         if verb is Verb.GROW:
-            return cause._replace(told=f"grows {claim.had} → {claim.size}{way}: {cause.told}")
+            return Cause(f"grows {claim.had} → {claim.size}{way}: {cause.told}", cause.because)
         begins = "resumes" if claim.job.standing == Standing.PAUSED else "starts"
-        return cause._replace(told=f"{begins} with {_of(claim)}{way}: {cause.told}")
+        return Cause(f"{begins} with {_of(claim)}{way}: {cause.told}", cause.because)
 
     # ------------------------------------------------------------ less
 
@@ -173,7 +173,7 @@ class Narrator:
             return Cause(f"{told}: until they are needed for {others}, which {verb} first", ids(self._gaining))
         if claim.target == claim.held:
             cause = self._causes.explain_number(claim)
-            return cause._replace(told=f"{told}: {cause.told}")
+            return Cause(f"{told}: {cause.told}", cause.because)
         if claim.frozen:
             change = "grows" if claim.target > claim.held else "shrinks"
             return Cause(f"{told}: it is being resized and {change} to {claim.target} afterwards")

@@ -111,10 +111,10 @@ def _match(pool: Pool, needs: Sequence[Need], shrinkable: Sequence[Claim]) -> No
         while missing and number:
             part = min(missing, number)
             if source not in claim.gains_from:
-                claim.gains_from.append(source)
+                claim.gains_from += (source,)
             claim.from_others += part
             if source is not None and source.size < source.held and claim not in source.gives_to:
-                source.gives_to.append(claim)
+                source.gives_to += (claim,)
             missing -= part
             number -= part
             if not number:

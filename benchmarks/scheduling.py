@@ -1,0 +1,108 @@
+"""How long one decision takes over a large pool: 10,000 slots and 2,000 jobs, every policy, on one core.
+
+Counted is the processor time of the process, so that what else runs on the machine shows as little as possible. Three
+moments of the same day: an empty pool in which everything starts, a full one in which nothing changes, and a
+full one to which a hundred urgent jobs come. The snapshots are made up, from one seed; the policies are the real ones.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from benchmarks.figures import plain
+from benchmarks.jobs import Say
+from legato.policy.policies import decide
+from legato.policy.rules import Policy, Rules
+from legato.policy.snapshot import Decisions, Job, Queue, Slot, Snapshot, Standing
+
+NUM_SLOTS: Final = 10_000
+NUM_JOBS: Final = 2_000
+TARGET_MS: Final = 100.0
+_NUM_QUEUES: Final = 20
+_NUM_URGENT: Final = 100
+_SLOTS_PER_NODE: Final = 8
+
+
+def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
+    """Measure decisions and yield one row per policy and moment."""
+    for policy in Policy:
+        rules = Rules(policy=policy)
+        for moment, snapshot in _make_moments(rules):
+            took = _time(snapshot, rules, repetitions=5 if quick else 31)
+            row = {
+                "policy": str(policy),
+                "moment": moment,
+                "slots": len(snapshot.slots),
+                "jobs": len(snapshot.jobs),
+                "decision_ms": plain(took),
+                "target_ms": TARGET_MS,
+            }
+            median = row["decision_ms"]["median"]
+            say(f"  {policy}, {moment}: {median:.1f} ms, {median / TARGET_MS:.2f} of the bound")
+            yield row
+
+
+def _time(snapshot: Snapshot, rules: Rules, *, repetitions: int) -> list[float]:
+    took = []
+    for _ in range(repetitions):
+        began = time.process_time()
+        decide(snapshot, rules)
+        took.append(1e3 * (time.process_time() - began))
+    return took
+
+
+def _make_moments(rules: Rules) -> Iterator[tuple[str, Snapshot]]:
+    source = random.Random(1)
+    slots = tuple(
+        Slot(id=f"n{index // _SLOTS_PER_NODE:04}/g{index % _SLOTS_PER_NODE}", node=f"n{index // _SLOTS_PER_NODE:04}")
+        for index in range(NUM_SLOTS)
+    )
+    queues = tuple(
+        Queue(name=f"q{index}", weight=1 + index % 3, floor=100 * (index % 2), ceiling=None if index % 4 else 900)
+        for index in range(_NUM_QUEUES)
+    )
+    jobs = tuple(_make_job(source, f"j{index}") for index in range(NUM_JOBS))
+    empty = Snapshot(now=2_000.0, slots=slots, jobs=jobs, queues=queues)
+    yield "everything starts", empty
+    full = _carry_out(empty, decide(empty, rules))
+    yield "nothing changes", full
+    urgent = tuple(
+        msgspec.structs.replace(_make_job(source, f"u{index}"), priority=9_000, submitted_at=2_000.0)
+        for index in range(_NUM_URGENT)
+    )
+    # In the place of those submitted last, so that their number stays.
+    kept = sorted(full.jobs, key=lambda job: (job.submitted_at, job.id))[: NUM_JOBS - _NUM_URGENT]
+    yield f"{_NUM_URGENT} urgent jobs come", msgspec.structs.replace(full, jobs=(*kept, *urgent))
+
+
+def _make_job(source: random.Random, name: str) -> Job:
+    return Job(
+        id=name,
+        name=name,
+        owner=f"user{source.randrange(50)}",
+        queue=f"q{source.randrange(_NUM_QUEUES)}",
+        submitted_at=1_000 * source.random(),
+        min_workers=source.choice([1, 1, 2, 4]),
+        max_workers=source.choice([4, 8, 16, 32, 64]),
+        priority=source.choice([2_500, 5_000, 5_000, 7_500]),
+        elastic=source.random() > 0.1,
+        num_micro_batches=source.choice([None, 16, 32, 64]),
+    )
+
+
+def _carry_out(snapshot: Snapshot, decisions: Decisions) -> Snapshot:
+    owners = {slot: decision.job for decision in decisions.decisions for slot in decision.slots}
+    slots = tuple(msgspec.structs.replace(slot, holder=owners.get(slot.id)) for slot in snapshot.slots)
+    by_id = {decision.job: decision for decision in decisions.decisions}
+    jobs = tuple(
+        msgspec.structs.replace(
+            job, standing=Standing.RUNNING if by_id[job.id].slots else Standing.WAITING, wanted=by_id[job.id].wanted
+        )
+        for job in snapshot.jobs
+    )
+    return msgspec.structs.replace(snapshot, slots=slots, jobs=jobs)
