@@ -5,10 +5,21 @@ LegatoError
 │   ├── LayoutError              batch sizes, workers and micro-batches do not fit together
 │   ├── ProgramError             the program breaks a rule of the elastic loop
 │   ├── DataError                the data set or a batch of it cannot be used
-│   └── JobNotFound              no such job, or it is not running
+│   ├── JobNotFound              no such job, or it is not running
+│   ├── NotFound                 no such thing on the platform, or it is not the asker's to see
+│   ├── Conflict                 it does not fit how things stand now
+│   │   ├── StaleVersion         it was changed since the asker read it
+│   │   └── InFlight             the same request is being answered at this moment
+│   ├── KeyReused                an idempotency key came again with another request
+│   ├── Unauthenticated          a password or token is unknown, expired or revoked
+│   ├── Forbidden                who asks is known, and may not do this
+│   └── SettingsError            a setting is unknown or unusable
 ├── MismatchError                workers of one job run different programs or data
 ├── CheckpointError              a checkpoint is torn, foreign, or cannot be written
 ├── TransitionError              a state machine was asked for an illegal move; tells its story
+├── StoreError                   the database cannot be reached or is of another version
+├── FencedOut                    a write of a control loop whose lease another one has taken over
+├── SlotTaken                    a slot was to be given to a second job, or is not usable
 └── BrokenView                   a peer died or hung inside a collective; handled inside Legato
 """
 
@@ -39,6 +50,38 @@ class JobNotFound(UsageError):
     """There is no such job on this machine, or it is not running."""
 
 
+class NotFound(UsageError):
+    """There is no such thing on the platform, or the asker may not see it."""
+
+
+class Conflict(UsageError):
+    """What was asked for does not fit how things stand now."""
+
+
+class StaleVersion(Conflict):
+    """The thing was changed since the asker read it."""
+
+
+class InFlight(Conflict):
+    """A request with the same idempotency key is being answered at this moment."""
+
+
+class KeyReused(UsageError):
+    """An idempotency key came again with another request."""
+
+
+class Unauthenticated(UsageError):
+    """The password or token is unknown, expired or revoked."""
+
+
+class Forbidden(UsageError):
+    """Who asks is known, and may not do this."""
+
+
+class SettingsError(UsageError):
+    """A setting is unknown or unusable."""
+
+
 class MismatchError(LegatoError):
     """Workers of one job run different programs, models or data sets."""
 
@@ -49,6 +92,18 @@ class CheckpointError(LegatoError):
 
 class TransitionError(LegatoError):
     """A state machine was asked for a move that its table does not have."""
+
+
+class StoreError(LegatoError):
+    """The platform's database cannot be reached, or its tables are of another version."""
+
+
+class FencedOut(LegatoError):
+    """A control loop wrote with the number of a lease that another one has taken over; nothing was written."""
+
+
+class SlotTaken(LegatoError):
+    """A slot was to be given to a second owner, or is not usable; nothing was written."""
 
 
 class BrokenView(LegatoError):

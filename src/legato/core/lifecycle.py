@@ -76,7 +76,7 @@ JOB_MOVES: Final[Mapping[JobState, frozenset[JobState]]] = {
 
 ENDED: Final = frozenset({_J.SUCCEEDED, _J.STOPPED, _J.FAILED})
 
-_S = TypeVar("_S", WorkerPhase, JobState)
+_S = TypeVar("_S", bound=enum.StrEnum)
 
 
 def check_move(who: str, table: Mapping[_S, frozenset[_S]], old: _S, new: _S, story: Iterable[str]) -> None:

@@ -142,13 +142,13 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-def check_name(name: str) -> None:
-    """Raise UsageError unless ``name`` can name a job."""
+def check_name(name: str, what: str = "a job") -> None:
+    """Raise UsageError unless ``name`` can name a job, or something else that is named by the same rule."""
     if not name:
-        raise UsageError("Cannot name a job '': the name is empty. Give one, for example 'mnist-1'.")
+        raise UsageError(f"Cannot name {what} '': the name is empty. Give one, for example 'mnist-1'.")
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"Cannot name a job '{name}': a name has 1 to 63 letters, digits, '.', '_' or '-', and begins with a "
+            f"Cannot name {what} '{name}': a name has 1 to 63 letters, digits, '.', '_' or '-', and begins with a "
             "letter or digit."
         )
 

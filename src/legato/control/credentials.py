@@ -1,0 +1,63 @@
+"""Secrets that are shown once and kept as hashes: tokens and passwords. Stores nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable
+from typing import Final
+
+import argon2
+from argon2.exceptions import Argon2Error, InvalidHashError
+
+from legato.core.errors import UsageError
+
+TOKEN_PREFIX: Final = "lgt_"  # so that scanners for leaked secrets know one when they see it  # noqa: S105
+_TOKEN_BITS: Final = 256
+_MIN_PASSWORD_LENGTH: Final = 8
+_MAX_PASSWORD_LENGTH: Final = 1024
+
+
+def make_secret(random_bits: Callable[[int], int]) -> str:
+    """Make the secret of a token: a prefix and 256 random bits."""
+    return f"{TOKEN_PREFIX}{random_bits(_TOKEN_BITS):064x}"
+
+
+def hash_secret(secret: str) -> str:
+    """Return what is stored of a token. A plain hash is enough: nobody guesses 256 random bits."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+class Passwords:
+    """Hashes passwords with argon2id.
+
+    Args:
+        hasher: how much work a guess shall be. None: what argon2-cffi recommends, some 50 ms and 64 MiB.
+    """
+
+    def __init__(self, hasher: argon2.PasswordHasher | None = None) -> None:
+        self._hasher = hasher or argon2.PasswordHasher()
+        # Checked in place of the hash of a user who has none, so that the time does not tell who exists.
+        self._nobody = self._hasher.hash("nobody")
+
+    def hash(self, password: str) -> str:
+        """Return what is stored of a password.
+
+        Raises:
+            UsageError: it is too short, or absurdly long.
+        """
+        if not _MIN_PASSWORD_LENGTH <= len(password) <= _MAX_PASSWORD_LENGTH:
+            raise UsageError(
+                f"Cannot use a password of {len(password)} characters. Give {_MIN_PASSWORD_LENGTH} to "
+                f"{_MAX_PASSWORD_LENGTH}."
+            )
+        return self._hasher.hash(password)
+
+    def is_right(self, password: str, stored: str | None) -> bool:
+        """Return whether it is the password of this hash; it takes as long where there is no hash."""
+        if len(password) > _MAX_PASSWORD_LENGTH:
+            return False
+        with contextlib.suppress(Argon2Error, InvalidHashError):
+            self._hasher.verify(stored or self._nobody, password)
+            return stored is not None
+        return False

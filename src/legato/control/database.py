@@ -1,0 +1,208 @@
+"""The connection to the store's database: SQLite or PostgreSQL, and what a transaction is on each. Knows no table.
+
+SQLite: one writer at a time, by ``BEGIN IMMEDIATE``; readers never wait. PostgreSQL: row locks. A reader sees
+one moment on both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
+
+from legato.core.errors import StoreError, UsageError
+
+_BUSY_LIMIT_S: Final = 30.0  # how long a writer waits for those of other processes
+_POOL: Final[dict[str, Any]] = {"pool_size": 8, "max_overflow": 24, "pool_timeout": _BUSY_LIMIT_S}
+
+# A submission that was acknowledged must outlive a power failure: each commit is on the disk before it is answered.
+# synchronous=FULL would do so with one sync per commit, inside of the writers' lock. NORMAL leaves it to us, and
+# `WalSync` does it outside of the lock, once for all who wait: the same promise, and nobody queues for the disk.
+_PRAGMAS: Final = (
+    f"busy_timeout={int(_BUSY_LIMIT_S * 1000)}",
+    "journal_mode=WAL",
+    "synchronous=NORMAL",
+    "foreign_keys=ON",
+    "temp_store=MEMORY",
+)
+
+
+class Database:
+    """An open database.
+
+    Args:
+        url: ``sqlite:///FILE`` or ``postgresql://…``.
+
+    Raises:
+        UsageError: the URL names another kind of database, or is none.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._engine = _make_engine(url)
+        self.name = self._engine.url.render_as_string(hide_password=True)
+        self.is_sqlite = self._engine.dialect.name == "sqlite"
+        # Threads of this process queue here instead of polling SQLite's lock: no thread starves.
+        self._turn: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        self._wal: WalSync | None = None
+        if self.is_sqlite:
+            self._turn = threading.Lock()
+            self._wal = WalSync(Path(f"{self._engine.url.database}-wal"))
+            self._readers = self._engine
+        else:
+            self._readers = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        self._writers = self._engine.execution_options(legato_writes=True)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Read; everything read inside is of one moment.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        with self._telling(), self._readers.begin() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Write: all of it on leaving the block, or nothing if an error leaves it. What is written is on the disk then.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        with self._telling():
+            with self._turn, self._writers.begin() as connection:
+                yield connection
+            if self._wal is not None:
+                self._wal.sync()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except (OperationalError, InterfaceError, SyncError) as error:
+            why = str(error.orig if isinstance(error, DBAPIError) else error).strip()
+            raise StoreError(
+                f"Cannot use the store {self.name}: {why}. Check that the database runs, that the setting database_url "
+                "is right, and that its disk is not full."
+            ) from error
+
+
+class SyncError(Exception):
+    """The disk did not take what was written."""
+
+
+class WalSync:
+    """Brings what was committed to an SQLite file to the disk, with one sync for all commits that wait for it.
+
+    Args:
+        path: the write-ahead log. SQLite locks the other files, never this one, so it may be opened beside it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._changed = threading.Condition()
+        self._num_asked = 0
+        self._num_synced = 0
+        self._is_syncing = False
+        self._inode: int | None = None
+
+    def sync(self) -> None:
+        """Return when all that was committed before the call is on the disk.
+
+        Raises:
+            SyncError: the disk refuses; whether the commit outlives a power failure is not known.
+        """
+        with self._changed:
+            self._num_asked += 1
+            mine = self._num_asked
+            self._changed.wait_for(lambda: self._num_synced >= mine or not self._is_syncing)
+            if self._num_synced >= mine:
+                return
+            self._is_syncing, upto = True, self._num_asked
+        try:
+            self._sync_file()
+        except OSError as error:
+            raise SyncError(str(error)) from error
+        else:
+            with self._changed:
+                self._num_synced = max(self._num_synced, upto)
+        finally:
+            with self._changed:
+                self._is_syncing = False
+                self._changed.notify_all()
+
+    def _sync_file(self) -> None:
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return  # SQLite has moved all of it into the database, and synced that
+        try:
+            os.fdatasync(descriptor)
+            inode = os.fstat(descriptor).st_ino
+        finally:
+            os.close(descriptor)
+        if inode != self._inode:
+            # A new file: its name must be on the disk as well.
+            directory = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+            self._inode = inode
+
+
+def _make_engine(url: str) -> Engine:
+    kind, _, rest = url.partition("://")
+    driver = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}.get(kind)
+    if driver is None or rest in ("", "/", "/:memory:"):
+        raise UsageError(
+            f"Cannot open the store: database_url begins with '{kind}://'. Give sqlite:///FILE or "
+            "postgresql://USER@HOST/NAME."
+        )
+    options: dict[str, Any] = {
+        **_POOL,
+        "json_serializer": lambda value: msgspec.json.encode(value).decode(),
+        "json_deserializer": msgspec.json.decode,
+    }
+    try:
+        if driver == "sqlite":
+            engine = sqlalchemy.create_engine(f"{driver}://{rest}", **options)
+            _prepare_sqlite(engine)
+            return engine
+        # A connection that the database closed meanwhile is found out before it is used.
+        return sqlalchemy.create_engine(f"{driver}://{rest}", pool_pre_ping=True, **options)
+    except ArgumentError as error:
+        raise UsageError(f"Cannot open the store: database_url is no URL of a database: {error}.") from None
+    except (ModuleNotFoundError, NoSuchModuleError):
+        raise UsageError(
+            "Cannot open the store: the driver for PostgreSQL is not installed. Install legato[postgres]."
+        ) from None
+
+
+def _prepare_sqlite(engine: Engine) -> None:
+    def connect(connection: Any, _record: Any) -> None:
+        # Transactions are begun below, not by the driver, which would begin them late and end them at a CREATE.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        for pragma in _PRAGMAS:
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    def begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("legato_writes")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    event.listen(engine, "connect", connect)
+    event.listen(engine, "begin", begin)

@@ -1,0 +1,54 @@
+"""Ids of jobs and tokens: short, in order of making, never used twice. Reads no clock and no randomness itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+_DIGITS: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's: nothing that looks like something else
+_NUM_DIGITS: Final = 10
+_NUM_BITS: Final = 50  # 41 for milliseconds, enough until 2089, and 9 that are random
+_RANDOM_BITS: Final = 9
+_EPOCH_S: Final = 1_577_836_800  # 2020-01-01
+
+_JOB: Final = re.compile(rf"j-[{_DIGITS}]{{{_NUM_DIGITS}}}")
+
+
+def make_id(prefix: str, now: float, random_bits: Callable[[int], int], last: str | None = None) -> str:
+    """Make an id that sorts behind all that were made before.
+
+    Args:
+        prefix: ``j`` for a job, ``t`` for a token.
+        now: seconds since 1970.
+        random_bits: returns a random number of so many bits.
+        last: the highest id in use; the new one is above it even if the clock went back.
+
+    >>> make_id("j", 1_800_000_000.0, lambda bits: 0)
+    'j-37efnd0000'
+    >>> make_id("j", 0.0, lambda bits: 0, last="j-37efnd0000")
+    'j-37efnd0001'
+    """
+    milliseconds = max(int((now - _EPOCH_S) * 1000), 0)
+    number = milliseconds << _RANDOM_BITS | random_bits(_RANDOM_BITS)
+    if last is not None:
+        number = max(number, _decode(last) + 1)
+    number &= (1 << _NUM_BITS) - 1
+    digits = (_DIGITS[number >> 5 * place & 31] for place in reversed(range(_NUM_DIGITS)))
+    return f"{prefix}-{''.join(digits)}"
+
+
+def is_job_id(text: str) -> bool:
+    """Return whether the text has the form of a job's id; a name may have it too.
+
+    >>> is_job_id("j-37efnd0000"), is_job_id("mnist")
+    (True, False)
+    """
+    return _JOB.fullmatch(text) is not None
+
+
+def _decode(made: str) -> int:
+    number = 0
+    for digit in made.partition("-")[2]:
+        number = number << 5 | _DIGITS.index(digit)
+    return number

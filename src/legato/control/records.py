@@ -1,0 +1,382 @@
+"""What goes into the store and comes out of it: plain frozen records. Decides nothing and knows no SQL.
+
+Times are seconds since 1970. ``sees_only`` in the store's functions is the user to whose jobs and queues the view is
+limited; None sees all (`roles.Asker.sees_only`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from legato.control.roles import Role
+from legato.control.stages import Stage
+
+T = TypeVar("T")
+
+# ---------------------------------------------------------------- accounts
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody with a name and a role. ``disabled_at``: since then nothing is allowed any more."""
+
+    name: str
+    role: Role
+    created_at: float
+    disabled_at: float | None
+    has_password: bool
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """A token as it may be shown: without its secret.
+
+    Args:
+        role: as the token was made; what holds is the lower of this and its user's.
+        used_at: the last time, to the minute.
+    """
+
+    id: str
+    user: str
+    name: str
+    role: Role
+    created_at: float
+    expires_at: float | None
+    revoked_at: float | None
+    used_at: float | None
+
+
+class NewToken(msgspec.Struct, frozen=True):
+    """A token at the one moment when its secret is known."""
+
+    token: Token
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"NewToken({self.token!r}, secret='lgt_…')"
+
+
+# ---------------------------------------------------------------- queues and slots
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """A named share of the pool.
+
+    Args:
+        weight: its share in proportion to the other queues'.
+        floor: slots that it gets back whenever it wants them.
+        ceiling: slots at most. None: the whole pool.
+        is_open: everybody is a member.
+        members: may submit to it and see its jobs.
+    """
+
+    name: str
+    weight: float = 1.0
+    floor: int = 0
+    ceiling: int | None = None
+    is_open: bool = True
+    members: tuple[str, ...] = ()
+
+
+class DeclaredSlot(msgspec.Struct, frozen=True):
+    """A slot as its engine declares it. ``id`` is unique in the pool: ``node-1/cuda:0``."""
+
+    id: str
+    device: str
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine, with all of its slots, as its engine declares it."""
+
+    name: str
+    engine: str
+    slots: tuple[DeclaredSlot, ...]
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot as the store knows it. Not usable: its node declared itself without it."""
+
+    id: str
+    node: str
+    device: str
+    unusable_since: float | None
+    unusable_reason: str | None
+
+
+class Allocation(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot in the hands of one attempt of a job, from ``since`` until ``until``; None: still."""
+
+    slot: str
+    job: str
+    attempt: int
+    since: float
+    release_asked_at: float | None
+    until: float | None
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one user had in one queue."""
+
+    owner: str
+    queue: str
+    slot_s: float
+    num_jobs: int
+
+
+# ---------------------------------------------------------------- jobs
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a job is, as its driver measured it. None: not known yet.
+
+    Args:
+        step_s: seconds per step of late.
+        resize_s: seconds that a resize cost of late.
+    """
+
+    time: float
+    num_workers: int = 0
+    step: int | None = None
+    epoch: int | None = None
+    loss: float | None = None
+    samples_per_s: float | None = None
+    step_s: float | None = None
+    resize_s: float | None = None
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as submitted.
+
+    Args:
+        spec: all that its driver needs, as JSON; kept as it is.
+        code: SHA-256 of its uploaded code. None: it needs none.
+        max_retries: attempts beyond the first that may fail.
+    """
+
+    name: str
+    spec: dict[str, Any]
+    min_workers: int
+    max_workers: int
+    queue: str = "default"
+    priority: int = 5000
+    is_elastic: bool = True
+    max_retries: int = 0
+    labels: dict[str, str] = {}
+    code: str | None = None
+
+
+class JobPatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What shall change of a job. None: stays. ``labels`` replaces all."""
+
+    min_workers: int | None = None
+    max_workers: int | None = None
+    priority: int | None = None
+    queue: str | None = None
+    labels: dict[str, str] | None = None
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is now, without its spec (see ``Jobs.read_spec``).
+
+    Args:
+        reason: why it is in this stage, one line.
+        attempt: the number of its driver's life; 0: it never started.
+        version: grows with each change of what the user wants and of the stage; for ``If-Match``.
+        staged_at: since when it is in this stage.
+        num_slots: slots that it holds, those it is leaving included.
+        decided_slots: slots that it should have, by the last decision, and why (``decided_reason``).
+    """
+
+    id: str
+    name: str
+    owner: str
+    queue: str
+    priority: int
+    min_workers: int
+    max_workers: int
+    is_elastic: bool
+    max_retries: int
+    labels: dict[str, str]
+    code: str | None
+    stage: Stage
+    reason: str
+    attempt: int
+    num_retries: int
+    exit_code: int | None
+    stop_now: bool
+    version: int
+    submitted_at: float
+    staged_at: float
+    started_at: float | None
+    ended_at: float | None
+    decided_slots: int | None
+    decided_reason: str | None
+    progress: Progress | None
+    num_slots: int
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """The answer to a submission. Not new: the same request came before, and this is the job it made."""
+
+    job: Job
+    is_new: bool
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs are meant; all that is given must hold. ``stages`` empty: any."""
+
+    stages: frozenset[Stage] = frozenset()
+    owner: str | None = None
+    queue: str | None = None
+    labels: dict[str, str] = {}
+    name_prefix: str | None = None
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """A part of a list. ``after``: give it to get the next part; None: there is none."""
+
+    items: tuple[T, ...]
+    after: str | None
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One life of a job's driver. ``outcome``: the stage into which the job went from it."""
+
+    job: str
+    attempt: int
+    started_at: float
+    ended_at: float | None
+    outcome: Stage | None
+    reason: str | None
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """The policy's word on a job: how many slots it should hold, and why."""
+
+    job: str
+    attempt: int
+    time: float
+    num_slots: int
+    reason: str
+
+
+# ---------------------------------------------------------------- the control loop
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to be the one control loop. ``fence`` grows with each owner; every write of the loop names it."""
+
+    owner: str
+    expires_at: float
+    fence: int
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a round of the loop starts from, read at one moment.
+
+    Args:
+        jobs: those that have not ended, by id.
+        allocations: all that are open, also those of jobs that ended a moment ago.
+    """
+
+    jobs: tuple[Job, ...]
+    queues: tuple[Queue, ...]
+    slots: tuple[Slot, ...]
+    allocations: tuple[Allocation, ...]
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What the policy decided for one job."""
+
+    num_slots: int
+    reason: str
+
+
+class JobChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What the loop changes of one job, whole or not at all.
+
+    Args:
+        job: its id.
+        seen_stage: the stage on which this rests; if the job has left it since, nothing of this is written.
+        seen_attempt: the same for the attempt.
+        stage: where the job goes. None: it stays. To ``starting`` begins the next attempt.
+        reason: of the move, and of slots given or asked back.
+        closed: slots of ``closed_attempt`` whose worker is confirmed gone.
+        closed_attempt: None: ``seen_attempt``.
+        released: slots that the job shall leave.
+        granted: free slots that the job gets, for the attempt that it has after the move.
+        verdict: stored only if it differs from the last one of the job.
+        progress: as the driver reports it.
+        exit_code: of a job that ends.
+        is_retry: the move to ``queued`` is one of its retries.
+    """
+
+    job: str
+    seen_stage: Stage
+    seen_attempt: int
+    stage: Stage | None = None
+    reason: str = ""
+    closed: tuple[str, ...] = ()
+    closed_attempt: int | None = None
+    released: tuple[str, ...] = ()
+    granted: tuple[str, ...] = ()
+    verdict: Verdict | None = None
+    progress: Progress | None = None
+    exit_code: int | None = None
+    is_retry: bool = False
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What became of a write of the loop. ``stale``: jobs that had moved on; the next round sees them anew."""
+
+    stale: tuple[str, ...]
+
+
+# ---------------------------------------------------------------- events, uploads, requests
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened. ``seq``: its place in the one sequence of the whole store, without gaps."""
+
+    seq: int
+    time: float
+    kind: str
+    reason: str
+    job: str | None = None
+    attempt: int | None = None
+    detail: dict[str, Any] | None = None
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Who did what to what, and when. Never changed and never deleted."""
+
+    id: int
+    time: float
+    who: str
+    action: str
+    target: str
+    detail: dict[str, Any] | None = None
+
+
+class Upload(msgspec.Struct, frozen=True, kw_only=True):
+    """Uploaded code, known by its SHA-256; its bytes are a file elsewhere."""
+
+    sha256: str
+    num_bytes: int
+    uploaded_by: str
+    created_at: float
+    used_at: float
+
+
+class RequestKey(msgspec.Struct, frozen=True):
+    """An idempotency key, with a fingerprint of the request that came with it."""
+
+    key: str
+    request_sha256: str
+
+
+class Purged(msgspec.Struct, frozen=True):
+    """What retention took out of the store; the files of these go next."""
+
+    jobs: tuple[str, ...]
+    uploads: tuple[str, ...]

@@ -1,0 +1,75 @@
+"""Who asks: the three roles, and what each may do to a job. Knows no passwords and no tokens."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+from legato.core.errors import Forbidden
+
+
+class Role(enum.StrEnum):
+    """What a user, or one of its tokens, may do."""
+
+    ADMIN = "admin"  # everything
+    USER = "user"  # submits; sees and changes own jobs; sees those of own queues
+    VIEWER = "viewer"  # sees everything, changes nothing
+
+
+_ORDER: Final = (Role.VIEWER, Role.USER, Role.ADMIN)
+
+
+class Asker(msgspec.Struct, frozen=True):
+    """Somebody who asks for something.
+
+    Args:
+        name: of the user.
+        role: of the token that was shown; never above the user's.
+    """
+
+    name: str
+    role: Role
+
+    @property
+    def sees_only(self) -> str | None:
+        """The user to whose jobs and queues the view is limited; None: sees all."""
+        return self.name if self.role is Role.USER else None
+
+
+def lower_role(one: Role, other: Role) -> Role:
+    """Return the role of the two that may do less.
+
+    >>> str(lower_role(Role.ADMIN, Role.VIEWER))
+    'viewer'
+    """
+    return min(one, other, key=_ORDER.index)
+
+
+def check_may_submit(asker: Asker) -> None:
+    """Raise Forbidden unless the asker may submit jobs."""
+    if asker.role is Role.VIEWER:
+        raise Forbidden(
+            f"Cannot submit a job as '{asker.name}': the role is 'viewer', which changes nothing. "
+            "Use a token of role 'user', or ask an admin for one."
+        )
+
+
+def check_may_change(verb: str, name: str, owner: str, asker: Asker) -> None:
+    """Raise Forbidden unless the asker may ``verb`` the job ``name`` of ``owner``."""
+    if asker.role is Role.VIEWER:
+        raise Forbidden(
+            f"Cannot {verb} job '{name}': the role of '{asker.name}' is 'viewer', which changes nothing. "
+            "Use a token of role 'user', or ask an admin for one."
+        )
+    if asker.role is Role.USER and asker.name != owner:
+        raise Forbidden(
+            f"Cannot {verb} job '{name}': it belongs to '{owner}', not to '{asker.name}'. Ask '{owner}' or an admin."
+        )
+
+
+def check_is_admin(doing: str, asker: Asker) -> None:
+    """Raise Forbidden unless the asker is an admin. ``doing`` begins the message: ``create a user``."""
+    if asker.role is not Role.ADMIN:
+        raise Forbidden(f"Cannot {doing} as '{asker.name}': the role is '{asker.role}', and only admins may. Ask one.")

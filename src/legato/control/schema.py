@@ -1,0 +1,260 @@
+"""The tables of the store. Speaks to no database; `migrations` makes these tables, and a test compares the two.
+
+Times are seconds since 1970. What the platform knows by name (users, queues, nodes, slots) has that name as its key, so
+that rows read by themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    text,
+)
+
+metadata: Final = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+# SQLite numbers rows by itself only where the type is spelled INTEGER.
+_NUMBER = BigInteger().with_variant(Integer, "sqlite")
+_NAME = String(63)
+_JOB_ID = String(12)
+
+
+def _job_column() -> Column[str]:
+    return Column("job", _JOB_ID, ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False)
+
+
+users = Table(
+    "users",
+    metadata,
+    Column("name", _NAME, primary_key=True),
+    Column("role", String(16), nullable=False),
+    Column("password_hash", Text),  # None: has tokens only
+    Column("created_at", Double, nullable=False),
+    Column("disabled_at", Double),  # a user is never deleted: jobs and the audit log name it
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", _JOB_ID, primary_key=True),
+    Column("user", _NAME, ForeignKey("users.name"), nullable=False),
+    Column("name", _NAME, nullable=False),
+    Column("role", String(16), nullable=False),
+    Column("secret_sha256", String(64), nullable=False, unique=True),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double),
+    Column("revoked_at", Double),
+    Column("used_at", Double),
+    Index(None, "user"),
+)
+
+queues = Table(
+    "queues",
+    metadata,
+    Column("name", _NAME, primary_key=True),
+    Column("weight", Double, nullable=False),
+    Column("floor", Integer, nullable=False),  # slots that it gets back whenever it wants them
+    Column("ceiling", Integer),  # slots at most; None: the pool
+    Column("is_open", Boolean, nullable=False),  # everybody is a member
+    Column("created_at", Double, nullable=False),
+    CheckConstraint("weight > 0", name="weight"),
+)
+
+queue_members = Table(
+    "queue_members",
+    metadata,
+    Column("queue", _NAME, ForeignKey("queues.name", ondelete="CASCADE"), primary_key=True),
+    Column("user", _NAME, ForeignKey("users.name"), primary_key=True),
+    Index(None, "user"),
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("name", String(255), primary_key=True),
+    Column("engine", String(32), nullable=False),
+    Column("declared_at", Double, nullable=False),
+)
+
+slots = Table(
+    "slots",
+    metadata,
+    Column("id", String(255), primary_key=True),
+    Column("node", String(255), ForeignKey("nodes.name"), nullable=False),
+    Column("device", String(255), nullable=False),
+    Column("declared_at", Double, nullable=False),
+    Column("unusable_since", Double),  # it was not declared any more; never deleted, allocations name it
+    Column("unusable_reason", Text),
+    Index(None, "node"),
+)
+
+code_uploads = Table(
+    "code_uploads",
+    metadata,
+    Column("sha256", String(64), primary_key=True),
+    Column("num_bytes", BigInteger, nullable=False),
+    Column("uploaded_by", _NAME, ForeignKey("users.name"), nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("used_at", Double, nullable=False),
+    Index(None, "used_at"),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", _JOB_ID, primary_key=True),
+    Column("name", _NAME, nullable=False),
+    Column("owner", _NAME, ForeignKey("users.name"), nullable=False),
+    Column("queue", _NAME, ForeignKey("queues.name"), nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("min_workers", Integer, nullable=False),
+    Column("max_workers", Integer, nullable=False),
+    Column("is_elastic", Boolean, nullable=False),
+    Column("max_retries", Integer, nullable=False),
+    Column("labels", JSON, nullable=False),
+    Column("spec", JSON, nullable=False),  # as submitted; the columns above say what holds now
+    Column("code", String(64), ForeignKey("code_uploads.sha256")),
+    Column("stage", String(16), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("num_retries", Integer, nullable=False),
+    Column("exit_code", Integer),
+    Column("stop_now", Boolean, nullable=False),  # a user asked for an end without a checkpoint
+    Column("version", Integer, nullable=False),
+    Column("submitted_at", Double, nullable=False),
+    Column("staged_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("ended_at", Double),
+    # The newest row of `decisions`, so that a list needs no join.
+    Column("decided_slots", Integer),
+    Column("decided_reason", Text),
+    Column("progress", JSON),
+    CheckConstraint("min_workers >= 1 AND max_workers >= min_workers", name="workers"),
+    Index(None, "name", "id"),
+    Index(None, "owner", "id"),
+    Index(None, "queue", "id"),
+    Index(None, "stage", "id"),
+    Index(None, "ended_at"),
+    Index(None, "code"),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("job", _JOB_ID, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("started_at", Double, nullable=False),
+    Column("ended_at", Double),
+    Column("outcome", String(16)),  # the stage into which the job went from it
+    Column("reason", Text),
+)
+
+allocations = Table(
+    "allocations",
+    metadata,
+    Column("id", _NUMBER, primary_key=True, autoincrement=True),
+    Column("slot", String(255), ForeignKey("slots.id"), nullable=False),
+    Column("job", _JOB_ID, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("since", Double, nullable=False),
+    Column("release_asked_at", Double),
+    Column("until", Double),
+    ForeignKeyConstraint(["job", "attempt"], ["attempts.job", "attempts.attempt"], ondelete="CASCADE"),
+    # Whoever has a bug: a slot has one owner.
+    Index(
+        "uq_allocations_open_slot",
+        "slot",
+        unique=True,
+        sqlite_where=text("until IS NULL"),
+        postgresql_where=text("until IS NULL"),
+    ),
+    Index(None, "job", "attempt"),
+    Index(None, "until"),
+)
+
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("id", _NUMBER, primary_key=True, autoincrement=True),
+    _job_column(),
+    Column("attempt", Integer, nullable=False),
+    Column("time", Double, nullable=False),
+    Column("num_slots", Integer, nullable=False),
+    Column("reason", Text, nullable=False),
+    Index(None, "job", "id"),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("time", Double, nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("job", _JOB_ID, ForeignKey("jobs.id", ondelete="CASCADE")),  # None: of the pool
+    Column("attempt", Integer),
+    Column("reason", Text, nullable=False),
+    Column("detail", JSON),
+    Index(None, "job", "seq"),
+)
+
+# One row for each durable sequence.
+counters = Table(
+    "counters",
+    metadata,
+    Column("name", String(32), primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("user", _NAME, ForeignKey("users.name"), primary_key=True),
+    Column("key", String(255), primary_key=True),
+    Column("request_sha256", String(64), nullable=False),
+    Column("answer", Text),  # None: in flight
+    Column("created_at", Double, nullable=False),
+    Index(None, "created_at"),
+)
+
+audit_log = Table(
+    "audit_log",
+    metadata,
+    Column("id", _NUMBER, primary_key=True, autoincrement=True),
+    Column("time", Double, nullable=False),
+    Column("who", String(255), nullable=False),  # no foreign key: it also names those who are unknown
+    Column("action", String(64), nullable=False),
+    Column("target", String(255), nullable=False),
+    Column("detail", JSON),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", String(32), primary_key=True),
+    Column("owner", String(255), nullable=False),
+    Column("expires_at", Double, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+)

@@ -1,0 +1,301 @@
+"""All settings of the platform, in one typed object. Reads a file and the environment; decides nothing.
+
+A flag wins over the environment, the environment over the file, the file over the default. Each field says what it
+means, in which unit, and why its default is what it is; `docs/settings.md` is made of these texts:
+``python -m legato.control.settings_page docs/settings.md``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import difflib
+import os
+import tomllib
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from legato.core.errors import SettingsError
+
+PREFIX: Final = "LEGATO_"
+FILE_NAME: Final = "legato.toml"
+
+_file: contextvars.ContextVar[Path | None] = contextvars.ContextVar("_file", default=None)
+
+
+class Settings(BaseSettings):
+    """What the operator of a platform may choose. Make one with `read_settings`."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True, validate_default=True)
+
+    # ------------------------------------------------------------ where things are
+
+    home: Path = Field(
+        default=Path("~/.local/share/legato"),
+        description="directory of everything the platform keeps: jobs, uploads, the embedded database. The same that "
+        "`legato run` uses, so both see the same jobs",
+    )
+    database_url: str | None = Field(
+        default=None,
+        description="where the store is: `postgresql://USER@HOST/NAME` or `sqlite:///FILE`. None: the SQLite file "
+        "`legato.db` in `home`, which needs no other service; several servers need PostgreSQL",
+    )
+
+    # ------------------------------------------------------------ the door
+
+    host: str = Field(
+        default="127.0.0.1",
+        description="address to listen on. The default is reached from this machine only; open it behind TLS",
+    )
+    port: int = Field(default=8765, ge=0, le=65535, description="port to listen on. 0: any free one")
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=("localhost", "127.0.0.1", "[::1]"),
+        description="names under which the server may be addressed; requests for others are refused, so that a "
+        "foreign page cannot reach it by a name of its own (DNS rebinding)",
+    )
+    requests_per_s: float = Field(
+        default=50,
+        gt=0,
+        description="requests per second of one token, in the long run. 50: far more than a person or a script needs",
+    )
+    requests_burst: int = Field(
+        default=200, ge=1, description="requests of one token at once, before `requests_per_s` holds"
+    )
+    logins_per_minute: float = Field(
+        default=10,
+        gt=0,
+        description="attempts to log in per minute, of one address. 10: a person mistypes less often, a guesser fails",
+    )
+
+    # ------------------------------------------------------------ tokens
+
+    token_days: float = Field(
+        default=90, gt=0, description="days until a new token expires if nothing else is asked. 90: a quarter"
+    )
+    max_token_days: float | None = Field(
+        default=None, gt=0, description="days that may be asked for at most. None: tokens without an end are allowed"
+    )
+    login_hours: float = Field(
+        default=12, gt=0, description="hours until a login with a password ends. 12: longer than a day at work"
+    )
+
+    # ------------------------------------------------------------ the pool and the policy
+
+    slots: int | None = Field(
+        default=None,
+        ge=1,
+        description="slots of this machine. None: one per GPU, or one per CPU core where there is no GPU. With a "
+        "number, that many of the GPUs, or as many CPU slots",
+    )
+    policy: Literal["fair", "priority", "fifo"] = Field(
+        default="fair",
+        description="how the pool is divided. fair: by weight; priority: higher first; fifo: in order of submission",
+    )
+    stability_s: float = Field(
+        default=5,
+        ge=0,
+        description="seconds that a job keeps its number of slots before it is resized for mere fairness or growth. "
+        "5: a resize costs less than that, and people see something happen",
+    )
+    resize_factor: float = Field(
+        default=20,
+        ge=0,
+        description="a job also keeps its slots for this many times its own measured time of a resize. 20: resizes "
+        "then cost it at most 5 % of its time",
+    )
+    default_priority: int = Field(
+        default=5000,
+        ge=1,
+        le=10000,
+        description="priority of a job that asks for none, 1 to 10000; higher is more. 5000: weight 1",
+    )
+
+    # ------------------------------------------------------------ the control loop
+
+    loop_interval_s: float = Field(
+        default=1,
+        gt=0,
+        description="seconds between two rounds of the control loop when nothing wakes it. 1: a round is cheap",
+    )
+    lease_s: float = Field(
+        default=10,
+        gt=0,
+        description="seconds that a control loop may be silent before another server takes over. 10: longer than "
+        "pauses of a healthy machine; jobs train on meanwhile",
+    )
+
+    # ------------------------------------------------------------ uploads
+
+    upload_max_bytes: int = Field(
+        default=256 * 2**20,
+        ge=1,
+        description="bytes of one upload of code, packed. 256 MiB: code, not data; use `.legatoignore`",
+    )
+    upload_max_unpacked_bytes: int = Field(
+        default=2**30, ge=1, description="bytes of one upload, unpacked. 1 GiB: see `upload_max_ratio`"
+    )
+    upload_max_file_bytes: int = Field(
+        default=128 * 2**20, ge=1, description="bytes of one file in an upload. 128 MiB: larger ones are data"
+    )
+    upload_max_files: int = Field(
+        default=20_000, ge=1, description="files and folders in one upload. 20000: a large source tree"
+    )
+    upload_max_depth: int = Field(
+        default=32, ge=1, description="folders inside one another in an upload. 32: no source tree is deeper"
+    )
+    upload_max_ratio: float = Field(
+        default=100, ge=1, description="bytes unpacked per byte packed. 100: text packs 10 times; bombs 1000 times"
+    )
+
+    # ------------------------------------------------------------ what is kept
+
+    keep_jobs_days: float | None = Field(
+        default=90,
+        gt=0,
+        description="days that an ended job, its events and its allocations are kept. None: for ever. Its directory "
+        "goes with it",
+    )
+    keep_uploads_days: float | None = Field(
+        default=30, gt=0, description="days that uploaded code is kept after its last use. None: for ever"
+    )
+    keep_keys_hours: float = Field(
+        default=24,
+        gt=0,
+        description="hours that an idempotency key is remembered. 24: clients repeat a request for minutes",
+    )
+    request_limit_s: float = Field(
+        default=60,
+        gt=0,
+        description="seconds after which a request that has a key but no answer is taken for dead, and may be "
+        "repeated. 60: the server answers within seconds or has crashed",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_texts(cls, given: dict[str, Any]) -> dict[str, Any]:
+        # What neither TOML nor the environment can say: none, and (the environment) a list.
+        read = dict(given)
+        for name, value in given.items():
+            field = cls.model_fields.get(name)
+            if field is None or not isinstance(value, str):
+                continue
+            if value.lower() == "none" and types.NoneType in get_args(field.annotation):
+                read[name] = None
+            elif get_origin(field.annotation) is tuple:
+                read[name] = tuple(item.strip() for item in value.split(",") if item.strip())
+        return read
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Settings:
+        if self.loop_interval_s * 2 > self.lease_s:
+            raise ValueError(
+                f"lease_s={self.lease_s:g} leaves no room for one late round every {self.loop_interval_s:g} s; make it "
+                "at least twice loop_interval_s"
+            )
+        if self.upload_max_file_bytes > self.upload_max_unpacked_bytes:
+            raise ValueError("upload_max_file_bytes is above upload_max_unpacked_bytes; lower it or raise the other")
+        if self.max_token_days is not None and self.token_days > self.max_token_days:
+            raise ValueError("token_days is above max_token_days; lower it or raise the other")
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # not read: one file is enough
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Order the sources: flags, environment, file."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=_file.get())
+
+    @property
+    def home_path(self) -> Path:
+        """The directory ``home``, absolute."""
+        return self.home.expanduser().absolute()
+
+    @property
+    def store_url(self) -> str:
+        """The database, spelled out."""
+        return self.database_url or f"sqlite:///{self.home_path / 'legato.db'}"
+
+
+def read_settings(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Settings:
+    """Read the settings.
+
+    Args:
+        file: TOML, which must exist. None: ``legato.toml`` in the home directory, if there is one.
+        flags: what the command line said; None among them means that it said nothing.
+
+    Raises:
+        SettingsError: a setting is unknown or unusable; the message names each of them.
+    """
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    found = _find_file(file, given)
+    try:
+        with _reading(found):
+            return Settings(**given)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"Cannot read the settings in {found}: it is not TOML: {error}. Mend that line.") from None
+    except ValidationError as error:
+        raise SettingsError(_describe(error, found)) from None
+
+
+def find_origins(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Say for each setting where its value comes from: ``flag``, ``environment``, the file's path, or ``default``."""
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    found = _find_file(file, given)
+    origins = dict.fromkeys(Settings.model_fields, "default")
+    if found is not None:
+        origins |= dict.fromkeys(tomllib.loads(found.read_text()), str(found))
+    origins |= dict.fromkeys(EnvSettingsSource(Settings)(), "environment")
+    return origins | dict.fromkeys(given, "flag")
+
+
+@contextlib.contextmanager
+def _reading(file: Path | None) -> Iterator[None]:
+    # pydantic-settings asks a class method for the sources; the file of this one call reaches it this way.
+    token = _file.set(file)
+    try:
+        yield
+    finally:
+        _file.reset(token)
+
+
+def _find_file(file: Path | None, flags: Mapping[str, Any]) -> Path | None:
+    if file is not None:
+        if not file.is_file():
+            raise SettingsError(f"Cannot read the settings in {file}: there is no such file. Write it or name another.")
+        return file
+    home = flags.get("home") or os.environ.get(f"{PREFIX}HOME") or Settings.model_fields["home"].default
+    found = Path(home).expanduser() / FILE_NAME
+    return found if found.is_file() else None
+
+
+def _describe(error: ValidationError, file: Path | None) -> str:
+    told = []
+    for problem in error.errors():
+        name = str(problem["loc"][0]) if problem["loc"] else ""
+        if problem["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(name, Settings.model_fields, n=1)
+            hint = f"Did you mean {near[0]}?" if near else "'legato config show' lists all."
+            told.append(f"there is no setting {name}. {hint}")
+        elif name:
+            told.append(f"{name}={problem['input']!r} cannot be used: {problem['msg']}.")
+        else:
+            told.append(f"{problem['msg'].removeprefix('Value error, ')}.")
+    where = f" (file: {file})" if file else ""
+    return f"Cannot use the settings{where}: " + " ".join(told)

@@ -1,0 +1,63 @@
+"""Make the page of settings from the settings themselves. ``python -m legato.control.settings_page FILE`` writes it."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+import typing
+from pathlib import Path
+from typing import Any, Final
+
+from legato.control.settings import FILE_NAME, PREFIX, Settings
+
+_HEAD: Final = f"""# Settings of the platform
+
+Each setting can be given as a flag of the server, in the environment, or in a file; a flag wins over the environment,
+the environment over the file, the file over the default. The file is `{FILE_NAME}` in `home`, or the one that is named
+on the command line; it holds lines such as `port = 8080`. In the environment the name is in capitals and begins with
+`{PREFIX}`: `{PREFIX}PORT=8080`. A list there has commas between its items, and `none` is
+written so, in the file in quotes. An unknown name in the file is refused.
+
+This page is made from the source by `python -m legato.control.settings_page docs/settings.md`.
+
+| setting | environment | type | default | meaning |
+|---|---|---|---|---|
+"""
+
+
+def render_page() -> str:
+    """Return the page, as Markdown."""
+    rows = []
+    for name, field in Settings.model_fields.items():
+        meaning = (field.description or "").replace("|", "\\|")
+        default = _render_default(field.default)
+        kind = _render_type(field.annotation)
+        rows.append(f"| `{name}` | `{PREFIX}{name.upper()}` | {kind} | {default} | {meaning} |")
+    return _HEAD + "\n".join(rows) + "\n"
+
+
+def _render_type(annotation: Any) -> str:
+    if typing.get_origin(annotation) is typing.Literal:
+        return " or ".join(f"`{choice}`" for choice in typing.get_args(annotation))
+    if isinstance(annotation, types.UnionType):
+        return " or ".join(_render_type(part) for part in typing.get_args(annotation))
+    if annotation is types.NoneType:
+        return "none"
+    if typing.get_origin(annotation) is tuple:
+        return "list of text"
+    return {int: "whole number", float: "number", str: "text", Path: "path"}[annotation]
+
+
+def _render_default(default: Any) -> str:
+    if default is None:
+        return "none"
+    if isinstance(default, tuple):
+        return ", ".join(f"`{item}`" for item in default)
+    if isinstance(default, int | float):
+        return f"{default:g}" if default < 1e6 else re.sub(r"(?<=\d)(?=(\d{3})+$)", " ", str(default))
+    return f"`{default}`"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(render_page())

@@ -1,0 +1,132 @@
+"""The life of a job on the platform: its stages, the one table of legal moves, and what may be asked when.
+
+Never decides to move, and never writes: the store moves jobs, and asks here first.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+from legato.control.roles import Asker, check_may_change
+from legato.core.errors import Conflict
+
+
+class Stage(enum.StrEnum):
+    """Where a job stands on the platform. Inside of one attempt the driver knows more: `legato.core.lifecycle`."""
+
+    QUEUED = "queued"  # waits for slots: for its first, after a retry, or paused by the policy
+    STARTING = "starting"  # has slots; its driver and the first workers are on their way
+    RUNNING = "running"
+    PAUSING = "pausing"  # a user asked; the driver writes a checkpoint
+    PAUSED = "paused"  # holds no slot and wants none until a user resumes it
+    STOPPING = "stopping"  # a user asked; the driver writes a checkpoint
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+_S = Stage
+
+ENDED: Final = frozenset({_S.SUCCEEDED, _S.FAILED, _S.STOPPED})
+
+# In these a job may hold slots, and has an attempt that is not over.
+HOLDING: Final = frozenset({_S.STARTING, _S.RUNNING, _S.PAUSING, _S.STOPPING})
+
+MOVES: Final[Mapping[Stage, frozenset[Stage]]] = {
+    _S.QUEUED: frozenset({_S.STARTING, _S.PAUSED, _S.STOPPED}),
+    # Back to queued: a retry, or paused by the policy. Straight to an end: it was too quick to be seen running.
+    _S.STARTING: frozenset({_S.RUNNING, _S.QUEUED, _S.PAUSING, _S.STOPPING}) | ENDED,
+    # Straight to stopped: somebody stopped the driver by hand.
+    _S.RUNNING: frozenset({_S.QUEUED, _S.PAUSING, _S.STOPPING}) | ENDED,
+    # A job that ends by itself while it is being paused or stopped has ended by itself.
+    _S.PAUSING: frozenset({_S.PAUSED, _S.STOPPING, _S.SUCCEEDED, _S.FAILED}),
+    _S.PAUSED: frozenset({_S.QUEUED, _S.STOPPED}),
+    _S.STOPPING: ENDED,
+    _S.SUCCEEDED: frozenset(),
+    _S.FAILED: frozenset(),
+    _S.STOPPED: frozenset(),
+}
+
+
+class Action(enum.StrEnum):
+    """What a user may ask of a job. The value is the verb of the sentence that refuses it."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    STOP = "stop"
+    RESIZE = "resize"  # its minimum and maximum
+    PRIORITIZE = "change the priority of"
+    MOVE = "move"  # to another queue
+    LABEL = "label"
+
+
+_GOES_ON: Final = frozenset({_S.QUEUED, _S.STARTING, _S.RUNNING, _S.PAUSING, _S.PAUSED})
+
+# Where each action leads; what is missing is refused. The actions below the first three lead nowhere.
+_LEADS: Final[Mapping[Action, Mapping[Stage, Stage]]] = {
+    Action.PAUSE: {_S.QUEUED: _S.PAUSED, _S.STARTING: _S.PAUSING, _S.RUNNING: _S.PAUSING},
+    Action.RESUME: {_S.PAUSED: _S.QUEUED},
+    Action.STOP: {
+        _S.QUEUED: _S.STOPPED,
+        _S.PAUSED: _S.STOPPED,
+        _S.STARTING: _S.STOPPING,
+        _S.RUNNING: _S.STOPPING,
+        _S.PAUSING: _S.STOPPING,
+    },
+    **{action: {stage: stage for stage in _GOES_ON} for action in (Action.RESIZE, Action.PRIORITIZE, Action.MOVE)},
+    Action.LABEL: {stage: stage for stage in Stage},
+}
+
+_IS: Final[Mapping[Stage, str]] = {
+    _S.QUEUED: "it is queued",
+    _S.STARTING: "it is starting",
+    _S.RUNNING: "it is running",
+    _S.PAUSING: "it is being paused",
+    _S.PAUSED: "it is paused",
+    _S.STOPPING: "it is being stopped",
+    _S.SUCCEEDED: "it has succeeded",
+    _S.FAILED: "it has failed",
+    _S.STOPPED: "it was stopped",
+}
+
+
+def stage_after(action: Action, name: str, stage: Stage) -> Stage:
+    """Return the stage into which an action brings the job ``name``; the same one if it moves nothing.
+
+    Raises:
+        Conflict: the stage does not have this action; the sentence says which it is and what to do.
+
+    >>> str(stage_after(Action.PAUSE, "mnist", Stage.RUNNING))
+    'pausing'
+    """
+    after = _LEADS[action].get(stage)
+    if after is None:
+        raise Conflict(f"Cannot {action} job '{name}': {_IS[stage]}. {_remedy(action, stage)}")
+    return after
+
+
+def check_ask(action: Action, name: str, owner: str, stage: Stage, asker: Asker) -> Stage:
+    """Check who asks, then whether the stage has the action; return the stage into which it brings the job.
+
+    Raises:
+        Forbidden: the job is not the asker's to change.
+        Conflict: as `stage_after`.
+    """
+    check_may_change(action, name, owner, asker)
+    return stage_after(action, name, stage)
+
+
+def _remedy(action: Action, stage: Stage) -> str:
+    if action is Action.RESUME:
+        if stage in ENDED or stage is _S.STOPPING:
+            return "What has ended does not begin again; submit it anew."
+        return "Wait until it is paused." if stage is _S.PAUSING else "Only a paused job can be resumed."
+    if stage in ENDED:
+        return "There is nothing left to stop." if action is Action.STOP else "An ended job changes no more."
+    if stage is _S.STOPPING:
+        return "Wait until it has ended."
+    if stage is _S.PAUSED:
+        return "Resume it to go on."
+    return "Wait until it is paused."

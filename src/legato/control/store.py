@@ -1,0 +1,103 @@
+"""The store: everything that the platform remembers, and the one door to it. SQL is spoken in its rooms alone.
+
+Each function of a room is a whole transaction: it happened, or it did not. Time comes in as an argument, in seconds
+since 1970; records come out. The rooms are the modules ``store_…``, the tables are in `schema`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from legato.control import migrate
+from legato.control.credentials import Passwords
+from legato.control.database import Database
+from legato.control.store_accounts import Accounts
+from legato.control.store_events import Audit, Events
+from legato.control.store_jobs import Jobs
+from legato.control.store_loop import Loop
+from legato.control.store_pool import Pool
+from legato.control.store_queues import Queues
+from legato.control.store_requests import Requests
+from legato.control.store_retention import Retention
+from legato.control.store_tokens import Tokens
+from legato.control.store_uploads import Uploads
+
+
+class Store:
+    """An open store, for any number of threads.
+
+    Args:
+        database: whose tables are there already; see `open_store`.
+        request_limit_s: a request with an idempotency key and without an answer for so long is taken for dead.
+        passwords: how they are hashed.
+        random_bits: returns a random number of so many bits; for ids and tokens.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        request_limit_s: float = 60.0,
+        passwords: Passwords | None = None,
+        random_bits: Callable[[int], int] = secrets.randbits,
+    ) -> None:
+        self._database = database
+        self.jobs = Jobs(database, random_bits, request_limit_s)
+        self.queues = Queues(database)
+        self.pool = Pool(database)
+        self.loop = Loop(database)
+        self.accounts = Accounts(database, passwords or Passwords())
+        self.tokens = Tokens(database, random_bits)
+        self.uploads = Uploads(database)
+        self.requests = Requests(database, request_limit_s)
+        self.events = Events(database)
+        self.audit = Audit(database)
+        self.retention = Retention(database)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_store(url: str, *, request_limit_s: float = 60.0, passwords: Passwords | None = None) -> Store:
+    """Open the store at a URL. An SQLite store is made, or brought to this version, on the way.
+
+    A PostgreSQL store is not: several servers share it, and when its tables change is the operator's to say
+    (`migrate.upgrade`).
+
+    Raises:
+        UsageError: the URL cannot be used.
+        StoreError: the database cannot be used, or its tables are of another version.
+    """
+    _make_directory(url)
+    database = Database(url)
+    try:
+        if database.is_sqlite:
+            migrate.upgrade(database)
+        else:
+            migrate.check(database)
+        return Store(database, request_limit_s=request_limit_s, passwords=passwords)
+    except BaseException:
+        database.close()
+        raise
+
+
+def _make_directory(url: str) -> None:
+    kind, _, path = url.partition(":///")
+    if kind == "sqlite" and path:
+        file = Path(path)
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Its user's alone: it holds hashes of passwords and tokens.
+        file.touch(mode=0o600)

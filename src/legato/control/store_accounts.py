@@ -1,0 +1,189 @@
+"""Users and their passwords, as the store keeps them. Tokens are in `store_tokens`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select, insert, select, update
+
+from legato.control.credentials import Passwords
+from legato.control.database import Database
+from legato.control.records import User
+from legato.control.roles import Asker, Role, check_is_admin
+from legato.control.schema import tokens, users
+from legato.control.transactions import Transaction, read_all, read_one, writing
+from legato.core.errors import Conflict, Forbidden, NotFound, Unauthenticated
+from legato.core.spec import check_name
+
+
+class Accounts:
+    """The users of the platform.
+
+    Args:
+        database: the store's.
+        passwords: how they are hashed; done outside of transactions, because it is meant to take long.
+    """
+
+    def __init__(self, database: Database, passwords: Passwords) -> None:
+        self._database = database
+        self._passwords = passwords
+
+    def create(self, name: str, role: Role, asker: Asker, now: float, *, password: str | None = None) -> User:
+        """Create a user. Without a password there are only tokens to log in with.
+
+        Raises:
+            Forbidden: the asker is no admin.
+            Conflict: the name is taken.
+            UsageError: the name or the password cannot be used.
+        """
+        check_is_admin("create a user", asker)
+        check_name(name, "a user")
+        hashed = None if password is None else self._passwords.hash(password)
+        with writing(self._database, now) as transaction:
+            row = {"name": name, "role": role, "password_hash": hashed, "created_at": now}
+            if not transaction.insert_new(users, row):
+                raise Conflict(
+                    f"Cannot create user '{name}': the name is taken, and is never used again. Take another."
+                )
+            transaction.audit(asker.name, "user.create", name, {"role": role})
+            return _get(transaction, name)
+
+    def set_role(self, name: str, role: Role, asker: Asker, now: float) -> User:
+        """Give a user another role; tokens follow at once, downwards.
+
+        Raises:
+            Forbidden: the asker is no admin.
+            NotFound: there is no such user.
+            Conflict: there would be no admin left.
+        """
+        check_is_admin("change a role", asker)
+        with writing(self._database, now) as transaction:
+            _lock(transaction, name)
+            if role is not Role.ADMIN:
+                _check_not_last_admin(transaction, f"make '{name}' a {role}", name)
+            transaction.connection.execute(update(users).where(users.c.name == name).values(role=role))
+            transaction.audit(asker.name, "user.role", name, {"role": role})
+            return _get(transaction, name)
+
+    def set_password(self, name: str, password: str, asker: Asker, now: float) -> None:
+        """Give a user a new password. Everybody may change the own one, an admin that of others.
+
+        All tokens of the user are revoked: who changes a password often does so because somebody else has it.
+
+        Raises:
+            Forbidden: it is another's.
+            NotFound: there is no such user.
+            UsageError: the password cannot be used.
+        """
+        if asker.name != name:
+            check_is_admin(f"change the password of '{name}'", asker)
+        elif asker.role is not self.get(name).role:
+            # A token of a lower role must not become more by way of the password.
+            raise Forbidden(
+                f"Cannot change the password of '{name}' with a token of role '{asker.role}', which is below the "
+                "user's. Log in with the password and try again."
+            )
+        hashed = self._passwords.hash(password)
+        with writing(self._database, now) as transaction:
+            _lock(transaction, name)
+            connection = transaction.connection
+            connection.execute(update(users).where(users.c.name == name).values(password_hash=hashed))
+            live = (tokens.c.user == name, tokens.c.revoked_at.is_(None))
+            connection.execute(update(tokens).where(*live).values(revoked_at=now))
+            transaction.audit(asker.name, "user.password", name)
+
+    def disable(self, name: str, asker: Asker, now: float) -> User:
+        """Let a user do nothing any more. Jobs go on; stop them if they should not.
+
+        Raises:
+            Forbidden: the asker is no admin.
+            NotFound: there is no such user.
+            Conflict: there would be no admin left.
+        """
+        return self._set_disabled(name, now, asker, now)
+
+    def enable(self, name: str, asker: Asker, now: float) -> User:
+        """Let a disabled user in again. Errors as in `disable`."""
+        return self._set_disabled(name, None, asker, now)
+
+    def log_in(self, name: str, password: str, now: float) -> User:
+        """Return the user whose name and password these are.
+
+        Raises:
+            Unauthenticated: they are nobody's; it is not said which of the two is wrong.
+        """
+        with self._database.reading() as connection:
+            statement = select(users.c.password_hash).where(users.c.name == name, users.c.disabled_at.is_(None))
+            stored = connection.execute(statement).scalar()
+            found = read_one(connection, _select().where(users.c.name == name), User)
+        is_right = self._passwords.is_right(password, stored)
+        with writing(self._database, now) as transaction:
+            transaction.audit(name[:63], "login" if is_right else "login.refused", name[:63])
+        if not is_right or found is None:
+            raise Unauthenticated(f"Cannot log in as '{name}': the name or the password is wrong. Try again.")
+        return found
+
+    def get(self, name: str) -> User:
+        """Return a user.
+
+        Raises:
+            NotFound: there is none of this name.
+        """
+        with self._database.reading() as connection:
+            found = read_one(connection, _select().where(users.c.name == name), User)
+        if found is None:
+            raise _missing(name)
+        return found
+
+    def list(self) -> tuple[User, ...]:
+        """Return all users, by name."""
+        with self._database.reading() as connection:
+            return read_all(connection, _select().order_by(users.c.name), User)
+
+    def _set_disabled(self, name: str, disabled_at: float | None, asker: Asker, now: float) -> User:
+        doing = "enable" if disabled_at is None else "disable"
+        check_is_admin(f"{doing} a user", asker)
+        with writing(self._database, now) as transaction:
+            _lock(transaction, name)
+            if disabled_at is not None:
+                _check_not_last_admin(transaction, f"disable '{name}'", name)
+            transaction.connection.execute(update(users).where(users.c.name == name).values(disabled_at=disabled_at))
+            transaction.audit(asker.name, f"user.{doing}", name)
+            return _get(transaction, name)
+
+
+def create_first_admin(transaction: Transaction, name: str) -> bool:
+    """Create an admin if there is no user at all, and return whether it did."""
+    if transaction.connection.execute(select(users.c.name).limit(1)).first() is not None:
+        return False
+    transaction.connection.execute(insert(users).values(name=name, role=Role.ADMIN, created_at=transaction.now))
+    transaction.audit(name, "user.create", name, {"role": Role.ADMIN})
+    return True
+
+
+def _select() -> Select[Any]:
+    return select(users, users.c.password_hash.is_not(None).label("has_password"))
+
+
+def _get(transaction: Transaction, name: str) -> User:
+    found = read_one(transaction.connection, _select().where(users.c.name == name), User)
+    assert found is not None, f"user {name} is gone although users are never deleted"
+    return found
+
+
+def _lock(transaction: Transaction, name: str) -> None:
+    # All admins too, in one order: two of them who disable one another must not leave none.
+    meant = (users.c.name == name) | (users.c.role == Role.ADMIN)
+    statement = select(users.c.name).where(meant).order_by(users.c.name).with_for_update()
+    if name not in transaction.connection.execute(statement).scalars().all():
+        raise _missing(name)
+
+
+def _check_not_last_admin(transaction: Transaction, doing: str, name: str) -> None:
+    others = select(users.c.name).where(users.c.role == Role.ADMIN, users.c.disabled_at.is_(None), users.c.name != name)
+    if transaction.connection.execute(others.limit(1)).first() is None:
+        raise Conflict(f"Cannot {doing}: there would be no admin left. Make somebody else an admin first.")
+
+
+def _missing(name: str) -> NotFound:
+    return NotFound(f"There is no user '{name}'. An admin can create it.")

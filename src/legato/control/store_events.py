@@ -1,0 +1,73 @@
+"""Events and the audit log, as the store keeps them. Nothing here changes or deletes what was written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, or_, select
+
+from legato.control.database import Database
+from legato.control.records import AuditEntry, Event
+from legato.control.schema import audit_log, counters, events, jobs
+from legato.control.store_sight import is_visible
+from legato.control.transactions import EVENTS, read_all, writing
+
+
+class Events:
+    """What happened, in one sequence for the whole store."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def append(
+        self,
+        kind: str,
+        reason: str,
+        now: float,
+        *,
+        job: str | None = None,
+        attempt: int | None = None,
+        detail: dict[str, Any] | None = None,
+    ) -> None:
+        """Append an event that no other write of the store makes by itself."""
+        with writing(self._database, now) as transaction:
+            transaction.note(kind, reason, job=job, attempt=attempt, detail=detail)
+
+    def read_after(
+        self, seq: int, *, limit: int = 500, job: str | None = None, sees_only: str | None = None
+    ) -> tuple[Event, ...]:
+        """Return what came after the event ``seq``, oldest first; ``job`` limits it to one job."""
+        statement = select(events).where(events.c.seq > seq).order_by(events.c.seq).limit(limit)
+        if job is not None:
+            statement = statement.where(events.c.job == job)
+        if sees_only is not None:
+            seen: ColumnElement[bool] = events.c.job.in_(select(jobs.c.id).where(is_visible(sees_only)))
+            statement = statement.where(or_(events.c.job.is_(None), seen))
+        with self._database.reading() as connection:
+            return read_all(connection, statement, Event)
+
+    def read_last_seq(self) -> int:
+        """Return the number of the newest event, 0 if there is none."""
+        with self._database.reading() as connection:
+            value: int = connection.execute(select(counters.c.value).where(counters.c.name == EVENTS)).scalar_one()
+            return value
+
+
+class Audit:
+    """Who did what, and when. The store writes most entries itself, with what they tell of."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def append(self, who: str, action: str, target: str, now: float, detail: dict[str, Any] | None = None) -> None:
+        """Append an entry of which the store does not know by itself: a refused login, a download."""
+        with writing(self._database, now) as transaction:
+            transaction.audit(who, action, target, detail)
+
+    def read_before(self, entry: int | None = None, *, limit: int = 100) -> tuple[AuditEntry, ...]:
+        """Return the entries before the one of this id, newest first; None: the newest."""
+        statement = select(audit_log).order_by(audit_log.c.id.desc()).limit(limit)
+        if entry is not None:
+            statement = statement.where(audit_log.c.id < entry)
+        with self._database.reading() as connection:
+            return read_all(connection, statement, AuditEntry)

@@ -1,0 +1,274 @@
+"""Jobs, as the store keeps them: what users submit, ask for and look at. What the loop writes is in `store_loop`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Select, func, select, update
+
+from legato.control.database import Database
+from legato.control.ids import is_job_id
+from legato.control.records import (
+    Allocation,
+    Attempt,
+    Decision,
+    Job,
+    JobFilter,
+    JobPatch,
+    NewJob,
+    Page,
+    RequestKey,
+    Submitted,
+)
+from legato.control.roles import Asker, check_may_submit
+from legato.control.schema import allocations, attempts, decisions, jobs
+from legato.control.stages import Action, check_ask
+from legato.control.store_moves import lock_job, missing_job, move_job, read_spec, select_jobs
+from legato.control.store_requests import claim_key, settle_key
+from legato.control.store_sight import is_visible
+from legato.control.store_submit import (
+    check_labels,
+    check_may_use_queue,
+    check_new_job,
+    check_priority,
+    check_workers,
+    choose_id,
+    insert_job,
+)
+from legato.control.transactions import Transaction, read_all, read_one, writing
+from legato.core.errors import StaleVersion
+
+
+class Jobs:
+    """The jobs of the platform.
+
+    Args:
+        database: the store's.
+        random_bits: returns a random number of so many bits; for ids.
+        request_limit_s: a request without an answer for so long is taken for dead.
+    """
+
+    def __init__(self, database: Database, random_bits: Callable[[int], int], request_limit_s: float) -> None:
+        self._database = database
+        self._random_bits = random_bits
+        self._request_limit_s = request_limit_s
+
+    # ------------------------------------------------------------ what users ask for
+
+    def submit(self, new: NewJob, asker: Asker, now: float, key: RequestKey | None = None) -> Submitted:
+        """Queue a job. With a key, the same request makes one job however often and at however many places it comes.
+
+        Raises:
+            Forbidden: the asker may not submit, or not to this queue.
+            UsageError: the job cannot be used as described.
+            NotFound: there is no such queue or upload.
+            KeyReused: the key came with another request before.
+            InFlight: the key is being used for something else at this moment.
+        """
+        check_may_submit(asker)
+        check_new_job(new)
+        with writing(self._database, now) as transaction:
+            made = choose_id(transaction, self._random_bits)
+            if key is not None:
+                before = claim_key(transaction, asker.name, key, self._request_limit_s, answer=made)
+                if before is not None:
+                    return Submitted(_reread(transaction, before), is_new=False)
+            job = insert_job(transaction, made, new, asker)
+            while job is None:
+                made = choose_id(transaction, self._random_bits)
+                if key is not None:
+                    settle_key(transaction, asker.name, key, made)
+                job = insert_job(transaction, made, new, asker)
+            return Submitted(job, is_new=True)
+
+    def pause(self, job: str, asker: Asker, now: float, *, version: int | None = None) -> Job:
+        """Ask that a job saves its state and gives all slots back. Errors as in `change`."""
+        return self._ask(Action.PAUSE, job, asker, now, version)
+
+    def resume(self, job: str, asker: Asker, now: float, *, version: int | None = None) -> Job:
+        """Queue a paused job again; it goes on where it was. Errors as in `change`."""
+        return self._ask(Action.RESUME, job, asker, now, version)
+
+    def stop(self, job: str, asker: Asker, now: float, *, version: int | None = None, stop_now: bool = False) -> Job:
+        """Ask that a job ends, with a checkpoint unless ``stop_now``. Errors as in `change`."""
+        return self._ask(Action.STOP, job, asker, now, version, stop_now=stop_now)
+
+    def change(self, job: str, patch: JobPatch, asker: Asker, now: float, *, version: int | None = None) -> Job:
+        """Change what a job may have.
+
+        Args:
+            job: its id.
+            patch: what shall change.
+            asker: who asks.
+            now: seconds since 1970.
+            version: which the asker has read. None: whichever it is.
+
+        Raises:
+            NotFound: there is no such job that the asker may see, or no such queue.
+            StaleVersion: the job has another version by now.
+            Forbidden: the job is not the asker's to change, or the queue is closed to the asker.
+            Conflict: the job's stage does not have this.
+            UsageError: the values do not fit together.
+        """
+        with writing(self._database, now) as transaction:
+            old = self._lock(transaction, job, asker, version)
+            values = _check_patch(transaction, old, patch, asker)
+            if values:
+                said = ", ".join(f"{name} from {getattr(old, name)} to {value}" for name, value in values.items())
+                transaction.connection.execute(
+                    update(jobs).where(jobs.c.id == job).values(**values, version=old.version + 1)
+                )
+                transaction.note("changed", f"'{asker.name}' changed {said}", job=job, detail=values)
+                transaction.audit(asker.name, "job.change", job, values)
+            return _reread(transaction, job)
+
+    def _ask(self, action: Action, job: str, asker: Asker, now: float, version: int | None, **values: Any) -> Job:
+        with writing(self._database, now) as transaction:
+            old = self._lock(transaction, job, asker, version)
+            stage = check_ask(action, old.name, old.owner, old.stage, asker)
+            move_job(transaction, old, stage, f"'{asker.name}' asked to {action} it", by=asker.name, **values)
+            transaction.audit(asker.name, f"job.{action}", job, values or None)
+            return _reread(transaction, job)
+
+    @staticmethod
+    def _lock(transaction: Transaction, job: str, asker: Asker, version: int | None) -> Job:
+        old = lock_job(transaction, job, asker.sees_only)
+        if version is not None and version != old.version:
+            raise StaleVersion(
+                f"Cannot change job '{old.name}': it was changed meanwhile; it has version {old.version} and you have "
+                f"{version}. Look at it again, then decide."
+            )
+        return old
+
+    # ------------------------------------------------------------ what users look at
+
+    def get(self, job: str, sees_only: str | None = None) -> Job:
+        """Return a job by id.
+
+        Raises:
+            NotFound: there is none that the user may see.
+        """
+        with self._database.reading() as connection:
+            found = read_one(connection, select_jobs().where(jobs.c.id == job, is_visible(sees_only)), Job)
+        if found is None:
+            raise missing_job(job)
+        return found
+
+    def find(self, ref: str, sees_only: str | None = None) -> Job:
+        """Return a job by id, or the newest one of that name that the user may see.
+
+        Raises:
+            NotFound: there is none.
+        """
+        visible = select_jobs().where(is_visible(sees_only))
+        with self._database.reading() as connection:
+            found = read_one(connection, visible.where(jobs.c.id == ref), Job) if is_job_id(ref) else None
+            if found is None:
+                found = read_one(connection, visible.where(jobs.c.name == ref).order_by(jobs.c.id.desc()), Job)
+        if found is None:
+            raise missing_job(ref)
+        return found
+
+    def list(
+        self,
+        wanted: JobFilter | None = None,
+        *,
+        sees_only: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+        oldest_first: bool = False,
+    ) -> Page[Job]:
+        """Return a page of jobs, the newest first. ``after``: what the page before this one gave."""
+        statement = _filter(select_jobs(), wanted or JobFilter()).where(is_visible(sees_only))
+        if after is not None:
+            statement = statement.where(jobs.c.id > after if oldest_first else jobs.c.id < after)
+        statement = statement.order_by(jobs.c.id if oldest_first else jobs.c.id.desc()).limit(limit + 1)
+        with self._database.reading() as connection:
+            found = read_all(connection, statement, Job)
+        return Page(found[:limit], found[limit - 1].id if len(found) > limit else None)
+
+    def count(self, wanted: JobFilter | None = None, *, sees_only: str | None = None) -> int:
+        """Return how many jobs there are."""
+        statement = _filter(select(func.count()).select_from(jobs), wanted or JobFilter()).where(is_visible(sees_only))
+        with self._database.reading() as connection:
+            number: int = connection.execute(statement).scalar_one()
+            return number
+
+    def read_spec(self, job: str) -> dict[str, Any]:
+        """Return what was submitted. Numbers of workers, priority and queue may have changed since: the job has them.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+        with self._database.reading() as connection:
+            return read_spec(connection, job)
+
+    def read_attempts(self, job: str) -> tuple[Attempt, ...]:
+        """Return the job's attempts, the first one first."""
+        statement = select(attempts).where(attempts.c.job == job).order_by(attempts.c.attempt)
+        with self._database.reading() as connection:
+            return read_all(connection, statement, Attempt)
+
+    def read_allocations(self, job: str) -> tuple[Allocation, ...]:
+        """Return which slots the job had when, the oldest first."""
+        statement = select(allocations).where(allocations.c.job == job).order_by(allocations.c.id)
+        with self._database.reading() as connection:
+            return read_all(connection, statement, Allocation)
+
+    def read_decisions(self, job: str, *, limit: int = 100) -> tuple[Decision, ...]:
+        """Return what was decided for the job, the newest first."""
+        statement = select(decisions).where(decisions.c.job == job).order_by(decisions.c.id.desc()).limit(limit)
+        with self._database.reading() as connection:
+            return read_all(connection, statement, Decision)
+
+
+def _reread(transaction: Transaction, job: str) -> Job:
+    found = read_one(transaction.connection, select_jobs().where(jobs.c.id == job), Job)
+    if found is None:
+        raise missing_job(job)  # only a job of which a key tells may be gone: it was too old to be kept
+    return found
+
+
+def _filter(statement: Select[Any], wanted: JobFilter) -> Select[Any]:
+    if wanted.stages:
+        statement = statement.where(jobs.c.stage.in_(sorted(wanted.stages)))
+    if wanted.owner is not None:
+        statement = statement.where(jobs.c.owner == wanted.owner)
+    if wanted.queue is not None:
+        statement = statement.where(jobs.c.queue == wanted.queue)
+    if wanted.name_prefix:
+        # Not LIKE, which does not mind upper and lower case in SQLite.
+        start = func.substr(jobs.c.name, 1, len(wanted.name_prefix))
+        statement = statement.where(start == wanted.name_prefix)
+    check_labels("list jobs", wanted.labels)
+    for key, value in wanted.labels.items():
+        statement = statement.where(jobs.c.labels[key].as_string() == value)
+    return statement
+
+
+def _check_patch(transaction: Transaction, old: Job, patch: JobPatch, asker: Asker) -> dict[str, Any]:
+    """Check a patch of a locked job and return the columns that change."""
+    given = {name: getattr(patch, name) for name in JobPatch.__struct_fields__}
+    values = {name: value for name, value in given.items() if value is not None and value != getattr(old, name)}
+    actions = {
+        "min_workers": Action.RESIZE,
+        "max_workers": Action.RESIZE,
+        "priority": Action.PRIORITIZE,
+        "queue": Action.MOVE,
+        "labels": Action.LABEL,
+    }
+    asked = [actions[name] for name, value in given.items() if value is not None]
+    for action in asked or [Action.LABEL]:
+        check_ask(action, old.name, old.owner, old.stage, asker)
+    doing = f"change job '{old.name}'"
+    if Action.RESIZE in asked:
+        low, high = values.get("min_workers", old.min_workers), values.get("max_workers", old.max_workers)
+        check_workers(doing, low, high, is_elastic=old.is_elastic)
+    if "priority" in values:
+        check_priority(doing, values["priority"])
+    if "labels" in values:
+        check_labels(doing, values["labels"])
+    if "queue" in values:
+        check_may_use_queue(transaction, doing, values["queue"], asker)
+    return values

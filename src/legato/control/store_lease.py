@@ -1,0 +1,64 @@
+"""The lease of the control loop, as the store keeps it: who is the one loop, and with which number it writes.
+
+Clocks of several servers need not agree for safety: a loop whose lease was taken over is refused by its number, however
+late it writes. They only decide how soon another one takes over.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, Select, select, update
+
+from legato.control.database import Database
+from legato.control.records import Lease
+from legato.control.schema import leases
+from legato.control.transactions import read_one, writing
+from legato.core.errors import FencedOut
+
+_LOOP: Final = "loop"
+
+
+def take_lease(database: Database, owner: str, now: float, length_s: float) -> Lease | None:
+    """Do what `Loop.take_lease` says."""
+    with writing(database, now) as transaction:
+        connection = transaction.connection
+        lease = Lease(owner=owner, expires_at=now + length_s, fence=1)
+        if transaction.insert_new(leases, {"name": _LOOP, **msgspec.structs.asdict(lease)}):
+            transaction.note("lease", f"{owner} is the control loop", detail={"fence": 1})
+            return lease
+        held = read_one(connection, _select().with_for_update(), Lease)
+        assert held is not None, "the lease is gone although it is never deleted"
+        if held.owner != owner and held.expires_at > now:
+            return None
+        fence = held.fence if held.owner == owner else held.fence + 1
+        lease = msgspec.structs.replace(lease, fence=fence)
+        connection.execute(update(leases).where(leases.c.name == _LOOP).values(msgspec.structs.asdict(lease)))
+        if fence != held.fence:
+            transaction.note("lease", f"{owner} is the control loop, after {held.owner}", detail={"fence": fence})
+        return lease
+
+
+def give_up_lease(database: Database, lease: Lease, now: float) -> None:
+    """Do what `Loop.give_up_lease` says."""
+    with writing(database, now) as transaction:
+        own = (leases.c.name == _LOOP, leases.c.owner == lease.owner, leases.c.fence == lease.fence)
+        transaction.connection.execute(update(leases).where(*own).values(expires_at=now))
+
+
+def read_lease(connection: Connection) -> Lease | None:
+    """Return the lease as it is; None: nobody ever had it."""
+    return read_one(connection, _select(), Lease)
+
+
+def check_fence(connection: Connection, fence: int) -> None:
+    """Raise FencedOut unless the lease still has this fence; it cannot be taken over until the transaction ends."""
+    held = read_one(connection, _select().with_for_update(read=True), Lease)
+    if held is None or held.fence != fence:
+        found = "nobody has it" if held is None else f"it is {held.owner}'s, with number {held.fence}"
+        raise FencedOut(f"Cannot write as the control loop with number {fence}: the lease is lost, {found}.")
+
+
+def _select() -> Select[Any]:
+    return select(leases).where(leases.c.name == _LOOP)

@@ -1,0 +1,159 @@
+"""What the control loop reads and writes: everything at one moment, and each job whole or not at all. Decides nothing.
+
+Every write names the fence of its lease; one whose lease was taken over changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import insert, update
+
+from legato.control.database import Database
+from legato.control.records import Facts, Job, JobChange, Lease, Verdict, Written
+from legato.control.schema import decisions, jobs
+from legato.control.stages import ENDED, HOLDING
+from legato.control.store_lease import check_fence, give_up_lease, read_lease, take_lease
+from legato.control.store_moves import move_job, read_spec, select_jobs
+from legato.control.store_pool import ask_rows, close_rows, open_rows, read_open, read_slots
+from legato.control.store_queues import read_queues
+from legato.control.transactions import Transaction, read_all, writing
+
+_BATCH: Final = 5_000  # ids in one query; databases have a limit of some ten thousand
+
+
+class Loop:
+    """The store, as the control loop sees it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def take_lease(self, owner: str, now: float, length_s: float) -> Lease | None:
+        """Take the lease if it is free or has expired, or lengthen the own one.
+
+        Args:
+            owner: a name that no other loop has or had, also not one of an earlier life of this server.
+            now: seconds since 1970.
+            length_s: it expires so long after ``now``.
+
+        Returns:
+            The lease, with a higher fence if it was another's before; None: another has it.
+        """
+        return take_lease(self._database, owner, now, length_s)
+
+    def give_up_lease(self, lease: Lease, now: float) -> None:
+        """Let another loop take the lease at once; nothing happens if it is another's already."""
+        give_up_lease(self._database, lease, now)
+
+    def read_lease(self) -> Lease | None:
+        """Return the lease as it is; None: nobody ever had it."""
+        with self._database.reading() as connection:
+            return read_lease(connection)
+
+    def read_facts(self) -> Facts:
+        """Return all that a round starts from, as it was at one moment."""
+        going_on = select_jobs().where(jobs.c.stage.not_in(ENDED)).order_by(jobs.c.id)
+        with self._database.reading() as connection:
+            return Facts(
+                jobs=read_all(connection, going_on, Job),
+                queues=read_queues(connection),
+                slots=read_slots(connection),
+                allocations=read_open(connection),
+            )
+
+    def read_spec(self, job: str) -> dict[str, Any]:
+        """Return what was submitted. Numbers of workers, priority and queue may have changed since: the job has them.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+        with self._database.reading() as connection:
+            return read_spec(connection, job)
+
+    def write(self, changes: Iterable[JobChange], fence: int, now: float) -> Written:
+        """Write what a round observed, or what it decided, in one transaction.
+
+        A change of a job that has left the stage or attempt on which it rests is left out and told of. Slots are closed
+        for all jobs before any is given, so a slot may go from one job to another in one write. Everything may be
+        written again: what is so already stays as it is.
+
+        Raises:
+            FencedOut: the lease is another's by now; nothing was written.
+            SlotTaken: a slot has another owner or is not usable; nothing was written.
+            TransitionError: a job has no such move; nothing was written.
+        """
+        wanted = sorted(changes, key=lambda change: change.job)
+        assert len({change.job for change in wanted}) == len(wanted), "one change for each job"
+        with writing(self._database, now) as transaction:
+            check_fence(transaction.connection, fence)
+            locked = _lock_jobs(transaction, [change.job for change in wanted])
+            stale = tuple(change.job for change in wanted if not _is_current(change, locked.get(change.job)))
+            current = [(locked[change.job], change) for change in wanted if change.job not in stale]
+            for job, change in current:
+                _close(transaction, job, change)
+            for job, change in current:
+                _write_one(transaction, job, change)
+            return Written(stale)
+
+
+def _lock_jobs(transaction: Transaction, ids: list[str]) -> dict[str, Job]:
+    found: dict[str, Job] = {}
+    for first in range(0, len(ids), _BATCH):
+        meant = jobs.c.id.in_(ids[first : first + _BATCH])
+        statement = select_jobs().where(meant).order_by(jobs.c.id).with_for_update(of=jobs)
+        found |= {job.id: job for job in read_all(transaction.connection, statement, Job)}
+    return found
+
+
+def _is_current(change: JobChange, job: Job | None) -> bool:
+    return job is not None and (job.stage, job.attempt) == (change.seen_stage, change.seen_attempt)
+
+
+def _close(transaction: Transaction, job: Job, change: JobChange) -> None:
+    if change.closed:
+        attempt = job.attempt if change.closed_attempt is None else change.closed_attempt
+        if close_rows(transaction, job.id, attempt, change.closed):
+            _note_slots(transaction, "left", job.id, attempt, change.closed, change.reason or "its workers are gone")
+
+
+def _write_one(transaction: Transaction, job: Job, change: JobChange) -> None:
+    values: dict[str, Any] = {}
+    if change.progress is not None:
+        values["progress"] = msgspec.to_builtins(change.progress)
+    if change.exit_code is not None:
+        values["exit_code"] = change.exit_code
+    if change.is_retry:
+        values["num_retries"] = job.num_retries + 1
+    attempt = job.attempt
+    if change.stage is not None and change.stage is not job.stage:
+        attempt = move_job(transaction, job, change.stage, change.reason, **values)
+    elif values:
+        transaction.connection.execute(update(jobs).where(jobs.c.id == job.id).values(values))
+    if change.released and ask_rows(transaction, job.id, attempt, change.released):
+        _note_slots(transaction, "released", job.id, attempt, change.released, change.reason)
+    if change.granted:
+        assert (change.stage or job.stage) in HOLDING, f"job {job.id} has no attempt that could have slots"
+        open_rows(transaction, job.id, attempt, change.granted)
+        _note_slots(transaction, "granted", job.id, attempt, change.granted, change.reason)
+    if change.verdict is not None:
+        _decide(transaction, job, attempt, change.verdict)
+
+
+def _decide(transaction: Transaction, job: Job, attempt: int, verdict: Verdict) -> None:
+    if (job.decided_slots, job.decided_reason) == (verdict.num_slots, verdict.reason):
+        return
+    row = {"job": job.id, "attempt": attempt, "time": transaction.now}
+    row |= {"num_slots": verdict.num_slots, "reason": verdict.reason}
+    transaction.connection.execute(insert(decisions).values(row))
+    newest = {"decided_slots": verdict.num_slots, "decided_reason": verdict.reason}
+    transaction.connection.execute(update(jobs).where(jobs.c.id == job.id).values(newest))
+    detail = {"num_slots": verdict.num_slots}
+    transaction.note("decision", verdict.reason, job=job.id, attempt=attempt, detail=detail)
+
+
+def _note_slots(
+    transaction: Transaction, kind: str, job: str, attempt: int, these: tuple[str, ...], reason: str
+) -> None:
+    transaction.note(kind, reason, job=job, attempt=attempt, detail={"slots": list(these)})

@@ -1,0 +1,109 @@
+"""Reading, locking and moving the row of one job inside of a transaction. Never decides that a job shall move."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import Connection, Select, func, insert, select, update
+
+from legato.control.records import Job
+from legato.control.schema import allocations, attempts, events, jobs
+from legato.control.stages import ENDED, HOLDING, MOVES, Stage
+from legato.control.store_sight import is_visible
+from legato.control.transactions import Transaction, read_one
+from legato.core.errors import NotFound
+from legato.core.lifecycle import check_move
+
+MOVED: Final = "stage"  # the kind of event that tells of a move
+_NUM_TOLD: Final = 20
+
+_num_slots = (
+    select(func.count())
+    .select_from(allocations)
+    .where(allocations.c.job == jobs.c.id, allocations.c.until.is_(None))
+    .correlate(jobs)
+    .scalar_subquery()
+    .label("num_slots")
+)
+
+
+def select_jobs() -> Select[Any]:
+    """Return a query for jobs as records, all of them."""
+    return select(*(column for column in jobs.c if column is not jobs.c.spec), _num_slots)
+
+
+def read_spec(connection: Connection, job: str) -> dict[str, Any]:
+    """Return what was submitted.
+
+    Raises:
+        NotFound: there is no such job.
+    """
+    spec: dict[str, Any] | None = connection.execute(select(jobs.c.spec).where(jobs.c.id == job)).scalar()
+    if spec is None:
+        raise missing_job(job)
+    return spec
+
+
+def lock_job(transaction: Transaction, job: str, sees_only: str | None) -> Job:
+    """Read a job and keep others from changing it until the transaction ends.
+
+    Raises:
+        NotFound: there is none of this id that the user may see.
+    """
+    statement = select_jobs().where(jobs.c.id == job, is_visible(sees_only)).with_for_update(of=jobs)
+    found = read_one(transaction.connection, statement, Job)
+    if found is None:
+        raise missing_job(job)
+    return found
+
+
+def missing_job(ref: str) -> NotFound:
+    """Return the error for a job that is not there, or not for these eyes: the two must not be told apart."""
+    return NotFound(f"There is no job '{ref}' that you may see. 'legato ps' lists those that you may.")
+
+
+def move_job(
+    transaction: Transaction, job: Job, stage: Stage, reason: str, *, by: str | None = None, **values: Any
+) -> int:
+    """Move a locked job, with what belongs to the move: its times, its attempts, its version, and the event.
+
+    Args:
+        transaction: which has locked the job.
+        job: as it was read in this transaction.
+        stage: where it goes.
+        reason: why.
+        by: the user who asked for it. None: nobody did.
+        values: further columns to set.
+
+    Returns:
+        The number of the job's attempt after the move.
+
+    Raises:
+        TransitionError: there is no such move.
+    """
+    if stage not in MOVES[job.stage]:
+        check_move(f"job '{job.name}' ({job.id})", MOVES, job.stage, stage, _tell_story(transaction, job.id))
+    now = transaction.now
+    attempt = job.attempt + 1 if stage is Stage.STARTING else job.attempt
+    values |= {"stage": stage, "reason": reason, "attempt": attempt, "version": job.version + 1, "staged_at": now}
+    if stage is Stage.STARTING and job.started_at is None:
+        values["started_at"] = now
+    if stage in ENDED:
+        values["ended_at"] = now
+    where = (jobs.c.id == job.id, jobs.c.version == job.version)
+    changed = transaction.connection.execute(update(jobs).where(*where).values(values)).rowcount
+    assert changed == 1, f"job {job.id} was moved without its lock"
+    if stage is Stage.STARTING:
+        transaction.connection.execute(insert(attempts).values(job=job.id, attempt=attempt, started_at=now))
+    elif job.stage in HOLDING and stage not in HOLDING:
+        this = (attempts.c.job == job.id, attempts.c.attempt == attempt)
+        transaction.connection.execute(update(attempts).where(*this).values(ended_at=now, outcome=stage, reason=reason))
+    detail = {"from": job.stage, "to": stage} | ({} if by is None else {"by": by})
+    transaction.note(MOVED, reason, job=job.id, attempt=attempt, detail=detail)
+    return attempt
+
+
+def _tell_story(transaction: Transaction, job: str) -> list[str]:
+    told = select(events).where(events.c.job == job, events.c.kind == MOVED)
+    newest = transaction.connection.execute(told.order_by(events.c.seq.desc()).limit(_NUM_TOLD)).all()
+    return [f"{row.time:.3f} {row.detail['from']} -> {row.detail['to']}: {row.reason}" for row in reversed(newest)]

@@ -1,0 +1,201 @@
+"""Nodes, slots and who has them, as the store keeps them. Which job shall have a slot is the policy's to say.
+
+A slot has one owner or none: an open row of `allocations`. A partial unique index makes a second one impossible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Select, case, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from legato.control.database import Database
+from legato.control.records import Allocation, Node, Slot, Usage
+from legato.control.schema import allocations, jobs, nodes, slots
+from legato.control.store_lease import check_fence
+from legato.control.transactions import Transaction, read_all, writing
+from legato.core.errors import SlotTaken, UsageError
+
+_GONE: Final = "its node declared itself without it"
+_MAX_LENGTH: Final = 255
+
+
+class Pool:
+    """All slots of the platform."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def declare(self, declared: Iterable[Node], fence: int, now: float) -> None:
+        """Say which slots these nodes have now. Those that a node had before and has no more become unusable.
+
+        Nothing is deleted, and what comes back is usable again. Nodes that are not named stay as they are.
+
+        Raises:
+            FencedOut: the lease is another's by now.
+            UsageError: a slot is declared twice, or belongs to another node.
+        """
+        with writing(self._database, now) as transaction:
+            check_fence(transaction.connection, fence)
+            for node in sorted(declared, key=lambda node: node.name):
+                _declare_node(transaction, node)
+
+    def list_slots(self) -> tuple[Slot, ...]:
+        """Return all slots, unusable ones included, by id."""
+        with self._database.reading() as connection:
+            return read_slots(connection)
+
+    def list_open(self) -> tuple[Allocation, ...]:
+        """Return who has which slots now, by slot."""
+        with self._database.reading() as connection:
+            return read_open(connection)
+
+    def list_between(self, since: float, until: float, *, limit: int = 10_000) -> tuple[Allocation, ...]:
+        """Return the allocations that were open at any time between the two, the oldest first."""
+        overlaps = (allocations.c.since < until) & (allocations.c.until.is_(None) | (allocations.c.until > since))
+        statement = select(allocations).where(overlaps).order_by(allocations.c.id).limit(limit)
+        with self._database.reading() as connection:
+            return read_all(connection, statement, Allocation)
+
+    def measure_usage(self, since: float, until: float) -> tuple[Usage, ...]:
+        """Return how many seconds of slots each user had in each queue between the two times."""
+        left = func.coalesce(allocations.c.until, until)
+        end = case((left < until, left), else_=until)
+        start = case((allocations.c.since > since, allocations.c.since), else_=since)
+        overlaps = (allocations.c.since < until) & (left > since)
+        statement = (
+            select(
+                jobs.c.owner,
+                jobs.c.queue,
+                func.sum(end - start).label("slot_s"),
+                func.count(jobs.c.id.distinct()).label("num_jobs"),
+            )
+            .join(jobs, jobs.c.id == allocations.c.job)
+            .where(overlaps)
+            .group_by(jobs.c.owner, jobs.c.queue)
+            .order_by(jobs.c.owner, jobs.c.queue)
+        )
+        with self._database.reading() as connection:
+            return read_all(connection, statement, Usage)
+
+
+# ---------------------------------------------------------------- inside of a transaction
+
+
+def read_slots(connection: Connection) -> tuple[Slot, ...]:
+    """Read all slots."""
+    return read_all(connection, select(slots).order_by(slots.c.id), Slot)
+
+
+def read_open(connection: Connection) -> tuple[Allocation, ...]:
+    """Read all open allocations."""
+    return read_all(connection, _open().order_by(allocations.c.slot), Allocation)
+
+
+def open_rows(transaction: Transaction, job: str, attempt: int, granted: Collection[str]) -> None:
+    """Give free slots to an attempt. Those that it has already stay as they are.
+
+    Raises:
+        SlotTaken: another has one of them, or it is not usable.
+    """
+    connection = transaction.connection
+    theirs = {row.slot: row for row in connection.execute(_open().where(allocations.c.slot.in_(granted))).all()}
+    usable = select(slots.c.id).where(slots.c.id.in_(granted), slots.c.unusable_since.is_(None))
+    known = set(connection.execute(usable).scalars())
+    rows = []
+    for slot in granted:
+        if slot in theirs:
+            row = theirs[slot]
+            if (row.job, row.attempt) != (job, attempt):
+                raise _taken(job, slot, f"job {row.job} has it, attempt {row.attempt}, and has not left it")
+        elif slot not in known:
+            raise _taken(job, slot, "it is not usable, or there is none")
+        else:
+            rows.append({"slot": slot, "job": job, "attempt": attempt, "since": transaction.now})
+    if not rows:
+        return
+    try:
+        connection.execute(insert(allocations), rows)
+    except IntegrityError as error:
+        # Only where somebody else writes allocations at the same time, which the lease forbids.
+        raise _taken(job, ", ".join(sorted(granted)), "another job got it at the same moment") from error
+
+
+def ask_rows(transaction: Transaction, job: str, attempt: int, released: Collection[str]) -> int:
+    """Mark slots that an attempt shall leave, and return how many were not marked before."""
+    meant = (*_rows_of(job, attempt, released), allocations.c.release_asked_at.is_(None))
+    return transaction.connection.execute(
+        update(allocations).where(*meant).values(release_asked_at=transaction.now)
+    ).rowcount
+
+
+def close_rows(transaction: Transaction, job: str, attempt: int, closed: Collection[str]) -> int:
+    """Take slots back from an attempt, and return how many it still had."""
+    meant = _rows_of(job, attempt, closed)
+    return transaction.connection.execute(update(allocations).where(*meant).values(until=transaction.now)).rowcount
+
+
+def _rows_of(job: str, attempt: int, these: Collection[str]) -> tuple[ColumnElement[bool], ...]:
+    return (
+        allocations.c.job == job,
+        allocations.c.attempt == attempt,
+        allocations.c.slot.in_(these),
+        allocations.c.until.is_(None),
+    )
+
+
+def _open() -> Select[Any]:
+    return select(allocations).where(allocations.c.until.is_(None))
+
+
+def _taken(job: str, slot: str, why: str) -> SlotTaken:
+    return SlotTaken(f"Cannot give slot {slot} to job {job}: {why}. Nothing of this round was written.")
+
+
+def _declare_node(transaction: Transaction, node: Node) -> None:
+    connection, now = transaction.connection, transaction.now
+    values = {"engine": node.engine, "declared_at": now}
+    if not transaction.insert_new(nodes, {"name": node.name, **values}):
+        connection.execute(update(nodes).where(nodes.c.name == node.name).values(values))
+    ids = [slot.id for slot in node.slots]
+    statement = select(slots).where(slots.c.id.in_(ids) | (slots.c.node == node.name))
+    known: dict[str, Any] = {row.id: row for row in connection.execute(statement)}
+    _check_declared(node, known)
+    usable = {"unusable_since": None, "unusable_reason": None}
+    for slot in node.slots:
+        row = known.get(slot.id)
+        values = {"device": slot.device, "declared_at": now, **usable}
+        if row is None:
+            connection.execute(insert(slots).values(id=slot.id, node=node.name, **values))
+            transaction.note("slot", f"slot {slot.id} joined the pool", detail={"slot": slot.id})
+        else:
+            connection.execute(update(slots).where(slots.c.id == slot.id).values(values))
+            if row.unusable_since is not None:
+                transaction.note("slot", f"slot {slot.id} is usable again", detail={"slot": slot.id})
+    gone = [name for name, row in known.items() if name not in ids and row.unusable_since is None]
+    if gone:
+        connection.execute(update(slots).where(slots.c.id.in_(gone)).values(unusable_since=now, unusable_reason=_GONE))
+        for name in gone:
+            transaction.note("slot", f"slot {name} is not usable any more: {_GONE}", detail={"slot": name})
+
+
+def _check_declared(node: Node, known: Mapping[str, Any]) -> None:
+    told = f"Cannot declare node '{node.name}'"
+    if not 1 <= len(node.name) <= _MAX_LENGTH:
+        raise UsageError(f"{told}: its name has {len(node.name)} characters. Give 1 to {_MAX_LENGTH}.")
+    seen: set[str] = set()
+    for slot in node.slots:
+        if slot.id in seen:
+            raise UsageError(f"{told}: slot {slot.id} is declared twice. Give each slot an id of its own.")
+        if not 1 <= len(slot.id) <= _MAX_LENGTH or len(slot.device) > _MAX_LENGTH:
+            raise UsageError(
+                f"{told}: slot '{slot.id}' has an id or device of 0 or more than {_MAX_LENGTH} characters."
+            )
+        seen.add(slot.id)
+        row = known.get(slot.id)
+        if row is not None and row.node != node.name:
+            raise UsageError(
+                f"{told}: slot {slot.id} belongs to node '{row.node}'. Begin its id with the name of its node."
+            )

@@ -1,0 +1,145 @@
+"""Queues and their members, as the store keeps them. Divides nothing: that is the policy's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+
+from legato.control.database import Database
+from legato.control.records import Queue
+from legato.control.roles import Asker, check_is_admin
+from legato.control.schema import jobs, queue_members, queues, users
+from legato.control.stages import ENDED
+from legato.control.store_sight import is_member
+from legato.control.transactions import writing
+from legato.core.errors import Conflict, NotFound, UsageError
+from legato.core.spec import check_name
+
+
+class Queues:
+    """The named shares of the pool."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def put(self, queue: Queue, asker: Asker, now: float) -> Queue:
+        """Make the queue, or change it into this one, members included.
+
+        Raises:
+            Forbidden: the asker is no admin.
+            UsageError: its numbers do not fit together.
+            NotFound: a member is no user.
+        """
+        check_is_admin("change a queue", asker)
+        _check(queue)
+        told = f"Cannot change queue '{queue.name}'"
+        with writing(self._database, now) as transaction:
+            connection = transaction.connection
+            known = connection.execute(select(users.c.name).where(users.c.name.in_(queue.members))).scalars().all()
+            for member in queue.members:
+                if member not in known:
+                    raise NotFound(f"{told}: there is no user '{member}'. Create the user first.")
+            values = {
+                "weight": queue.weight,
+                "floor": queue.floor,
+                "ceiling": queue.ceiling,
+                "is_open": queue.is_open,
+            }
+            if not transaction.insert_new(queues, {"name": queue.name, "created_at": now, **values}):
+                connection.execute(update(queues).where(queues.c.name == queue.name).values(values))
+            connection.execute(delete(queue_members).where(queue_members.c.queue == queue.name))
+            for member in sorted(set(queue.members)):
+                connection.execute(insert(queue_members).values(queue=queue.name, user=member))
+            transaction.audit(asker.name, "queue.put", queue.name, values | {"members": sorted(set(queue.members))})
+            transaction.note("queue", f"queue '{queue.name}' was changed by '{asker.name}'", detail=values)
+        return self.get(queue.name)
+
+    def delete(self, name: str, asker: Asker, now: float) -> None:
+        """Delete a queue that no job names.
+
+        Raises:
+            Forbidden: the asker is no admin.
+            NotFound: there is no such queue.
+            Conflict: jobs name it.
+        """
+        check_is_admin("delete a queue", asker)
+        told = f"Cannot delete queue '{name}'"
+        with writing(self._database, now) as transaction:
+            connection = transaction.connection
+            # The lock keeps submissions out until this is decided.
+            found = connection.execute(select(queues.c.name).where(queues.c.name == name).with_for_update()).first()
+            if found is None:
+                raise NotFound(f"{told}: there is no such queue. 'legato queues' lists all.")
+            counted = select(func.count()).select_from(jobs).where(jobs.c.queue == name)
+            num_open = connection.execute(counted.where(jobs.c.stage.not_in(ENDED))).scalar_one()
+            if num_open:
+                raise Conflict(
+                    f"{told}: {num_open} jobs in it have not ended. Move them to another queue, or stop them."
+                )
+            num_jobs = connection.execute(counted).scalar_one()
+            if num_jobs:
+                raise Conflict(
+                    f"{told}: {num_jobs} ended jobs name it until they are too old to be kept. Close it instead: no "
+                    "members, not open."
+                )
+            connection.execute(delete(queues).where(queues.c.name == name))
+            transaction.audit(asker.name, "queue.delete", name)
+            transaction.note("queue", f"queue '{name}' was deleted by '{asker.name}'")
+
+    def get(self, name: str) -> Queue:
+        """Return a queue.
+
+        Raises:
+            NotFound: there is none of this name.
+        """
+        with self._database.reading() as connection:
+            found = read_queues(connection, name=name)
+        if not found:
+            raise NotFound(f"There is no queue '{name}'. 'legato queues' lists all.")
+        return found[0]
+
+    def list(self, sees_only: str | None = None) -> tuple[Queue, ...]:
+        """Return the queues, by name; with ``sees_only`` those that are this user's."""
+        with self._database.reading() as connection:
+            return read_queues(connection, sees_only=sees_only)
+
+
+def read_queues(connection: Connection, name: str | None = None, sees_only: str | None = None) -> tuple[Queue, ...]:
+    """Read queues with their members inside of a transaction."""
+    statement = select(queues).order_by(queues.c.name)
+    if name is not None:
+        statement = statement.where(queues.c.name == name)
+    if sees_only is not None:
+        statement = statement.where(is_member(sees_only))
+    members: dict[str, list[str]] = {}
+    for queue, user in connection.execute(select(queue_members).order_by(queue_members.c.user)):
+        members.setdefault(queue, []).append(user)
+    return tuple(_read(row, members.get(row.name, ())) for row in connection.execute(statement))
+
+
+def _read(row: Row[*tuple[object, ...]], members: Iterable[str]) -> Queue:
+    return Queue(
+        name=row.name,
+        weight=row.weight,
+        floor=row.floor,
+        ceiling=row.ceiling,
+        is_open=row.is_open,
+        members=tuple(members),
+    )
+
+
+def _check(queue: Queue) -> None:
+    check_name(queue.name, "a queue")
+    told = f"Cannot change queue '{queue.name}'"
+    if not 0 < queue.weight <= 1e6:
+        raise UsageError(
+            f"{told}: weight={queue.weight:g} is not above 0, or above a million. Give 1 for an equal share."
+        )
+    if queue.floor < 0:
+        raise UsageError(f"{told}: floor={queue.floor} is below 0. Give 0 for no slots of its own.")
+    if queue.ceiling is not None and queue.ceiling < max(queue.floor, 1):
+        raise UsageError(
+            f"{told}: ceiling={queue.ceiling} is below {max(queue.floor, 1)}, the larger of its floor and 1. "
+            "Raise it, or give none."
+        )

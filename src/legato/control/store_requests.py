@@ -1,0 +1,96 @@
+"""Idempotency keys, as the store keeps them: a request that comes twice is done once. Knows no HTTP."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import delete, select, update
+
+from legato.control.database import Database
+from legato.control.records import RequestKey
+from legato.control.schema import idempotency_keys as keys
+from legato.control.transactions import Transaction, writing
+from legato.core.errors import InFlight, KeyReused, UsageError
+
+_MAX_KEY_LENGTH: Final = 255
+
+
+class Requests:
+    """Requests that clients may repeat, for whatever takes more than one transaction to answer.
+
+    Args:
+        database: the store's.
+        limit_s: a request without an answer for so long is taken for dead.
+    """
+
+    def __init__(self, database: Database, limit_s: float) -> None:
+        self._database = database
+        self._limit_s = limit_s
+
+    def claim(self, user: str, key: RequestKey, now: float) -> str | None:
+        """Begin to answer a request.
+
+        Returns:
+            None: it is new, answer it and call `settle`, or `abandon`. Else the answer that it got before.
+
+        Raises:
+            KeyReused: the key came with another request before.
+            InFlight: the same request is being answered at this moment.
+        """
+        with writing(self._database, now) as transaction:
+            return claim_key(transaction, user, key, self._limit_s)
+
+    def settle(self, user: str, key: RequestKey, answer: str, now: float) -> None:
+        """Keep the answer of a claimed request for those who repeat it."""
+        with writing(self._database, now) as transaction:
+            settle_key(transaction, user, key, answer)
+
+    def abandon(self, user: str, key: RequestKey, now: float) -> None:
+        """Forget a claimed request that was not answered: it may come again."""
+        with writing(self._database, now) as transaction:
+            this = (keys.c.user == user, keys.c.key == key.key, keys.c.answer.is_(None))
+            transaction.connection.execute(delete(keys).where(*this))
+
+
+def claim_key(
+    transaction: Transaction, user: str, key: RequestKey, limit_s: float, answer: str | None = None
+) -> str | None:
+    """Do what `Requests.claim` says, inside of a transaction. ``answer``: known already; the key is settled with it."""
+    if not 1 <= len(key.key) <= _MAX_KEY_LENGTH:
+        raise UsageError(
+            f"Cannot use an idempotency key of {len(key.key)} characters. Give 1 to {_MAX_KEY_LENGTH}; a UUID is good."
+        )
+    this = (keys.c.user == user, keys.c.key == key.key)
+    row = {
+        "user": user,
+        "key": key.key,
+        "request_sha256": key.request_sha256,
+        "created_at": transaction.now,
+        "answer": answer,
+    }
+    while not transaction.insert_new(keys, row):
+        found = transaction.connection.execute(select(keys).where(*this).with_for_update()).first()
+        if found is None:
+            continue  # it was abandoned a moment ago
+        if found.request_sha256 != key.request_sha256:
+            raise KeyReused(
+                f"Cannot answer: the idempotency key '{key.key}' came before with another request. Use a new key for a "
+                "new request, and the same one only to repeat it unchanged."
+            )
+        if found.answer is not None:
+            before: str = found.answer
+            return before
+        if found.created_at > transaction.now - limit_s:
+            raise InFlight(
+                f"Cannot answer yet: the same request, with the idempotency key '{key.key}', is being answered. Repeat "
+                "it in a moment."
+            )
+        transaction.connection.execute(update(keys).where(*this).values(created_at=transaction.now, answer=answer))
+        break
+    return None
+
+
+def settle_key(transaction: Transaction, user: str, key: RequestKey, answer: str) -> None:
+    """Do what `Requests.settle` says, inside of a transaction."""
+    this = (keys.c.user == user, keys.c.key == key.key)
+    transaction.connection.execute(update(keys).where(*this).values(answer=answer))

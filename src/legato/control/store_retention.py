@@ -1,0 +1,83 @@
+"""Taking out of the store what is too old to be kept. The audit log, users and slots stay for ever."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import delete, exists, select
+
+from legato.control.database import Database
+from legato.control.records import Purged
+from legato.control.schema import allocations, code_uploads, events, idempotency_keys, jobs, tokens
+from legato.control.store_lease import check_fence
+from legato.control.transactions import Transaction, writing
+
+# Rows of one transaction: others must not wait long. Who calls often has soon purged all.
+_BATCH: Final = 200
+_EVENTS_BATCH: Final = 10_000
+
+
+class Retention:
+    """What is old, and goes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def purge(
+        self,
+        fence: int,
+        now: float,
+        *,
+        jobs_before: float | None,
+        uploads_before: float | None,
+        keys_before: float,
+    ) -> Purged:
+        """Delete a batch of what is older than these times; None: nothing is.
+
+        Args:
+            fence: of the loop's lease.
+            now: seconds since 1970.
+            jobs_before: jobs that ended before this and hold no slot, with all that belongs to them; tokens that
+                expired or were revoked before it, and events of the pool.
+            uploads_before: code that was not used since, and that no job names.
+            keys_before: idempotency keys that came before.
+
+        Returns:
+            The jobs and uploads whose files go next.
+
+        Raises:
+            FencedOut: the lease is another's by now.
+        """
+        with writing(self._database, now) as transaction:
+            check_fence(transaction.connection, fence)
+            old_keys = idempotency_keys.c.created_at < keys_before
+            transaction.connection.execute(delete(idempotency_keys).where(old_keys))
+            gone = () if jobs_before is None else _purge_jobs(transaction, jobs_before)
+            unused = () if uploads_before is None else _purge_uploads(transaction, uploads_before)
+            if gone or unused:
+                told = f"{len(gone)} jobs and {len(unused)} uploads were too old to be kept"
+                transaction.note("purged", told, detail={"jobs": list(gone), "uploads": list(unused)})
+            return Purged(gone, unused)
+
+
+def _purge_jobs(transaction: Transaction, before: float) -> tuple[str, ...]:
+    connection = transaction.connection
+    holds = exists().where(allocations.c.job == jobs.c.id, allocations.c.until.is_(None))
+    old = select(jobs.c.id).where(jobs.c.ended_at < before, ~holds).order_by(jobs.c.id).limit(_BATCH)
+    gone = tuple(connection.execute(old).scalars())
+    # Attempts, allocations, decisions and events go with their job.
+    connection.execute(delete(jobs).where(jobs.c.id.in_(gone)))
+    of_pool = select(events.c.seq).where(events.c.job.is_(None), events.c.time < before).limit(_EVENTS_BATCH)
+    connection.execute(delete(events).where(events.c.seq.in_(of_pool)))
+    connection.execute(delete(tokens).where((tokens.c.revoked_at < before) | (tokens.c.expires_at < before)))
+    return gone
+
+
+def _purge_uploads(transaction: Transaction, before: float) -> tuple[str, ...]:
+    connection = transaction.connection
+    named = exists().where(jobs.c.code == code_uploads.c.sha256)
+    # Locked: a submission that uses one at this moment has either been seen, or will not find it.
+    old = select(code_uploads.c.sha256).where(code_uploads.c.used_at < before, ~named).limit(_BATCH).with_for_update()
+    unused = tuple(connection.execute(old).scalars())
+    deleting = delete(code_uploads).where(code_uploads.c.sha256.in_(unused), ~named)
+    return tuple(connection.execute(deleting.returning(code_uploads.c.sha256)).scalars())

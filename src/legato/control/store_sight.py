@@ -1,0 +1,20 @@
+"""Who sees what: conditions for queries over jobs and queues. Runs none."""
+
+from __future__ import annotations
+
+from sqlalchemy import ColumnElement, or_, select, true
+
+from legato.control.schema import jobs, queue_members, queues
+
+
+def is_member(user: str) -> ColumnElement[bool]:
+    """Hold for queues that are open, or that the user is a member of."""
+    joined = select(queue_members.c.queue).where(queue_members.c.user == user)
+    return or_(queues.c.is_open, queues.c.name.in_(joined))
+
+
+def is_visible(sees_only: str | None) -> ColumnElement[bool]:
+    """Hold for jobs that the user owns, and for those of the queues that are the user's. None: for all."""
+    if sees_only is None:
+        return true()
+    return or_(jobs.c.owner == sees_only, jobs.c.queue.in_(select(queues.c.name).where(is_member(sees_only))))

@@ -1,0 +1,142 @@
+"""Submission of a job inside of a transaction: its rules, its id, its row. Starts nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from sqlalchemy import func, select, update
+
+from legato.control.ids import make_id
+from legato.control.records import Job, NewJob
+from legato.control.roles import Asker, Role
+from legato.control.schema import code_uploads, jobs, queues
+from legato.control.stages import Stage
+from legato.control.store_moves import MOVED
+from legato.control.store_sight import is_member
+from legato.control.transactions import Transaction
+from legato.core.errors import Forbidden, LayoutError, NotFound, UsageError
+from legato.core.spec import check_name
+
+_MAX_PRIORITY: Final = 10_000
+_MAX_RETRIES: Final = 1_000
+_MAX_WORKERS: Final = 100_000
+_MAX_LABELS: Final = 64
+_LABEL_KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
+_MAX_LABEL_LENGTH: Final = 255
+
+_LAST: Final = select(func.max(jobs.c.id))
+_NOT_YET: Final[dict[str, Any]] = {
+    **dict.fromkeys(("exit_code", "started_at", "ended_at", "decided_slots", "decided_reason", "progress")),
+    "num_slots": 0,
+}
+
+
+def choose_id(transaction: Transaction, random_bits: Callable[[int], int]) -> str:
+    """Choose an id behind that of every job there is."""
+    last = transaction.connection.execute(_LAST).scalar_one()
+    return make_id("j", transaction.now, random_bits, last)
+
+
+def insert_job(transaction: Transaction, job: str, new: NewJob, asker: Asker) -> Job | None:
+    """Insert a job that was checked; None: somebody took the id at this moment.
+
+    Raises:
+        NotFound: there is no such queue, or no such upload.
+        Forbidden: the queue is closed to the asker.
+    """
+    connection, now = transaction.connection, transaction.now
+    check_may_use_queue(transaction, f"submit job '{new.name}'", new.queue, asker)
+    if new.code is not None:
+        using = update(code_uploads).where(code_uploads.c.sha256 == new.code).values(used_at=now)
+        if connection.execute(using).rowcount == 0:
+            raise NotFound(f"Cannot submit job '{new.name}': there is no uploaded code {new.code}. Upload it first.")
+    row: dict[str, Any] = {
+        "id": job,
+        **{name: getattr(new, name) for name in NewJob.__struct_fields__},
+        "owner": asker.name,
+        "stage": Stage.QUEUED,
+        "reason": "waits for slots",
+        "attempt": 0,
+        "num_retries": 0,
+        "stop_now": False,
+        "version": 1,
+        "submitted_at": now,
+        "staged_at": now,
+    }
+    if not transaction.insert_new(jobs, row):
+        return None
+    transaction.note(MOVED, f"submitted by '{asker.name}'", job=job, detail={"from": None, "to": Stage.QUEUED})
+    transaction.audit(asker.name, "job.submit", job, {"name": new.name, "queue": new.queue})
+    del row["spec"]
+    return Job(**row, **_NOT_YET)
+
+
+def check_may_use_queue(transaction: Transaction, doing: str, queue: str, asker: Asker) -> None:
+    """Check that the asker may have jobs in the queue, and keep the queue from being deleted meanwhile.
+
+    Raises:
+        NotFound: there is no such queue.
+        Forbidden: it is closed to the asker.
+    """
+    statement = select(is_member(asker.name)).where(queues.c.name == queue).with_for_update(read=True, key_share=True)
+    may_use = transaction.connection.execute(statement).scalar_one_or_none()
+    if may_use is None:
+        raise NotFound(f"Cannot {doing}: there is no queue '{queue}'. 'legato queues' lists those that there are.")
+    if not may_use and asker.role is not Role.ADMIN:
+        raise Forbidden(
+            f"Cannot {doing}: queue '{queue}' is closed to '{asker.name}'. Take another queue, or ask an admin to make "
+            "you a member."
+        )
+
+
+def check_new_job(new: NewJob) -> None:
+    """Raise UsageError unless the job's own numbers and words can be used."""
+    check_name(new.name)
+    doing = f"submit job '{new.name}'"
+    check_workers(doing, new.min_workers, new.max_workers, is_elastic=new.is_elastic)
+    check_priority(doing, new.priority)
+    check_labels(doing, new.labels)
+    if not 0 <= new.max_retries <= _MAX_RETRIES:
+        raise UsageError(f"Cannot {doing}: max_retries={new.max_retries} is outside 0..{_MAX_RETRIES}.")
+
+
+def check_workers(doing: str, min_workers: int, max_workers: int, *, is_elastic: bool) -> None:
+    """Raise LayoutError unless the numbers of workers fit together."""
+    if min_workers < 1:
+        raise LayoutError(f"Cannot {doing}: min_workers={min_workers} is below 1. Give 1 or more.")
+    if max_workers < min_workers:
+        raise LayoutError(
+            f"Cannot {doing}: min_workers={min_workers} is above max_workers={max_workers}. Lower the minimum or raise "
+            "the maximum."
+        )
+    if max_workers > _MAX_WORKERS:
+        raise LayoutError(f"Cannot {doing}: max_workers={max_workers} is above {_MAX_WORKERS}. Give fewer.")
+    if not is_elastic and min_workers != max_workers:
+        raise LayoutError(
+            f"Cannot {doing}: it is static and has workers {min_workers}..{max_workers}. Give one number, or make it "
+            "elastic."
+        )
+
+
+def check_priority(doing: str, priority: int) -> None:
+    """Raise UsageError unless it is a priority."""
+    if not 1 <= priority <= _MAX_PRIORITY:
+        raise UsageError(
+            f"Cannot {doing}: priority={priority} is outside 1..{_MAX_PRIORITY}. 5000 is usual; higher is more."
+        )
+
+
+def check_labels(doing: str, labels: dict[str, str]) -> None:
+    """Raise UsageError unless the labels can be kept and asked for."""
+    if len(labels) > _MAX_LABELS:
+        raise UsageError(f"Cannot {doing}: {len(labels)} labels are more than {_MAX_LABELS}. Give fewer.")
+    for key, value in labels.items():
+        if not _LABEL_KEY.fullmatch(key):
+            raise UsageError(
+                f"Cannot {doing}: '{key}' cannot name a label. Use 1 to 63 letters, digits, '.', '_', '/' or '-', and "
+                "begin with a letter or digit."
+            )
+        if len(value) > _MAX_LABEL_LENGTH:
+            raise UsageError(f"Cannot {doing}: label '{key}' has more than {_MAX_LABEL_LENGTH} characters. Shorten it.")

@@ -1,0 +1,149 @@
+"""Tokens, as the store keeps them: hashed, with a role and an expiry. The secret of one is seen once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from sqlalchemy import Select, func, select, update
+
+from legato.control.credentials import TOKEN_PREFIX, hash_secret, make_secret
+from legato.control.database import Database
+from legato.control.ids import make_id
+from legato.control.records import NewToken, Token
+from legato.control.roles import Asker, Role, check_is_admin, lower_role
+from legato.control.schema import tokens, users
+from legato.control.store_accounts import create_first_admin
+from legato.control.transactions import Transaction, read_all, read_one, writing
+from legato.core.errors import Forbidden, NotFound, Unauthenticated, UsageError
+from legato.core.spec import check_name
+
+_USED_EVERY_S: Final = 60.0  # a token's last use is kept to the minute: not every request shall be a write
+_ADMIN: Final = "admin"
+
+
+class Tokens:
+    """The tokens by which users are known.
+
+    Args:
+        database: the store's.
+        random_bits: returns a random number of so many bits.
+    """
+
+    def __init__(self, database: Database, random_bits: Callable[[int], int]) -> None:
+        self._database = database
+        self._random_bits = random_bits
+
+    def create(
+        self, user: str, name: str, asker: Asker, now: float, *, role: Role | None = None, expires_at: float | None
+    ) -> NewToken:
+        """Create a token. Everybody may create own ones with no more than the own role; an admin those of others.
+
+        Args:
+            user: whose it is.
+            name: what it is for.
+            asker: who asks.
+            now: seconds since 1970.
+            role: None: the user's.
+            expires_at: None: never.
+
+        Raises:
+            Forbidden: it is another's, or the role is above the asker's.
+            NotFound: there is no such user.
+            UsageError: the name or the expiry cannot be used.
+        """
+        check_name(name, "a token")
+        told = f"Cannot create token '{name}'"
+        if asker.name != user:
+            check_is_admin(f"create a token of '{user}'", asker)
+        if expires_at is not None and expires_at <= now:
+            raise UsageError(f"{told}: it would have expired already. Give a time to come.")
+        with writing(self._database, now) as transaction:
+            # The lock makes a change of the role wait, or be seen.
+            owner = transaction.connection.execute(
+                select(users.c.role).where(users.c.name == user).with_for_update(read=True)
+            ).scalar()
+            if owner is None:
+                raise NotFound(f"{told}: there is no user '{user}'. An admin can create it.")
+            highest = lower_role(Role(owner), asker.role)
+            if lower_role(role or highest, highest) is not (role or highest):
+                raise Forbidden(f"{told}: role '{role}' is above '{highest}'. Ask for '{highest}' or less.")
+            made = self._insert(transaction, user, name, role or highest, expires_at)
+            transaction.audit(asker.name, "token.create", made.token.id, {"user": user, "name": name})
+            return made
+
+    def create_first(self, now: float) -> NewToken | None:
+        """Create the user ``admin`` and a token for it, if there is no user at all; None: there are users."""
+        with writing(self._database, now) as transaction:
+            if not create_first_admin(transaction, _ADMIN):
+                return None
+            return self._insert(transaction, _ADMIN, "first-start", Role.ADMIN, None)
+
+    def verify(self, secret: str, now: float) -> Asker:
+        """Return who shows this secret, with the lower of the token's and the user's role.
+
+        Raises:
+            Unauthenticated: it is unknown, expired or revoked, or its user is disabled.
+        """
+        statement = (
+            select(tokens, users.c.role.label("user_role"), users.c.disabled_at)
+            .join(users, users.c.name == tokens.c.user)
+            .where(tokens.c.secret_sha256 == hash_secret(secret))
+        )
+        with self._database.reading() as connection:
+            found = connection.execute(statement).first()
+        if found is None:
+            hint = "" if secret.startswith(TOKEN_PREFIX) else f" A token begins with '{TOKEN_PREFIX}'."
+            raise Unauthenticated(f"Cannot tell who asks: the token is unknown.{hint} Log in with 'legato login'.")
+        told = f"Cannot accept token '{found.name}' of '{found.user}'"
+        if found.revoked_at is not None:
+            raise Unauthenticated(f"{told}: it was revoked. Log in with 'legato login'.")
+        if found.expires_at is not None and found.expires_at <= now:
+            raise Unauthenticated(f"{told}: it has expired. Log in with 'legato login'.")
+        if found.disabled_at is not None:
+            raise Unauthenticated(f"{told}: the user is disabled. Ask an admin.")
+        if found.used_at is None or found.used_at <= now - _USED_EVERY_S:
+            with self._database.writing() as connection:
+                connection.execute(update(tokens).where(tokens.c.id == found.id).values(used_at=now))
+        return Asker(found.user, lower_role(Role(found.role), Role(found.user_role)))
+
+    def revoke(self, token: str, asker: Asker, now: float) -> Token:
+        """Revoke a token by id; one that is revoked stays so.
+
+        Raises:
+            NotFound: there is none, or it is another's and the asker is no admin.
+        """
+        with writing(self._database, now) as transaction:
+            statement = _select().where(tokens.c.id == token).with_for_update(of=tokens)
+            found = read_one(transaction.connection, statement, Token)
+            if found is None or (asker.role is not Role.ADMIN and found.user != asker.name):
+                raise NotFound(f"There is no token '{token}' of yours. Look at the list of your tokens.")
+            live = (tokens.c.id == token, tokens.c.revoked_at.is_(None))
+            transaction.connection.execute(update(tokens).where(*live).values(revoked_at=now))
+            transaction.audit(asker.name, "token.revoke", token, {"user": found.user, "name": found.name})
+            revoked = read_one(transaction.connection, _select().where(tokens.c.id == token), Token)
+            assert revoked is not None, f"token {token} is gone although it is locked"
+            return revoked
+
+    def list(self, user: str | None = None) -> tuple[Token, ...]:
+        """Return the tokens of a user, or of all, the newest first."""
+        statement = _select().order_by(tokens.c.id.desc())
+        if user is not None:
+            statement = statement.where(tokens.c.user == user)
+        with self._database.reading() as connection:
+            return read_all(connection, statement, Token)
+
+    def _insert(self, transaction: Transaction, user: str, name: str, role: Role, expires_at: float | None) -> NewToken:
+        secret = make_secret(self._random_bits)
+        now = transaction.now
+        made = make_id("t", now, self._random_bits, transaction.connection.scalar(select(func.max(tokens.c.id))))
+        row = {"user": user, "name": name, "role": role, "created_at": now, "expires_at": expires_at}
+        while not transaction.insert_new(tokens, row | {"id": made, "secret_sha256": hash_secret(secret)}):
+            made = make_id("t", now, self._random_bits, made)
+        token = read_one(transaction.connection, _select().where(tokens.c.id == made), Token)
+        assert token is not None, f"token {made} is gone in the transaction that made it"
+        return NewToken(token, secret)
+
+
+def _select() -> Select[Any]:
+    return select(*(column for column in tokens.c if column is not tokens.c.secret_sha256))

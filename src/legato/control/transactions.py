@@ -1,0 +1,112 @@
+"""A transaction of the store: its connection, its moment, and what it says happened. For the rooms of the store only.
+
+Events are written last. Their sequence is a counter whose row stays locked until the commit, so events become visible
+in the order of their numbers: who has read up to N never misses one that comes later with a lower number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any, Final, TypeVar
+
+import msgspec
+from sqlalchemy import Connection, Executable, Select, Table, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from legato.control.database import Database
+from legato.control.schema import audit_log, counters, events
+
+_T = TypeVar("_T")
+
+EVENTS: Final = "events"  # the name of their counter
+
+
+class Transaction:
+    """A write that is under way.
+
+    Args:
+        connection: inside a transaction.
+        now: seconds since 1970; every row of this transaction has this time.
+    """
+
+    def __init__(self, connection: Connection, now: float) -> None:
+        self.connection = connection
+        self.now = now
+        self._events: list[dict[str, Any]] = []
+
+    def note(
+        self,
+        kind: str,
+        reason: str,
+        *,
+        job: str | None = None,
+        attempt: int | None = None,
+        detail: dict[str, Any] | None = None,
+    ) -> None:
+        """Say that something happened; it gets its number when the transaction ends."""
+        self._events.append(
+            {
+                "time": self.now,
+                "kind": kind,
+                "reason": reason,
+                "job": job,
+                "attempt": attempt,
+                "detail": detail,
+            }
+        )
+
+    def audit(self, who: str, action: str, target: str, detail: dict[str, Any] | None = None) -> None:
+        """Write down who did what."""
+        row = {"time": self.now, "who": who, "action": action, "target": target, "detail": detail}
+        self.connection.execute(audit_log.insert(), row)
+
+    def insert_new(self, table: Table, row: dict[str, Any]) -> bool:
+        """Insert a row unless its key is taken, and return whether it was inserted.
+
+        A second transaction that inserts the same key waits for the first, and then finds it taken.
+        """
+        return self.connection.execute(_insert_new(table, self.connection.dialect.name), row).rowcount == 1
+
+    def finish(self) -> None:
+        """Number the events and write them."""
+        if not self._events:
+            return
+        step = len(self._events)
+        statement = (
+            update(counters)
+            .where(counters.c.name == EVENTS)
+            .values(value=counters.c.value + step)
+            .returning(counters.c.value)
+        )
+        last = self.connection.execute(statement).scalar_one()
+        rows = [{"seq": last - step + 1 + place, **row} for place, row in enumerate(self._events)]
+        self.connection.execute(events.insert(), rows)
+
+
+@functools.cache
+def _insert_new(table: Table, dialect: str) -> Executable:
+    insert: Any = sqlite.insert if dialect == "sqlite" else postgresql.insert
+    statement: Executable = insert(table).on_conflict_do_nothing()
+    return statement
+
+
+@contextlib.contextmanager
+def writing(database: Database, now: float) -> Iterator[Transaction]:
+    """Open a transaction that writes, and commit it when the block ends without an error."""
+    with database.writing() as connection:
+        transaction = Transaction(connection, now)
+        yield transaction
+        transaction.finish()
+
+
+def read_all(connection: Connection, statement: Select[Any], kind: type[_T]) -> tuple[_T, ...]:
+    """Run a query and return its rows as records."""
+    return tuple(msgspec.convert(row, kind) for row in connection.execute(statement).mappings())
+
+
+def read_one(connection: Connection, statement: Select[Any], kind: type[_T]) -> _T | None:
+    """Run a query and return its first row as a record, None if there is none."""
+    row = connection.execute(statement.limit(1)).mappings().first()
+    return None if row is None else msgspec.convert(row, kind)
