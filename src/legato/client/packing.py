@@ -1,0 +1,102 @@
+"""Packs the folder of a program for upload: the same folder always gives the same bytes, so that it is sent once.
+
+What ``.legatoignore`` names stays out (patterns as in ``.gitignore``), and so does what no program needs. Never follows
+links: a link to a file or folder is refused, because what it stands for here may not be there.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import stat
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pathspec import GitIgnoreSpec
+
+from legato.core.errors import UsageError
+
+IGNORE_FILE: Final = ".legatoignore"
+ALWAYS_OUT: Final = (
+    *(".git/", ".hg/", ".svn/", "__pycache__/", "*.pyc", ".venv/", "venv/", "node_modules/"),
+    *(".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".ipynb_checkpoints/", ".DS_Store", IGNORE_FILE),
+)
+
+
+class Packed(NamedTuple):
+    """A packed folder.
+
+    Args:
+        content: a ``.tar.gz`` file.
+        sha256: of the content, in hexadecimal digits.
+        names: of the files in it, sorted.
+    """
+
+    content: bytes
+    sha256: str
+    names: tuple[str, ...]
+
+
+def pack(folder: Path, *, max_bytes: int | None = None) -> Packed:
+    """Pack a folder.
+
+    Args:
+        folder: with the program.
+        max_bytes: of all files before they are packed. None: whatever there is.
+
+    Raises:
+        UsageError: it is no folder, is empty, too large, or holds a link; says what to do.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"Cannot upload '{folder}': it is not a folder. Name the one in which your program lies.")
+    files = sorted(_files(folder))
+    if not files:
+        raise UsageError(f"Cannot upload '{folder}': there is no file in it that {IGNORE_FILE} does not leave out.")
+    total = sum((folder / name).stat().st_size for name in files)
+    if max_bytes is not None and total > max_bytes:
+        largest = max(files, key=lambda name: (folder / name).stat().st_size)
+        raise UsageError(
+            f"Cannot upload '{folder}': its {len(files)} files have {total} bytes, more than {max_bytes}. The largest "
+            f"is '{largest}'; name what the program does not need in {IGNORE_FILE}, and keep data elsewhere."
+        )
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name in files:
+            content = (folder / name).read_bytes()
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            entry.mode = 0o755 if os.access(folder / name, os.X_OK) else 0o644
+            tar.addfile(entry, io.BytesIO(content))
+    # Without the time of packing, which gzip would write down.
+    packed = gzip.compress(raw.getvalue(), compresslevel=6, mtime=0)
+    return Packed(packed, hashlib.sha256(packed).hexdigest(), tuple(files))
+
+
+def _files(folder: Path) -> Iterator[str]:
+    said = folder / IGNORE_FILE
+    try:
+        patterns = said.read_text().splitlines() if said.is_file() else []
+        ignored = GitIgnoreSpec.from_lines([*ALWAYS_OUT, *patterns])
+    except (OSError, ValueError) as error:
+        raise UsageError(f"Cannot read '{said}': {error}. Write one pattern per line, as in .gitignore.") from error
+
+    def walk(prefix: str) -> Iterator[str]:
+        with os.scandir(folder / prefix) as entries:
+            for entry in entries:
+                name = prefix + entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    if not ignored.match_file(f"{name}/"):
+                        yield from walk(f"{name}/")
+                elif not ignored.match_file(name):
+                    if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
+                        raise UsageError(
+                            f"Cannot upload '{folder / name}': it is a link or another special file. Put a copy in its "
+                            f"place, or name it in {IGNORE_FILE}."
+                        )
+                    yield name
+
+    yield from walk("")
