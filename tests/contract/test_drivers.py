@@ -179,3 +179,20 @@ async def test_a_driver_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
         await wait_for(drivers, is_in(DriverState.ENDED))
     finally:
         await drivers.close()
+
+
+@on_a_loop
+async def test_a_job_runs_in_a_copy_of_its_code(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "train.py").write_text("from pathlib import Path\nPath('result').write_text('written')\n")
+    order = make_order(tmp_path, "here/0", program=("train.py",), directory="")
+    drivers = make_drivers(tmp_path)
+    try:
+        await drivers.start(msgspec.structs.replace(order, code=str(code)))
+        report = await wait_for(drivers, is_in(DriverState.ENDED))
+        assert report.outcome is not None and report.outcome.outcome == "succeeded"
+    finally:
+        await drivers.close()
+    assert (tmp_path / "jobs" / JOB / "work" / "result").read_text() == "written"
+    assert [path.name for path in code.iterdir()] == ["train.py"]

@@ -24,12 +24,15 @@ class DriverOrder(msgspec.Struct, frozen=True, kw_only=True):
         attempt: which life of the job it is, from 1.
         spec: what to train; ``spec.resume`` if it goes on from a checkpoint.
         slots: those that it has at first, by their names in the pool.
+        code: a folder with the job's code, which stays as it is: the job runs in a copy of its own, made by its first
+            attempt and kept for those after it. None: it runs in ``spec.directory``, wherever that is.
     """
 
     job: str
     attempt: int
     spec: JobSpec
     slots: tuple[str, ...]
+    code: str | None = None
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -88,6 +89,7 @@ class LocalDrivers:
         if await self._is_driven(directory, ending=is_new):
             return
         if is_new:
+            order = await asyncio.to_thread(_with_code, order, directory)
             found = LocalOrder(order=order, slots=self._numbers(order.slots), devices=self._devices)
             directory.mkdir(parents=True, exist_ok=True)
             await asyncio.to_thread(replace_file, directory / ORDER_FILE, msgspec.json.encode(found))
@@ -266,6 +268,19 @@ class _Line:
             connection.transport.abort()
             with contextlib.suppress(OSError, WebSocketException):
                 await connection.wait_closed()
+
+
+def _with_code(order: DriverOrder, directory: Path) -> DriverOrder:
+    """Give the job a copy of its code to run in, unless it has one."""
+    if order.code is None:
+        return order
+    work = directory / "work"
+    if not work.exists():
+        scratch = directory / ".work"
+        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.copytree(order.code, scratch, symlinks=True)
+        scratch.rename(work)
+    return msgspec.structs.replace(order, spec=msgspec.structs.replace(order.spec, directory=str(work)))
 
 
 def _read_identity(directory: Path) -> _Identity | None:

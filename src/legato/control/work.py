@@ -88,10 +88,14 @@ def make_order(job: Job, work: Work, slots: tuple[str, ...], *, code: Path, goes
         code: where uploaded code is unpacked, one directory per SHA-256.
         goes_on: from the newest checkpoint, if there is one.
     """
-    directory = work.directory if job.code is None else str(code / job.code)
-    assert directory is not None, "checked at submission"
-    spec = _spec(work, job.id, directory, job.min_workers, job.max_workers, len(slots))
-    return DriverOrder(job=job.id, attempt=job.attempt, spec=msgspec.structs.replace(spec, resume=goes_on), slots=slots)
+    spec = _spec(work, job.id, work.directory or "", job.min_workers, job.max_workers, len(slots))
+    return DriverOrder(
+        job=job.id,
+        attempt=job.attempt,
+        spec=msgspec.structs.replace(spec, resume=goes_on),
+        slots=slots,
+        code=None if job.code is None else str(code / job.code),
+    )
 
 
 def _spec(work: Work, name: str, directory: str, min_workers: int, max_workers: int, num_workers: int) -> JobSpec:
