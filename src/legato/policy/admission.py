@@ -41,6 +41,7 @@ class Budget:
 
     def take(self, queue: str, num_slots: int) -> None:
         """Take slots for a job of a queue, its own floor first."""
+        assert 0 <= num_slots <= self.available(queue), (queue, num_slots)
         own = min(num_slots, self.set_aside[queue])
         self.set_aside[queue] -= own
         self.common -= num_slots - own

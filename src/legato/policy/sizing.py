@@ -34,7 +34,7 @@ def decide_targets(pool: Pool, rules: Rules) -> None:
                 _size_alone(admitted[0], budget)
             elif admitted:
                 _size(admitted, budget)
-        unused = {name: number for name, number in budget.set_aside.items() if number}
+        unused = {name: number for name, number in budget.set_aside.items() if number > 0}
         if not unused:
             break
         floors = {name: floor - unused.get(name, 0) for name, floor in floors.items()}

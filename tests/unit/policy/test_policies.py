@@ -119,6 +119,20 @@ def test_a_lowered_ceiling_takes_slots_away() -> None:
     assert counts(decisions) == {"a": 3}
 
 
+def test_a_queue_does_not_lose_a_tie_while_its_slots_change_hands_inside() -> None:
+    """Both queues may have 2 or 3 of 5 slots; the one that has 3 keeps them while one of its jobs makes room."""
+    first = make_snapshot(5, [make_job("u/b1", 5, queue="b")])
+    snapshot, _ = settle(first)
+    snapshot, decisions = settle(with_job(snapshot, make_job("u/a1", 5, at=1.0, queue="a")))
+    assert counts(decisions) == {"b1": 3, "a1": 2}
+    snapshot = with_job(snapshot, make_job("u/b2", 5, at=2.0, queue="b"))
+    for _ in range(4):
+        decisions = decide(snapshot, EAGER)
+        assert wanted(decisions) == {"b1": 2, "a1": 2, "b2": 1}
+        snapshot = carry_out(snapshot, decisions)
+    assert counts(decisions) == {"b1": 2, "a1": 2, "b2": 1}
+
+
 def test_floors_of_a_pool_that_shrank_are_shared_out() -> None:
     queues = [Queue(name="a", floor=9), Queue(name="b", floor=3)]
     jobs = [make_job("u/a", 9, queue="a"), make_job("u/b", 9, queue="b"), make_job("u/c", 9, queue="c")]
@@ -257,3 +271,8 @@ def test_a_lowered_maximum_is_obeyed_at_once() -> None:
 def test_a_job_that_no_pool_could_run_stops_nobody() -> None:
     jobs = [make_job("u/huge", 9, elastic=False), make_job("u/a", at=1.0)]
     assert wanted(decide(make_snapshot(4, jobs), Rules(reserve_after_s=0.0))) == {"huge": 0, "a": 4}
+
+
+def test_a_job_that_was_not_in_the_snapshot_has_no_decision() -> None:
+    with pytest.raises(KeyError):
+        decide(make_snapshot(4, [make_job("u/a")]), Rules()).of("b")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.policy.worlds import for_any
 
 from legato.policy.share import Bounds, Part, make_whole, share_out
 
@@ -58,13 +58,13 @@ def test_nobody_shares_nothing() -> None:
     assert share_out(4, []) == []
 
 
-@given(problems())
+@for_any(problems())
 def test_one_sweep_finds_what_bisection_finds(problem: tuple[int, list[Bounds]]) -> None:
     capacity, claims = problem
     assert share_out(capacity, claims) == pytest.approx(by_bisection(capacity, claims), abs=1e-6)
 
 
-@given(problems())
+@for_any(problems())
 def test_shares_keep_their_bounds_and_use_all_there_is(problem: tuple[int, list[Bounds]]) -> None:
     capacity, claims = problem
     shares = share_out(capacity, claims)
@@ -72,7 +72,7 @@ def test_shares_keep_their_bounds_and_use_all_there_is(problem: tuple[int, list[
     assert sum(shares) == pytest.approx(min(capacity, sum(claim.hi for claim in claims)))
 
 
-@given(problems(), bounds())
+@for_any(problems(), bounds())
 def test_one_more_claim_raises_nobody(problem: tuple[int, list[Bounds]], more: Bounds) -> None:
     capacity, claims = problem
     before = share_out(capacity + more.lo, claims)
@@ -80,7 +80,7 @@ def test_one_more_claim_raises_nobody(problem: tuple[int, list[Bounds]], more: B
     assert all(new <= old + 1e-9 for new, old in zip(after, before, strict=False))
 
 
-@given(problems())
+@for_any(problems())
 def test_nobody_is_a_whole_slot_away_from_the_exact_share(problem: tuple[int, list[Bounds]]) -> None:
     capacity, claims = problem
     shares = share_out(capacity, claims)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.policy.world import make_job
+from tests.unit.policy.worlds import for_any
 
 from legato.policy.sizes import fit_size, largest_size, next_size, smallest_size
 from legato.policy.snapshot import Job
@@ -34,7 +34,7 @@ def sizes(job: Job) -> list[int]:
     return [n for n in range(job.min_workers, job.max_workers + 1) if n == job.min_workers or helps(n)]
 
 
-@given(jobs(), st.integers(0, 40))
+@for_any(jobs(), st.integers(0, 40))
 def test_sizes_are_those_of_the_definition(job: Job, number: int) -> None:
     want = sizes(job)
     assert smallest_size(job) == want[0]
@@ -42,7 +42,7 @@ def test_sizes_are_those_of_the_definition(job: Job, number: int) -> None:
     assert fit_size(job, number) == max((size for size in want if size <= number), default=0)
 
 
-@given(jobs())
+@for_any(jobs())
 def test_the_next_size_is_the_one_after(job: Job) -> None:
     want = sizes(job)
     assert [next_size(job, size) for size in want] == [*want[1:], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.unit.policy.world import carry_out, counts, make_job, make_snapshot, settle, with_job, without_job
+from tests.unit.policy.world import EAGER, carry_out, counts, make_job, make_snapshot, settle, with_job, without_job
 
 from legato.policy.policies import decide
 from legato.policy.rules import Policy, Rules
@@ -87,12 +87,34 @@ def test_nobody_is_shrunk_for_a_growth_that_must_wait_itself() -> None:
     assert counts(decide(snapshot, RULES)) == {"a": 1, "b": 3}
 
 
+def test_nobody_who_was_resized_lately_is_shrunk_for_a_growth() -> None:
+    due = changed(at(two_jobs(), 100.0), "b", priority=10_000, wanted=3, wanted_since=0.0, last_resized_at=None)
+    cooling = changed(due, "a", wanted=1, wanted_since=0.0, last_resized_at=90.0, resize_cost_s=1.0)
+    decisions = decide(cooling, RULES)
+    assert (counts(decisions), decisions.decide_again_at) == ({"a": 2, "b": 2}, 110.0)
+    assert decisions.of("b").reason == "2 of up to 4 slots: grows to 3 when others may be resized again"
+    assert counts(decide(at(cooling, 110.0), RULES)) == {"a": 1, "b": 2}
+
+
+def hold(snapshot: Snapshot, **numbers: int) -> Snapshot:
+    """Give jobs so many of the first slots, as if they had had them for long."""
+    holders = [name for name, number in numbers.items() for _ in range(number)]
+    slots = tuple(
+        msgspec.structs.replace(slot, holder=holders[index] if index < len(holders) else None)
+        for index, slot in enumerate(snapshot.slots)
+    )
+    for name in numbers:
+        snapshot = changed(snapshot, name, standing=Standing.RUNNING)
+    return msgspec.structs.replace(snapshot, slots=slots)
+
+
 def test_nobody_loses_more_than_is_missing() -> None:
-    jobs = [make_job("u/a", 16, last_resized_at=99.0, resize_cost_s=50.0), make_job("u/c", 1, at=1.0)]
-    snapshot, _ = settle(make_snapshot(16, jobs))
-    lately = changed(snapshot, "a", priority=1, last_resized_at=snapshot.now, resize_cost_s=50.0)
-    decisions = decide(with_job(lately, make_job("u/b", 4, at=2.0)), RULES)
-    assert counts(decisions) == {"a": 11, "c": 1, "b": 0}
+    # The share of a is 5, but d, which is to have the rest, may not be resized yet.
+    jobs = [make_job("u/a", 16), make_job("u/d", 16, priority=10_000, last_resized_at=99.0, resize_cost_s=9.0)]
+    snapshot = hold(make_snapshot(16, [*jobs, make_job("u/new", 1, at=2.0)], now=100.0), a=12, d=4)
+    decisions = decide(snapshot, RULES)
+    assert counts(decisions) == {"a": 11, "d": 4, "new": 0}
+    assert decisions.of("a").wanted == 5
 
 
 @pytest.mark.parametrize("grows", [True, False])
@@ -128,11 +150,13 @@ def test_a_start_waits_a_while_for_all_of_its_share_and_then_takes_what_is_there
 
 
 def test_what_is_free_is_kept_for_the_wide_one_that_goes_first() -> None:
-    snapshot, _ = settle(make_snapshot(4, [make_job("anna/a")], now=0.0))
-    snapshot = at(with_job(snapshot, make_job("u/wide", 3, at=1.0, elastic=False)), 50.0)
-    snapshot = free_some(carry_out(snapshot, decide(snapshot, RULES), slow=True), 2)
-    decisions = decide(with_job(snapshot, make_job("u/small", 1, at=2.0)), RULES)
-    assert counts(decisions) == {"a": 1, "wide": 0, "small": 0}
+    snapshot, _ = settle(make_snapshot(5, [make_job("anna/a", 5)], now=0.0))
+    jobs = (make_job("u/wide", 3, at=1.0, elastic=False), make_job("u/small", 1, at=2.0))
+    snapshot = at(with_job(snapshot, *jobs), 50.0)
+    snapshot = carry_out(snapshot, decide(snapshot, RULES), slow=True)
+    assert counts(decide(free_some(snapshot, 2), RULES)) == {"a": 1, "wide": 0, "small": 0}
+    assert counts(decide(free_some(snapshot, 3), RULES)) == {"a": 1, "wide": 3, "small": 0}
+    assert counts(decide(free_some(snapshot, 4), RULES)) == {"a": 1, "wide": 3, "small": 1}
 
 
 def test_a_job_does_not_start_anew_before_its_last_workers_are_gone() -> None:
@@ -141,7 +165,7 @@ def test_a_job_does_not_start_anew_before_its_last_workers_are_gone() -> None:
         msgspec.structs.replace(snapshot.slots[0], leaving=True),
         msgspec.structs.replace(snapshot.slots[1], holder=None),
     )
-    decisions = decide(msgspec.structs.replace(snapshot, slots=slots), RULES)
+    decisions = decide(msgspec.structs.replace(snapshot, slots=slots), EAGER)
     assert counts(decisions) == {"a": 0}
     assert decisions.of("a").verb is Verb.WAIT
 
@@ -173,9 +197,18 @@ def test_who_lost_slots_and_cannot_have_others_pauses() -> None:
 
 
 def test_shrinking_comes_before_pausing() -> None:
-    rules = msgspec.structs.replace(RULES, policy=Policy.PRIORITY)
-    jobs = [make_job("u/mid", 4, at=1.0, priority=6000), make_job("u/low", 2, priority=1000)]
-    snapshot, decisions = settle(make_snapshot(6, jobs), msgspec.structs.replace(rules, stability_s=0.0))
-    assert counts(decisions) == {"mid": 4, "low": 2}
-    snapshot = with_job(snapshot, make_job("u/high", 1, at=2.0, priority=9000))
-    assert counts(decide(snapshot, rules)) == {"mid": 4, "low": 1, "high": 0}
+    jobs = [
+        make_job("u/grows", 3, priority=9000, last_resized_at=99.0, resize_cost_s=9.0),
+        make_job("u/mid", 3, at=1.0, priority=6000),
+        make_job("u/low", 2, at=2.0, priority=1000, min_workers=2),
+        make_job("u/new", 1, at=3.0, priority=9500),
+    ]
+    snapshot = hold(make_snapshot(6, jobs, now=100.0), grows=1, mid=3, low=2)
+    decisions = decide(snapshot, msgspec.structs.replace(RULES, policy=Policy.PRIORITY))
+    assert {decision.job: decision.wanted for decision in decisions.decisions} == {
+        "grows": 3,
+        "mid": 2,
+        "low": 0,
+        "new": 1,
+    }
+    assert counts(decisions) == {"grows": 1, "mid": 2, "low": 2, "new": 0}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
 from tests.unit.policy.world import make_job, make_snapshot, settle, wanted, with_job
-from tests.unit.policy.worlds import any_rules, any_snapshots
+from tests.unit.policy.worlds import any_rules, any_snapshots, for_any
 
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
@@ -52,7 +51,7 @@ def test_a_job_that_is_there_already_cannot_be_planned() -> None:
         plan(snapshot, make_job("anna/a"), RULES)
 
 
-@given(any_snapshots(), any_rules())
+@for_any(any_snapshots(), any_rules())
 def test_a_plan_is_what_then_happens(snapshot: Snapshot, rules: Rules) -> None:
     new = make_job("bob/new", 3, at=2.0, queue="a")
     found = plan(snapshot, new, rules)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.policy.world import make_job, make_slots
 
@@ -13,17 +17,26 @@ from legato.policy.snapshot import Job, Queue, Slot, Snapshot, Standing
 QUEUES = ("a", "b", "c")
 
 
+def for_any(*drawn: st.SearchStrategy[Any], **named: st.SearchStrategy[Any]) -> Callable[[Any], Any]:
+    """Do as `given` does, without limits of time: what else runs on a machine must not fail a test."""
+
+    def decorate(test: Any) -> Any:
+        return settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])(given(*drawn, **named)(test))
+
+    return decorate
+
+
 @st.composite
-def any_jobs(draw: st.DrawFn, *, plain: bool = False, max_jobs: int = 7) -> list[Job]:
+def any_jobs(draw: st.DrawFn, *, plain: bool = False, min_jobs: int = 0) -> list[Job]:
     """Draw jobs.
 
     Args:
         draw: by Hypothesis.
         plain: elastic ones to which every slot is useful.
-        max_jobs: not more.
+        min_jobs: not fewer.
     """
     jobs = []
-    for index in range(draw(st.integers(0, max_jobs))):
+    for index in range(draw(st.integers(min_jobs, 7))):
         low = draw(st.integers(1, 3))
         jobs.append(
             make_job(
