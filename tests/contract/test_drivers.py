@@ -23,7 +23,7 @@ from legato.core.spec import JobSpec
 PROGRAM = Path(__file__).with_name("drivers_program.py")
 JOB = "j-0000000001"
 FOR_EVER = 10**9
-MANY_EPOCHS = 400
+MANY_EPOCHS = 250
 
 
 def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
