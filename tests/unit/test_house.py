@@ -34,6 +34,17 @@ def test_the_command_line_loads_no_torch() -> None:
     assert "torch" not in loaded
 
 
+def test_a_job_at_a_terminal_loads_no_platform() -> None:
+    code = "import legato.cli, legato.foreground, legato.terminal, legato.driver.driver, legato.engines.local, sys"
+    loaded = {name.partition(".")[0] for name in run(f"{code}; print(*sys.modules)").split()}
+    assert not {"sqlalchemy", "alembic", "pydantic", "pydantic_settings", "argon2", "psycopg"} & loaded
+
+
+def test_the_store_works_without_the_driver_for_postgresql() -> None:
+    loaded = run("import legato.control.store, sys; print(*sys.modules)").split()
+    assert not {"psycopg", "torch", "numpy"} & set(loaded)
+
+
 def test_the_public_surface_is_exactly_this() -> None:
     assert legato.__all__ == ["Callback", "Trainer", "__version__", "elastic"]
     for name in legato.__all__:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModu
 from legato.core.errors import StoreError, UsageError
 
 _BUSY_LIMIT_S: Final = 30.0  # how long a writer waits for those of other processes
+_MIN_SQLITE: Final = (3, 35)  # the first with RETURNING
 _POOL: Final[dict[str, Any]] = {"pool_size": 8, "max_overflow": 24, "pool_timeout": _BUSY_LIMIT_S}
 
 # A submission that was acknowledged must outlive a power failure: each commit is on the disk before it is answered.
@@ -92,7 +94,7 @@ class Database:
         try:
             yield
         except (OperationalError, InterfaceError, SyncError) as error:
-            why = str(error.orig if isinstance(error, DBAPIError) else error).strip()
+            why = str(error.orig if isinstance(error, DBAPIError) else error).strip().partition("\n")[0].rstrip(".")
             raise StoreError(
                 f"Cannot use the store {self.name}: {why}. Check that the database runs, that the setting database_url "
                 "is right, and that its disk is not full."
@@ -178,17 +180,26 @@ def _make_engine(url: str) -> Engine:
     }
     try:
         if driver == "sqlite":
+            _check_sqlite()
             engine = sqlalchemy.create_engine(f"{driver}://{rest}", **options)
             _prepare_sqlite(engine)
             return engine
         # A connection that the database closed meanwhile is found out before it is used.
         return sqlalchemy.create_engine(f"{driver}://{rest}", pool_pre_ping=True, **options)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:
         raise UsageError(f"Cannot open the store: database_url is no URL of a database: {error}.") from None
     except (ModuleNotFoundError, NoSuchModuleError):
         raise UsageError(
             "Cannot open the store: the driver for PostgreSQL is not installed. Install legato[postgres]."
         ) from None
+
+
+def _check_sqlite() -> None:
+    if sqlite3.sqlite_version_info < _MIN_SQLITE:
+        raise UsageError(
+            f"Cannot open the store: this Python has SQLite {sqlite3.sqlite_version}, and 3.35 or newer is needed. Use "
+            "another build of Python, or PostgreSQL."
+        )
 
 
 def _prepare_sqlite(engine: Engine) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, insert, select, update
+from sqlalchemy import Select, select, update
 
 from legato.control.credentials import Passwords
 from legato.control.database import Database
@@ -156,7 +156,9 @@ def create_first_admin(transaction: Transaction, name: str) -> bool:
     """Create an admin if there is no user at all, and return whether it did."""
     if transaction.connection.execute(select(users.c.name).limit(1)).first() is not None:
         return False
-    transaction.connection.execute(insert(users).values(name=name, role=Role.ADMIN, created_at=transaction.now))
+    # Of several servers that start for the first time together, one makes the admin.
+    if not transaction.insert_new(users, {"name": name, "role": Role.ADMIN, "created_at": transaction.now}):
+        return False
     transaction.audit(name, "user.create", name, {"role": Role.ADMIN})
     return True
 

@@ -67,7 +67,8 @@ class Transaction:
 
         A second transaction that inserts the same key waits for the first, and then finds it taken.
         """
-        return self.connection.execute(_insert_new(table, self.connection.dialect.name), row).rowcount == 1
+        statement = _insert_new(table, self.connection.dialect.name)
+        return self.connection.execute(statement, row).first() is not None
 
     def finish(self) -> None:
         """Number the events and write them."""
@@ -88,7 +89,7 @@ class Transaction:
 @functools.cache
 def _insert_new(table: Table, dialect: str) -> Executable:
     insert: Any = sqlite.insert if dialect == "sqlite" else postgresql.insert
-    statement: Executable = insert(table).on_conflict_do_nothing()
+    statement: Executable = insert(table).on_conflict_do_nothing().returning(next(iter(table.primary_key)))
     return statement
 
 
