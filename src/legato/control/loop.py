@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -19,10 +19,12 @@ from legato.control.drivers import Drivers
 from legato.control.records import Facts, Job, JobChange, Lease, Written
 from legato.control.rounds import Call, End, Memory, Pool, Start, Tell
 from legato.control.work import Work, make_order, read_work
-from legato.core.errors import LegatoError
+from legato.core.errors import FencedOut, LegatoError, UsageError
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
 from legato.policy.snapshot import Decisions
+
+_SPARE: Final = 0.5  # of the lease must be left when drivers are told, so that they hear it before it expires
 
 _log = structlog.get_logger(__name__)
 
@@ -91,6 +93,8 @@ class ControlLoop:
             woken.clear()
             try:
                 await self.round()
+            except FencedOut as lost:
+                _log.warning("the lease of the control loop was lost", error=str(lost))
             except Exception:  # noqa: BLE001 -- whatever it is, the next round begins from the facts
                 _log.exception("a round of the control loop failed")
             with contextlib.suppress(TimeoutError):
@@ -98,7 +102,7 @@ class ControlLoop:
                     await woken.wait()
 
     async def round(self) -> bool:
-        """Do one round. Returns False if another loop has the lease.
+        """Do one round. Returns False if another loop has the lease, or may have it by now.
 
         Raises:
             FencedOut: the lease was lost in the middle; nothing was written since.
@@ -115,9 +119,9 @@ class ControlLoop:
         if learned:
             pool = await self._write(learned, lease)
         await self._read_works(pool.facts.jobs)
-        overdue = rounds.stop_overdue(pool, self._works, self._now())
-        if overdue:
-            pool = await self._write(overdue, lease)
+        asides = rounds.stop_overdue(pool, self._works, self._now()) + rounds.tell_unreadable(pool, self._works)
+        if asides:
+            pool = await self._write(asides, lease)
         # 3. Decide.
         snapshot = rounds.make_snapshot(pool, reports, self._memories, self._works, self._now())
         self.decisions = decide(snapshot, self._rules)
@@ -125,6 +129,9 @@ class ControlLoop:
         changes = rounds.carry_out(pool, self.decisions, self._memories)
         if changes:
             pool = await self._write(changes, lease)
+        if self._now() >= lease.expires_at - self._lease_s * _SPARE:
+            # It was held up: another loop may soon decide differently, and drivers do not know loops apart.
+            return False
         calls = rounds.list_calls(pool, reports)
         await asyncio.gather(*(self._call(call) for call in calls))
         return True
@@ -136,11 +143,21 @@ class ControlLoop:
         return Pool(await self._in_thread(self._books.read_facts))
 
     async def _read_works(self, jobs: Sequence[Job]) -> None:
-        for job in jobs:
-            if job.id not in self._works:
-                self._works[job.id] = read_work(await self._in_thread(self._books.read_spec, job.id))
+        new = [job.id for job in jobs if job.id not in self._works]
+        if new:
+            self._works |= await self._in_thread(self._read_new, new)
         for gone in set(self._works) - {job.id for job in jobs}:
             del self._works[gone]
+
+    def _read_new(self, jobs: Sequence[str]) -> dict[str, Work]:
+        works = {}
+        for job in jobs:
+            try:
+                works[job] = read_work(self._books.read_spec(job))
+            except UsageError as error:
+                # Of another version, say. It waits; the others do not.
+                _log.error("a job's spec cannot be read", job=job, error=str(error))
+        return works
 
     async def _call(self, call: Call) -> None:
         job = call.job
@@ -154,6 +171,13 @@ class ControlLoop:
                     await self._drivers.assign(job.id, job.attempt, said)
                 case End(now=now, reason=reason):
                     await self._drivers.stop(job.id, job.attempt, now=now, reason=reason)
-        except (LegatoError, OSError) as error:
-            # One job's trouble is not the others'. It shows in the next report, and is tried again.
-            _log.warning("a driver could not be told", job=job.id, call=type(call).__name__, error=str(error))
+        except Exception as error:  # noqa: BLE001 -- one job's trouble is not the others'
+            # It shows in the next report, and is tried again. Nothing goes on in the background into the next round.
+            expected = isinstance(error, LegatoError | OSError)
+            _log.warning(
+                "a driver could not be told",
+                job=job.id,
+                call=type(call).__name__,
+                error=str(error) or repr(error),
+                exc_info=not expected,
+            )

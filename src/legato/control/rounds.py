@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from legato.control.drivers import Assignment, DriverReport, DriverState
+from legato.control.pace import Pace
 from legato.control.records import Allocation, Facts, Job, JobChange, Progress, Verdict
 from legato.control.stages import HOLDING, Stage
 from legato.control.work import Work
@@ -21,7 +22,6 @@ from legato.policy import snapshot as policy
 from legato.policy.snapshot import Standing
 
 _PROGRESS_EVERY_S: Final = 1.0
-_STEP_SMOOTHING: Final = 0.3
 
 
 @dataclass(slots=True)
@@ -34,9 +34,9 @@ class Memory:
         wanted_since: likewise.
         num_workers: as last reported.
         resized_at: when that changed.
-        given_up: slots that the driver uses no more; the job is given none in their place.
-        last_step: number and moment of the last step that was reported.
-        step_s: seconds per step, smoothed.
+        given_up: slots that the driver uses no more.
+        most: slots that were left to it when it gave up the last one; it is given none in their place. None: any.
+        pace: how fast it trains.
     """
 
     attempt: int
@@ -45,8 +45,8 @@ class Memory:
     num_workers: int | None = None
     resized_at: float | None = None
     given_up: set[str] = field(default_factory=set)
-    last_step: tuple[int, float] | None = None
-    step_s: float | None = None
+    most: int | None = None
+    pace: Pace = field(default_factory=Pace)
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -97,8 +97,8 @@ class Pool:
         return sorted(found.slot for found in self.held(job) if found.release_asked_at is None)
 
     def is_paused_by_policy(self, job: Job) -> bool:
-        """Whether a job has slots left only because its workers are still going."""
-        return job.stage in (Stage.STARTING, Stage.RUNNING) and bool(self.held(job)) and not self.kept(job)
+        """Whether a job was asked to leave all of its slots; its driver may still be writing the checkpoint."""
+        return job.stage in (Stage.STARTING, Stage.RUNNING) and not self.kept(job)
 
 
 # ---------------------------------------------------------------- observe
@@ -125,6 +125,16 @@ def stop_overdue(pool: Pool, works: Mapping[str, Work], now: float) -> list[JobC
     return changes
 
 
+def tell_unreadable(pool: Pool, works: Mapping[str, Work]) -> list[JobChange]:
+    """Return the verdicts on jobs that wait because nobody here understands their spec."""
+    verdict = Verdict(0, "waits: this server cannot read its spec; the server's log says why")
+    return [
+        JobChange(job=job.id, seen_stage=job.stage, seen_attempt=job.attempt, verdict=verdict)
+        for job in pool.facts.jobs
+        if job.stage is Stage.QUEUED and job.id not in works and job.decided_reason != verdict.reason
+    ]
+
+
 def learn(pool: Pool, reports: Mapping[str, DriverReport], memories: dict[str, Memory], now: float) -> list[JobChange]:
     """Return what the reports change: stages, slots that are confirmed free, progress."""
     changes = []
@@ -134,7 +144,9 @@ def learn(pool: Pool, reports: Mapping[str, DriverReport], memories: dict[str, M
             continue
         memory = memories.get(job.id)
         if memory is None or memory.attempt != job.attempt:
-            memory = memories[job.id] = Memory(job.attempt)
+            # What is wanted for it goes on being wanted; all else was the last attempt's.
+            wanted, since = (memory.wanted, memory.wanted_since) if memory else (None, None)
+            memory = memories[job.id] = Memory(job.attempt, wanted, since)
         change = None
         if report.state is DriverState.ENDED:
             change = _learn_end(pool, job, report)
@@ -151,10 +163,11 @@ def _learn_end(pool: Pool, job: Job, report: DriverReport) -> JobChange:
     outcome = report.outcome
     assert outcome is not None
     stage, is_retry, reason = Stage(outcome.outcome), False, outcome.reason
-    may_retry = job.stage in (Stage.STARTING, Stage.RUNNING) and job.num_retries < job.max_retries
+    may_retry = job.stage is not Stage.STOPPING and job.num_retries < job.max_retries
     if stage is Stage.FAILED and may_retry:
-        stage, is_retry = Stage.QUEUED, True
-        reason = f"tries again ({job.num_retries + 1} of {job.max_retries}): {outcome.reason}"
+        is_retry, wait = True, " when it is resumed" if job.stage is Stage.PAUSING else ""
+        stage = Stage.PAUSED if job.stage is Stage.PAUSING else Stage.QUEUED
+        reason = f"tries again{wait} ({job.num_retries + 1} of {job.max_retries}): {outcome.reason}"
     elif stage is Stage.STOPPED and job.stage is Stage.PAUSING:
         stage = Stage.PAUSED
     elif stage is Stage.STOPPED and pool.is_paused_by_policy(job):
@@ -174,11 +187,14 @@ def _learn_end(pool: Pool, job: Job, report: DriverReport) -> JobChange:
 def _learn_progress(pool: Pool, job: Job, report: DriverReport, memory: Memory, now: float) -> JobChange | None:
     status: dict[str, Any] = report.status or {}
     assert report.in_use is not None and report.assigned is not None
-    memory.given_up |= report.given_up
+    if report.given_up - memory.given_up:
+        memory.given_up |= report.given_up
+        memory.most = len(set(pool.kept(job)) - report.given_up)
     if memory.num_workers != status["num_workers"]:
-        memory.resized_at = now if memory.num_workers is not None else None
+        # Its start is no resize.
+        memory.resized_at = now if memory.num_workers else None
         memory.num_workers = status["num_workers"]
-    _measure_steps(memory, status["step"], now)
+    memory.pace = memory.pace.after(status["step"], status["num_workers"], now)
     # Neither in use nor about to be: its driver has heard that it is to leave, and its worker is gone.
     busy = report.in_use | report.assigned
     closed = [f.slot for f in pool.held(job) if f.release_asked_at is not None and f.slot not in busy]
@@ -193,7 +209,8 @@ def _learn_progress(pool: Pool, job: Job, report: DriverReport, memory: Memory, 
             epoch=status["epoch"],
             loss=status["loss"],
             samples_per_s=status["samples_per_s"],
-            step_s=memory.step_s,
+            step_s=memory.pace.step_s,
+            resize_s=memory.pace.resize_s,
         )
     if not (closed or released or trains or progress):
         return None
@@ -207,19 +224,6 @@ def _learn_progress(pool: Pool, job: Job, report: DriverReport, memory: Memory, 
         released=tuple(released),
         progress=progress,
     )
-
-
-def _measure_steps(memory: Memory, step: int | None, now: float) -> None:
-    if step is None:
-        return
-    if memory.last_step is not None:
-        last, at = memory.last_step
-        if step <= last:
-            return
-        step_s = (now - at) / (step - last)
-        known = memory.step_s
-        memory.step_s = step_s if known is None else known + _STEP_SMOOTHING * (step_s - known)
-    memory.last_step = (step, now)
 
 
 # ---------------------------------------------------------------- decide
@@ -242,7 +246,7 @@ def make_snapshot(
         now: this moment.
     """
     holders = {found.slot: found for found in pool.facts.allocations}
-    in_play = {job.id: job for job in pool.facts.jobs if _is_in_play(job)}
+    in_play = {job.id: job for job in pool.facts.jobs if _is_in_play(job, works)}
     slots = tuple(
         policy.Slot(
             id=slot.id,
@@ -265,17 +269,18 @@ def make_snapshot(
     return policy.Snapshot(now=now, slots=slots, jobs=jobs, queues=queues)
 
 
-def _is_in_play(job: Job) -> bool:
-    return job.stage in (Stage.QUEUED, Stage.STARTING, Stage.RUNNING)
+def _is_in_play(job: Job, works: Mapping[str, Work]) -> bool:
+    # What cannot be read cannot be started; what runs already is known to its driver.
+    return job.stage in (Stage.STARTING, Stage.RUNNING) or (job.stage is Stage.QUEUED and job.id in works)
 
 
 def _describe(
     pool: Pool, job: Job, report: DriverReport | None, memory: Memory | None, work: Work | None
 ) -> policy.Job:
     max_workers = job.max_workers
-    if memory is not None and memory.given_up:
+    if memory is not None and memory.most is not None and job.stage in HOLDING and memory.attempt == job.attempt:
         # What failed in one slot would fail in the next one too, until the job is started anew.
-        max_workers = max(job.min_workers, min(max_workers, len(pool.kept(job))))
+        max_workers = max(job.min_workers, min(max_workers, memory.most))
     return policy.Job(
         id=job.id,
         name=job.name,
@@ -317,9 +322,9 @@ def carry_out(pool: Pool, decisions: policy.Decisions, memories: dict[str, Memor
         memory.wanted, memory.wanted_since = decision.wanted, decision.wanted_since
         kept = set(pool.kept(job))
         granted = sorted(set(decision.slots) - kept)
-        if job.stage is not Stage.QUEUED and not kept:
-            # Paused by the policy, and still leaving: it begins anew when it is gone.
-            granted = []
+        if granted and pool.is_paused_by_policy(job):
+            # It begins anew when its driver has ended.
+            continue
         verdict = Verdict(len(decision.slots), decision.reason)
         changed = (job.decided_slots, job.decided_reason) != (verdict.num_slots, verdict.reason)
         released = sorted(kept - set(decision.slots))
@@ -370,9 +375,9 @@ def _calls_of(pool: Pool, job: Job, report: DriverReport) -> Sequence[Call]:
         return [End(job, now=False, reason=job.decided_reason or "paused by the policy")]
     kept = frozenset(pool.kept(job))
     status: dict[str, Any] = report.status or {}
-    bounds = (status["min_workers"], status["max_workers"])
-    if report.assigned == kept and bounds == (job.min_workers, job.max_workers):
+    # A user may have moved a bound past what the job has; its driver hears of it when the slots have followed.
+    bounds = (min(job.min_workers, len(kept)), max(job.max_workers, len(kept)))
+    if report.assigned == kept and bounds == (status["min_workers"], status["max_workers"]):
         return []
     reason = job.decided_reason or job.reason
-    said = Assignment(slots=kept, min_workers=job.min_workers, max_workers=job.max_workers, reason=reason)
-    return [Tell(job, said)]
+    return [Tell(job, Assignment(slots=kept, min_workers=bounds[0], max_workers=bounds[1], reason=reason))]

@@ -1,0 +1,295 @@
+"""The platform's books in memory: what the control loop reads and writes, and what users ask. Never decides anything.
+
+It keeps the same promises as the store: every change of the loop whole or not at all, nothing written by a loop whose
+lease another one has, no second owner of a slot, no move that `legato.control.stages` does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from legato.control.records import (
+    Allocation,
+    Decision,
+    Facts,
+    Job,
+    JobChange,
+    JobPatch,
+    Lease,
+    NewJob,
+    Queue,
+    Slot,
+    Written,
+)
+from legato.control.stages import ENDED, MOVES, Action, Stage, stage_after
+from legato.core.errors import FencedOut, NotFound, SlotTaken, UsageError
+from legato.core.lifecycle import check_move
+
+_replace = msgspec.structs.replace
+
+
+class MemoryBooks:
+    """See `legato.control.loop.Books`.
+
+    Args:
+        slots: the pool; names like ``node-1/0``.
+        clock: seconds.
+        queues: those that were described; a queue that only jobs name has weight 1.
+        on_news: called after whatever a user did.
+    """
+
+    def __init__(
+        self,
+        slots: Iterable[str],
+        clock: Callable[[], float],
+        *,
+        queues: Iterable[Queue] = (),
+        on_news: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._clock = clock
+        self._on_news = on_news
+        self.queues = {queue.name: queue for queue in queues}
+        self.slots = {name: _make_slot(name) for name in slots}
+        self.jobs: dict[str, Job] = {}
+        self.open: dict[str, Allocation] = {}
+        self.closed: list[Allocation] = []
+        self.decisions: list[Decision] = []
+        self.lease: Lease | None = None
+        self._going_on: dict[str, Job] = {}
+        self._specs: dict[str, dict[str, Any]] = {}
+
+    # ------------------------------------------------------------ the control loop
+
+    def take_lease(self, owner: str, now: float, length_s: float) -> Lease | None:
+        """Take or renew the lease; its number grows with each owner."""
+        held = self.lease
+        if held is not None and held.owner != owner and held.expires_at > now:
+            return None
+        fence = 1 if held is None else held.fence + (held.owner != owner)
+        self.lease = Lease(owner=owner, expires_at=now + length_s, fence=fence)
+        return self.lease
+
+    def read_facts(self) -> Facts:
+        """Return what there is now."""
+        held: dict[str, int] = {}
+        for allocation in self.open.values():
+            held[allocation.job] = held.get(allocation.job, 0) + 1
+        return Facts(
+            jobs=tuple(_replace(job, num_slots=held.get(job.id, 0)) for job in self._going_on.values()),
+            queues=tuple(self.queues.values()),
+            slots=tuple(self.slots.values()),
+            allocations=tuple(self.open.values()),
+        )
+
+    def read_spec(self, job: str) -> dict[str, Any]:
+        """Return what a job runs."""
+        return self._specs[job]
+
+    def write(self, changes: Sequence[JobChange], fence: int, now: float) -> Written:
+        """Write changes, each whole or not at all; what raises has written nothing."""
+        if self.lease is None or self.lease.fence != fence:
+            raise FencedOut(f"Cannot write as the control loop with number {fence}: the lease is lost.")
+        assert len({change.job for change in changes}) == len(changes), "one change for each job"
+        page = _Page(self, now)
+        current = [change for change in changes if self._is_current(change)]
+        for change in current:
+            page.close(change)
+        for change in current:
+            page.write(change)
+        page.keep()
+        return Written(tuple(change.job for change in changes if change not in current))
+
+    def _is_current(self, change: JobChange) -> bool:
+        job = self._going_on.get(change.job)
+        return job is not None and (job.stage, job.attempt) == (change.seen_stage, change.seen_attempt)
+
+    # ------------------------------------------------------------ users
+
+    def submit(self, new: NewJob, owner: str) -> Job:
+        """Take a job into the queue."""
+        now = self._clock()
+        job = Job(
+            id=f"j-{len(self.jobs):010d}",
+            name=new.name,
+            owner=owner,
+            queue=new.queue,
+            priority=new.priority,
+            min_workers=new.min_workers,
+            max_workers=new.max_workers,
+            is_elastic=new.is_elastic,
+            max_retries=new.max_retries,
+            labels=new.labels,
+            code=new.code,
+            stage=Stage.QUEUED,
+            reason="submitted",
+            attempt=0,
+            num_retries=0,
+            exit_code=None,
+            stop_now=False,
+            version=1,
+            submitted_at=now,
+            staged_at=now,
+            started_at=None,
+            ended_at=None,
+            decided_slots=None,
+            decided_reason=None,
+            progress=None,
+            num_slots=0,
+        )
+        self._specs[job.id] = new.spec
+        self._put(job)
+        self._on_news()
+        return job
+
+    def pause(self, job: str) -> None:
+        """Have a job free its slots until it is resumed."""
+        self._ask(Action.PAUSE, job)
+
+    def resume(self, job: str) -> None:
+        """Have a paused job go on."""
+        self._ask(Action.RESUME, job)
+
+    def stop(self, job: str, *, now: bool = False) -> None:
+        """Have a job end; ``now``: without a checkpoint."""
+        self._ask(Action.STOP, job, stop_now=now)
+
+    def patch(self, job: str, patch: JobPatch) -> None:
+        """Change what a user wants of a job."""
+        found = self.get(job)
+        is_asked = {
+            Action.RESIZE: (patch.min_workers, patch.max_workers) != (None, None),
+            Action.PRIORITIZE: patch.priority is not None,
+            Action.MOVE: patch.queue is not None,
+            Action.LABEL: patch.labels is not None,
+        }
+        for action in (action for action, asked in is_asked.items() if asked):
+            stage_after(action, found.name, found.stage)
+        wanted = {name: value for name, value in msgspec.structs.asdict(patch).items() if value is not None}
+        changed = _replace(found, version=found.version + 1, **wanted)
+        if not 1 <= changed.min_workers <= changed.max_workers:
+            raise UsageError(
+                f"Cannot resize job '{found.name}': {changed.min_workers}..{changed.max_workers} is no range. "
+                "Give a minimum of 1 or more that is not above the maximum."
+            )
+        self._put(changed)
+        self._on_news()
+
+    def break_slot(self, slot: str, reason: str) -> None:
+        """Have a slot be unusable until it is mended."""
+        self.slots[slot] = _replace(self.slots[slot], unusable_since=self._clock(), unusable_reason=reason)
+        self._on_news()
+
+    def mend_slot(self, slot: str) -> None:
+        """Have a slot be usable again."""
+        self.slots[slot] = _replace(self.slots[slot], unusable_since=None, unusable_reason=None)
+        self._on_news()
+
+    def get(self, job: str) -> Job:
+        """Return a job as it is now."""
+        if job not in self.jobs:
+            raise NotFound(f"There is no job '{job}'.")
+        return self.jobs[job]
+
+    def _ask(self, action: Action, job: str, **values: Any) -> None:
+        found = self.get(job)
+        stage = stage_after(action, found.name, found.stage)
+        self._put(moved(found, stage, f"asked to {action}", self._clock(), **values))
+        self._on_news()
+
+    def _put(self, job: Job) -> None:
+        self.jobs[job.id] = job
+        if job.stage in ENDED:
+            self._going_on.pop(job.id, None)
+        else:
+            self._going_on[job.id] = job
+
+
+class _Page:
+    """What one write changes, until it is kept."""
+
+    def __init__(self, books: MemoryBooks, now: float) -> None:
+        self._books = books
+        self._now = now
+        self._jobs: dict[str, Job] = {}
+        self._open = dict(books.open)
+        self._closed: list[Allocation] = []
+        self._decisions: list[Decision] = []
+
+    def close(self, change: JobChange) -> None:
+        attempt = change.seen_attempt if change.closed_attempt is None else change.closed_attempt
+        for slot in change.closed:
+            found = self._open.get(slot)
+            if found is not None and (found.job, found.attempt) == (change.job, attempt):
+                self._closed.append(_replace(self._open.pop(slot), until=self._now))
+
+    def write(self, change: JobChange) -> None:
+        job = self._books.jobs[change.job]
+        if change.progress is not None:
+            job = _replace(job, progress=change.progress)
+        if change.exit_code is not None:
+            job = _replace(job, exit_code=change.exit_code)
+        if change.is_retry:
+            job = _replace(job, num_retries=job.num_retries + 1)
+        if change.stage is not None and change.stage is not job.stage:
+            job = moved(job, change.stage, change.reason, self._now)
+        for slot in change.released:
+            found = self._open.get(slot)
+            owned = found is not None and (found.job, found.attempt) == (job.id, job.attempt)
+            if found is not None and owned and found.release_asked_at is None:
+                self._open[slot] = _replace(found, release_asked_at=self._now)
+        for slot in change.granted:
+            self._grant(slot, job)
+        verdict = change.verdict
+        if verdict is not None and (job.decided_slots, job.decided_reason) != (verdict.num_slots, verdict.reason):
+            job = _replace(job, decided_slots=verdict.num_slots, decided_reason=verdict.reason)
+            decision = Decision(
+                job=job.id,
+                attempt=job.attempt,
+                time=self._now,
+                num_slots=verdict.num_slots,
+                reason=verdict.reason,
+            )
+            self._decisions.append(decision)
+        self._jobs[job.id] = job
+
+    def _grant(self, slot: str, job: Job) -> None:
+        found, known = self._open.get(slot), self._books.slots.get(slot)
+        if found is not None and (found.job, found.attempt) == (job.id, job.attempt):
+            return
+        if found is not None or known is None or known.unusable_since is not None:
+            why = "not usable" if found is None else f"in the hands of job {found.job}, attempt {found.attempt}"
+            raise SlotTaken(f"Cannot give slot {slot} to job {job.id}, attempt {job.attempt}: it is {why}.")
+        self._open[slot] = Allocation(
+            slot=slot, job=job.id, attempt=job.attempt, since=self._now, release_asked_at=None, until=None
+        )
+
+    def keep(self) -> None:
+        for job in self._jobs.values():
+            self._books._put(job)
+        self._books.open = self._open
+        self._books.closed += self._closed
+        self._books.decisions += self._decisions
+
+
+def moved(job: Job, stage: Stage, reason: str, now: float, **values: Any) -> Job:
+    """Return a job after a move, with what belongs to it.
+
+    Raises:
+        TransitionError: there is no such move.
+    """
+    check_move(f"job '{job.name}' ({job.id})", MOVES, job.stage, stage, ())
+    values |= {"stage": stage, "reason": reason, "version": job.version + 1, "staged_at": now}
+    if stage is Stage.STARTING:
+        values["attempt"] = job.attempt + 1
+        values["started_at"] = now if job.started_at is None else job.started_at
+    if stage in ENDED:
+        values["ended_at"] = now
+    return _replace(job, **values)
+
+
+def _make_slot(name: str) -> Slot:
+    node = name.rpartition("/")[0]
+    return Slot(id=name, node=node, device="made-up", unusable_since=None, unusable_reason=None)

@@ -1,0 +1,130 @@
+"""Made-up drivers on the running loop's clock, for the seam of `legato.control.drivers`. They start no process.
+
+They behave as real ones do in all that the platform can see: what takes time takes time, they die and hang when told
+to, and workers outlive their driver. And they watch what no real one could: `clashes` tells of every slot in which two
+jobs had a worker at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from legato.control.drivers import Assignment, DriverOrder, DriverReport, DriverState
+from legato.core.errors import LegatoError, UsageError
+from legato.driver.journal import Outcome
+from legato.sim.life import Life, Saved
+from legato.sim.load import Costs, Load
+
+
+class MadeUpDrivers:
+    """See `legato.control.drivers.Drivers`.
+
+    Args:
+        costs: of having workers.
+        on_news: called whenever a report would be a different one, but for the steps.
+    """
+
+    def __init__(self, costs: Costs, *, on_news: Callable[[], None] = lambda: None) -> None:
+        self.costs = costs
+        self.on_news = on_news
+        self.clashes: list[str] = []
+        self.lives: dict[str, Life] = {}
+        self.saved: dict[str, Saved] = {}
+        self._occupied: dict[str, Life] = {}
+
+    # ------------------------------------------------------------ the contract
+
+    async def start(self, order: DriverOrder) -> None:
+        """Start a driver, unless it runs or its attempt has ended."""
+        last = self.lives.get(order.job)
+        if last is not None and last.order.attempt > order.attempt:
+            raise LegatoError(f"Attempt {order.attempt} of job {order.job} is over: {last.order.attempt} has begun.")
+        if last is not None and last.order.attempt == order.attempt:
+            last.start_again()
+            return
+        if last is not None and last.state is not DriverState.ENDED:
+            raise LegatoError(f"Attempt {last.order.attempt} of job {order.job} has not ended yet.")
+        saved = self.saved.setdefault(order.job, Saved())
+        if not order.spec.resume:
+            saved.step = 0.0
+        self.lives[order.job] = Life(order, Load.from_program(order.spec.program), saved, self)
+
+    async def assign(self, job: str, attempt: int, said: Assignment) -> bool:
+        """Tell a driver its slots."""
+        life = self._find(job, attempt)
+        if life is None or life.state is not DriverState.RUNNING:
+            return False
+        low, high = said.min_workers, said.max_workers
+        if not 1 <= low <= len(said.slots) <= high:
+            raise UsageError(f"Cannot run job '{job}': num_workers={len(said.slots)} is outside {low}..{high}.")
+        life.assign(said)
+        return True
+
+    async def stop(self, job: str, attempt: int, *, now: bool, reason: str) -> bool:
+        """Ask a job to end."""
+        life = self._find(job, attempt)
+        if life is None or life.state is not DriverState.RUNNING:
+            return False
+        life.stop(now=now, reason=reason)
+        return True
+
+    async def reports(self, attempts: Mapping[str, int]) -> dict[str, DriverReport]:
+        """Report as things are at this moment."""
+        found = {}
+        for job, attempt in attempts.items():
+            life = self._find(job, attempt)
+            unknown = DriverReport(attempt=attempt, state=DriverState.UNKNOWN)
+            found[job] = unknown if life is None else life.report()
+        return found
+
+    async def close(self) -> None:
+        """Let go of them; they go on."""
+
+    def _find(self, job: str, attempt: int) -> Life | None:
+        life = self.lives.get(job)
+        return life if life is not None and life.order.attempt == attempt else None
+
+    # ------------------------------------------------------------ mischief
+
+    def kill_driver(self, job: str) -> None:
+        """Have a job's driver die; its workers train on for a while."""
+        self.lives[job].die()
+
+    def hang(self, job: str) -> None:
+        """Have a job's driver answer nothing any more, while everything goes on."""
+        self.lives[job].hang()
+
+    def wake(self, job: str) -> None:
+        """Have a driver that hangs answer again."""
+        self.lives[job].wake()
+
+    def fail(self, job: str, reason: str) -> None:
+        """Have a job's program raise."""
+        self.lives[job].fail(reason)
+
+    # ------------------------------------------------------------ what lives here
+
+    @property
+    def occupied(self) -> Mapping[str, Life]:
+        """In which slots there are workers, and whose."""
+        return self._occupied
+
+    def enter(self, slot: str, life: Life) -> None:
+        """Note that a worker begins to live in a slot."""
+        other = self._occupied.get(slot)
+        if other is not None and other is not life:
+            self.clashes.append(f"{slot}: {life.title} entered while {other.title} was there")
+        self._occupied[slot] = life
+
+    def leave(self, slot: str, life: Life) -> None:
+        """Note that a worker is gone."""
+        if self._occupied.get(slot) is life:
+            del self._occupied[slot]
+
+    def end(self, life: Life, outcome: Outcome) -> None:
+        """Note how an attempt ended."""
+        if outcome.outcome == "succeeded":
+            saved = life.saved
+            saved.num_successes += 1
+            if saved.num_successes > 1:
+                self.clashes.append(f"{life.title}: it was run to its end twice")

@@ -1,0 +1,336 @@
+"""One attempt of a made-up job: its driver, its workers and how far they are. Reports; decides nothing about slots."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from legato.control.drivers import Assignment, DriverOrder, DriverReport, DriverState
+from legato.driver.journal import Outcome
+from legato.sim.load import Costs, Load
+
+
+@dataclass(slots=True)
+class Saved:
+    """What of a job outlives its attempts.
+
+    Args:
+        step: of its newest checkpoint.
+        failed_at: failures on request that have happened.
+        num_successes: how often it was run to its end; more than once would be wrong.
+        num_resizes: how often the number of its workers changed while it trained.
+        num_failures: how often its program raised.
+        useful_s: seconds of slots in which it trained, as far as they made it faster.
+        trained: when it trained with how many, one line for each change.
+    """
+
+    step: float = 0.0
+    failed_at: set[int] = field(default_factory=set)
+    num_successes: int = 0
+    num_resizes: int = 0
+    num_failures: int = 0
+    useful_s: float = 0.0
+    trained: list[tuple[float, int]] = field(default_factory=list)
+
+
+class Phase(enum.Enum):
+    """Where a made-up worker stands."""
+
+    STARTING = "starting"
+    MEMBER = "member"
+    LEAVING = "leaving"
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """A made-up process in one slot."""
+
+    number: int
+    slot: str
+    phase: Phase = Phase.STARTING
+
+
+class House(Protocol):
+    """Where lives are lived: who has which slot, and what is news."""
+
+    costs: Costs
+
+    def on_news(self) -> None:
+        """Hear that a report would be a different one."""
+
+    def enter(self, slot: str, life: Life) -> None:
+        """Note a worker in a slot."""
+
+    def leave(self, slot: str, life: Life) -> None:
+        """Note that it is gone."""
+
+    def end(self, life: Life, outcome: Outcome) -> None:
+        """Note the outcome."""
+
+
+class Life:
+    """One attempt.
+
+    Args:
+        order: as given.
+        load: what it computes.
+        saved: what outlives the attempt.
+        house: where it lives.
+    """
+
+    def __init__(self, order: DriverOrder, load: Load, saved: Saved, house: House) -> None:
+        self.order = order
+        self.load = load
+        self.saved = saved
+        self.state = DriverState.STARTING
+        self.step = saved.step
+        self._house = house
+        self._loop = asyncio.get_running_loop()
+        self._bounds = (order.spec.min_workers, order.spec.max_workers)
+        self._assigned = frozenset(order.slots)
+        self._workers: list[Worker] = []
+        self._num_workers_ever = 0
+        self._at = self._loop.time()
+        self._paused_until = self._at
+        self._num_trained = 0
+        self._ending: Outcome | None = None
+        self._outcome: Outcome | None = None
+        self._next: asyncio.TimerHandle | None = None
+        self._away: asyncio.TimerHandle | None = None
+        self._loop.call_later(house.costs.driver_s, self._answer)
+
+    @property
+    def title(self) -> str:
+        """How to call it where something is wrong."""
+        return f"attempt {self.order.attempt} of {self.order.job}"
+
+    @property
+    def members(self) -> list[Worker]:
+        """Those that compute."""
+        return [worker for worker in self._workers if worker.phase is Phase.MEMBER]
+
+    def report(self) -> DriverReport:
+        """Return what the platform sees."""
+        attempt = self.order.attempt
+        if self.state is DriverState.ENDED:
+            return DriverReport(attempt=attempt, state=self.state, in_use=frozenset(), outcome=self._outcome)
+        if self.state is not DriverState.RUNNING:
+            return DriverReport(attempt=attempt, state=self.state)
+        self._catch_up()
+        in_use = frozenset(worker.slot for worker in self._workers)
+        return DriverReport(
+            attempt=attempt, state=self.state, assigned=self._assigned, in_use=in_use, status=self._status()
+        )
+
+    def _status(self) -> dict[str, object]:
+        num_workers = len(self.members)
+        rate = 1 / self.load.seconds_per_step(num_workers) if num_workers else None
+        return {
+            "name": self.order.job,
+            "state": "training" if num_workers else "forming",
+            "step": int(self.step),
+            "num_steps": self.load.num_steps,
+            "epoch": 0,
+            "loss": None,
+            "samples_per_s": rate,
+            "num_workers": num_workers,
+            "num_wanted": len(self._assigned),
+            "min_workers": self._bounds[0],
+            "max_workers": self._bounds[1],
+            "workers": [
+                {"worker": worker.number, "slot": worker.slot, "phase": worker.phase.value} for worker in self._workers
+            ],
+        }
+
+    # ------------------------------------------------------------ what is asked
+
+    def assign(self, said: Assignment) -> None:
+        """Have these slots from now on."""
+        self._catch_up()
+        self._bounds, self._assigned = (said.min_workers, said.max_workers), said.slots
+        self._fill()
+
+    def stop(self, *, now: bool, reason: str) -> None:
+        """End, with a checkpoint unless ``now``."""
+        if self._ending is None:
+            outcome = Outcome("stopped", 130 if now else 0, reason)
+            self._begin_end(outcome, 0.0 if now else self._house.costs.checkpoint_s)
+
+    def fail(self, reason: str) -> None:
+        """Have the program raise."""
+        if self._ending is None and self.state is not DriverState.ENDED:
+            self.saved.num_failures += 1
+            self._begin_end(Outcome("failed", 1, reason), 0.0)
+
+    def die(self) -> None:
+        """Lose the driver; nobody knows anything until it is started again."""
+        if self.state is DriverState.ENDED:
+            return
+        self._catch_up()
+        if self._ending is not None and self._ending.outcome == "stopped":
+            # It is not written down; whoever wants it says it again.
+            self._ending = None
+        self.state = DriverState.GONE
+        self._away = self._loop.call_later(self._house.costs.away_limit_s, self._give_up)
+        self._house.on_news()
+
+    def hang(self) -> None:
+        """Answer nothing."""
+        if self.state is DriverState.RUNNING:
+            self.state = DriverState.SILENT
+
+    def wake(self) -> None:
+        """Answer again."""
+        if self.state is DriverState.SILENT:
+            self.state = DriverState.RUNNING
+            self._fill()
+
+    def start_again(self) -> None:
+        """Start the driver anew if it died; it adopts the workers that live."""
+        if self.state is DriverState.GONE:
+            if self._away is not None:
+                self._away.cancel()
+            self.state = DriverState.STARTING
+            self._loop.call_later(self._house.costs.driver_s, self._answer)
+
+    # ------------------------------------------------------------ time passes
+
+    def _answer(self) -> None:
+        if self.state is DriverState.STARTING:
+            self.state = DriverState.RUNNING
+            self._fill()
+
+    def _catch_up(self) -> None:
+        """Compute what the members have done since the last look."""
+        moment = self._loop.time()
+        begun = max(self._at, min(self._paused_until, moment))
+        self._at = moment
+        num_workers = len(self.members)
+        if num_workers >= self._bounds[0] and self._ending is None:
+            spent_s = moment - begun
+            done = spent_s / self.load.seconds_per_step(num_workers)
+            self.step = min(self.step + done, float(self.load.num_steps))
+            self.saved.useful_s += spent_s * min(self.load.num_useful(num_workers), num_workers)
+        every = self.load.checkpoint_every
+        if every is not None:
+            self.saved.step = max(self.saved.step, self.step // every * every)
+
+    def _fill(self) -> None:
+        """Have a worker in every slot that is assigned and dismiss the others."""
+        self._catch_up()
+        if self._ending is None:
+            if not self.members:
+                # Nobody has the state any more.
+                self.step = self.saved.step
+            for slot in sorted(self._assigned - {worker.slot for worker in self._workers}):
+                self._num_workers_ever += 1
+                worker = Worker(self._num_workers_ever, slot)
+                self._workers.append(worker)
+                self._house.enter(slot, self)
+                self._loop.call_later(self._house.costs.start_s, self._join, worker)
+            self._dismiss_unwanted()
+        self._settle()
+
+    def _dismiss_unwanted(self) -> None:
+        unwanted = [worker for worker in self._workers if worker.slot not in self._assigned]
+        staying = [worker for worker in self.members if worker not in unwanted]
+        coming = [worker for worker in self._workers if worker.phase is Phase.STARTING and worker not in unwanted]
+        # Who has the state hands it on before it goes.
+        keep = max(self._bounds[0] - len(staying), 0) if coming else 0
+        for worker in unwanted:
+            if worker.phase is Phase.MEMBER and keep:
+                keep -= 1
+            elif worker.phase is not Phase.LEAVING:
+                self._dismiss(worker)
+
+    def _join(self, worker: Worker) -> None:
+        if worker.phase is not Phase.STARTING or worker not in self._workers or self._ending is not None:
+            return
+        if self.state is not DriverState.RUNNING:
+            # Nobody is there to take it in.
+            self._loop.call_later(self._house.costs.start_s, self._join, worker)
+            return
+        self._catch_up()
+        worker.phase = Phase.MEMBER
+        self._fill()
+
+    def _dismiss(self, worker: Worker, after_s: float = 0.0) -> None:
+        worker.phase = Phase.LEAVING
+        self._loop.call_later(after_s + self._house.costs.drain_s, self._go, worker)
+
+    def _go(self, worker: Worker) -> None:
+        if worker not in self._workers:
+            return
+        self._workers.remove(worker)
+        self._house.leave(worker.slot, self)
+        if self.state is DriverState.RUNNING:
+            # Another one starts in its slot if that was given back to the job meanwhile.
+            self._fill()
+
+    def _settle(self) -> None:
+        """See what comes next, after anything has changed."""
+        self._note_members()
+        if self._ending is not None and not self._workers and self.state is DriverState.RUNNING:
+            self._outcome, self.state = self._ending, DriverState.ENDED
+            self._house.end(self, self._ending)
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        num_workers = len(self.members)
+        if self._ending is None and num_workers and num_workers >= self._bounds[0]:
+            left_s = (self._next_stop() - self.step) * self.load.seconds_per_step(num_workers)
+            pause_s = max(self._paused_until - self._loop.time(), 0.0)
+            self._next = self._loop.call_later(pause_s + max(left_s, 0.0), self._reach)
+        self._house.on_news()
+
+    def _note_members(self) -> None:
+        num_workers = len(self.members)
+        if num_workers == self._num_trained:
+            return
+        moment, trained = self._loop.time(), self.saved.trained
+        if trained and trained[-1][0] == moment:
+            trained.pop()  # several at once are one change
+        elif self._num_trained and num_workers and self._ending is None:
+            self.saved.num_resizes += 1
+            self._paused_until = moment + self._house.costs.resize_s
+        self._num_trained = num_workers
+        trained.append((moment, num_workers))
+
+    def _next_stop(self) -> int:
+        due = [step for step in self.load.fail_at if step not in self.saved.failed_at and step >= self.step]
+        return min([*due, self.load.num_steps])
+
+    def _reach(self) -> None:
+        """Arrive at the step at which it fails or is done."""
+        stop = self._next_stop()
+        self._catch_up()
+        # What is left of a division is not worth a step.
+        self.step = float(max(stop, int(self.step)))
+        if stop < self.load.num_steps:
+            self.saved.failed_at.add(stop)
+            self.fail(f"the program failed at step {stop}")
+        else:
+            self.saved.step = self.step
+            self._begin_end(Outcome("succeeded", 0, "the program ran to its end"), 0.0)
+
+    def _begin_end(self, outcome: Outcome, after_s: float) -> None:
+        self._catch_up()
+        if outcome.outcome == "stopped" and after_s > 0:
+            # The members write it; of nobody there is nothing new to write.
+            self.saved.step = self.step
+        self._ending = outcome
+        for worker in self._workers:
+            if worker.phase is not Phase.LEAVING:
+                self._dismiss(worker, after_s)
+        self._settle()
+
+    def _give_up(self) -> None:
+        """Save and end the workers that nobody has driven for too long."""
+        self._catch_up()
+        self.saved.step = max(self.saved.step, self.step)
+        for worker in list(self._workers):
+            self._workers.remove(worker)
+            self._house.leave(worker.slot, self)
+        self._settle()

@@ -1,0 +1,208 @@
+"""Workloads: what is submitted when, read from CSV or drawn by a seed. Runs nothing."""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from legato.core.errors import UsageError
+from legato.policy.snapshot import DEFAULT_PRIORITY, MAX_PRIORITY
+from legato.sim.load import Load
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """One job of a workload: as a user would submit it, when, and what it will turn out to compute.
+
+    Args:
+        submitted_at: seconds from the beginning.
+    """
+
+    name: str
+    load: Load
+    owner: str = "user"
+    queue: str = "default"
+    submitted_at: float = 0.0
+    min_workers: int = 1
+    max_workers: int = 1
+    priority: int = DEFAULT_PRIORITY
+    is_elastic: bool = True
+    max_retries: int = 0
+
+
+def _whole(text: str) -> int:
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError(text)
+    return value
+
+
+def _truth(text: str) -> bool:
+    answers = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    return answers[text.lower()]
+
+
+_Reader = tuple[Callable[[str], Any], str]
+_WHOLE: Final[_Reader] = (_whole, "a whole number")
+_SECONDS: Final[_Reader] = (_seconds, "seconds, 0 or more")
+_TEXT: Final[_Reader] = (str, "text")
+
+# The columns of a workload, and how each is read.
+COLUMNS: Final[dict[str, _Reader]] = {
+    "name": _TEXT,
+    "owner": _TEXT,
+    "queue": _TEXT,
+    "submitted_at": _SECONDS,
+    "min": _WHOLE,
+    "max": _WHOLE,
+    "priority": _WHOLE,
+    "static": (_truth, "yes or no"),
+    "steps": _WHOLE,
+    "duration_s": _SECONDS,
+    "step_s": _SECONDS,
+    "num_micro_batches": _WHOLE,
+    "overhead_s": _SECONDS,
+}
+
+
+def read_workload(path: Path) -> list[Plan]:
+    """Read a workload from a CSV file whose first line names its columns.
+
+    Raises:
+        UsageError: what is wrong, in which line, and what to write instead.
+    """
+    told = f"Cannot read workload '{path}'"
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{told}: {getattr(error, 'strerror', None) or 'it is not UTF-8 text'}.") from error
+    rows = csv.DictReader(lines, restkey="", restval=None, skipinitialspace=True)
+    _check_columns(rows.fieldnames or (), told)
+    plans = []
+    for row in rows:
+        where = f"{told}, line {rows.line_num}"
+        if row.get(""):
+            raise UsageError(f"{where}: there are more values than columns. Put values with commas into quotes.")
+        plans.append(_read_row({name: (value or "").strip() for name, value in row.items()}, where))
+    if not plans:
+        raise UsageError(f"{told}: it has no jobs. Write one line for each below the names of the columns.")
+    return plans
+
+
+def _check_columns(names: Sequence[str], told: str) -> None:
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown:
+        raise UsageError(f"{told}, line 1: there is no column '{unknown[0]}'. There are: {', '.join(COLUMNS)}.")
+    if len(set(names)) < len(names):
+        raise UsageError(f"{told}, line 1: a column is named twice. Name each once.")
+    if "max" not in names or not {"steps", "duration_s"} & set(names):
+        raise UsageError(f"{told}, line 1: name at least the columns max and steps, or max and duration_s.")
+
+
+def _read_row(row: dict[str, str], where: str) -> Plan:
+    values: dict[str, Any] = {}
+    for name, text in row.items():
+        if not text:
+            continue
+        read, kind = COLUMNS[name]
+        try:
+            values[name] = read(text)
+        except (ValueError, KeyError):
+            raise UsageError(f"{where}: {name} is '{text}'. Write {kind}.") from None
+    if "max" not in values:
+        raise UsageError(f"{where}: max is empty. Write how many workers the job may have.")
+    low, high = values.get("min", 1), values["max"]
+    if not 1 <= low <= high:
+        raise UsageError(f"{where}: {low}..{high} workers is no range. Write a min of 1 or more that is not above max.")
+    priority = values.get("priority", DEFAULT_PRIORITY)
+    if not 1 <= priority <= MAX_PRIORITY:
+        raise UsageError(f"{where}: priority is {priority}. Write a number from 1 to {MAX_PRIORITY}.")
+    if values.get("num_micro_batches", 1) < 1:
+        raise UsageError(f"{where}: num_micro_batches is below 1. Leave it empty if any number of workers helps.")
+    return Plan(
+        name=values.get("name", f"line-{where.rpartition(' ')[2]}"),
+        owner=values.get("owner", "user"),
+        queue=values.get("queue", "default"),
+        submitted_at=values.get("submitted_at", 0.0),
+        min_workers=low,
+        max_workers=high,
+        priority=priority,
+        is_elastic=not values.get("static", False),
+        load=_read_load(values, where),
+    )
+
+
+def _read_load(values: dict[str, Any], where: str) -> Load:
+    steps, duration_s, step_s = values.get("steps"), values.get("duration_s"), values.get("step_s")
+    if (steps is None) == (duration_s is None):
+        raise UsageError(f"{where}: give either steps or duration_s, the seconds that it takes on one worker.")
+    if steps is None:
+        step_s = step_s or 1.0
+        steps = max(round((duration_s or 0.0) / step_s), 1)
+    step_s = 1.0 if step_s is None else step_s
+    if steps < 1 or step_s <= 0:
+        raise UsageError(f"{where}: steps and step_s must be above 0.")
+    return Load(
+        num_steps=steps,
+        step_s=step_s,
+        num_micro_batches=values.get("num_micro_batches"),
+        overhead_s=values.get("overhead_s", 0.0),
+    )
+
+
+def draw_workload(seed: int, num_jobs: int, *, mean_gap_s: float = 60.0, max_workers: int = 8) -> list[Plan]:
+    """Draw a workload: many short jobs and a few long ones, most of them elastic, submitted at random moments.
+
+    Args:
+        seed: the same seed draws the same jobs.
+        num_jobs: how many.
+        mean_gap_s: between two submissions.
+        max_workers: of the widest.
+
+    >>> [plan.name for plan in draw_workload(1, 2)]
+    ['job-0', 'job-1']
+    """
+    source = random.Random(seed)
+    plans, moment = [], 0.0
+    for number in range(num_jobs):
+        widest = source.choice([size for size in (1, 2, 4, 8, 16, 32) if size <= max_workers])
+        is_elastic = source.random() < 0.8
+        plans.append(
+            Plan(
+                name=f"job-{number}",
+                owner=source.choice(["ann", "ben", "cleo"]),
+                submitted_at=round(moment, 3),
+                min_workers=1 if is_elastic else widest,
+                max_workers=widest,
+                priority=source.choice([DEFAULT_PRIORITY] * 4 + [2500, 10_000]),
+                is_elastic=is_elastic,
+                load=Load(
+                    num_steps=max(round(source.lognormvariate(6.0, 1.0)), 10),
+                    step_s=source.choice([0.5, 1.0, 2.0]),
+                    num_micro_batches=source.choice([None, widest, 2 * widest]),
+                ),
+            )
+        )
+        moment += source.expovariate(1 / mean_gap_s)
+    return plans
+
+
+def write_workload(path: Path, plans: Iterable[Plan]) -> None:
+    """Write a workload as CSV, so that `read_workload` reads the same."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(name for name in COLUMNS if name != "duration_s")
+        for plan in plans:
+            load = plan.load
+            who = (plan.name, plan.owner, plan.queue, plan.submitted_at, plan.min_workers, plan.max_workers)
+            static = "no" if plan.is_elastic else "yes"
+            what = (load.num_steps, load.step_s, load.num_micro_batches, load.overhead_s)
+            writer.writerow((*who, plan.priority, static, *what))

@@ -1,0 +1,166 @@
+"""A whole platform in virtual time: the real policies and control loop over made-up drivers and books in memory.
+
+`World` holds the parts; `simulate` submits a workload to it and waits until every job has ended. A round of the loop
+comes a second after news at the latest, as on the real platform; rounds in which nothing could be new are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from legato.control.loop import ControlLoop
+from legato.control.records import Job, NewJob, Queue
+from legato.control.stages import ENDED
+from legato.control.work import Work
+from legato.policy.rules import Rules
+from legato.sim import clock
+from legato.sim.books import MemoryBooks
+from legato.sim.drivers import MadeUpDrivers
+from legato.sim.load import Costs
+from legato.sim.workload import Plan
+
+_CODE: Final = Path("made-up")
+_NEAR: Final = 1e-6  # of an interval: what is left of a division
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """The platform that is made up.
+
+    Args:
+        num_slots: of the pool, on nodes of ``slots_per_node``.
+        rules: of the policy.
+        costs: of having workers.
+        queues: those that are described.
+        interval_s: between rounds of the loop, when there is news.
+        quiet_s: between them when there is none.
+    """
+
+    num_slots: int = 8
+    slots_per_node: int = 8
+    rules: Rules = Rules()
+    costs: Costs = Costs()
+    queues: tuple[Queue, ...] = ()
+    interval_s: float = 1.0
+    quiet_s: float = 60.0
+
+    def slots(self) -> list[str]:
+        """Return the names of the slots."""
+        per_node = self.slots_per_node
+        return [f"node-{number // per_node}/{number % per_node}" for number in range(self.num_slots)]
+
+
+class World:
+    """The parts of a platform on the running loop's clock. Its loop turns once `run` is awaited.
+
+    Args:
+        setting: what it is like.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self._news = asyncio.Event()
+        self.books = MemoryBooks(setting.slots(), clock.now, queues=setting.queues, on_news=self._news.set)
+        self.drivers = MadeUpDrivers(setting.costs, on_news=self._news.set)
+        self.num_rounds = 0
+
+    def make_loop(self, owner: str = "the loop", **changes: Any) -> ControlLoop:
+        """Return a control loop that remembers nothing yet; ``changes`` are further arguments of `ControlLoop`."""
+        whole: dict[str, Any] = {"wall_clock": clock.now, "in_thread": at_once, "code": _CODE, **changes}
+        drivers = whole.pop("drivers", self.drivers)
+        books = whole.pop("books", self.books)
+        return ControlLoop(books, drivers, self.setting.rules, owner=owner, **whole)
+
+    def submit(self, plan: Plan) -> Job:
+        """Submit a job now."""
+        work = Work(program=plan.load.to_program(), directory="/made-up", num_micro_batches=plan.load.num_micro_batches)
+        new = NewJob(
+            name=plan.name,
+            spec=msgspec.to_builtins(work),
+            min_workers=plan.min_workers,
+            max_workers=plan.max_workers,
+            queue=plan.queue,
+            priority=plan.priority,
+            is_elastic=plan.is_elastic,
+            max_retries=plan.max_retries,
+        )
+        return self.books.submit(new, plan.owner)
+
+    async def run(self, loop: ControlLoop) -> None:
+        """Turn a control loop until cancelled."""
+        interval_s = self.setting.interval_s
+        while True:
+            self._news.clear()
+            begun = clock.now()
+            await loop.round()
+            self.num_rounds += 1
+            again_at = loop.decisions.decide_again_at if loop.decisions is not None else None
+            wait_s = self.setting.quiet_s
+            if again_at is not None:
+                wait_s = min(max(again_at - clock.now(), 0.0), wait_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._news.wait()
+            num_intervals = max(math.ceil((clock.now() - begun) / interval_s - _NEAR), 1)
+            await _sleep_until(begun + num_intervals * interval_s)
+
+    def has_ended(self) -> bool:
+        """Whether all jobs that were submitted have ended."""
+        return all(job.stage in ENDED for job in self.books.jobs.values())
+
+
+async def at_once(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call what would block elsewhere; here it does not."""
+    return function(*arguments)
+
+
+def simulate(
+    plans: Iterable[Plan],
+    setting: Setting,
+    *,
+    limit_s: float = float("inf"),
+    on_progress: Callable[[int, float], None] = lambda _ended, _now: None,
+) -> World:
+    """Run a workload to its end and return the world as it is then.
+
+    Args:
+        plans: of the workload.
+        setting: the platform.
+        limit_s: what has not ended by then is left as it is.
+        on_progress: told now and then how many jobs have ended, and the virtual moment.
+    """
+    return clock.run(_simulate(sorted(plans, key=lambda plan: plan.submitted_at), setting, limit_s, on_progress))
+
+
+async def _simulate(
+    plans: list[Plan], setting: Setting, limit_s: float, on_progress: Callable[[int, float], None]
+) -> World:
+    world = World(setting)
+    turning = asyncio.create_task(world.run(world.make_loop()))
+    for plan in plans:
+        await _sleep_until(min(plan.submitted_at, limit_s))
+        world.submit(plan)
+    while not world.has_ended() and clock.now() < limit_s and not turning.done():
+        await asyncio.sleep(setting.interval_s)
+        on_progress(len(plans) - len(world.books.read_facts().jobs), clock.now())
+    await _end(turning)
+    assert not world.drivers.clashes, world.drivers.clashes
+    return world
+
+
+async def _sleep_until(moment: float) -> None:
+    if moment > clock.now():
+        await asyncio.sleep(moment - clock.now())
+
+
+async def _end(task: Awaitable[None]) -> None:
+    assert isinstance(task, asyncio.Task)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
