@@ -32,11 +32,11 @@ def make_exchange(
         return None
     if group.size > 1 and group.device_group is not None:
         return DeviceExchange(group, buckets, num_micro_batches)
-    if not exact:
-        return FastExchange(group, buckets, num_micro_batches)
+    private = PrivateExchange if exact else FastExchange
     hosts = {member.host for member in group.view.members}
     if group.size == 1 or len(hosts) > 1 or not buckets:
-        return PrivateExchange(group, buckets, num_micro_batches)
+        return private(group, buckets, num_micro_batches)
+    # Where peers read each other's memory, the canonical tree is also the fastest way.
     shared: SharedExchange | None = None
     try:
         with contextlib.suppress(OSError):
@@ -50,7 +50,7 @@ def make_exchange(
         if all(_swap_texts(group, "yes" if connected else "")):
             assert shared is not None
             return shared
-        return PrivateExchange(group, buckets, num_micro_batches)
+        return private(group, buckets, num_micro_batches)
     finally:
         if shared is not None:
             shared.hide()

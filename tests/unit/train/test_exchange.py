@@ -13,7 +13,7 @@ from legato.core.span import Addition
 from legato.train import exchange as exchanges
 from legato.train.buckets import make_buckets
 from legato.train.connecting import make_exchange
-from legato.train.exchange import FastExchange, PrivateExchange, deal, fold
+from legato.train.exchange import FastExchange, PrivateExchange, SharedExchange, deal, fold
 from legato.train.groups import Group
 
 
@@ -38,7 +38,8 @@ def test_fold_leaves_its_terms_and_keeps_the_order(monkeypatch: pytest.MonkeyPat
     assert all(torch.equal(term, old) for term, old in zip(terms, kept, strict=True))
 
 
-def test_the_fast_way_sums_too() -> None:
+def test_the_fast_way_sums_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchanges, "Segment", _no_room)
     model = nn.Linear(3, 2)
 
     def play(group: Group) -> torch.Tensor:
@@ -54,11 +55,15 @@ def test_the_fast_way_sums_too() -> None:
         assert torch.equal(result, torch.full((8,), 6.0))
 
 
-def test_without_shared_memory_another_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: object, **kwargs: object) -> None:
-        raise OSError("no room")
+@pytest.mark.parametrize("exact", [True, False])
+def test_on_one_machine_both_ways_read_where_it_was_written(exact: bool) -> None:
+    buckets = make_buckets(list(nn.Linear(3, 2).parameters()))
+    for kind in run_ranks(2, lambda group: type(make_exchange(group, buckets, 4, exact=exact))):
+        assert kind is SharedExchange
 
-    monkeypatch.setattr(exchanges, "Segment", refuse)
+
+def test_without_shared_memory_another_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchanges, "Segment", _no_room)
     buckets = make_buckets(list(nn.Linear(3, 2).parameters()))
     for kind in run_ranks(2, lambda group: type(make_exchange(group, buckets, 4))):
         assert kind is PrivateExchange
@@ -70,3 +75,7 @@ def test_ranks_with_different_layouts_agree_to_wait() -> None:
         return make_exchange(group, make_buckets(list(model.parameters())), 4)
 
     assert run_ranks(2, play) == [None, None]
+
+
+def _no_room(*args: object, **kwargs: object) -> None:
+    raise OSError("no room")
