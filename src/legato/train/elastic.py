@@ -51,7 +51,7 @@ def elastic(
         micro_batch_size: samples per turn of the loop; divides ``global_batch_size``. More workers than
             ``global_batch_size / micro_batch_size`` cannot help.
         seed: of everything random: the model's start, the order of the data, dropout, augmentation.
-        reduction: ``exact``, or ``fast`` for a plain all-reduce between machines, whose result may depend on the workers.
+        reduction: ``exact``, or ``fast``: between machines a plain all-reduce, whose result may depend on the workers.
         num_backwards: backward passes per turn of the loop.
         num_threads: torch's threads per worker; the result depends on it. None for what ``legato run --threads`` says,
             else 1.
