@@ -20,6 +20,8 @@ LegatoError
 ├── StoreError                   the database cannot be reached or is of another version
 ├── FencedOut                    a write of a control loop whose lease another one has taken over
 ├── SlotTaken                    a slot was to be given to a second job, or is not usable
+├── ServerError                  the platform's server made a mistake, or answers what is not understood here
+│   └── Unavailable              it cannot be reached, or cannot answer now
 └── BrokenView                   a peer died or hung inside a collective; handled inside Legato
 """
 
@@ -104,6 +106,14 @@ class FencedOut(LegatoError):
 
 class SlotTaken(LegatoError):
     """A slot was to be given to a second owner, or is not usable; nothing was written."""
+
+
+class ServerError(LegatoError):
+    """The platform's server made a mistake, or answers what a client does not understand."""
+
+
+class Unavailable(ServerError):
+    """The platform's server cannot be reached, or cannot answer now; later it may."""
 
 
 class BrokenView(LegatoError):
