@@ -319,8 +319,10 @@ def test_a_full_disk_costs_lines_and_not_the_job(tmp_path: Path, caplog: pytest.
     async def play() -> None:
         async with raise_stage(tmp_path) as stage:
             await stage.until_training(2)
-            stage.directory.events_file.unlink()
-            stage.directory.events_file.symlink_to("/dev/full")
+            # In one move: a driver that still has lines to write makes the file anew as soon as it is missing.
+            full = tmp_path / "full"
+            full.symlink_to("/dev/full")
+            full.replace(stage.directory.events_file)
             stage.driver.scale(3, "to have something to write")
             await stage.until_training(3)
             assert (await stage.finish()).outcome == "succeeded"
