@@ -63,6 +63,10 @@ def note_failed(job: Job, worker: Worker, failed: Failed) -> None:
 
 def give_up_slot(job: Job, worker: Worker, kind: str, reason: str, detail: str | None = None) -> None:
     """Start nobody in this worker's slot again; the job goes on with what is there."""
+    if worker.slot not in job.wanted:
+        # A leaver's slot is not the job's to give up: what it was wanted for later is another matter.
+        job.record(kind, f"{reason}; slot {worker.slot} was not wanted any more", worker, "warning", detail or None)
+        return
     job.wanted.discard(worker.slot)
     job.given_up.add(worker.slot)
     job.record(kind, f"{reason}; slot {worker.slot} is given up", worker, "error", detail or None)

@@ -11,13 +11,16 @@ from legato.driver.job import Job, Worker
 
 _REFUSED = 75  # the exit code of a worker that was refused
 _SIGNALLED = 128  # a shell or container reports a death by signal N as 128 + N
+# These end a worker through no fault of its program: its link to the driver failed, or its process could not be started.
+_MISFORTUNES = {70: "its link to the driver failed; its log tells why", 71: "no process could be started for it"}
 
 
 def note_exited(job: Job, worker: Worker, exit_code: int) -> None:
     """A worker's process is confirmed gone: its slot is free."""
     was = worker.phase
     if was in (WorkerPhase.STARTING, WorkerPhase.JOINING, WorkerPhase.WARM, WorkerPhase.MEMBER):
-        if 0 < exit_code < _SIGNALLED and exit_code != _REFUSED and job.state is not JobState.FAILING:
+        blamed = 0 < exit_code < _SIGNALLED and exit_code != _REFUSED and exit_code not in _MISFORTUNES
+        if blamed and job.state is not JobState.FAILING:
             told = f"exited with code {exit_code} without saying why; its log may tell"
             note_failed(job, worker, Failed(error=told, traceback="", exit_code=exit_code))
         elif exit_code == _REFUSED and not job.ending:
@@ -83,6 +86,8 @@ def describe_exit(exit_code: int) -> str:
     >>> describe_exit(-9), describe_exit(137), describe_exit(3)
     ('killed by SIGKILL', 'killed by SIGKILL', 'exit code 3')
     """
+    if exit_code in _MISFORTUNES:
+        return f"exit code {exit_code}: {_MISFORTUNES[exit_code]}"
     number = -exit_code if exit_code < 0 else exit_code - _SIGNALLED
     if number > 0:
         try:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from legato.core.errors import TransitionError, UsageError
+from legato.core.errors import LayoutError, TransitionError, UsageError
 from legato.core.lifecycle import JobState, WorkerPhase
 from legato.core.spec import JobSpec
 from legato.core.wire import Hold, Prepare, Stop, WorkerMessage
@@ -75,7 +75,7 @@ class Membership:
             next_worker=after.next_worker if after else 0,
         )
         self._adopted: Book | None = None
-        self._journaled: Book | None = None
+        self._journaled: tuple[Book, JobSpec] | None = None
         self._last_tick = now
 
     @classmethod
@@ -213,12 +213,18 @@ class Membership:
             if (value := getattr(said, field)) is not None and value != getattr(job.spec, field)
         }
         spec = msgspec.structs.replace(job.spec, num_workers=len(slots), **changes).validate()
+        useless = job.given_up & slots
+        if len(slots - useless) < spec.min_workers:
+            raise LayoutError(
+                f"Cannot give job '{spec.name}' the slots {sorted(slots)}: no worker can train in {sorted(useless)}, which "
+                f"leaves fewer than its minimum of {spec.min_workers}. Give it others as well, or stop it."
+            )
         if changes:
             job.record("scaled", f"it may have {spec.min_workers} to {spec.max_workers} workers: {said.reason}")
             job.spec = spec
         # What was given up is not tried again just because it is said again.
-        job.given_up &= slots
-        wanted = set(slots - job.given_up)
+        job.given_up = set(useless)
+        wanted = set(slots - useless)
         if wanted != job.wanted:
             self._want(wanted, f"{len(job.wanted)} -> {len(wanted)} workers: {said.reason}")
 
@@ -257,10 +263,10 @@ class Membership:
     def _drain(self) -> list[Instruction]:
         """Return the instructions so far, the journal first: no number is used before it is on disk."""
         out, self.job.out = self.job.out, []
-        book = self.job.book()
-        if out and book != self._journaled:
-            self._journaled = book
-            out.insert(0, Journal(book))
+        known = self.job.book(), self.job.spec
+        if known != self._journaled:
+            self._journaled = known
+            out.insert(0, Journal(known[0]))
         return out
 
     def _apply(self, change: plan.Change) -> None:

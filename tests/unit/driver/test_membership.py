@@ -242,6 +242,16 @@ def test_a_failing_joiner_costs_its_slot_and_not_the_job() -> None:
     world.check_at_peace()
 
 
+@pytest.mark.parametrize(("exit_code", "told"), [(70, "its link to the driver failed"), (71, "no process could be")])
+def test_what_is_no_fault_of_the_program_is_a_death(exit_code: int, told: str) -> None:
+    world = make_training(num_workers=2)
+    world.die(1, exit_code)
+    world.calm(5)
+    world.check_at_peace()
+    assert told in kinds(world, "died")[0].reason
+    assert slots_in_use(world) == {0, 1}
+
+
 def test_a_crash_loop_ends() -> None:
     world = make_world(num_workers=1)
     for _ in range(6):
@@ -457,3 +467,56 @@ def test_a_slot_that_was_given_up_is_left_alone_until_it_is_taken_away() -> None
     world.feed(words.SlotsAssigned((0,), "taken away"))
     world.feed(words.SlotsAssigned((0, 1), "given anew"))
     assert job_of(world).wanted == {0, 1}
+
+
+def give_up_a_slot(world: World) -> None:
+    """Let the newest worker, which is just starting, be refused."""
+    number = max(world.bodies)
+    meet(world, number, fingerprint="another")
+    world.feed(words.Heard(number, wire.Failed(error="odd", traceback="", exit_code=1, mismatch=True)))
+
+
+def test_a_job_is_not_given_fewer_usable_slots_than_its_minimum() -> None:
+    world = make_assigned(0, 1, min_workers=2)
+    world.feed(words.SlotsAssigned((0, 1, 2), "grow"))
+    give_up_a_slot(world)
+    assert job_of(world).given_up == {2}
+    told = r"the slots \[1, 2\]: no worker can train in \[2\], which leaves fewer than its minimum of 2\. Give it others"
+    with pytest.raises(LayoutError, match=told):
+        world.feed(words.SlotsAssigned((1, 2), "others need slot 0", max_workers=3))
+    assert (job_of(world).wanted, job_of(world).given_up, job_of(world).spec.max_workers) == ({0, 1}, {2}, 4)
+    world.feed(words.SlotsAssigned((1, 2, 3), "others need slot 0"))
+    world.calm(3)
+    world.check_at_peace()
+    assert slots_in_use(world) == {1, 3}
+
+
+def test_a_leaver_that_fails_does_not_cost_its_slot() -> None:
+    world = make_assigned(0)
+    world.feed(words.SlotsAssigned((0, 1), "grow"))
+    number = max(world.bodies)
+    world.connect(world.bodies[number])
+    world.deliver(world.bodies[number])
+    world.feed(words.SlotsAssigned((0,), "taken away"))
+    world.feed(words.Heard(number, wire.Failed(error="ImportError: no", traceback="", exit_code=1, mismatch=True)))
+    world.die(number, 1)
+    world.calm(2)
+    assert job_of(world).given_up == set()
+    world.feed(words.SlotsAssigned((0, 1), "given anew"))
+    world.calm(3)
+    world.check_at_peace()
+    assert slots_in_use(world) == {0, 1}
+
+
+def test_what_a_new_driver_must_know_is_journaled_even_if_there_is_nothing_to_do() -> None:
+    world = make_assigned(0)
+    world.feed(words.SlotsAssigned((0, 1), "grow"))
+    give_up_a_slot(world)
+    world.calm(3)
+    assert world.book is not None
+    assert world.book.given_up == (1,)
+    world.feed(words.SlotsAssigned((0,), "taken away"))
+    assert world.book.given_up == ()
+    assert world.membership is not None
+    instructions = world.membership.handle(words.SlotsAssigned((0,), "its owner asked", max_workers=3), world.now)
+    assert isinstance(instructions[0], words.Journal), "the bounds stand beside the book"
