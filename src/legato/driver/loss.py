@@ -11,7 +11,7 @@ from legato.driver.job import Job, Worker
 
 _REFUSED = 75  # the exit code of a worker that was refused
 _SIGNALLED = 128  # a shell or container reports a death by signal N as 128 + N
-# These end a worker through no fault of its program: its link to the driver failed, or its process could not be started.
+# By these a worker ends through no fault of its program, so another one is started.
 _MISFORTUNES = {70: "its link to the driver failed; its log tells why", 71: "no process could be started for it"}
 
 

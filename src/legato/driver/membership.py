@@ -216,8 +216,8 @@ class Membership:
         useless = job.given_up & slots
         if len(slots - useless) < spec.min_workers:
             raise LayoutError(
-                f"Cannot give job '{spec.name}' the slots {sorted(slots)}: no worker can train in {sorted(useless)}, which "
-                f"leaves fewer than its minimum of {spec.min_workers}. Give it others as well, or stop it."
+                f"Cannot give job '{spec.name}' the slots {sorted(slots)}: no worker can train in {sorted(useless)}, "
+                f"which leaves fewer than its minimum of {spec.min_workers}. Give it others as well, or stop it."
             )
         if changes:
             job.record("scaled", f"it may have {spec.min_workers} to {spec.max_workers} workers: {said.reason}")

@@ -481,7 +481,7 @@ def test_a_job_is_not_given_fewer_usable_slots_than_its_minimum() -> None:
     world.feed(words.SlotsAssigned((0, 1, 2), "grow"))
     give_up_a_slot(world)
     assert job_of(world).given_up == {2}
-    told = r"the slots \[1, 2\]: no worker can train in \[2\], which leaves fewer than its minimum of 2\. Give it others"
+    told = r"the slots \[1, 2\]: no worker can train in \[2\], which leaves fewer than its minimum of 2\."
     with pytest.raises(LayoutError, match=told):
         world.feed(words.SlotsAssigned((1, 2), "others need slot 0", max_workers=3))
     assert (job_of(world).wanted, job_of(world).given_up, job_of(world).spec.max_workers) == ({0, 1}, {2}, 4)
