@@ -210,10 +210,6 @@ class Stop(Message, frozen=True):
     reason: str
 
 
-class Save(Message, frozen=True):
-    """Write a checkpoint after the current step and go on."""
-
-
 class Refused(Message, frozen=True):
     """This worker may not take part; it exits without touching anything."""
 
@@ -235,7 +231,7 @@ WorkerMessage = (
     | Failed
     | Heartbeat
 )
-DriverMessage = Welcome | Prepare | Recover | Hold | Stop | Save | Refused | Heartbeat
+DriverMessage = Welcome | Prepare | Recover | Hold | Stop | Refused | Heartbeat
 
 
 # ---------------------------------------------------------------- client ↔ driver

@@ -24,7 +24,7 @@ from legato.train.groups import Group, build
 from legato.train.link import Link
 from legato.train.mesh import LOST_STEP
 
-STOP, SAVE, EVALUATING = 1, 2, 4
+STOP, EVALUATING = 1, 2
 
 
 class Cohort:
@@ -60,7 +60,6 @@ class Cohort:
         self._agreed: int | None = None
         self._voted: int | None = None
         self._stop_agreed = False
-        self._save_agreed = False
         self.has_state = False
         self.has_left = False
         self.num_rounds = 0
@@ -101,9 +100,8 @@ class Cohort:
                 present members are voted for.
         """
         flags = 0 if may_join else EVALUATING
-        if self._link is not None:
-            flags |= STOP if self._link.stop_reason is not None else 0
-            flags |= SAVE if self._link.save_wanted else 0
+        if self._link is not None and self._link.stop_reason is not None:
+            flags |= STOP
         return [self.num_rounds, self.connection.view.number, self._vote(may_join), flags]
 
     def hear(self, words: Sequence[Sequence[int]]) -> None:
@@ -121,19 +119,11 @@ class Cohort:
         # An agreement stays until it is carried out: an evaluation may lie between the two.
         self._agreed = self._agreed or agreed_view((word[2] for word in words), self.connection.view.number)
         self._stop_agreed = any(word[3] & STOP for word in words)
-        self._save_agreed = any(word[3] & SAVE for word in words)
 
     @property
     def stop_agreed(self) -> bool:
         """All ranks end after this round."""
         return self._stop_agreed
-
-    def take_save_agreed(self) -> bool:
-        """Return whether a checkpoint was asked for, once."""
-        agreed, self._save_agreed = self._save_agreed, False
-        if agreed and self._link is not None:
-            self._link.save_wanted = False
-        return agreed
 
     def _vote(self, may_join: bool) -> int:
         current = self.connection.view

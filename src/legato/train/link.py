@@ -53,7 +53,6 @@ class Link:
         self.recovery: wire.Recover | None = None
         self.hold: wire.Hold | None = None
         self.stop_reason: str | None = None
-        self.save_wanted = False
         # What Hello says; the training thread keeps them true.
         self.phase = "joining"
         self.view: View | None = None
@@ -208,8 +207,6 @@ class Link:
                     self.hold = message
                 case wire.Stop():
                     self.stop_reason = message.reason
-                case wire.Save():
-                    self.save_wanted = True
                 case wire.Refused():
                     sys.stderr.write(f"legato: worker {self.worker} may not take part: {message.reason}\n")
                     sys.stderr.flush()

@@ -388,11 +388,10 @@ class Session:
             self._saver.save_unless_there(self._state(), self.cursor.step)
 
     def _save_if_due(self) -> None:
-        asked = self.cohort.take_save_agreed()
         if self._saver is None or self.cohort.rank != 0:
             return
         at_end = self.cursor.step_in_pass == self.num_steps_of_pass
-        if asked or self._saver.is_due(self.cursor.step, self.cursor.epoch + 1 if at_end else None):
+        if self._saver.is_due(self.cursor.step, self.cursor.epoch + 1 if at_end else None):
             self.save()
 
     def _finish(self) -> None:

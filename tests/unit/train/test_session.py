@@ -236,9 +236,15 @@ def test_half_a_state_is_not_begun_from(job: Job, monkeypatch: pytest.MonkeyPatc
 def test_half_a_state_is_overwritten_by_a_checkpoint(saving_job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     job = saving_job
     arrived = half_sent(monkeypatch)
-    (first,) = job.begin(1, train_for_ever)
-    first.await_message(wire.Progress)
-    first.hear(wire.Save())
+
+    def incumbent(worker: Worker) -> None:
+        model, optimizer = prepared(worker)
+        for (inputs,) in worker.run.batches(ENDLESS):
+            turn(worker, model, optimizer, inputs)
+            if worker.run.stepped and worker.run.step == 3:
+                worker.session.save()
+
+    (first,) = job.begin(1, incumbent)
     step = first.await_message(wire.Saved).step
     second = job.start(joiner)
     job.propose(first, second)
