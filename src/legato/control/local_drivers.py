@@ -25,8 +25,8 @@ from legato.control.driver_process import ORDER_FILE, LocalOrder, read_order
 from legato.control.drivers import Assignment, DriverOrder, DriverReport, DriverState
 from legato.core import wire
 from legato.core.errors import LegatoError, UsageError
-from legato.core.warm import parse_start_time
 from legato.driver.journal import DriverFile, JobDirectory, replace_file
+from legato.processes import is_alive, start_time_of
 
 PASSED_ON: Final = (
     *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_*", "TZ", "TMPDIR", "SSL_CERT_*", "*_proxy", "*_PROXY"),
@@ -49,10 +49,7 @@ class _Identity(msgspec.Struct, frozen=True):
     start_time: int
 
     def is_alive(self) -> bool:
-        try:
-            return parse_start_time(Path(f"/proc/{self.pid}/stat").read_text()) == self.start_time
-        except (FileNotFoundError, ProcessLookupError):
-            return False
+        return is_alive(self.pid, self.start_time)
 
 
 class LocalDrivers:
@@ -197,7 +194,7 @@ class LocalDrivers:
         if last is not None:
             last.poll()  # it is gone already, and must be told so
         self._children[job] = child
-        started = parse_start_time(Path(f"/proc/{child.pid}/stat").read_text())
+        started = start_time_of(child.pid)
         if started is not None:
             replace_file(directory / _PROCESS_FILE, msgspec.json.encode(_Identity(child.pid, started)))
 

@@ -10,13 +10,25 @@ from typing import Final
 
 import msgspec
 
+UNKNOWN_EXIT_CODE: Final = -9
+"""Of a worker that ended unseen: whatever ended it, its process is gone."""
+
+
+def mark_of(record_path: str) -> str:
+    """Return the variable by which every process of a job is known from its start, as ``NAME=VALUE``.
+
+    >>> mark_of("/jobs/digits/engine.json")
+    'LEGATO_ENGINE=/jobs/digits/engine.json'
+    """
+    return f"LEGATO_ENGINE={record_path}"
+
 
 class Entry(msgspec.Struct):
     """One worker in the record: it stays there until a driver has acknowledged its exit.
 
     Args:
         pid: its process, which leads a session and a process group of its own.
-        start_time: of the process, in clock ticks since boot: pid and start time together name one process for ever.
+        start_time: of the process, in clock ticks since boot: pid and start time together name one process.
         exit_code: None while it runs.
         told: a driver has acknowledged that it was started.
     """
@@ -39,6 +51,7 @@ class Record(msgspec.Struct):
         idle_limit_s: the warm parent ends when it had neither driver nor workers for this long.
         pid: of the warm parent; 0 until it runs.
         start_time: of the warm parent.
+        boot: a name for the time since the machine started; start times of another one mean nothing.
         workers: by number.
     """
 
@@ -50,6 +63,7 @@ class Record(msgspec.Struct):
     idle_limit_s: float
     pid: int = 0
     start_time: int = 0
+    boot: str = ""
     workers: dict[int, Entry] = {}
 
 
@@ -165,15 +179,3 @@ def take_frames(received: bytearray) -> list[bytes]:
         bodies.append(bytes(received[4:end]))
         del received[:end]
     return bodies
-
-
-def parse_start_time(stat: str) -> int | None:
-    """Read the start time from the text of ``/proc/PID/stat``; None if the process has ended and waits to be reaped.
-
-    The name in brackets may hold anything, spaces and brackets too, so that fields count from the last bracket.
-
-    >>> parse_start_time("7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2")
-    4711
-    """
-    fields = stat[stat.rindex(")") + 2 :].split()
-    return None if fields[0] in "ZX" else int(fields[19])

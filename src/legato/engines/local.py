@@ -20,6 +20,7 @@ import msgspec
 
 from legato.core.errors import LegatoError, UsageError
 from legato.core.warm import (
+    UNKNOWN_EXIT_CODE,
     AcknowledgeExited,
     AcknowledgeStarted,
     EndAll,
@@ -35,11 +36,13 @@ from legato.core.warm import (
     WorkerStarted,
     decode_parent_message,
     encode_frame,
+    mark_of,
     take_frames,
 )
 from legato.engines.base import EngineEvent, Exited, Launch, Started
 from legato.engines.gpus import find_devices
-from legato.engines.parent import kill_and_wait, make_socket_directory, start_parent
+from legato.engines.parent import end_group, end_process, make_socket_directory, start_parent
+from legato.processes import boot_id
 
 DEFAULT_ENTRY: Final = "legato.train.worker:main"
 DEFAULT_PRELOAD: Final = ("torch", "torch.distributed", "torch.optim", "torch._dynamo", "numpy", "legato.train.elastic")
@@ -207,7 +210,7 @@ class LocalEngine:
         left = self._read_record()
         for entry in left.workers.values() if left is not None else ():
             if entry.exit_code is None:
-                await kill_and_wait(entry.pid, entry.start_time, group=True)
+                await end_group(entry.pid, entry.start_time, mark_of(str(self._record_path)))
         if record is not None:
             shutil.rmtree(Path(record.socket).parent, ignore_errors=True)
         self._record_path.unlink(missing_ok=True)
@@ -238,7 +241,7 @@ class LocalEngine:
 
     def _read_record(self) -> Record | None:
         try:
-            return msgspec.json.decode(self._record_path.read_bytes(), type=Record)
+            record = msgspec.json.decode(self._record_path.read_bytes(), type=Record)
         except FileNotFoundError:
             return None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -246,6 +249,12 @@ class LocalEngine:
                 f"Cannot read {self._record_path}: {error}. It tells which processes belong to the job: "
                 "end them by hand, then remove the file."
             ) from error
+        if record.boot not in ("", boot_id()):
+            # The machine has been started anew since: all of them are gone, whoever has their numbers now.
+            record.pid = record.start_time = 0
+            for entry in record.workers.values():
+                entry.exit_code = UNKNOWN_EXIT_CODE if entry.exit_code is None else entry.exit_code
+        return record
 
     async def _start_parent(self, previous: Record | None) -> None:
         """Start a warm parent that takes over what the previous one left behind."""
@@ -260,6 +269,7 @@ class LocalEngine:
             preload=self._preload,
             wished=self._wished,
             idle_limit_s=self._idle_limit_s,
+            boot=boot_id(),
             workers=workers,
         )
         self._process = start_parent(record, self._record_path, self._log_path)
@@ -371,4 +381,4 @@ class LocalEngine:
                 await asyncio.to_thread(self._process.wait)
             self._process = None
         elif record is not None and record.pid:
-            await kill_and_wait(record.pid, record.start_time, group=False)
+            await end_process(record.pid, record.start_time)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import socket
@@ -15,7 +14,8 @@ from typing import Final
 
 import msgspec
 
-from legato.core.warm import Record, parse_start_time
+from legato.core.warm import Record, mark_of
+from legato.processes import is_alive, kill_group, send_signal
 
 _MAX_SOCKET_PATH: Final = 100
 """The kernel takes 107 bytes; some are left for the file's name."""
@@ -25,6 +25,7 @@ _POLL_S: Final = 0.01
 
 def start_parent(record: Record, record_path: Path, log_path: Path) -> subprocess.Popen[bytes]:
     """Start a warm parent on the socket that the record names; it accepts connections from now on."""
+    name, _, value = mark_of(str(record_path)).partition("=")
     with socket.socket(socket.AF_UNIX) as listener, log_path.open("ab") as log:
         listener.bind(record.socket)
         listener.listen(16)
@@ -35,7 +36,7 @@ def start_parent(record: Record, record_path: Path, log_path: Path) -> subproces
             stdout=log,
             stderr=log,
             cwd=record_path.parent,
-            env={**os.environ, **_absolute_python_path(), **_large_pages()},
+            env={**os.environ, **_absolute_python_path(), **_large_pages(), name: value},
             pass_fds=[listener.fileno()],
             start_new_session=True,
         )
@@ -74,22 +75,20 @@ def _write_private(path: Path, content: bytes) -> None:
     scratch.replace(path)
 
 
-async def kill_and_wait(pid: int, start_time: int, *, group: bool) -> None:
-    """Kill a process, with its group if asked, and wait until it is gone. Nothing if it is gone already."""
-    if not _is_alive(pid, start_time):
-        return
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if group:
-            os.killpg(pid, signal.SIGKILL)
-        os.kill(pid, signal.SIGKILL)
+async def end_process(pid: int, start_time: int) -> None:
+    """Kill a process and wait until it is gone. Nothing if it is gone already."""
+    send_signal(pid, start_time, signal.SIGKILL)
+    await _wait_until_gone(pid, start_time)
+
+
+async def end_group(pid: int, start_time: int, mark: str) -> None:
+    """Kill a worker and what is left of its process group, and wait until the worker is gone."""
+    kill_group(pid, start_time, mark)
+    await _wait_until_gone(pid, start_time)
+
+
+async def _wait_until_gone(pid: int, start_time: int) -> None:
     for _ in range(_NUM_POLLS):
-        if not _is_alive(pid, start_time):
+        if not is_alive(pid, start_time):
             return
         await asyncio.sleep(_POLL_S)
-
-
-def _is_alive(pid: int, start_time: int) -> bool:
-    try:
-        return parse_start_time(Path(f"/proc/{pid}/stat").read_text()) == start_time
-    except (FileNotFoundError, ProcessLookupError):
-        return False

@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from legato.core.warm import StartWorker, parse_start_time
+from legato.core.warm import StartWorker
 
 
 def become_worker(launch: StartWorker, gate: int, *, entry: str, fresh: bool) -> NoReturn:
@@ -78,27 +78,10 @@ def serve_store(lifeline: int, report: int) -> NoReturn:
         os._exit(0)
 
 
-def start_time_of(pid: int) -> int | None:
-    """Return when a process began (clock ticks since boot), None if it is gone, 0 where the system does not tell."""
-    try:
-        return parse_start_time(Path(f"/proc/{pid}/stat").read_text())
-    except (FileNotFoundError, ProcessLookupError):
-        pass
-    return None if Path("/proc/self/stat").exists() or not _answers(pid) else 0
-
-
 def _set_title(title: str) -> None:
     # `top` and `ps -o comm` tell the forked processes apart by it; elsewhere than on Linux nothing does.
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(title)
-
-
-def _answers(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def _redirect(log_path: str) -> None:

@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 
 from legato.core.warm import (
+    UNKNOWN_EXIT_CODE,
     AcknowledgeExited,
     AcknowledgeStarted,
     EndAll,
@@ -38,12 +39,13 @@ from legato.core.warm import (
     WorkerStarted,
     decode_engine_message,
     encode_frame,
+    mark_of,
     take_frames,
 )
-from legato.train.birth import become_worker, serve_store, start_time_of
+from legato.processes import is_alive, kill_group, send_signal, start_time_of
+from legato.train.birth import become_worker, serve_store
 from legato.train.preloading import preload
 
-_UNKNOWN_EXIT_CODE: Final = -9
 _CANNOT_FORK_EXIT_CODE: Final = 71
 _POLL_ORPHANS_S: Final = 0.2
 
@@ -61,6 +63,7 @@ class WarmParent:
         self._record = msgspec.json.decode(record_path.read_bytes(), type=Record)
         self._record.pid = os.getpid()
         self._record.start_time = start_time_of(os.getpid()) or 0
+        self._mark = mark_of(str(record_path))
         self._fork_safe = self._record.start == "fork"
         self._listener = listener
         self._engine: socket.socket | None = None
@@ -280,12 +283,17 @@ class WarmParent:
         entry = self._record.workers.get(worker)
         if entry is None or entry.exit_code is not None:
             return
-        # A child that was not reaped keeps its pid; one that is not ours is asked for its start time first.
-        if entry.pid not in self._children and start_time_of(entry.pid) != entry.start_time:
+        if entry.pid not in self._children:
+            # Adopted: its pid may be a stranger's by now.
+            if force:
+                kill_group(entry.pid, entry.start_time, self._mark)
+            else:
+                send_signal(entry.pid, entry.start_time, signal.SIGTERM)
             return
+        # A child that was not reaped keeps its pid, and its group's; it may not lead one yet.
         with contextlib.suppress(ProcessLookupError):
             if force:
-                _kill_group(entry.pid)
+                _kill_group_of_child(entry.pid)
                 os.kill(entry.pid, signal.SIGKILL)
             else:
                 os.kill(entry.pid, signal.SIGTERM)
@@ -297,9 +305,9 @@ class WarmParent:
                 continue
             if entry.pid in self._children:
                 entry.exit_code = self._exit_code_of(entry.pid)
-            elif start_time_of(entry.pid) != entry.start_time:
-                _kill_group(entry.pid)
-                entry.exit_code = _UNKNOWN_EXIT_CODE
+            elif not is_alive(entry.pid, entry.start_time):
+                kill_group(entry.pid, entry.start_time, self._mark)
+                entry.exit_code = UNKNOWN_EXIT_CODE
             if entry.exit_code is not None:
                 gone.append((worker, entry.exit_code))
         if gone:
@@ -321,7 +329,7 @@ class WarmParent:
             # Before the pid is given back: what the worker left behind in its group ends with it, as its slot is free.
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 return None
-            _kill_group(pid)
+            _kill_group_of_child(pid)
         reaped, status = os.waitpid(pid, os.WNOHANG)
         if not reaped:
             return None
@@ -357,7 +365,7 @@ class WarmParent:
         self._send(Ready(rendezvous=self._rendezvous))
 
 
-def _kill_group(pid: int) -> None:
+def _kill_group_of_child(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 

@@ -1,0 +1,159 @@
+"""The processes of this machine: which one a number means, and how to end that one and nobody else.
+
+Numbers are given out again, so a process is meant by its number and its start time together, and both are looked at
+before anything is sent. What cannot be told apart from a stranger is left alone. Decides nothing about workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_PROC: Final = Path("/proc")
+
+
+class Stat(NamedTuple):
+    """What ``/proc/PID/stat`` tells of a process.
+
+    Args:
+        has_ended: it waits to be reaped; its number is not given out again before that.
+        group: the process group it belongs to: the number of the process that led it first.
+        session: likewise.
+        start_time: in clock ticks since boot.
+    """
+
+    has_ended: bool
+    group: int
+    session: int
+    start_time: int
+
+
+def parse_stat(text: str) -> Stat:
+    """Read the text of ``/proc/PID/stat``.
+
+    The name in brackets may hold anything, spaces and brackets too, so that fields count from the last bracket.
+
+    >>> parse_stat("7 (a) b) S 1 7 6 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2")
+    Stat(has_ended=False, group=7, session=6, start_time=4711)
+    """
+    fields = text[text.rindex(")") + 2 :].split()
+    return Stat(fields[0] in "ZX", int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def start_time_of(pid: int) -> int | None:
+    """Return when a process began (clock ticks since boot), None if it is gone, 0 where the system does not tell.
+
+    A process that has ended and waits to be reaped is not gone.
+    """
+    found = _stat_of(pid)
+    if found is not None:
+        return found.start_time
+    return None if _has_proc() or not _answers(pid) else 0
+
+
+def is_alive(pid: int, start_time: int) -> bool:
+    """Return whether a process runs, and is the one that began then."""
+    found = _stat_of(pid)
+    if found is not None:
+        return not found.has_ended and found.start_time == start_time
+    return not _has_proc() and _answers(pid)
+
+
+def boot_id() -> str:
+    """Return a name for the time since the machine started, "" where the system has none: start times count from it."""
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def send_signal(pid: int, start_time: int, number: signal.Signals) -> None:
+    """Send a signal to a process; nothing if it is gone, or its number is somebody else's by now."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        held = _hold(pid)
+        try:
+            if not start_time or start_time_of(pid) != start_time:
+                return
+            if held is not None:
+                signal.pidfd_send_signal(held, number)
+            else:
+                os.kill(pid, number)
+        finally:
+            if held is not None:
+                os.close(held)
+
+
+def kill_group(pid: int, start_time: int, mark: str) -> None:
+    """Kill a process that led a group of its own, and what is left of the group, as far as that is surely meant.
+
+    As long as a group has members its number is not given out again. So while the leader is there, dead or alive, the
+    group is the one meant; and where the number is another process's by now, the group is empty. With the leader gone
+    the number may have been a stranger's meanwhile, whose children are the group; what is meant shows the mark.
+
+    Args:
+        pid: of the leader.
+        start_time: of the leader.
+        mark: a variable, ``NAME=VALUE``, that the leader had from its start, and so what it has started.
+    """
+    found = _stat_of(pid)
+    if found is not None:
+        is_meant = found.start_time == start_time
+    else:
+        is_meant = any(_shows(member, mark) for member in _members(pid, start_time))
+    if is_meant and start_time:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def _members(group: int, start_time: int) -> Iterator[int]:
+    """Yield the processes of a group that led its own session, those younger than its leader only."""
+    for entry in _PROC.glob("[0-9]*"):
+        found = _stat_of(int(entry.name))
+        if found is not None and (found.group, found.session) == (group, group) and found.start_time >= start_time:
+            yield int(entry.name)
+
+
+def _shows(pid: int, mark: str) -> bool:
+    try:
+        return os.fsencode(mark) in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _hold(pid: int) -> int | None:
+    """Return a descriptor of the process that has this number now, None if the system has none to give.
+
+    Taken before the start time is looked at: if that is right, the descriptor's process is the right one too.
+    """
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise
+    except (AttributeError, OSError):
+        return None
+
+
+def _stat_of(pid: int) -> Stat | None:
+    try:
+        return parse_stat((_PROC / str(pid) / "stat").read_bytes().decode(errors="replace"))
+    except OSError:
+        # Gone, or hidden, and then it is not ours.
+        return None
+
+
+def _has_proc() -> bool:
+    return (_PROC / "self/stat").exists()
+
+
+def _answers(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
