@@ -5,20 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Callback", "Trainer", "__version__", "elastic"]
+__all__ = ["Callback", "Client", "Trainer", "__version__", "elastic"]
 
 if TYPE_CHECKING:
+    from legato.client.client import Client
     from legato.train.callback import Callback
     from legato.train.elastic import elastic
     from legato.train.trainer import Trainer
 
 
 def __getattr__(name: str) -> Any:
-    # torch is loaded on first use only: the command line and the client must start fast and work without it.
+    # torch is loaded on first use only: the command line and the client must start fast and work without it. What the
+    # client needs is loaded so too: programs that train need none of it.
     if name == "elastic":
         from legato.train.elastic import elastic
 
         return elastic
+    if name == "Client":
+        from legato.client.client import Client
+
+        return Client
     if name == "Callback":
         from legato.train.callback import Callback
 

@@ -21,7 +21,7 @@ def run(code: str) -> str:
 def test_importing_legato_loads_no_torch() -> None:
     loaded = run("import legato, sys; print(*sys.modules)").split()
     assert "legato" in loaded
-    assert not {"torch", "numpy"} & set(loaded)
+    assert not {"torch", "numpy", "httpx", "msgspec"} & set(loaded)
 
 
 def test_importing_legato_is_fast() -> None:
@@ -46,7 +46,7 @@ def test_the_store_works_without_the_driver_for_postgresql() -> None:
 
 
 def test_the_public_surface_is_exactly_this() -> None:
-    assert legato.__all__ == ["Callback", "Trainer", "__version__", "elastic"]
+    assert legato.__all__ == ["Callback", "Client", "Trainer", "__version__", "elastic"]
     for name in legato.__all__:
         assert getattr(legato, name) is not None
 

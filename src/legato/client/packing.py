@@ -9,10 +9,11 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import itertools
 import os
 import stat
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -41,12 +42,13 @@ class Packed(NamedTuple):
     names: tuple[str, ...]
 
 
-def pack(folder: Path, *, max_bytes: int | None = None) -> Packed:
+def pack(folder: Path, *, max_bytes: int | None = None, extra: Mapping[str, bytes] | None = None) -> Packed:
     """Pack a folder.
 
     Args:
         folder: with the program.
         max_bytes: of all files before they are packed. None: whatever there is.
+        extra: files that shall lie beside those of the folder, by name.
 
     Raises:
         UsageError: it is no folder, is empty, too large, or holds a link; says what to do.
@@ -63,17 +65,37 @@ def pack(folder: Path, *, max_bytes: int | None = None) -> Packed:
             f"Cannot upload '{folder}': its {len(files)} files have {total} bytes, more than {max_bytes}. The largest "
             f"is '{largest}'; name what the program does not need in {IGNORE_FILE}, and keep data elsewhere."
         )
+    found = ((name, (folder / name).read_bytes(), os.access(folder / name, os.X_OK)) for name in files)
+    given = ((name, content, False) for name, content in sorted((extra or {}).items()))
+    twice = set(files) & set(extra or {})
+    if twice:
+        raise UsageError(f"Cannot upload '{folder}': '{min(twice)}' is a name that Legato needs. Rename that file.")
+    return _pack(itertools.chain(found, given))
+
+
+def pack_files(files: Mapping[str, bytes]) -> Packed:
+    """Pack files that lie in no folder.
+
+    Args:
+        files: their contents, by name.
+    """
+    return _pack((name, content, False) for name, content in sorted(files.items()))
+
+
+def _pack(files: Iterable[tuple[str, bytes, bool]]) -> Packed:
+    """Pack files given as name, content, and whether they may be executed."""
     raw = io.BytesIO()
+    names = []
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for name in files:
-            content = (folder / name).read_bytes()
+        for name, content, is_executable in files:
             entry = tarfile.TarInfo(name)
             entry.size = len(content)
-            entry.mode = 0o755 if os.access(folder / name, os.X_OK) else 0o644
+            entry.mode = 0o755 if is_executable else 0o644
             tar.addfile(entry, io.BytesIO(content))
+            names.append(name)
     # Without the time of packing, which gzip would write down.
     packed = gzip.compress(raw.getvalue(), compresslevel=6, mtime=0)
-    return Packed(packed, hashlib.sha256(packed).hexdigest(), tuple(files))
+    return Packed(packed, hashlib.sha256(packed).hexdigest(), tuple(names))
 
 
 def _files(folder: Path) -> Iterator[str]:

@@ -1,0 +1,215 @@
+"""`legato.Client`: the platform in the hands of a Python program. Asks the server; decides nothing."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self, Unpack
+
+import httpx
+
+from legato.client.jobs import Job
+from legato.client.line import Line, need_token
+from legato.client.packing import Packed
+from legato.client.pages import render_jobs, render_table
+from legato.client.paths import name_path
+from legato.client.people import PeopleCalls
+from legato.client.pool import PoolCalls
+from legato.client.records import JobRecord, Page, Plan, Upload
+from legato.client.servers import Server, find_server
+from legato.client.submission import JobOptions, check_options, prepare
+from legato.core.errors import NotFound
+
+_PAGE: Final = 1000
+_PATIENCE_S: Final = 30.0
+
+
+class Jobs(list[Job]):
+    """Several jobs; a notebook shows them as a table."""
+
+    def _repr_html_(self) -> str:
+        return render_jobs([job.record for job in self])
+
+
+class Client(PoolCalls, PeopleCalls):
+    """A platform.
+
+    Args:
+        server: its address, or a name that was given to `legato login`. None: the variable ``LEGATO_SERVER``, else the
+            server chosen last.
+        token: None: the variable ``LEGATO_TOKEN``, else the one of `legato login`. It is shown to that server alone.
+        patience_s: how long a request is tried again while the server cannot be reached or is busy.
+        first_patience_s: the same until it has answered once. None: the same.
+        transport: carries requests; for tests. None: the network.
+
+    Raises:
+        Unauthenticated: no server is known, or no token for it.
+        NotFound: there is no server of that name.
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        token: str | None = None,
+        *,
+        patience_s: float = _PATIENCE_S,
+        first_patience_s: float | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        found = need_token(find_server(server, token))
+        self._line = Line(found, patience_s=patience_s, first_patience_s=first_patience_s, transport=transport)
+
+    @classmethod
+    def on(cls, line: Line) -> Self:
+        """Return a client on a line of its own making, which may be without a token."""
+        client = cls.__new__(cls)
+        client._line = line
+        return client
+
+    @property
+    def server(self) -> Server:
+        """Where it asks."""
+        return self._line.server
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._line.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({self.server.url!r})"
+
+    def _repr_html_(self) -> str:
+        pool = self.pool()
+        told = [
+            ("server", self.server.url),
+            ("policy", pool.policy),
+            ("slots", f"{pool.num_usable}, {pool.num_free} free"),
+        ]
+        stages = ", ".join(f"{number} {stage}" for stage, number in pool.jobs.items() if number)
+        return render_table(["", ""], [*told, ("jobs", stages or "none"), ("decided", pool.summary)])
+
+    # ------------------------------------------------------------ jobs
+
+    def submit(
+        self,
+        program: str | Path | Callable[..., Any],
+        *arguments: Any,
+        code: str | Path | None = None,
+        directory: str | Path | None = None,
+        key: str | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Job:
+        """Submit a job. Its code is uploaded, unless the server has it already.
+
+        Args:
+            program: a script, or a function, which is called on every worker.
+            arguments: of the script, or of the function.
+            code: the folder to upload, or the SHA-256 of code that was uploaded before. None: of a script the present
+                directory if it lies in there, else the script's own folder; of a function nothing but itself.
+            directory: on the machines, in which the script lies and runs; nothing is uploaded then.
+            key: the same submission with the same key makes one job, however often it is sent. None: this call is one
+                submission, which is sent again if its answer is lost.
+            options: as `JobOptions`.
+
+        Raises:
+            UsageError: it cannot be submitted; says what to change.
+        """
+        prepared = prepare(program, arguments, options, code=code, directory=directory)
+        if prepared.packed is not None:
+            self.upload(prepared.packed)
+        return self._submit(prepared.fields, prepared.packed, key or uuid.uuid4().hex)
+
+    def plan(self, program: str | Path | None = None, **options: Unpack[JobOptions]) -> Plan:
+        """Say what would happen if such a job were submitted now; nothing is uploaded or submitted.
+
+        Args:
+            program: is of no importance, but may be named.
+            options: as `JobOptions`.
+        """
+        fields = check_options(options)
+        body = {"name": "plan", "program": [str(program or "program.py")], **fields}
+        return self._line.ask(Plan, "POST", "/plan", body=body)
+
+    def job(self, job: str) -> Job:
+        """Return a job by its id, or the newest one of a name.
+
+        Raises:
+            NotFound: there is none that is yours to see.
+        """
+        return Job(self._line, self._line.ask(JobRecord, "GET", name_path("job", job)))
+
+    def jobs(
+        self,
+        *,
+        stage: str | Sequence[str] | None = None,
+        owner: str | None = None,
+        queue: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        name: str | None = None,
+        limit: int | None = 100,
+        order: Literal["newest", "oldest"] = "newest",
+    ) -> Jobs:
+        """Return jobs that are yours to see; all that is given must hold.
+
+        Args:
+            stage: one, or several of which one must hold.
+            owner: the name of the user.
+            queue: its name.
+            labels: which they have.
+            name: how it begins.
+            limit: at most so many. None: all.
+            order: which come first.
+        """
+        params: dict[str, Any] = {
+            "stage": [stage] if isinstance(stage, str) else list(stage or ()) or None,
+            "owner": owner,
+            "queue": queue,
+            "label": [f"{key}={value}" for key, value in (labels or {}).items()] or None,
+            "name": name,
+            "order": order,
+        }
+        found = Jobs()
+        after: str | int | None = None
+        while limit is None or len(found) < limit:
+            wanted = _PAGE if limit is None else min(limit - len(found), _PAGE)
+            page = self._line.ask(Page[JobRecord], "GET", "/jobs", params={**params, "limit": wanted, "after": after})
+            found.extend(Job(self._line, record) for record in page.items)
+            after = page.after
+            if after is None:
+                break
+        return found
+
+    # ------------------------------------------------------------ code
+
+    def has_code(self, sha256: str) -> bool:
+        """Return whether code was uploaded already."""
+        # Not HEAD: a refusal would come without its reason.
+        return self._line.send("GET", f"/code/{sha256}", accepted=(404,)).status_code != 404
+
+    def upload(self, packed: Packed) -> str:
+        """Upload code, unless it is there, and return its SHA-256."""
+        if not self.has_code(packed.sha256):
+            self._line.ask(Upload, "PUT", f"/code/{packed.sha256}", content=packed.content)
+        return packed.sha256
+
+    def _submit(self, fields: dict[str, Any], packed: Packed | None, key: str) -> Job:
+        headers = {"Idempotency-Key": key}
+        try:
+            record = self._line.ask(JobRecord, "POST", "/jobs", body=fields, headers=headers)
+        except NotFound:
+            # Unused code goes after a while. If it went in this moment it is sent again; else it is something else.
+            if packed is None or self.has_code(packed.sha256):
+                raise
+            self.upload(packed)
+            record = self._line.ask(JobRecord, "POST", "/jobs", body=fields, headers=headers)
+        return Job(self._line, record)

@@ -1,0 +1,138 @@
+"""Brings files of a job here: each whole or not at all, going on where a connection broke.
+
+The names come from the server, and some of them from whatever the program did; nothing is written outside of the folder
+that was named.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final
+from urllib.parse import quote
+
+import httpx
+
+from legato.client.line import Line
+from legato.client.records import File, Files
+from legato.core.errors import ServerError, Unavailable, UsageError
+
+_SCRATCH: Final = ".part"
+_PARTIAL: Final = 206
+
+
+def list_files(line: Line, job: str, path: str = "", *, is_recursive: bool = False) -> Files:
+    """List a folder of a job, or one file; `Files.is_complete` says whether that is all.
+
+    Args:
+        line: to the server.
+        job: its id.
+        path: from the top of what the job shows.
+        is_recursive: what lies in folders too.
+    """
+    params = {"path": path or None, "recursive": "true" if is_recursive else None}
+    return line.ask(Files, "GET", f"/jobs/{job}/files", params=params)
+
+
+def download(line: Line, job: str, path: str, to: Path, *, is_overwriting: bool) -> list[Path]:
+    """Bring a file, or all files of a folder, into the folder ``to``; return what was written.
+
+    Args:
+        line: to the server.
+        job: its id.
+        path: from the top of what the job shows. Empty: everything.
+        to: made where it is missing. The last part of ``path`` is the name in it.
+        is_overwriting: files that are there already are replaced.
+
+    Raises:
+        UsageError: a file is there already, or cannot be written; says which.
+    """
+    path = path.strip("/")
+    base = PurePosixPath(path).parent
+    files = list(_walk(line, job, path))
+    wanted = [(file, _place(to, PurePosixPath(file.path).relative_to(base))) for file in files]
+    if not wanted:
+        raise UsageError(
+            f"Cannot download '{path or '.'}': there is no file in it. Look at 'legato download JOB --list'."
+        )
+    there = [target for _, target in wanted if target.exists()]
+    if there and not is_overwriting:
+        raise UsageError(
+            f"Cannot download to '{to}': '{there[0]}' is there already. Choose another folder, or overwrite "
+            "(--overwrite, or overwrite=True)."
+        )
+    for file, target in wanted:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _fetch(line, f"/jobs/{job}/files/{quote(file.path)}", target)
+            os.utime(target, (file.modified_at, file.modified_at))
+        except OSError as error:
+            raise UsageError(f"Cannot write '{target}': {error.strerror or error}. Mend that and repeat.") from error
+    return [target for _, target in wanted]
+
+
+def _walk(line: Line, job: str, path: str) -> Iterator[File]:
+    """Yield all files below a path; folder by folder where they are too many for one answer."""
+    found = list_files(line, job, path, is_recursive=True)
+    if found.is_complete:
+        yield from (item for item in found.items if item.kind == "file")
+        return
+    found = list_files(line, job, path)
+    if not found.is_complete:
+        raise UsageError(
+            f"Cannot download '{path or '.'}': it has more entries than the server lists, or names that are no text. "
+            "Download what you need of it by name."
+        )
+    for item in found.items:
+        if item.kind == "file":
+            yield item
+        else:
+            yield from _walk(line, job, item.path)
+
+
+def _place(to: Path, name: PurePosixPath) -> Path:
+    """Return where a file goes.
+
+    Raises:
+        ServerError: its name leads elsewhere.
+    """
+    odd = name.is_absolute() or not name.parts or any(part in ("..", ".") or "\0" in part for part in name.parts)
+    if odd or any("\\" in part or ":" in part for part in name.parts if os.name == "nt"):
+        raise ServerError(f"The server names a file '{name}', which would lie outside of '{to}'. Nothing was written.")
+    return to.joinpath(*name.parts)
+
+
+def _fetch(line: Line, path: str, target: Path) -> None:
+    scratch = target.with_name(target.name + _SCRATCH)
+    tries = line.begin_tries()
+    etag: str | None = None
+    try:
+        with scratch.open("wb") as stream:
+            while True:
+                # What would be compressed on the way has other places for its bytes.
+                headers = {"Accept-Encoding": "identity"}
+                if etag is not None and stream.tell():
+                    headers |= {"Range": f"bytes={stream.tell()}-", "If-Range": etag}
+                try:
+                    with line.open(path, headers=headers) as response:
+                        if response.status_code != _PARTIAL:
+                            stream.seek(0)
+                            stream.truncate()
+                        etag = _read_etag(response)
+                        for chunk in response.iter_raw():
+                            stream.write(chunk)
+                            tries.go_on()
+                    break
+                except Unavailable as refusal:
+                    tries.wait(refusal, refusal.__cause__)
+        scratch.replace(target)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+
+
+def _read_etag(response: httpx.Response) -> str | None:
+    etag = response.headers.get("etag")
+    # A weak one does not say that the bytes are the same.
+    return None if etag is None or etag.startswith("W/") else str(etag)

@@ -1,0 +1,340 @@
+"""A job of the platform in the hands of a Python program: look at it, wait for it, change it. Decides nothing of it."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
+
+import msgspec
+
+from legato.client.downloads import download, list_files
+from legato.client.frames import make_frame
+from legato.client.line import Line, PerhapsDone
+from legato.client.listing import Listing
+from legato.client.logs import DRIVER, LogLine, follow_logs, name_log, read_logs
+from legato.client.pages import render_job
+from legato.client.records import (
+    ENDED,
+    Allocation,
+    Attempt,
+    Checkpoint,
+    Event,
+    Explanation,
+    File,
+    JobRecord,
+    Metrics,
+    Page,
+    Progress,
+    Spec,
+    TrainingEvent,
+)
+from legato.client.submission import JobOptions, check_options
+from legato.core.errors import Conflict, UsageError
+
+if TYPE_CHECKING:
+    import pandas
+
+_LONGEST_WAIT_S: Final = 30.0
+_PAGE: Final = 500
+_ALL_POINTS: Final = 10_000
+_TERMS: Final = ("min_workers", "max_workers", "priority", "queue", "labels")
+
+
+class Job:
+    """A job, as it was when the server was last asked; `refresh` asks again.
+
+    Args:
+        line: to the server.
+        record: as the server answered.
+    """
+
+    def __init__(self, line: Line, record: JobRecord) -> None:
+        self._line = line
+        self.record = record
+
+    # ------------------------------------------------------------ what it is
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def stage(self) -> str:
+        return self.record.stage
+
+    @property
+    def reason(self) -> str:
+        """Why it is in this stage."""
+        return self.record.reason
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far it is; None: nothing is known yet."""
+        return self.record.progress
+
+    @property
+    def num_slots(self) -> int:
+        """Slots that it holds."""
+        return self.record.num_slots
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of its program; None: it has not ended, or never ran."""
+        return self.record.exit_code
+
+    @property
+    def has_ended(self) -> bool:
+        return self.record.stage in ENDED
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} {self.record.owner}/{self.name}: {self.stage}>"
+
+    def _repr_html_(self) -> str:
+        return render_job(self.record)
+
+    # ------------------------------------------------------------ look and wait
+
+    def refresh(self) -> Job:
+        """Ask the server how the job is, and return the job itself."""
+        self.record = self._line.ask(JobRecord, "GET", self._path())
+        return self
+
+    def wait(self, timeout_s: float | None = None, *, until: Collection[str] = ENDED) -> Job:
+        """Wait until the job is in one of some stages, and return the job itself. How it ended is in ``stage``.
+
+        Args:
+            timeout_s: None: for ever.
+            until: the stages; default: it has ended.
+
+        Raises:
+            TimeoutError: it took longer.
+            Conflict: it has ended, in another stage.
+        """
+        deadline = math.inf if timeout_s is None else self._line.clock() + timeout_s
+        # From before the first look on, so that nothing is missed between looks.
+        after = self._ask_events(after="now", limit=1).after
+        while self.refresh().stage not in until:
+            if self.has_ended:
+                wanted = " or ".join(sorted(until))
+                raise Conflict(f"Job '{self.name}' will not be {wanted} any more: it {self.stage}: {self.reason}.")
+            left_s = deadline - self._line.clock()
+            if left_s <= 0:
+                raise TimeoutError(f"Job '{self.name}' is {self.stage} after {timeout_s:g} s: {self.reason}.")
+            after = self._ask_events(after=after, limit=_PAGE, wait=min(left_s, _LONGEST_WAIT_S)).after
+        return self
+
+    def explain(self, num_decisions: int = 20) -> Explanation:
+        """Say why the job has what it has."""
+        return self._line.ask(Explanation, "GET", self._path("explain"), params={"limit": num_decisions})
+
+    def spec(self) -> Spec:
+        """Return what the job runs."""
+        return self._line.ask(Spec, "GET", self._path("spec"))
+
+    def attempts(self) -> Listing[Attempt]:
+        """Return the lives of its driver: a new one after each pause and each retry."""
+        return Listing(self._line.ask(Page[Attempt], "GET", self._path("attempts")).items)
+
+    def allocations(self) -> Listing[Allocation]:
+        """Return which slots it had when."""
+        return Listing(self._line.ask(Page[Allocation], "GET", self._path("allocations")).items)
+
+    def events(self, follow: bool = False, *, after: int | Literal["now"] | None = None) -> Iterator[Event]:
+        """Yield what happened to the job, the oldest first.
+
+        Args:
+            follow: go on until the job has ended.
+            after: begin after the event with this ``seq``. None: with the oldest one that is kept.
+        """
+        if follow:
+            for message in self._line.follow(self._path("events"), params={"after": after}):
+                yield msgspec.json.decode(message.data, type=Event)
+            return
+        while (page := self._ask_events(after=after, limit=_PAGE)).items:
+            yield from page.items
+            after = _as_seq(page.after)
+
+    def training_events(self, *, after: int = 0) -> Iterator[TrainingEvent]:
+        """Yield what its drivers wrote down: workers that came, went and died, checkpoints, views.
+
+        Args:
+            after: begin after the one with this ``seq``.
+        """
+        kind = Page[TrainingEvent]
+        while (page := self._ask_page(kind, "training-events", after=after, limit=_PAGE)).items:
+            yield from page.items
+            after = _as_seq(page.after)
+
+    # ------------------------------------------------------------ what it leaves
+
+    def logs(
+        self,
+        follow: bool = False,
+        *,
+        worker: int | None = None,
+        driver: bool = False,
+        tail: int | None = None,
+    ) -> Iterator[LogLine]:
+        """Yield what the job wrote, line by line.
+
+        Args:
+            follow: go on until the job has ended; lines of different workers come as they are written.
+            worker: of this one only. None: of all.
+            driver: the log of its driver instead.
+            tail: so many lines of each log from its end. None: all.
+        """
+        if worker is not None and driver:
+            raise UsageError(
+                "Cannot show logs of both a worker and the driver: choose one, or neither for all workers."
+            )
+        chosen = [DRIVER] if driver else [] if worker is None else [name_log(worker)]
+        return (follow_logs if follow else read_logs)(self._line, self.id, chosen, tail)
+
+    def series(self, *names: str, after_step: int | None = None, num_points: int = _ALL_POINTS) -> Metrics:
+        """Return what the program logged, as columns.
+
+        Args:
+            names: of the series. None: all.
+            after_step: only later ones.
+            num_points: at most so many of each, chosen so that the smallest and largest of each stretch stay.
+        """
+        params = {"name": list(names) or None, "after_step": after_step, "points": num_points}
+        return self._line.ask(Metrics, "GET", self._path("metrics"), params=params)
+
+    def metrics(self, *names: str) -> pandas.DataFrame:
+        """Return what the program logged: a row for each step, a column for each name.
+
+        Args:
+            names: of the columns. None: all.
+
+        Raises:
+            UsageError: pandas is not installed; `series` needs none.
+        """
+        return make_frame(self.series(*names))
+
+    def files(self, path: str = "", *, recursive: bool = False) -> Listing[File]:
+        """Return what lies in a folder of the job: ``work``, ``checkpoints``, ``logs``, …; at most 10,000 entries."""
+        return Listing(list_files(self._line, self.id, path, is_recursive=recursive).items)
+
+    def checkpoints(self) -> Listing[Checkpoint]:
+        """Return the checkpoints, the newest first."""
+        return Listing(self._line.ask(Page[Checkpoint], "GET", self._path("checkpoints")).items)
+
+    def download(self, to: str | Path = ".", path: str = "", *, overwrite: bool = False) -> list[Path]:
+        """Bring files of the job here, and return which were written.
+
+        Args:
+            to: the folder into which they go; made where it is missing.
+            path: of a file or folder of the job, as `files` lists them. Empty: all.
+            overwrite: replace what is there already.
+        """
+        return download(self._line, self.id, path, Path(to), is_overwriting=overwrite)
+
+    # ------------------------------------------------------------ change
+
+    def pause(self) -> Job:
+        """Save its state and free its slots, until `resume`. Returns at once, with the stage that it has then."""
+        return self._act("pause", lambda now: now.stage in ("pausing", "paused"))
+
+    def resume(self) -> Job:
+        """Let it go on where it was paused."""
+        return self._act("resume", lambda now: now.stage in ("queued", "starting", "running"))
+
+    def stop(self, now: bool = False) -> Job:
+        """End it after the present step, with a checkpoint; or ``now``, without one. Returns at once."""
+        return self._act("stop", lambda record: record.stage in ("stopping", "stopped"), {"now": now})
+
+    def resize(
+        self, max_workers: int | None = None, min_workers: int | None = None, *, only_if_unchanged: bool = False
+    ) -> Job:
+        """Change between which numbers of workers the platform chooses; arguments as of `set`."""
+        said = {"min_workers": min_workers, "max_workers": max_workers}
+        return self._change("POST", "resize", _strip(said), only_if_unchanged=only_if_unchanged)
+
+    def set(
+        self,
+        *,
+        min_workers: int | None = None,
+        max_workers: int | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        labels: Mapping[str, str | None] | None = None,
+        only_if_unchanged: bool = False,
+    ) -> Job:
+        """Change what the job may have; what is None stays.
+
+        Args:
+            min_workers: it runs with at least so many, or waits.
+            max_workers: it never has more.
+            priority: 1 to 10000, higher is more.
+            queue: into which it shall go.
+            labels: are merged into what is there; a value of None takes the label away.
+            only_if_unchanged: refuse if somebody has changed the job since this object was last refreshed.
+
+        Raises:
+            StaleVersion: somebody has.
+        """
+        said = dict(zip(_TERMS, (min_workers, max_workers, priority, queue, labels), strict=True))
+        return self._change("PATCH", "", _strip(said), only_if_unchanged=only_if_unchanged)
+
+    def clone(self, *, key: str | None = None, **options: Unpack[JobOptions]) -> Job:
+        """Submit a new job like this one, which begins anew.
+
+        Args:
+            key: as of `Client.submit`.
+            options: what shall differ.
+        """
+        headers = {"Idempotency-Key": key or uuid.uuid4().hex}
+        body = check_options(options)
+        record = self._line.ask(JobRecord, "POST", self._path("clone"), body=body, headers=headers)
+        return Job(self._line, record)
+
+    # ------------------------------------------------------------ inside
+
+    def _path(self, below: str = "") -> str:
+        return f"/jobs/{self.id}/{below}" if below else f"/jobs/{self.id}"
+
+    def _ask_events(self, **params: Any) -> Page[Event]:
+        return self._ask_page(Page[Event], "events", **params)
+
+    def _ask_page(self, kind: type[Page[Any]], below: str, **params: Any) -> Page[Any]:
+        return self._line.ask(kind, "GET", self._path(below), params=params)
+
+    def _act(self, verb: str, is_done: Callable[[JobRecord], bool], body: Any = None) -> Job:
+        try:
+            self.record = self._line.ask(JobRecord, "POST", self._path(verb), body=body, tells_repeats=True)
+        except PerhapsDone as perhaps:
+            # The first try may have done it, and its answer was lost: then how things stand says so.
+            if not is_done(self.refresh().record):
+                raise perhaps.refusal from None
+        return self
+
+    def _change(self, method: str, below: str, said: dict[str, Any], *, only_if_unchanged: bool) -> Job:
+        headers = {"If-Match": f'"{self.record.version}"'} if only_if_unchanged else None
+        wanted = {name: value for name, value in said.items() if name != "labels"}
+        try:
+            self.record = self._line.ask(
+                JobRecord, method, self._path(below), body=said, headers=headers, tells_repeats=True
+            )
+        except PerhapsDone as perhaps:
+            now = self.refresh().record
+            merged = {**now.labels, **said.get("labels", {})}
+            kept = {key: value for key, value in merged.items() if value is not None}
+            if kept != now.labels or any(getattr(now, name) != value for name, value in wanted.items()):
+                raise perhaps.refusal from None
+        return self
+
+
+def _strip(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _as_seq(after: str | int | None) -> int:
+    return int(after or 0)

@@ -1,0 +1,31 @@
+"""A list of what the server answered, which a notebook shows as a table. Asks nobody."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from legato.client.frames import need_pandas
+from legato.client.pages import render_records
+
+if TYPE_CHECKING:
+    import pandas
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+class Listing(list[R]):
+    """A list of records of one kind."""
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a table, a row for each record.
+
+        Raises:
+            UsageError: pandas is not installed.
+        """
+        frame: pandas.DataFrame = need_pandas().DataFrame([msgspec.to_builtins(record) for record in self])
+        return frame
+
+    def _repr_html_(self) -> str:
+        return render_records(self)

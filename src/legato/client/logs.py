@@ -1,0 +1,105 @@
+"""Reads the logs of a job over the line: what is there, and what is being written. Keeps nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from legato.client.line import Line
+from legato.client.records import Log, Page
+
+DRIVER: Final = "driver"
+_WORKER: Final = "worker-"
+_MAX_HELD: Final = 1 << 16
+
+
+class LogLine(NamedTuple):
+    """One line of a log, without its end. ``log``: ``worker-N`` or ``driver``."""
+
+    log: str
+    text: str
+
+    @property
+    def worker(self) -> int | None:
+        """The number of the worker that wrote it."""
+        return int(self.log.removeprefix(_WORKER)) if self.log.startswith(_WORKER) else None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class _Piece(msgspec.Struct, frozen=True):
+    log: str
+    text: str
+
+
+def name_log(worker: int) -> str:
+    """Return what the log of a worker is called."""
+    return f"{_WORKER}{worker}"
+
+
+def read_logs(line: Line, job: str, logs: Sequence[str], tail: int | None) -> Iterator[LogLine]:
+    """Yield what stands in logs now, one log after the other.
+
+    Args:
+        line: to the server.
+        job: its id.
+        logs: their names. Empty: those of all workers that there are.
+        tail: so many lines of each from its end. None: all.
+
+    Raises:
+        NotFound: there is no such log.
+    """
+    there = line.ask(Page[Log], "GET", f"/jobs/{job}/logs").items
+    ends = {found.log: found.num_bytes for found in there}
+    for log in logs or [found.log for found in there if found.log != DRIVER]:
+        holder = _Holder()
+        for text in _read_pieces(line, job, log, tail, ends.get(log, 0)):
+            yield from holder.add(log, text)
+        yield from holder.close()
+
+
+def follow_logs(line: Line, job: str, logs: Sequence[str], tail: int | None) -> Iterator[LogLine]:
+    """Yield what is written to logs until the job has ended; arguments as of `read_logs`, those to come included."""
+    params: dict[str, Any] = {"log": list(logs) or None, "tail": tail}
+    holder = _Holder()
+    for message in line.follow(f"/jobs/{job}/logs", params=params):
+        if message.event == "log":
+            piece = msgspec.json.decode(message.data, type=_Piece)
+            yield from holder.add(piece.log, piece.text)
+    yield from holder.close()
+
+
+def _read_pieces(line: Line, job: str, log: str, tail: int | None, end: int) -> Iterator[str]:
+    """Yield a log up to the byte at which it ended when this began."""
+    params: dict[str, Any] = {"tail": tail} if tail is not None else {"offset": 0}
+    while True:
+        response = line.send("GET", f"/jobs/{job}/logs/{log}", params=params)
+        yield response.content.decode(errors="replace")
+        at = int(response.headers.get("legato-log-end", end))
+        if at >= end or not response.content:
+            return
+        params = {"offset": at}
+
+
+class _Holder:
+    """Makes lines of pieces; holds back the beginning of a line until its end has come, log by log."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, str] = {}
+
+    def add(self, log: str, text: str) -> Iterator[LogLine]:
+        *lines, rest = (self._begun.pop(log, "") + text).split("\n")
+        for line in lines:
+            yield LogLine(log, line.removesuffix("\r"))
+        if len(rest) > _MAX_HELD:
+            yield LogLine(log, rest)
+        elif rest:
+            self._begun[log] = rest
+
+    def close(self) -> Iterator[LogLine]:
+        for log, rest in self._begun.items():
+            yield LogLine(log, rest)
+        self._begun.clear()

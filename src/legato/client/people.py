@@ -1,0 +1,112 @@
+"""What a client asks of the people of a platform: users, tokens, who did what, how it is set up. Hashes nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from legato.client.line import Line
+from legato.client.listing import Listing
+from legato.client.paths import name_path
+from legato.client.records import AuditEntry, Me, NewToken, Page, Setting, Token, User
+
+_PAGE: Final = 1000
+
+
+class PeopleCalls:
+    """A part of `legato.Client`."""
+
+    _line: Line
+
+    def me(self) -> Me:
+        """Return who the token says that you are."""
+        return self._line.ask(Me, "GET", "/me")
+
+    # ------------------------------------------------------------ users
+
+    def users(self) -> Listing[User]:
+        """Return the users; those who are no admin and no viewer see themselves."""
+        return Listing(self._line.ask(Page[User], "GET", "/users").items)
+
+    def user(self, name: str) -> User:
+        """Return a user."""
+        return self._line.ask(User, "GET", name_path("user", name))
+
+    def add_user(self, name: str, role: str = "user", *, password: str | None = None) -> User:
+        """Make a user. For admins.
+
+        Args:
+            name: of the user.
+            role: ``admin``, ``user`` or ``viewer``.
+            password: None: the user needs a token from you.
+        """
+        body = {"name": name, "role": role, "password": password}
+        return self._line.ask(User, "POST", "/users", body=body, is_repeatable=False)
+
+    def change_user(self, name: str, *, role: str | None = None, is_disabled: bool | None = None) -> User:
+        """Change what a user may do. For admins."""
+        said = {"role": role, "is_disabled": is_disabled}
+        body = {key: value for key, value in said.items() if value is not None}
+        return self._line.ask(User, "PATCH", name_path("user", name), body=body)
+
+    def set_password(self, password: str, user: str | None = None) -> None:
+        """Set a password: your own, or as an admin that of another. All tokens of the user end with it."""
+        whose = self.me().name if user is None else user
+        self._line.send("PUT", f"{name_path('user', whose)}/password", body={"password": password})
+
+    # ------------------------------------------------------------ tokens
+
+    def log_in(self, user: str, password: str, name: str = "login") -> NewToken:
+        """Return a new token for a name and a password. This client goes on without it."""
+        body = {"user": user, "password": password, "name": name}
+        return self._line.ask(NewToken, "POST", "/login", body=body, is_repeatable=False)
+
+    def tokens(self, user: str | None = None) -> Listing[Token]:
+        """Return your tokens, without their secrets; of an admin: those of ``user``, or of everybody."""
+        return Listing(self._line.ask(Page[Token], "GET", "/tokens", params={"user": user}).items)
+
+    def add_token(
+        self,
+        name: str,
+        *,
+        user: str | None = None,
+        role: str | None = None,
+        days: float | None = None,
+        is_endless: bool = False,
+    ) -> NewToken:
+        """Make a token; its secret is shown this once.
+
+        Args:
+            name: what it is for.
+            user: whose it is. None: yours.
+            role: not above your own. None: that of the user.
+            days: until it expires. None: as the server has it.
+            is_endless: it never expires.
+        """
+        said = {"name": name, "user": user, "role": role, "days": days}
+        body: dict[str, Any] = {key: value for key, value in said.items() if value is not None}
+        if is_endless:
+            body["days"] = None
+        return self._line.ask(NewToken, "POST", "/tokens", body=body, is_repeatable=False)
+
+    def revoke_token(self, token: str) -> Token:
+        """End a token, by its id."""
+        return self._line.ask(Token, "DELETE", name_path("token", token))
+
+    # ------------------------------------------------------------ for admins
+
+    def audit(self, limit: int = 100) -> Listing[AuditEntry]:
+        """Return who did what, the newest first. For admins."""
+        found: Listing[AuditEntry] = Listing()
+        after: str | int | None = None
+        while len(found) < limit:
+            params = {"limit": min(limit - len(found), _PAGE), "after": after}
+            page = self._line.ask(Page[AuditEntry], "GET", "/audit", params=params)
+            found.extend(page.items)
+            after = page.after
+            if after is None:
+                break
+        return found
+
+    def config(self) -> Listing[Setting]:
+        """Return the settings with which the server runs. For admins."""
+        return Listing(self._line.ask(Page[Setting], "GET", "/config").items)

@@ -1,0 +1,119 @@
+"""What a client asks of the pool: who has what, who had how much, the queues. Divides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from legato.client.line import Line
+from legato.client.listing import Listing
+from legato.client.paths import name_path
+from legato.client.records import Allocation, Event, Node, Page, Pool, Queue, Slot, Usage, Version
+from legato.core.errors import NotFound
+
+_PAGE: Final = 500
+
+
+class PoolCalls:
+    """A part of `legato.Client`."""
+
+    _line: Line
+
+    def pool(self) -> Pool:
+        """Return the pool in numbers."""
+        return self._line.ask(Pool, "GET", "/pool")
+
+    def nodes(self) -> Listing[Node]:
+        """Return the machines."""
+        return Listing(self._line.ask(Page[Node], "GET", "/nodes").items)
+
+    def slots(self) -> Listing[Slot]:
+        """Return the slots, and who has them."""
+        return Listing(self._line.ask(Page[Slot], "GET", "/slots").items)
+
+    def allocations(self, since: float | None = None, until: float | None = None) -> Listing[Allocation]:
+        """Return who had which slots at any time between two times, the oldest first.
+
+        Args:
+            since: seconds since 1970. None: an hour ago.
+            until: None: now.
+        """
+        params = {"since": since, "until": until}
+        return Listing(self._line.ask(Page[Allocation], "GET", "/allocations", params=params).items)
+
+    def usage(self, since: float | None = None, until: float | None = None) -> Listing[Usage]:
+        """Return who had how much between two times.
+
+        Args:
+            since: seconds since 1970. None: a day ago.
+            until: None: now.
+        """
+        params = {"since": since, "until": until}
+        return Listing(self._line.ask(Page[Usage], "GET", "/usage", params=params).items)
+
+    def events(self, follow: bool = False, *, after: int | Literal["now"] | None = None) -> Iterator[Event]:
+        """Yield what happened on the platform, as far as it is yours to see, the oldest first.
+
+        Args:
+            follow: go on for ever.
+            after: begin after the event with this ``seq``. None: with the oldest one that is kept.
+        """
+        if follow:
+            for message in self._line.follow("/events", params={"after": after}):
+                yield msgspec.json.decode(message.data, type=Event)
+            return
+        params = {"limit": _PAGE}
+        while (page := self._line.ask(Page[Event], "GET", "/events", params={**params, "after": after})).items:
+            yield from page.items
+            after = int(page.after or 0)
+
+    # ------------------------------------------------------------ queues
+
+    def queues(self) -> Listing[Queue]:
+        """Return the queues that are yours to see."""
+        return Listing(self._line.ask(Page[Queue], "GET", "/queues").items)
+
+    def queue(self, name: str) -> Queue:
+        """Return a queue."""
+        return self._line.ask(Queue, "GET", name_path("queue", name))
+
+    def set_queue(
+        self,
+        name: str,
+        *,
+        weight: float | None = None,
+        floor: int | None = None,
+        ceiling: int | Literal["none"] | None = None,
+        is_open: bool | None = None,
+        members: Sequence[str] | None = None,
+    ) -> Queue:
+        """Make a queue, or change one; what is None stays, or is as usual. For admins.
+
+        Args:
+            name: of the queue.
+            weight: its share in proportion to the other queues'.
+            floor: slots that it gets back whenever it wants them.
+            ceiling: slots at most; ``none``: the whole pool.
+            is_open: everybody is a member.
+            members: all of them, in the place of those that there are.
+        """
+        try:
+            found = self.queue(name)
+            body = {key: getattr(found, key) for key in ("weight", "floor", "ceiling", "is_open", "members")}
+        except NotFound:
+            body = {}
+        said = {"weight": weight, "floor": floor, "ceiling": ceiling, "is_open": is_open, "members": members}
+        body |= {key: value for key, value in said.items() if value is not None}
+        if ceiling == "none":
+            body["ceiling"] = None
+        return self._line.ask(Queue, "PUT", name_path("queue", name), body=body)
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue that no job names. For admins."""
+        self._line.send("DELETE", name_path("queue", name))
+
+    def version(self) -> Version:
+        """Return which server it is; needs no token."""
+        return self._line.ask(Version, "GET", "/version", is_open=True)

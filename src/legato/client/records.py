@@ -1,0 +1,439 @@
+"""What the server answers, as typed records: the fields that `docs/rest.md` promises. Decides nothing, asks nobody.
+
+Times are seconds since 1970. None stands for what is not known. Fields that a newer server adds are passed over.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+ENDED: Final = frozenset({"succeeded", "failed", "stopped"})
+"""The stages in which a job stays for ever."""
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a job is.
+
+    Args:
+        time: of the measurement.
+        step_s: seconds per step of late.
+        resize_s: seconds that a resize cost of late.
+    """
+
+    time: float
+    num_workers: int
+    step: int | None
+    epoch: int | None
+    loss: float | None
+    samples_per_s: float | None
+    step_s: float | None
+    resize_s: float | None
+
+
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it was at the moment of the answer.
+
+    Args:
+        reason: why it is in this stage.
+        attempt: 0: it never started.
+        version: grows with each change of what its user wants and of its stage.
+        staged_at: since when it is in this stage.
+        decided_slots: slots that it should have, and why (``decided_reason``).
+        num_slots: slots that it holds, those that it is leaving included.
+    """
+
+    id: str
+    name: str
+    owner: str
+    queue: str
+    priority: int
+    min_workers: int
+    max_workers: int
+    is_elastic: bool
+    max_retries: int
+    labels: dict[str, str]
+    code: str | None
+    stage: str
+    reason: str
+    attempt: int
+    num_retries: int
+    exit_code: int | None
+    stop_now: bool
+    version: int
+    submitted_at: float
+    staged_at: float
+    started_at: float | None
+    ended_at: float | None
+    decided_slots: int | None
+    decided_reason: str | None
+    progress: Progress | None
+    num_slots: int
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job runs. Values of ``environment`` are None for those whom they do not concern."""
+
+    program: tuple[str, ...]
+    directory: str | None
+    environment: dict[str, str | None]
+    num_threads: int
+    num_micro_batches: int | None
+    checkpoint_every: str | None
+    keep: int
+    max_run_s: float | None
+    heartbeat_limit_s: float
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """A part of a list. ``after``: where the next part begins; None: there is none."""
+
+    items: tuple[T, ...]
+    after: str | int | None = None
+
+
+# ---------------------------------------------------------------- why
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """What a new job would mean for another one: its slots in the end without and with the new one."""
+
+    job: str | None
+    title: str
+    before: int
+    after: int
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What would happen.
+
+    Args:
+        starts: ``now``; ``soon``: when slots have been freed for it; ``later``: when others end.
+        slots_now: how many it would get at once.
+        slots: how many it would have in the end, as things are.
+        share: its exact share.
+    """
+
+    starts: str
+    slots_now: int
+    slots: int
+    share: float
+    reason: str
+    effects: tuple[Effect, ...]
+
+
+class Party(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that has to do with another one. ``job``: its id, None if it is not yours to see."""
+
+    job: str | None
+    title: str
+    num_slots: int
+
+
+class LostSlot(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot that a job was asked to leave, and who has it since. ``title`` None: nobody."""
+
+    slot: str
+    time: float
+    reason: str
+    job: str | None
+    title: str | None
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What was decided for a job at a time."""
+
+    time: float
+    attempt: int
+    num_slots: int
+    reason: str
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job has what it has.
+
+    Args:
+        sentences: for people.
+        wanted: slots that it should have in the end, with its exact ``share``.
+        because: jobs that are the cause.
+        holders: who has the pool's slots now, if the job wants more than it has.
+        lost: slots that went from it to others, the newest first.
+        decisions: the newest first.
+    """
+
+    job: str
+    sentences: tuple[str, ...]
+    wanted: int | None
+    share: float | None
+    because: tuple[Party, ...]
+    holders: tuple[Party, ...]
+    lost: tuple[LostSlot, ...]
+    decisions: tuple[Decision, ...]
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One life of a job's driver. ``outcome``: the stage into which the job went from it."""
+
+    attempt: int
+    started_at: float
+    ended_at: float | None
+    outcome: str | None
+    reason: str | None
+
+
+class Allocation(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot in the hands of one attempt of a job. ``until`` None: still. ``job`` None: it is not yours to see."""
+
+    slot: str
+    job: str | None
+    attempt: int | None
+    since: float
+    release_asked_at: float | None
+    until: float | None
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened. ``seq``: its place in the one sequence of the platform."""
+
+    seq: int
+    time: float
+    kind: str
+    reason: str
+    job: str | None
+    attempt: int | None
+    detail: dict[str, Any] | None
+
+
+class TrainingEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job's driver wrote down. ``seq`` counts for the job alone."""
+
+    seq: int
+    time: float
+    kind: str
+    level: str
+    reason: str
+    worker: int | None = None
+    view: int | None = None
+    step: int | None = None
+    detail: str | None = None
+
+
+# ---------------------------------------------------------------- what a job leaves
+
+
+class Log(msgspec.Struct, frozen=True, kw_only=True):
+    """A log of a job: ``driver`` or ``worker-N``."""
+
+    log: str
+    num_bytes: int
+    modified_at: float
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    """A file or folder of a job. ``path``: from the top of what a job shows; ``kind``: ``file`` or ``folder``."""
+
+    path: str
+    kind: str
+    num_bytes: int
+    modified_at: float
+
+
+class Files(msgspec.Struct, frozen=True, kw_only=True):
+    """Files of a job. Not complete: there are more than one answer holds."""
+
+    items: tuple[File, ...]
+    is_complete: bool
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint of a job; ``path`` is what to download."""
+
+    step: int
+    path: str
+    num_bytes: int
+    modified_at: float
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program logged under one name, as columns of the same length."""
+
+    name: str
+    step: tuple[int, ...]
+    epoch: tuple[int, ...]
+    time: tuple[float, ...]
+    value: tuple[float | None, ...]
+
+
+class Steps(msgspec.Struct, frozen=True, kw_only=True):
+    """The first commit of each step, as columns of the same length."""
+
+    step: tuple[int, ...]
+    epoch: tuple[int, ...]
+    view: tuple[int, ...]
+    time: tuple[float, ...]
+
+
+class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+    """All series of a job."""
+
+    series: tuple[Series, ...]
+    steps: Steps
+
+
+class Upload(msgspec.Struct, frozen=True, kw_only=True):
+    """Uploaded code."""
+
+    sha256: str
+    num_bytes: int
+    uploaded_by: str
+    created_at: float
+    used_at: float
+
+
+# ---------------------------------------------------------------- the pool
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """All slots together.
+
+    Args:
+        num_leaving: asked back, and not yet confirmed free.
+        jobs: how many there are that you may see, by stage.
+        summary: one sentence.
+    """
+
+    policy: str
+    num_slots: int
+    num_usable: int
+    num_free: int
+    num_leaving: int
+    jobs: dict[str, int]
+    summary: str | None
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine."""
+
+    name: str
+    num_slots: int
+    num_usable: int
+    num_free: int
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot, and who has it. ``job`` None: nobody, or a job that is not yours to see."""
+
+    id: str
+    node: str
+    device: str
+    unusable_since: float | None
+    unusable_reason: str | None
+    is_free: bool
+    job: str | None
+    attempt: int | None
+    since: float | None
+    release_asked_at: float | None
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """A named share of the pool.
+
+    Args:
+        floor: slots that it gets back whenever it wants them.
+        ceiling: slots at most. None: the whole pool.
+        is_open: everybody is a member.
+        num_slots: that its jobs hold.
+        num_holding: jobs that hold slots or are about to.
+        num_queued: jobs that wait.
+    """
+
+    name: str
+    weight: float
+    floor: int
+    ceiling: int | None
+    is_open: bool
+    members: tuple[str, ...]
+    num_slots: int
+    num_holding: int
+    num_queued: int
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one user had in one queue. ``slot_s``: seconds of slots."""
+
+    owner: str
+    queue: str
+    slot_s: float
+    num_jobs: int
+
+
+# ---------------------------------------------------------------- people
+
+
+class Me(msgspec.Struct, frozen=True, kw_only=True):
+    """Who the token says that you are."""
+
+    name: str
+    role: str
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody with a name and a role: ``admin``, ``user`` or ``viewer``."""
+
+    name: str
+    role: str
+    created_at: float
+    disabled_at: float | None
+    has_password: bool
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """A token, without its secret."""
+
+    id: str
+    user: str
+    name: str
+    role: str
+    created_at: float
+    expires_at: float | None
+    revoked_at: float | None
+    used_at: float | None
+
+
+class NewToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A token at the one moment when its secret is known."""
+
+    token: Token
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"NewToken({self.token!r}, secret='lgt_…')"
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Who did what to what, and when."""
+
+    id: int
+    time: float
+    who: str
+    action: str
+    target: str
+    detail: dict[str, Any] | None
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting of the server, with what it means."""
+
+    name: str
+    value: Any
+    meaning: str
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """Which server it is."""
+
+    version: str
+    api: tuple[str, ...]

@@ -1,0 +1,262 @@
+"""Where the server is, and which token is for it: what was said, the environment, or what `legato login` wrote down.
+
+A token is only ever handed out together with the one address that it is for. Asks no server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from legato.core.errors import NotFound, Unauthenticated, UsageError
+from legato.core.spec import check_name
+
+SERVER_VARIABLE: Final = "LEGATO_SERVER"
+TOKEN_VARIABLE: Final = "LEGATO_TOKEN"  # noqa: S105 -- the name of a variable
+CURRENT: Final = "current"
+"""What may be said for the server that was chosen last; no server can have this name."""
+
+_API: Final = "/api/v1"
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """A server, and how to be known there.
+
+    Args:
+        url: its address, as `read_url` writes it.
+        token: None: it is not known yet.
+        token_id: of the token, so that it can be revoked. None: it came from elsewhere than `legato login`.
+        user: who the token says that one is.
+    """
+
+    url: str
+    token: str | None = None
+    token_id: str | None = None
+    user: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Server(url={self.url!r}, user={self.user!r}, token={'lgt_…' if self.token else None!r})"
+
+
+class KnownServers(msgspec.Struct, frozen=True):
+    """The servers that somebody has logged in to, by name.
+
+    Args:
+        current: the one that is meant where nothing is said.
+        servers: all of them.
+    """
+
+    current: str | None = None
+    servers: dict[str, Server] = {}
+
+    def find(self, said: str) -> Server | None:
+        """Return the server of a name or an address; None: it is not known."""
+        if said == CURRENT:
+            said = self.current or ""
+        if said in self.servers:
+            return self.servers[said]
+        if not looks_like_url(said):
+            return None
+        url = read_url(said)
+        return next((server for server in self.servers.values() if server.url == url), None)
+
+    def name_of(self, url: str) -> str | None:
+        """Return under which name an address is known."""
+        return next((name for name, server in self.servers.items() if server.url == url), None)
+
+    def with_server(self, name: str, server: Server) -> KnownServers:
+        """Return these and one more, or one in the place of another of its name; it is the current one then."""
+        check_name(name, "a server")
+        if name == CURRENT:
+            raise UsageError(f"Cannot name a server '{CURRENT}': that means the one chosen last. Choose another name.")
+        return KnownServers(name, {**self.servers, name: server})
+
+    def without(self, name: str) -> KnownServers:
+        """Return these but one; if it was the current one, the last of the others is."""
+        left = {other: server for other, server in self.servers.items() if other != name}
+        current = self.current if self.current in left else next(reversed(left), None)
+        return KnownServers(current, left)
+
+    def using(self, name: str) -> KnownServers:
+        """Return these with another one the current one.
+
+        Raises:
+            NotFound: it is not known.
+        """
+        if name not in self.servers:
+            raise NotFound(f"There is no server '{name}' here. {_told(self)}")
+        return KnownServers(name, self.servers)
+
+
+# ---------------------------------------------------------------- the file
+
+
+def find_file(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return where `legato login` writes down servers and tokens."""
+    base = environment.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(base).expanduser() / "legato" / "servers.json"
+
+
+def read_known(file: Path) -> KnownServers:
+    """Read the file; nothing is known where there is none.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=KnownServers)
+    except FileNotFoundError:
+        return KnownServers()
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UsageError(f"Cannot read '{file}': {error}. Delete it and log in again with 'legato login'.") from error
+
+
+def write_known(known: KnownServers, file: Path) -> None:
+    """Write the file, whole or not at all, readable by its owner alone.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # From its first byte on nobody else can read it: mkstemp makes files of mode 0600.
+        descriptor, scratch = tempfile.mkstemp(dir=file.parent, prefix=".servers-")
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(msgspec.json.format(msgspec.json.encode(known)) + b"\n")
+            Path(scratch).replace(file)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                Path(scratch).unlink()
+            raise
+    except OSError as error:
+        raise UsageError(f"Cannot write '{file}': {error}. Make room or mend its rights, and log in again.") from error
+
+
+# ---------------------------------------------------------------- which one is meant
+
+
+def find_server(
+    said: str | None = None,
+    token: str | None = None,
+    *,
+    environment: Mapping[str, str] = os.environ,
+    file: Path | None = None,
+) -> Server:
+    """Find the server that is meant, with the token for it.
+
+    Args:
+        said: an address, a name of `legato login`, or ``current``. None: ``LEGATO_SERVER``, else the current one.
+        token: None: ``LEGATO_TOKEN``, if that is not for another server, else the one of `legato login`.
+        environment: variables.
+        file: None: `find_file`.
+
+    Raises:
+        NotFound: there is no server of that name.
+        Unauthenticated: no server is known.
+        UsageError: an address or the file cannot be read.
+    """
+    known = read_known(file or find_file(environment))
+    named = environment.get(SERVER_VARIABLE) or None
+    wanted = said or named or (CURRENT if known.current else None)
+    if wanted is None:
+        raise Unauthenticated("No server is known. Log in with 'legato login URL', or start one here with 'legato up'.")
+    server = _find(wanted, known)
+    # Beside an address of its own it is for that one alone.
+    if token is None and (named is None or _find(named, known).url == server.url):
+        token = environment.get(TOKEN_VARIABLE) or None
+    if token is not None:
+        return Server(url=server.url, token=check_token(token))
+    return server
+
+
+def looks_like_url(said: str) -> bool:
+    """Return whether something that is no known name is an address.
+
+    >>> [looks_like_url(said) for said in ("https://a", "localhost", "gpu.example.org", "prod")]
+    [True, True, True, False]
+    """
+    return ":" in said or "." in said or said in _LOOPBACK
+
+
+def read_url(said: str) -> str:
+    """Return the address of a server in the one way in which it is written down.
+
+    What is not said is safe: https, except on this machine.
+
+    Raises:
+        UsageError: it cannot be the address of a server.
+
+    >>> read_url("LOCALHOST:8765/"), read_url("gpu.example.org/legato/api/v1/")
+    ('http://localhost:8765', 'https://gpu.example.org/legato')
+    """
+    told = f"Cannot use '{_without_secrets(said)}' as the address of a server"
+    example = "Write it as in 'https://gpu.example.org' or 'localhost:8765'."
+    try:
+        parts = urlsplit(said if "://" in said else f"//{said}")
+        port = parts.port
+    except ValueError as error:
+        raise UsageError(f"{told}: {error}. {example}") from None
+    scheme = parts.scheme or ("http" if parts.hostname in _LOOPBACK else "https")
+    if scheme not in ("http", "https") or not parts.hostname or not said.isprintable() or " " in said:
+        raise UsageError(f"{told}. {example}")
+    if parts.username is not None or parts.password is not None:
+        raise UsageError(f"{told}: it has a password in it. Leave that out, and log in with 'legato login'.")
+    if parts.query or parts.fragment:
+        raise UsageError(f"{told}: it has a query or a fragment. {example}")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    default = {"http": 80, "https": 443}[scheme]
+    where = host if port in (None, default) else f"{host}:{port}"
+    return f"{scheme}://{where}{parts.path.rstrip('/').removesuffix(_API).rstrip('/')}"
+
+
+def is_in_the_clear(url: str) -> bool:
+    """Return whether others on the way could read what is sent there.
+
+    >>> is_in_the_clear("http://gpu.example.org"), is_in_the_clear("http://localhost:8765")
+    (True, False)
+    """
+    parts = urlsplit(url)
+    return parts.scheme == "http" and parts.hostname not in _LOOPBACK
+
+
+def check_token(token: str) -> str:
+    """Return a token without the white space around it.
+
+    Raises:
+        UsageError: it cannot be one.
+    """
+    cleaned = token.strip()
+    if not cleaned or not cleaned.isascii() or not cleaned.isprintable() or " " in cleaned:
+        raise UsageError("Cannot use what was given as a token: it is empty or has odd characters. Copy it whole.")
+    return cleaned
+
+
+def _find(said: str, known: KnownServers) -> Server:
+    found = known.find(said)
+    if found is not None:
+        return found
+    if looks_like_url(said):
+        return Server(url=read_url(said))
+    if said == CURRENT:
+        raise Unauthenticated("There is no current server. Log in with 'legato login URL'.")
+    raise NotFound(f"There is no server '{said}' here. {_told(known)}")
+
+
+def _told(known: KnownServers) -> str:
+    if not known.servers:
+        return "Log in with 'legato login URL'."
+    return f"Known: {', '.join(known.servers)}. Log in to another with 'legato login URL --name NAME'."
+
+
+def _without_secrets(said: str) -> str:
+    head, at, tail = said.rpartition("@")
+    return f"…@{tail}" if at and head else said

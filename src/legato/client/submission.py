@@ -1,0 +1,153 @@
+"""What is submitted: a script or a function becomes the fields of a submission and the code that goes with it.
+
+Reads files; sends nothing. What the fields may be is the server's to say; only their names are checked here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypedDict
+
+from legato.client.packing import Packed, pack, pack_files
+from legato.core.errors import UsageError
+
+_MAX_CODE_BYTES: Final = 2**30  # what a server unpacks at most, unless it is told otherwise
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_DEFAULT_NAME: Final = "job"
+
+
+class JobOptions(TypedDict, total=False):
+    """What a job may be told besides its program; what is not said is as ``docs/rest.md`` has it.
+
+    ``name``: default that of the script or function. ``max_run_s`` and ``heartbeat_limit_s``: seconds. ``num_threads``:
+    per worker. ``is_elastic`` False: exactly ``max_workers`` slots, or none. ``checkpoint_every``: ``100steps``,
+    ``2epochs`` or ``60s``.
+    """
+
+    name: str
+    max_workers: int
+    min_workers: int
+    is_elastic: bool
+    queue: str
+    priority: int
+    labels: Mapping[str, str]
+    max_retries: int
+    max_run_s: float | None
+    environment: Mapping[str, str]
+    num_threads: int
+    num_micro_batches: int | None
+    checkpoint_every: str | None
+    keep: int
+    heartbeat_limit_s: float
+
+
+class Prepared(NamedTuple):
+    """A submission, and the code to upload before. ``packed`` None: there is none to upload."""
+
+    fields: dict[str, Any]
+    packed: Packed | None
+
+
+def prepare(
+    program: str | Path | Callable[..., Any],
+    arguments: tuple[Any, ...],
+    options: Mapping[str, Any],
+    *,
+    code: str | Path | None = None,
+    directory: str | Path | None = None,
+) -> Prepared:
+    """Make a submission.
+
+    Args:
+        program: a script, or a function.
+        arguments: of the script, in order; or of the function.
+        options: as `JobOptions`.
+        code: the folder to upload, or the SHA-256 of code that was uploaded before. None: of a script the present
+            directory if it lies in there, else the script's own folder; of a function nothing but itself.
+        directory: on the machines, in which the script lies and runs; nothing is uploaded then.
+
+    Raises:
+        UsageError: there is no such script, the code cannot be sent, or an option is unknown.
+    """
+    fields = check_options(options)
+    if code is not None and directory is not None:
+        raise UsageError("Cannot submit with both code and directory: upload the program, or name where it lies.")
+    if callable(program):
+        if directory is not None:
+            raise UsageError("Cannot submit a function with a directory: a function is uploaded. Leave directory out.")
+        return _prepare_function(program, arguments, fields, code)
+    told = [str(argument) for argument in arguments]
+    fields.setdefault("name", make_name(Path(program).stem))
+    if directory is not None:
+        return Prepared({**fields, "program": [str(program), *told], "directory": str(directory)}, None)
+    if isinstance(code, str) and _SHA256.fullmatch(code):
+        return Prepared({**fields, "program": [str(program), *told], "code": code}, None)
+    folder, script = _find_folder(Path(program), None if code is None else Path(code))
+    packed = pack(folder, max_bytes=_MAX_CODE_BYTES)
+    if script not in packed.names:
+        raise UsageError(f"Cannot submit '{program}': .legatoignore leaves it out. Take it out of there.")
+    return Prepared({**fields, "program": [script, *told], "code": packed.sha256}, packed)
+
+
+def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as fields of a submission.
+
+    Raises:
+        UsageError: one is unknown.
+    """
+    known = JobOptions.__annotations__
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
+            raise UsageError(f"Cannot submit with '{name}': a job has no such field. {hint}")
+    return dict(options)
+
+
+def make_name(text: str) -> str:
+    """Return a job's name that is like a text.
+
+    >>> make_name("my train!"), make_name("_run"), make_name("...")
+    ('my-train', 'run', 'job')
+    """
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-").rstrip("-")[:63] or _DEFAULT_NAME
+
+
+def _prepare_function(
+    function: Callable[..., Any], arguments: tuple[Any, ...], fields: dict[str, Any], code: str | Path | None
+) -> Prepared:
+    from legato.client.functions import PROGRAM, make_files, name_of
+
+    files = make_files(function, arguments, has_folder=code is not None)
+    packed = pack_files(files) if code is None else pack(Path(code), max_bytes=_MAX_CODE_BYTES, extra=files)
+    fields.setdefault("name", make_name(name_of(function)))
+    return Prepared({**fields, "program": [PROGRAM], "code": packed.sha256}, packed)
+
+
+def _find_folder(script: Path, folder: Path | None) -> tuple[Path, str]:
+    """Return the folder to upload and the script's name in it."""
+    here = Path.cwd()
+    if folder is not None:
+        inside = folder / script
+        path = inside if inside.is_file() or not script.is_file() else script
+    else:
+        path = script
+    if not path.is_file():
+        what = "it is a directory" if path.is_dir() else "there is no such file"
+        raise UsageError(f"Cannot submit '{script}': {what}. Name the Python script to train with.")
+    # A link is left one, and refused when it is packed: what it stands for is not what would be sent.
+    whole = path.parent.resolve() / path.name
+    if folder is None:
+        folder = here if whole.is_relative_to(here) else whole.parent
+        if folder in (Path.home(), Path(folder.anchor)):
+            raise UsageError(
+                f"Cannot submit '{script}' from '{folder}': all of that would be uploaded. Put the program into a "
+                "folder of its own, or name the one to upload (--code, or code=)."
+            )
+    top = folder.resolve()
+    if not whole.is_relative_to(top):
+        raise UsageError(f"Cannot submit '{script}': it does not lie in '{folder}', which is to be uploaded.")
+    return folder, whole.relative_to(top).as_posix()
