@@ -7,7 +7,8 @@ from typing import Any, Final
 from legato.client.line import Line
 from legato.client.listing import Listing
 from legato.client.paths import name_path
-from legato.client.records import AuditEntry, Me, NewToken, Page, Setting, Token, User
+from legato.client.platform_records import AuditEntry, Me, NewToken, Setting, Token, User
+from legato.client.records import Page
 
 _PAGE: Final = 1000
 

@@ -10,7 +10,8 @@ import msgspec
 from legato.client.line import Line
 from legato.client.listing import Listing
 from legato.client.paths import name_path
-from legato.client.records import Allocation, Event, Node, Page, Pool, Queue, Slot, Usage, Version
+from legato.client.platform_records import Node, Pool, Queue, Slot, Usage, Version
+from legato.client.records import Allocation, Event, Page
 from legato.core.errors import NotFound
 
 _PAGE: Final = 500
