@@ -1,0 +1,152 @@
+"""What the server answers of the pool and of people, as typed records; as `records` has them of jobs. Asks nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+# ---------------------------------------------------------------- the pool
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """All slots together.
+
+    Args:
+        num_leaving: asked back, and not yet confirmed free.
+        jobs: how many there are that you may see, by stage.
+        summary: one sentence.
+    """
+
+    policy: str
+    num_slots: int
+    num_usable: int
+    num_free: int
+    num_leaving: int
+    jobs: dict[str, int]
+    summary: str | None
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine."""
+
+    name: str
+    num_slots: int
+    num_usable: int
+    num_free: int
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot, and who has it. ``job`` None: nobody, or a job that is not yours to see."""
+
+    id: str
+    node: str
+    device: str
+    unusable_since: float | None
+    unusable_reason: str | None
+    is_free: bool
+    job: str | None
+    attempt: int | None
+    since: float | None
+    release_asked_at: float | None
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """A named share of the pool.
+
+    Args:
+        floor: slots that it gets back whenever it wants them.
+        ceiling: slots at most. None: the whole pool.
+        is_open: everybody is a member.
+        num_slots: that its jobs hold.
+        num_holding: jobs that hold slots or are about to.
+        num_queued: jobs that wait.
+    """
+
+    name: str
+    weight: float
+    floor: int
+    ceiling: int | None
+    is_open: bool
+    members: tuple[str, ...]
+    num_slots: int
+    num_holding: int
+    num_queued: int
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one user had in one queue. ``slot_s``: seconds of slots."""
+
+    owner: str
+    queue: str
+    slot_s: float
+    num_jobs: int
+
+
+# ---------------------------------------------------------------- people
+
+
+class Me(msgspec.Struct, frozen=True, kw_only=True):
+    """Who the token says that you are."""
+
+    name: str
+    role: str
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody with a name and a role: ``admin``, ``user`` or ``viewer``."""
+
+    name: str
+    role: str
+    created_at: float
+    disabled_at: float | None
+    has_password: bool
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """A token, without its secret."""
+
+    id: str
+    user: str
+    name: str
+    role: str
+    created_at: float
+    expires_at: float | None
+    revoked_at: float | None
+    used_at: float | None
+
+
+class NewToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A token at the one moment when its secret is known."""
+
+    token: Token
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"NewToken({self.token!r}, secret='lgt_…')"
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Who did what to what, and when."""
+
+    id: int
+    time: float
+    who: str
+    action: str
+    target: str
+    detail: dict[str, Any] | None
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting of the server, with what it means."""
+
+    name: str
+    value: Any
+    meaning: str
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """Which server it is."""
+
+    version: str
+    api: tuple[str, ...]
