@@ -2,7 +2,7 @@
 
 A segment is anonymous memory. Peers map it by way of ``/proc/PID/fd`` while its owner holds it open; it has no name
 anywhere, so none is left behind whoever dies. It is reserved in full before it is mapped: a later shortage would
-end the process with SIGBUS. Knows nothing of what is written there.
+end the process with SIGBUS. Processes that a worker forks do not get it. Knows nothing of what is written there.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import ctypes
 import mmap
 import os
 import sys
+import weakref
 from typing import Final
 
 import torch
 
 _MADV_POPULATE_READ: Final = 22
 _MADV_POPULATE_WRITE: Final = 23
+
+_mapped: Final[weakref.WeakSet[mmap.mmap]] = weakref.WeakSet()
 
 
 class Segment:
@@ -52,6 +55,7 @@ class Segment:
         finally:
             if path is not None:
                 os.close(descriptor)
+        _keep_from_children(self._map)
         self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
         _populate(self._bytes, for_writing=path is None)
 
@@ -75,6 +79,23 @@ def _populate(memory: torch.Tensor, *, for_writing: bool) -> None:
         # older kernel that does not know the advice refuses it, and maps the pages in the next step.
         advice = _MADV_POPULATE_WRITE if for_writing else _MADV_POPULATE_READ
         ctypes.CDLL(None).madvise(ctypes.c_void_p(memory.data_ptr()), ctypes.c_size_t(memory.numel()), advice)
+
+
+def _keep_from_children(memory: mmap.mmap) -> None:
+    """Leave the mapping out of processes forked from now on: a loader process may outlive many views."""
+    if hasattr(mmap, "MADV_DONTFORK"):
+        memory.madvise(mmap.MADV_DONTFORK)
+        _mapped.add(memory)
+
+
+def _forget_in_child() -> None:
+    # Where the mapping was, the child may have mapped something else by the time it drops its copy of the object, which
+    # would then be unmapped in its place. An object that is never dropped does no harm.
+    for memory in _mapped:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def _make_anonymous() -> int:
