@@ -154,9 +154,16 @@ class Failed(Message, frozen=True):
 
 
 class Heartbeat(Message, frozen=True):
-    """Both ways: the sender is alive."""
+    """Both ways: the sender is alive.
+
+    Args:
+        num_rounds: of a worker: rounds it has the result of.
+        num_metrics: of a driver: how many calls of ``run.log``, counted from the first of the job, stand in its
+            records; nobody needs to keep these.
+    """
 
     num_rounds: int = 0
+    num_metrics: int = 0
 
 
 # ---------------------------------------------------------------- driver → worker

@@ -123,11 +123,15 @@ class Connections:
             _log.warning("Worker %d does not read what it is sent; its connection is dropped", worker)
             line.cut()
 
-    def beat(self) -> None:
-        """Send a heartbeat to every worker to which nothing else waits to be sent."""
+    def beat(self, num_metrics: int) -> None:
+        """Send a heartbeat to every worker to which nothing else waits to be sent.
+
+        Args:
+            num_metrics: as in `Heartbeat`.
+        """
         for line in self._lines.values():
             if line.waiting.empty():
-                line.waiting.put_nowait(wire.Heartbeat())
+                line.waiting.put_nowait(wire.Heartbeat(num_metrics=num_metrics))
 
     # ------------------------------------------------------------ one connection
 

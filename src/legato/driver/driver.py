@@ -279,7 +279,7 @@ class Driver:
             self._feed(words.Tick())
             if now >= next_beat:
                 next_beat = now + interval_s
-                self._connections.beat()
+                self._connections.beat(self._records.num_metrics)
                 self._notify(lambda observer: observer.on_status(self.status()))
             self._woken.clear()
             deadline = self._membership.next_deadline()

@@ -49,6 +49,11 @@ class Numbers:
         self.top: int | None = None
         self.missing: set[int] = set()
 
+    @property
+    def next(self) -> int:
+        """The number after the highest one, 0 if there is none."""
+        return 0 if self.top is None else self.top + 1
+
     def add(self, number: int) -> bool:
         """Add a number and return whether it is new. The first one sets where counting starts."""
         if self.top is None:
@@ -70,6 +75,10 @@ class Records:
     Args:
         directory: where they are; what is there already is continued.
         wall_clock: seconds since 1970.
+
+    Attributes:
+        num_metrics: how many calls of ``run.log``, counted from the first, need not be told again: they are on disk, or
+            the disk refused them.
     """
 
     def __init__(self, directory: JobDirectory, wall_clock: Callable[[], float]) -> None:
@@ -83,6 +92,7 @@ class Records:
         self._steps = Numbers()
         self._indices = Numbers()
         self._last_reported: dict[int, int] = {}
+        self.num_metrics = 0
 
     def load(self) -> None:
         """Continue the files that are there. Reads them whole: call it in a thread."""
@@ -93,6 +103,7 @@ class Records:
         ):
             for number in sorted(line[key] for line in _read_lines(path) if isinstance(line.get(key), int)):
                 numbers.add(number)
+        self.num_metrics = self._indices.next
 
     # ------------------------------------------------------------ what happened
 
@@ -186,10 +197,12 @@ class Records:
         if self._writing is not None:
             await asyncio.shield(self._writing)
         batch, self._waiting = self._waiting, []
+        num_metrics = self._indices.next
         if batch:
             # Shielded: who is cancelled here is at the end of the job, whose last lines are wanted above all.
             self._writing = asyncio.get_running_loop().run_in_executor(None, self._append, batch)
             await asyncio.shield(self._writing)
+        self.num_metrics = num_metrics
 
     def _write(self, path: Path, line: Any) -> None:
         if len(self._waiting) >= _MAX_WAITING_LINES:

@@ -32,6 +32,7 @@ _RETRY_S: Final = 0.2
 _FLUSH_S: Final = 0.1
 _STUCK_S: Final = 10.0
 _HELLO_LIMIT_S: Final = 30.0
+_MAX_UNSENT: Final = 10_000
 
 
 class Link:
@@ -53,6 +54,7 @@ class Link:
         self.recovery: wire.Recover | None = None
         self.hold: wire.Hold | None = None
         self.stop_reason: str | None = None
+        self.num_metrics = 0
         # What Hello says; the training thread keeps them true.
         self.phase = "joining"
         self.view: View | None = None
@@ -64,7 +66,8 @@ class Link:
         self.on_recover: Callable[[View], None] = _ignore
         self._connection: ClientConnection | None = None
         self._sending = threading.Lock()
-        self._unsent: deque[wire.Message] = deque(maxlen=10_000)
+        self._unsent: deque[wire.Message] = deque(maxlen=_MAX_UNSENT)
+        self._unrecorded: deque[wire.Metrics] = deque(maxlen=_MAX_UNSENT)
         self._progress: wire.Progress | None = None
         self._reported: wire.Progress | None = None
         self._last_heard = time.monotonic()
@@ -88,6 +91,8 @@ class Link:
     def send(self, message: wire.Message) -> None:
         """Say something to the driver now, or to the next driver if there is none."""
         with self._sending:
+            if isinstance(message, wire.Metrics):
+                self._unrecorded.append(message)
             self._unsent.append(message)
             self._send_unsent()
 
@@ -212,7 +217,7 @@ class Link:
                     sys.stderr.flush()
                     os._exit(EXIT_REFUSED)
                 case wire.Heartbeat():
-                    pass
+                    self._forget_metrics(message.num_metrics)
             self.changed.notify_all()
 
     def _is_news(self, view: View) -> bool:
@@ -224,10 +229,17 @@ class Link:
     def _say_again(self) -> None:
         if self.broken is not None:
             self._unsent.append(self.broken)
-        # A driver that died may have lost reports that were under way, so the next one hears of all steps again.
-        unsent = [message for message in self._unsent if not isinstance(message, wire.Progress)]
-        self._unsent = deque(unsent, self._unsent.maxlen)
+        # A driver that died may have lost what was under way, so the next one hears all steps again, and all metrics
+        # that are not known to stand in the records.
+        unsent = [message for message in self._unsent if not isinstance(message, wire.Progress | wire.Metrics)]
+        self._unsent = deque([*self._unrecorded, *unsent], self._unsent.maxlen)
         self._progress = self._reported
+
+    def _forget_metrics(self, num_recorded: int) -> None:
+        self.num_metrics = num_recorded
+        with self._sending:
+            while self._unrecorded and self._unrecorded[0].index < num_recorded:
+                self._unrecorded.popleft()
 
     def _take_progress(self) -> None:
         if self._progress is not None and self._connection is not None:

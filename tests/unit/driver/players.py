@@ -98,6 +98,7 @@ class Player:
         self.heard: list[wire.DriverMessage] = []
         self.connection: ClientConnection | None = None
         self.num_connections = 0
+        self.num_metrics_told = 0
         self.alive = True
         self.exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -174,6 +175,7 @@ class Player:
             assert isinstance(frame, bytes)
             message = wire.decode_driver_message(frame)
             if isinstance(message, wire.Heartbeat):
+                self.num_metrics_told = message.num_metrics
                 await self.say(wire.Heartbeat(view=self.number))
                 continue
             self.heard.append(message)

@@ -218,6 +218,24 @@ def test_a_lost_connection_is_no_death(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_workers_are_told_which_metrics_stand_on_disk(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            for index in range(3):
+                await stage.player(0).say(wire.Metrics(index=index, step=1, epoch=0, values={"loss": 1.0}))
+            await stage.orchestra.until(lambda: stage.player(1).num_metrics_told == 3)
+            assert len(stage.directory.metrics_file.read_text().splitlines()) == 3
+            await stage.drop_driver()
+            stage.player(1).num_metrics_told = 0
+            stage.raise_curtain(adopting=True)
+            await stage.orchestra.until(lambda: stage.player(1).num_metrics_told == 3)
+            await stage.until_training(2)
+            await stage.finish()
+
+    asyncio.run(play())
+
+
 def test_a_silent_worker_is_fenced_and_replaced(tmp_path: Path) -> None:
     async def play() -> None:
         async with raise_stage(tmp_path, heartbeat_limit_s=0.4) as stage:

@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from legato.core import wire
 from legato.driver import words
 from legato.driver.journal import JobDirectory
 from legato.driver.record import Records
@@ -37,3 +38,28 @@ def test_what_is_being_written_when_the_writer_is_cancelled_is_not_lost(tmp_path
     asyncio.run(play())
     lines = [json.loads(line) for line in directory.events_file.read_text().splitlines()]
     assert [line["reason"] for line in lines] == ["the last but one", "the last"]
+
+
+def test_metrics_count_as_known_only_when_they_are_on_disk(tmp_path: Path) -> None:
+    directory = JobDirectory(tmp_path)
+
+    def metrics(index: int) -> wire.Metrics:
+        return wire.Metrics(index=index, step=index, epoch=0, values={})
+
+    async def play() -> None:
+        records = Records(directory, lambda: 0.0)
+        assert records.num_metrics == 0
+        for index in (0, 1):
+            assert records.note_metrics(metrics(index))
+        assert records.num_metrics == 0
+        await records.flush()
+        assert records.num_metrics == 2
+        assert records.note_metrics(metrics(4)), "what lies between was lost; it is not waited for"
+        await records.flush()
+        assert records.num_metrics == 5
+        assert records.note_metrics(metrics(3)) and not records.note_metrics(metrics(3))
+
+    asyncio.run(play())
+    later = Records(directory, lambda: 0.0)
+    later.load()
+    assert later.num_metrics == 5
