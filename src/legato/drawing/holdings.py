@@ -1,0 +1,65 @@
+"""What a timeline is drawn from: plain records of slots in the hands of jobs. Draws nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot in the hands of a job.
+
+    Args:
+        slot: its name, such as ``node-1/cuda:0``.
+        job: its id. None: somebody's whose jobs the reader may not see.
+        since: moment.
+        until: moment. None: still.
+    """
+
+    slot: str
+    job: str | None
+    since: float
+    until: float | None
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Something that happened, with its reason.
+
+    Args:
+        time: moment.
+        told: one sentence, for people.
+    """
+
+    time: float
+    told: str
+
+
+class Panel(msgspec.Struct, frozen=True, kw_only=True):
+    """One pool over time.
+
+    Args:
+        holdings: in any order; those of one slot do not overlap.
+        slots: all of the pool, so that those that nobody ever had are seen too. Empty: those that somebody had.
+        marks: in any order; the first few are numbered in the panel and told below it.
+        title: what it is called, such as the name of a policy. Empty: nothing.
+        told: what there is to say about all of it, in one line beside the title.
+    """
+
+    holdings: Sequence[Holding]
+    slots: Sequence[str] = ()
+    marks: Sequence[Mark] = ()
+    title: str = ""
+    told: str = ""
+
+
+def list_slots(panel: Panel) -> list[str]:
+    """Return the names of a panel's slots, the second slot before the tenth."""
+    return sorted(set(panel.slots) | {holding.slot for holding in panel.holdings}, key=_by_number)
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    # Every other part is a number; nothing but digits of ASCII is one.
+    parts = re.split(r"([0-9]+)", name)
+    return [(int(part), "") if index % 2 else (0, part) for index, part in enumerate(parts)]

@@ -1,0 +1,131 @@
+"""The few shapes of which pictures consist, and how wide words are. Knows no file format and nothing of jobs."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final, Literal
+
+import msgspec
+
+# What a colour is for; which one that is depends on whether the picture is light or dark.
+Role = Literal["ground", "ink", "dim", "grid"]
+
+LIGHT: Final[dict[str, str]] = {"ground": "#ffffff", "ink": "#1f2933", "dim": "#52606d", "grid": "#d9e2ec"}
+DARK: Final[dict[str, str]] = {"ground": "#161b22", "ink": "#e6edf3", "dim": "#9da7b3", "grid": "#30363d"}
+
+# No file of text may have these; XML cannot even refer to them.
+_UNSPEAKABLE: Final = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+# Without asking a font: sans-serif letters are this wide on average, in their size; wide ones are squares.
+_LETTER_WIDTH: Final = 0.58
+_WIDE_LETTER_WIDTH: Final = 1.0
+
+
+class Style(msgspec.Struct, frozen=True):
+    """How an area is filled: a colour as ``#rrggbb``, and a number of `TEXTURES`."""
+
+    colour: str
+    texture: int = 0
+
+
+class Area(msgspec.Struct, frozen=True):
+    """A filled area.
+
+    Args:
+        corners: of the outline, x and y in pixels from the upper left corner of the picture.
+        style: how it is filled.
+        tooltip: shown where a pointer rests, if the format has that.
+    """
+
+    corners: tuple[tuple[float, float], ...]
+    style: Style
+    tooltip: str = ""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A straight line."""
+
+    begin: tuple[float, float]
+    end: tuple[float, float]
+    role: Role
+    width: float = 1.0
+    dashed: bool = False
+
+
+class Words(msgspec.Struct, frozen=True):
+    """One line of text.
+
+    Args:
+        at: x and y of its foot.
+        text: what it says; any characters.
+        size: in pixels.
+        anchor: what of it is at ``at``.
+        role: its colour's; or a colour as ``#rrggbb`` where it stands on a filled area.
+    """
+
+    at: tuple[float, float]
+    text: str
+    size: float = 12.0
+    anchor: Literal["start", "middle", "end"] = "start"
+    bold: bool = False
+    role: str = "ink"
+
+
+Shape = Area | Line | Words
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """A picture, made of shapes that are drawn one upon the other.
+
+    Args:
+        width: in pixels, as the height.
+        title: for those who cannot see it, with ``told``: what it shows.
+    """
+
+    width: float
+    height: float
+    title: str
+    told: str
+    shapes: tuple[Shape, ...]
+
+
+def make_bar(x: float, y: float, width: float, height: float, style: Style, tooltip: str = "") -> Area:
+    """Return a rectangle."""
+    corners = ((x, y), (x + width, y), (x + width, y + height), (x, y + height))
+    return Area(corners, style, tooltip)
+
+
+def to_line(text: str) -> str:
+    r"""Return a text as one line of letters that every format has.
+
+    >>> to_line("a\nname\x00")
+    'a name�'
+    """
+    return " ".join(_UNSPEAKABLE.sub("\ufffd", text).split())
+
+
+def measure(text: str, size: float) -> float:
+    """Return about how many pixels wide a text is.
+
+    >>> measure("slots", 10) < measure("more slots", 10) < measure("more slots", 20)
+    True
+    """
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return size * (_LETTER_WIDTH * (len(text) - wide) + _WIDE_LETTER_WIDTH * wide)
+
+
+def shorten(text: str, size: float, width: float) -> str:
+    """Return a text that fits into a width; what is left out is in its middle, because names differ at their ends.
+
+    >>> shorten("experiment-with-a-long-name-17", 10, 100)
+    'experime…-name-17'
+    """
+    if measure(text, size) <= width:
+        return text
+    for kept in range(len(text) - 1, 0, -1):
+        tail = kept // 2
+        shortened = text[: kept - tail] + "…" + text[len(text) - tail :]
+        if measure(shortened, size) <= width:
+            return shortened
+    return ""
