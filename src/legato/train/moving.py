@@ -58,10 +58,8 @@ class MovingBuffers:
         buffer, base = self._buffers[index], self._base[index]
         if buffer._version != self._versions[index]:
             return True
-        if buffer.numel() > _MAX_COMPARED_NUMEL or torch.equal(buffer, base):
-            return False
-        # A NaN equals nothing, not even itself.
-        return not (buffer.is_floating_point() and torch.allclose(buffer, base, rtol=0, atol=0, equal_nan=True))
+        # Bytes, not values: a NaN equals nothing, not even itself, and -0.0 equals 0.0.
+        return buffer.numel() <= _MAX_COMPARED_NUMEL and not torch.equal(_bytes_of(buffer), _bytes_of(base))
 
     def numel(self, indices: Sequence[int]) -> int:
         """Return how many float64 numbers the values of some buffers are encoded as."""
@@ -120,6 +118,10 @@ class MovingBuffers:
         for index, buffer in enumerate(self._buffers):
             self._base[index].copy_(buffer)
             self._versions[index] = buffer._version
+
+
+def _bytes_of(buffer: torch.Tensor) -> torch.Tensor:
+    return buffer.detach().reshape(-1).view(torch.uint8)
 
 
 def _encoded_numel(buffer: torch.Tensor) -> int:

@@ -48,6 +48,19 @@ def test_what_is_changed_through_data_moves_though_it_counts_no_version() -> Non
     assert watched.moved() == []
 
 
+def test_a_zero_that_changes_its_sign_moves() -> None:
+    still, moving = torch.tensor([[0.0, float("nan")], [-0.0, 1.0]]), torch.zeros(2, 3).t()
+    watched = MovingBuffers([still, moving])
+    moving.data[1, 0] = -0.0
+    assert watched.moved() == [1]
+    watched.restore()
+    assert not moving.signbit().any()
+    moving.data[2, 1] = -0.0
+    watched.accept()
+    assert watched.moved() == []
+    assert watched.base(moving).signbit().nonzero().tolist() == [[2, 1]]
+
+
 def test_what_the_program_does_after_a_step_is_accepted() -> None:
     openly, secretly, still = torch.zeros(2), torch.zeros(2), torch.full((2,), float("nan"))
     watched = MovingBuffers([openly, secretly, still])
