@@ -7,6 +7,7 @@ there does the membership change by plan. A round itself belongs to `stepping` a
 from __future__ import annotations
 
 import atexit
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -332,12 +333,11 @@ class Session:
         return group.among([rank for rank in range(group.size) if rank not in self._unserved.joiners])
 
     def finish_sending(self) -> None:
-        """Wait until the state has gone to those who join: the program may change it from here on."""
+        """Wait until the state has gone to those who join, as far as they live: from here on it may change."""
         outgoing, self.outgoing = self.outgoing, []
-        try:
+        with contextlib.suppress(BrokenView):
+            # Who is gone is missed by the next thing that all do together.
             self.cohort.group.finish(outgoing)
-        except BrokenView as error:
-            self.recover(error, None)
 
     def _welcome(self, entry: Entry) -> None:
         group = self.cohort.group

@@ -6,7 +6,6 @@ clipping, sees the complete gradient.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator
 from typing import Any, Final
@@ -56,7 +55,6 @@ class Stepper:
                 session.at_boundary()
                 step = session.cursor.step_in_pass
                 if step >= order.num_steps:
-                    session.finish_sending()
                     break
                 number = session.cohort.connection.view.number
                 if followed != (number, step):
@@ -65,6 +63,8 @@ class Stepper:
                 # If the step broke, the loader is told anew what comes.
                 followed = (number, step + 1)
         finally:
+            # Also where the program leaves the loop: it may change the state now.
+            session.finish_sending()
             session.stepped = session.in_turn = False
             session.reducer.abandon()
 
@@ -105,10 +105,8 @@ class Stepper:
         else:
             completed = True
             cohort.hear(words)
-            with contextlib.suppress(BrokenView):
-                # Whoever received state has taken part in this round, so everything has arrived.
-                cohort.group.finish(session.outgoing)
-            session.outgoing = []
+            # Whoever received state has taken part in this round, so everything has arrived.
+            session.finish_sending()
         if completed:
             self._commit()
 

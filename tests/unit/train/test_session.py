@@ -141,6 +141,55 @@ def test_evaluations_in_a_pass_that_a_joiner_missed_are_not_taken_for_later_ones
     assert second.end() == want
 
 
+def test_who_leaves_the_loop_where_a_joiner_came_waits_until_it_has_the_state(job: Job) -> None:
+    def program(worker: Worker) -> Any:
+        model, optimizer = prepared(worker)
+        for (inputs,) in worker.run.batches(ENDLESS):
+            if worker.run.num_workers == 2:
+                break
+            turn(worker, model, optimizer, inputs)
+        # What is under way still reads the state, which the program may change now.
+        return len(worker.session.outgoing), worker.run.step, model.bias.tolist()
+
+    (first,) = job.begin(1, program)
+    first.await_message(wire.Progress)
+    second = job.start(program)
+    job.propose(first, second)
+    num_under_way, step, bias = first.end()
+    assert num_under_way == 0
+    assert second.end() == (0, step, bias)
+
+
+def test_a_joiner_that_dies_where_the_loop_is_left_is_missed_by_the_next_round(job: Job) -> None:
+    there = threading.Event()
+
+    def incumbent(worker: Worker) -> Any:
+        run = worker.run
+        model, optimizer = prepared(worker)
+        for (inputs,) in run.batches(ENDLESS):
+            if run.num_workers == 2:
+                there.wait(LIMIT_S)
+                break
+            turn(worker, model, optimizer, inputs)
+        return run.step, run.evaluate(model, pairs(SHORT), mean_output)
+
+    def joiner(worker: Worker) -> None:
+        prepared(worker)
+        for _ in worker.run.batches(ENDLESS):
+            break
+        worker.lose_peers()
+        there.set()
+
+    (first,) = job.begin(1, incumbent)
+    first.await_message(wire.Progress)
+    second = job.start(joiner)
+    job.propose(first, second)
+    first.await_message(wire.Broken)
+    job.recover(first)
+    step, measured = first.end()
+    assert measured == -4.0 * step
+
+
 # ---------------------------------------------------------------- deaths
 
 
