@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import shutil
 import subprocess
@@ -43,6 +44,8 @@ from legato.engines.base import EngineEvent, Exited, Launch, Started
 from legato.engines.gpus import find_devices
 from legato.engines.parent import end_group, end_process, make_socket_directory, start_parent
 from legato.processes import boot_id
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_ENTRY: Final = "legato.train.worker:main"
 DEFAULT_PRELOAD: Final = ("torch", "torch.distributed", "torch.optim", "torch._dynamo", "numpy", "legato.train.elastic")
@@ -302,14 +305,25 @@ class LocalEngine:
             self._writer.write(encode_frame(message))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
+        """Hear the warm parent to its end, then see to another one. What goes wrong is told to who waits for events."""
+        try:
+            await self._hear_all(reader)
+            if not self._closing and self._error is None:
+                await self._replace_parent()
+        except LegatoError as error:
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, nobody else awaits this task
+            _log.exception("The engine of %s ends", self._directory)
+            told = f"Cannot go on with the workers of {self._directory}: {error!r}. They train on; start a new driver."
+            self._fail(LegatoError(told))
+
+    async def _hear_all(self, reader: asyncio.StreamReader) -> None:
         received = bytearray()
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65536):
                 received += data
                 for body in take_frames(received):
                     self._hear(decode_parent_message(body))
-        if not self._closing and self._error is None:
-            await self._replace_parent()
 
     def _hear(self, message: ParentMessage) -> None:
         match message:
