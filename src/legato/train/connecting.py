@@ -12,6 +12,7 @@ from legato.train.buckets import Bucket, layout_of
 from legato.train.device_exchange import DeviceExchange
 from legato.train.exchange import Exchange, FastExchange, PrivateExchange, SharedExchange
 from legato.train.groups import Group
+from legato.train.peer_memory import can_read_each_other
 
 _TEXT_BYTES: Final = 128
 
@@ -54,6 +55,14 @@ def make_exchange(
     finally:
         if shared is not None:
             shared.hide()
+
+
+def can_read_peers(group: Group) -> bool:
+    """Find out whether all ranks can read each other's memory. All ranks call this together."""
+    hosts = {member.host for member in group.view.members}
+    if group.size == 1 or len(hosts) > 1:
+        return False
+    return can_read_each_other(lambda text: _swap_texts(group, text), group.rank)
 
 
 def _swap_texts(group: Group, mine: str) -> list[str]:

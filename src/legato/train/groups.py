@@ -17,7 +17,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch.distributed.distributed_c10d import AllreduceOptions
@@ -35,6 +35,14 @@ _dropped: Final[queue.SimpleQueue[list[Any]]] = queue.SimpleQueue()
 _TOKEN: Final = torch.zeros(1, dtype=torch.uint8)
 
 
+class Pending(Protocol):
+    """Something under way that can be waited for once."""
+
+    def wait(self, limit: datetime.timedelta) -> None:
+        """Wait for it. Raises RuntimeError if it fails or takes longer."""
+        ...
+
+
 class Work:
     """An operation under way, together with the memory that it uses."""
 
@@ -43,12 +51,14 @@ class Work:
         self._memory = memory
 
     def wait(self, limit: datetime.timedelta) -> None:
-        """Wait for it; see `Group.finish`."""
+        """Wait for it."""
         self._operation.wait(limit)
 
 
 class Group:
     """The connections between the members of one view.
+
+    ``reads_peers`` is set by whoever has found out that the members can read each other's memory.
 
     Args:
         view: whose members are connected.
@@ -77,6 +87,7 @@ class Group:
         self.device_group = device_group
         self._mesh = mesh
         self.is_broken = False
+        self.reads_peers = False
         self._own_port = endpoints[rank][1] if endpoints else 0
         self._others = {endpoint for other, endpoint in enumerate(endpoints) if other != rank}
         self._limit = datetime.timedelta(seconds=limit_s)
@@ -144,7 +155,7 @@ class Group:
         """Start receiving from one peer; the returned work goes to `finish`."""
         return self._start(lambda group: group.recv([tensor], self._ranks[peer], tag), tensor)
 
-    def finish(self, works: Sequence[Work]) -> None:
+    def finish(self, works: Sequence[Pending]) -> None:
         """Wait for works that `send` and `receive` started; each can be waited for once.
 
         Raises:
@@ -157,7 +168,7 @@ class Group:
                 self.give_up(works[index + 1 :])
                 raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
 
-    def give_up(self, works: Sequence[Work]) -> None:
+    def give_up(self, works: Sequence[Pending]) -> None:
         """Break the connections, and wait until works that nobody waited for do not use their memory any more."""
         # The connections go first: an operation left running would block for seconds in its destructor.
         self.break_connections()

@@ -21,13 +21,14 @@ from legato.core.errors import BrokenView
 from legato.train import faults, job, state
 from legato.train.belongings import Belongings
 from legato.train.cohort import Cohort
-from legato.train.connecting import make_exchange
+from legato.train.connecting import can_read_peers, make_exchange
 from legato.train.connection import Entry, Round
 from legato.train.cursor import Cursor
 from legato.train.exchange import Exchange
 from legato.train.fingerprints import identity_of
-from legato.train.groups import Group, Work
+from legato.train.groups import Group, Pending
 from legato.train.order import Layout
+from legato.train.peer_memory import Loan
 from legato.train.reducer import StepReducer
 from legato.train.saving import Saver
 
@@ -62,7 +63,7 @@ class Session:
         self.num_steps_of_pass = 0
         self.data_fingerprint = ""
         self.exchange: Exchange | None = None
-        self.outgoing: list[Work] = []
+        self.outgoing: list[Pending] = []
         self.leaving: BaseException | None = None
         self.run_round: Callable[[], None] = lambda: None
         self.belongings = Belongings(self, self.device)
@@ -225,14 +226,21 @@ class Session:
             return
         group = self.cohort.group
         skeleton, tensors = state.take_apart(self._state())
-        if group.rank == entry.sources[0]:
-            self.outgoing += state.send_bytes(group, entry.joiners, state.encode(skeleton))
+        is_first = group.rank == entry.sources[0]
+        loan = Loan(tensors) if is_first and group.reads_peers else None
+        if is_first:
+            letter = {"state": skeleton, "loan": loan.describe() if loan is not None else None}
+            self.outgoing += state.send_bytes(group, entry.joiners, state.encode(letter))
         faults.strike("transfer")
-        self.outgoing += state.send_share(group, entry.sources, entry.joiners, tensors)
+        if loan is not None:
+            self.outgoing += [*state.await_thanks(group, entry.joiners), loan]
+        elif not group.reads_peers:
+            self.outgoing += state.send_share(group, entry.sources, entry.joiners, tensors)
 
     def _receive_state(self, entry: Entry) -> None:
         group = self.cohort.group
-        skeleton = state.decode(state.receive_bytes(group, entry.sources[0]))
+        letter = state.decode(state.receive_bytes(group, entry.sources[0]))
+        skeleton, loan = letter["state"], letter["loan"]
         job.check_same_data(skeleton["data"], self.data_fingerprint)
         # The models come first in both trees, so their tensors arrive where they belong, without a copy.
         _, own = state.take_apart({"models": self._state()["models"]})
@@ -241,7 +249,10 @@ class Session:
             fits = index < len(own) and own[index].shape == spec.shape and own[index].dtype == spec.dtype
             targets.append(own[index] if fits else torch.empty(spec.shape, dtype=spec.dtype))
         self._is_spoiled = True
-        state.receive_shares(group, entry.sources, targets, lambda: faults.strike("transfer"))
+        if loan is not None:
+            state.receive_loan(group, entry.sources[0], loan, targets, lambda: faults.strike("transfer"))
+        else:
+            state.receive_shares(group, entry.sources, targets, lambda: faults.strike("transfer"))
         self._load(state.put_together(skeleton, targets))
         # Who committed these steps may be dead before its report of them is sent.
         if self.place.link is not None and self.cursor.step > self._num_told:
@@ -415,4 +426,5 @@ class Session:
         # Read once: beside this thread the training may replace it, when a layer thaws.
         reducer = self.reducer
         exchange = make_exchange(group, reducer.buckets, self.layout.num_micro_batches, exact=self._exact)
+        group.reads_peers = can_read_peers(group)
         return exchange, reducer.layout

@@ -1,14 +1,15 @@
 """The state of a job as a tree of tensors and plain values, and how it gets from those who have it to those who join.
 
 A tree is split into a *skeleton* (plain values, with a marker for each tensor) and its tensors. The skeleton goes in
-one piece; the tensors are one range of bytes, of which every source sends its share, so that the bandwidth of all of
-them adds up. Knows nothing of what the tensors mean.
+one piece. The tensors are one range of bytes: of it every source sends its share, so that the bandwidth of all of them
+adds up; or, on one machine, the first source lends it and the joiner reads it. Knows nothing of what the tensors mean.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -16,10 +17,11 @@ import torch
 from legato.core.span import split
 from legato.train.checkpoint import refuse_unreadable
 from legato.train.groups import Group, Work
+from legato.train.peer_memory import borrow
 
 _MARK: Final = "__legato_tensor__"
 _CHUNK_BYTES: Final = 8 * 2**20
-_LENGTH_TAG, _SKELETON_TAG, _TENSOR_TAG = 1000, 1001, 1002
+_LENGTH_TAG, _SKELETON_TAG, _TENSOR_TAG, _THANKS_TAG = 1000, 1001, 1002, 1003
 
 
 class TensorSpec(NamedTuple):
@@ -141,31 +143,57 @@ def receive_shares(
     Raises:
         BrokenView: a source is gone; the tensors are worthless then.
     """
-    targets = [tensor if tensor.device.type == "cpu" and tensor.is_contiguous() else None for tensor in tensors]
+    with _on_host(tensors) as hosts:
+        streams = [_chunks(hosts, len(sources), share) for share in range(len(sources))]
+        arriving: list[tuple[Work, torch.Tensor, list[tuple[int, int, int]]]] = []
+        for source, stream in zip(sources, streams, strict=True):
+            for chunk in stream:
+                if len(chunk) == 1:
+                    index, start, stop = chunk[0]
+                    body = _bytes_of(hosts[index])[start:stop]
+                else:
+                    body = torch.empty(sum(stop - start for _, start, stop in chunk), dtype=torch.uint8)
+                arriving.append((group.receive(body, source, _TENSOR_TAG), body, chunk))
+        for work, body, chunk in arriving:
+            group.finish([work])
+            on_chunk()
+            if len(chunk) > 1:
+                offset = 0
+                for index, start, stop in chunk:
+                    _bytes_of(hosts[index])[start:stop].copy_(body[offset : offset + stop - start])
+                    offset += stop - start
+
+
+def await_thanks(group: Group, joiners: Sequence[int]) -> list[Work]:
+    """Start waiting for every joiner to say that it has read what was lent to it."""
+    return [group.receive(torch.empty(1, dtype=torch.uint8), peer, _THANKS_TAG) for peer in joiners]
+
+
+def receive_loan(
+    group: Group, source: int, loan: dict[str, Any], tensors: Sequence[torch.Tensor], on_chunk: Callable[[], None]
+) -> None:
+    """Read all tensors, in place, from the memory of a source on this machine, and thank it.
+
+    Raises:
+        BrokenView: the source is gone, or goes on without this rank; the tensors are worthless then.
+    """
+    with _on_host(tensors) as hosts:
+        borrow(loan, hosts, on_chunk)
+        group.finish([group.send(torch.ones(1, dtype=torch.uint8), source, _THANKS_TAG)])
+
+
+@contextmanager
+def _on_host(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Give contiguous memory of the CPU for each tensor, its own where it can be, and copy back what was put there."""
     hosts = [
-        target if target is not None else torch.empty(tensor.shape, dtype=tensor.dtype)
-        for target, tensor in zip(targets, tensors, strict=True)
+        tensor
+        if tensor.device.type == "cpu" and tensor.is_contiguous()
+        else torch.empty(tensor.shape, dtype=tensor.dtype)
+        for tensor in tensors
     ]
-    streams = [_chunks(hosts, len(sources), share) for share in range(len(sources))]
-    arriving: list[tuple[Work, torch.Tensor, list[tuple[int, int, int]]]] = []
-    for source, stream in zip(sources, streams, strict=True):
-        for chunk in stream:
-            if len(chunk) == 1:
-                index, start, stop = chunk[0]
-                body = _bytes_of(hosts[index])[start:stop]
-            else:
-                body = torch.empty(sum(stop - start for _, start, stop in chunk), dtype=torch.uint8)
-            arriving.append((group.receive(body, source, _TENSOR_TAG), body, chunk))
-    for work, body, chunk in arriving:
-        group.finish([work])
-        on_chunk()
-        if len(chunk) > 1:
-            offset = 0
-            for index, start, stop in chunk:
-                _bytes_of(hosts[index])[start:stop].copy_(body[offset : offset + stop - start])
-                offset += stop - start
-    for target, host, tensor in zip(targets, hosts, tensors, strict=True):
-        if target is None:
+    yield hosts
+    for host, tensor in zip(hosts, tensors, strict=True):
+        if host is not tensor:
             tensor.copy_(host)
 
 

@@ -17,7 +17,10 @@ from torch.utils.data import TensorDataset
 from legato.core import wire
 from legato.core.errors import ProgramError
 from legato.train import checkpoint, state
+from legato.train import session as sessions
+from legato.train.groups import Group
 from legato.train.order import Layout
+from legato.train.peer_memory import borrow
 
 LAYOUT = Layout(4, 2)
 SHORT = TensorDataset(torch.ones(8, 2))  # two steps
@@ -251,9 +254,19 @@ def test_a_program_that_is_ahead_of_where_the_job_goes_on_is_superseded(job: Job
     assert left_as(second) == "superseded"
 
 
-def half_sent(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+@pytest.fixture(params=["sent", "lent"])
+def half_arrived(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Let every state break off after its first tensor; returns what is set when that has come."""
     arrived = threading.Event()
+    if request.param == "lent":
+
+        def read_half(group: Group, source: int, loan: dict[str, Any], targets: list[torch.Tensor], _: object) -> None:
+            borrow(loan | {"parts": loan["parts"][:1]}, targets[:1], arrived.set)
+            group.finish([group.receive(torch.empty(1), source, 0)])  # until the view breaks
+
+        monkeypatch.setattr(state, "receive_loan", read_half)
+        return arrived
+    monkeypatch.setattr(sessions, "can_read_peers", lambda group: False)
     send, receive = state.send_share, state.receive_shares
     monkeypatch.setattr(state, "_CHUNK_BYTES", 8)
     monkeypatch.setattr(state, "send_share", lambda group, *peers: send(group, *peers[:2], peers[2][:1]))
@@ -270,21 +283,19 @@ def joiner(worker: Worker) -> Any:
     return None
 
 
-def test_half_a_state_is_not_begun_from(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    arrived = half_sent(monkeypatch)
+def test_half_a_state_is_not_begun_from(job: Job, half_arrived: threading.Event) -> None:
     (first,) = job.begin(1, train_for_ever)
     first.await_message(wire.Progress)
     second = job.start(joiner)
     job.propose(first, second)
-    assert arrived.wait(LIMIT_S)
+    assert half_arrived.wait(LIMIT_S)
     first.lose_peers()
     job.recover(second)
     assert left_as(second) == "superseded"
 
 
-def test_half_a_state_is_overwritten_by_a_checkpoint(saving_job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_a_state_is_overwritten_by_a_checkpoint(saving_job: Job, half_arrived: threading.Event) -> None:
     job = saving_job
-    arrived = half_sent(monkeypatch)
 
     def incumbent(worker: Worker) -> None:
         model, optimizer = prepared(worker)
@@ -297,7 +308,7 @@ def test_half_a_state_is_overwritten_by_a_checkpoint(saving_job: Job, monkeypatc
     step = first.await_message(wire.Saved).step
     second = job.start(joiner)
     job.propose(first, second)
-    assert arrived.wait(LIMIT_S)
+    assert half_arrived.wait(LIMIT_S)
     first.lose_peers()
     second.hear(job.settings(resume=True))
     job.recover(second)

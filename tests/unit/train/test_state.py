@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.train.ranks import run_ranks
+from tests.unit.train.ranks import LIMIT_S, run_ranks
 
 from legato.core.errors import CheckpointError
 from legato.train import state
 from legato.train.groups import Group
+from legato.train.peer_memory import Loan
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 tensors = st.builds(
@@ -76,6 +78,29 @@ def test_every_source_sends_its_share(monkeypatch: pytest.MonkeyPatch, chunk_byt
 
     for got in run_ranks(num_sources + num_joiners, play):
         assert all(torch.equal(one, other) for one, other in zip(got, have, strict=True))
+
+
+def test_what_is_lent_stays_until_it_was_read() -> None:
+    have = [torch.randn(7, 3), torch.zeros(0), torch.randn(40).bfloat16(), torch.randn(4, 4).t()]
+    returned = threading.Event()
+
+    def play(group: Group) -> list[torch.Tensor]:
+        if group.rank == 0:
+            loan = Loan(have)
+            group.finish(state.send_bytes(group, [1], state.encode(loan.describe())))
+            group.finish([*state.await_thanks(group, [1]), loan])
+            returned.set()
+            return have
+        got = [torch.full_like(tensor, 1).t() for tensor in have]  # not all of them contiguous
+        description = state.decode(state.receive_bytes(group, 0))
+        state.receive_loan(group, 0, description, [view.t() for view in got], lambda: still.append(returned.is_set()))
+        assert returned.wait(LIMIT_S)
+        return [view.t() for view in got]
+
+    still: list[bool] = []
+    lent, got = run_ranks(2, play)
+    assert all(map(torch.equal, got, lent))
+    assert still == [False]
 
 
 def test_bytes_arrive() -> None:

@@ -1,0 +1,147 @@
+"""Memory of another process of this machine, read where it lies: one copy, and its owner does nothing for it.
+
+The owner *lends* tensors and goes on; a peer *borrows* them with the system's own call for that. A loan ends when its
+mark is wiped: whoever finds the mark after reading knows that nothing had changed until then. Knows nothing of what the
+tensors mean, and is used only between processes that have tried it on each other (`can_read_each_other`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import torch
+
+from legato.core.errors import BrokenView
+
+_MARK_BYTES: Final = 16
+_CHUNK_BYTES: Final = 8 * 2**20
+_MAX_PIECES: Final = 1024
+_PR_SET_PTRACER: Final = 0x59616D61
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class _Piece(ctypes.Structure):
+    _fields_ = (("address", ctypes.c_void_p), ("num_bytes", ctypes.c_size_t))
+
+
+class Loan:
+    """Tensors that peers may read until it ends.
+
+    Args:
+        tensors: they must stay as they are until then.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._parts = [_bytes_of(tensor) for tensor in tensors]
+        self._mark = torch.frombuffer(bytearray(secrets.token_bytes(_MARK_BYTES)), dtype=torch.uint8)
+
+    def describe(self) -> dict[str, Any]:
+        """Return, in plain values, what a peer must know to read it."""
+        return {
+            "pid": os.getpid(),
+            "mark": bytes(self._mark.tolist()).hex(),
+            "mark_at": self._mark.data_ptr(),
+            "parts": [(part.data_ptr(), part.numel()) for part in self._parts],
+        }
+
+    def wait(self, limit: datetime.timedelta) -> None:  # noqa: ARG002 -- as `groups.Pending` has it
+        """End it, whoever still reads."""
+        self._mark.zero_()
+        self._parts.clear()
+
+
+def can_read_each_other(tell_all: Callable[[str], list[str]], rank: int) -> bool:
+    """Find out whether all members of a view can read each other's memory. All call this together.
+
+    Args:
+        tell_all: tells every rank a short text and returns what each told, in rank order.
+        rank: this member's.
+    """
+    mark = torch.frombuffer(bytearray(secrets.token_bytes(_MARK_BYTES)), dtype=torch.uint8)
+    told = tell_all(f"{os.getpid()} {mark.data_ptr()} {bytes(mark.tolist()).hex()}" if _let_peers_read() else "")
+    readable = all(told) and all(_has_mark(*text.split()) for peer, text in enumerate(told) if peer != rank)
+    return all(tell_all("yes" if readable else ""))
+
+
+def borrow(loan: dict[str, Any], targets: Sequence[torch.Tensor], on_chunk: Callable[[], None]) -> None:
+    """Read a loan into tensors of its shapes, contiguous ones on the CPU.
+
+    Args:
+        loan: what its owner's `Loan.describe` said.
+        targets: where the bytes go.
+        on_chunk: called now and then.
+
+    Raises:
+        BrokenView: the owner is gone or has ended the loan; the targets are worthless then.
+    """
+    pid = loan["pid"]
+    try:
+        for local, remote in _chunks(targets, loan["parts"]):
+            _read(pid, local, remote)
+            on_chunk()
+        is_whole = _has_mark(pid, loan["mark_at"], loan["mark"])
+    except OSError as error:
+        raise BrokenView(f"the process {pid} that lent its state cannot be read any more: {error}") from error
+    if not is_whole:
+        raise BrokenView(f"the process {pid} changed its state before it was read")
+
+
+def _let_peers_read() -> bool:
+    if not hasattr(_libc, "process_vm_readv"):
+        return False
+    # Where only ancestors may read by default, let processes of the same user do so, as everywhere else.
+    _libc.prctl(_PR_SET_PTRACER, ctypes.c_ulong(-1), 0, 0, 0)
+    return True
+
+
+def _has_mark(pid: int | str, address: int | str, mark: str) -> bool:
+    found = torch.zeros(_MARK_BYTES, dtype=torch.uint8)
+    try:
+        _read(int(pid), [(found.data_ptr(), _MARK_BYTES)], [(int(address), _MARK_BYTES)])
+    except OSError:
+        return False
+    return bytes(found.tolist()).hex() == mark
+
+
+def _chunks(
+    targets: Sequence[torch.Tensor], parts: Sequence[tuple[int, int]]
+) -> Iterator[tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
+    """Yield what to read at once: pieces ``(address, bytes)`` here and there."""
+    local: list[tuple[int, int]] = []
+    remote: list[tuple[int, int]] = []
+    room = _CHUNK_BYTES
+    for target, (address, num_bytes) in zip(targets, parts, strict=True):
+        done = 0
+        while done < num_bytes:
+            taken = min(num_bytes - done, room)
+            local.append((target.data_ptr() + done, taken))
+            remote.append((address + done, taken))
+            done += taken
+            room -= taken
+            if room == 0 or len(local) == _MAX_PIECES:
+                yield local, remote
+                local, remote, room = [], [], _CHUNK_BYTES
+    if local:
+        yield local, remote
+
+
+def _read(pid: int, local: Sequence[tuple[int, int]], remote: Sequence[tuple[int, int]]) -> None:
+    wanted = sum(num_bytes for _, num_bytes in local)
+    here = (_Piece * len(local))(*(_Piece(*piece) for piece in local))
+    there = (_Piece * len(remote))(*(_Piece(*piece) for piece in remote))
+    _libc.process_vm_readv.restype = ctypes.c_ssize_t
+    got = _libc.process_vm_readv(
+        ctypes.c_int(pid), here, ctypes.c_ulong(len(local)), there, ctypes.c_ulong(len(remote)), ctypes.c_ulong(0)
+    )
+    if got != wanted:
+        number = ctypes.get_errno() if got < 0 else 0
+        raise OSError(number, os.strerror(number) if number else f"only {got} of {wanted} bytes could be read")
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8)
