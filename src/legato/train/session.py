@@ -18,7 +18,7 @@ import torch
 
 from legato.core import wire
 from legato.core.errors import BrokenView
-from legato.train import faults, job, state
+from legato.train import job, state
 from legato.train.belongings import Belongings
 from legato.train.cohort import Cohort
 from legato.train.connecting import can_read_peers, make_exchange
@@ -28,7 +28,6 @@ from legato.train.exchange import Exchange
 from legato.train.fingerprints import identity_of
 from legato.train.groups import Group, Pending
 from legato.train.order import Layout
-from legato.train.peer_memory import Loan
 from legato.train.reducer import StepReducer
 from legato.train.saving import Saver
 
@@ -222,38 +221,17 @@ class Session:
 
     def _send_state(self, entry: Entry) -> None:
         """Start sending the state to those who join; it must not change until `outgoing` is finished."""
-        if not entry.joiners:
-            return
-        group = self.cohort.group
-        skeleton, tensors = state.take_apart(self._state())
-        is_first = group.rank == entry.sources[0]
-        loan = Loan(tensors) if is_first and group.reads_peers else None
-        if is_first:
-            letter = {"state": skeleton, "loan": loan.describe() if loan is not None else None}
-            self.outgoing += state.send_bytes(group, entry.joiners, state.encode(letter))
-        faults.strike("transfer")
-        if loan is not None:
-            self.outgoing += [*state.await_thanks(group, entry.joiners), loan]
-        elif not group.reads_peers:
-            self.outgoing += state.send_share(group, entry.sources, entry.joiners, tensors)
+        if entry.joiners:
+            self.outgoing += state.send_tree(self.cohort.group, entry.sources, entry.joiners, self._state())
 
     def _receive_state(self, entry: Entry) -> None:
         group = self.cohort.group
-        letter = state.decode(state.receive_bytes(group, entry.sources[0]))
-        skeleton, loan = letter["state"], letter["loan"]
-        job.check_same_data(skeleton["data"], self.data_fingerprint)
+        letter = state.receive_letter(group, entry.sources[0])
+        job.check_same_data(letter.skeleton["data"], self.data_fingerprint)
         # The models come first in both trees, so their tensors arrive where they belong, without a copy.
         _, own = state.take_apart({"models": self._state()["models"]})
-        targets = []
-        for index, spec in enumerate(state.specs(skeleton)):
-            fits = index < len(own) and own[index].shape == spec.shape and own[index].dtype == spec.dtype
-            targets.append(own[index] if fits else torch.empty(spec.shape, dtype=spec.dtype))
         self._is_spoiled = True
-        if loan is not None:
-            state.receive_loan(group, entry.sources[0], loan, targets, lambda: faults.strike("transfer"))
-        else:
-            state.receive_shares(group, entry.sources, targets, lambda: faults.strike("transfer"))
-        self._load(state.put_together(skeleton, targets))
+        self._load(state.receive_tree(group, entry.sources, letter, own))
         # Who committed these steps may be dead before its report of them is sent.
         if self.place.link is not None and self.cursor.step > self._num_told:
             self.place.link.report(self.cursor.past(self._num_told, num_samples=1))

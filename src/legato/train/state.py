@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from legato.core.span import split
+from legato.train import faults
 from legato.train.checkpoint import refuse_unreadable
-from legato.train.groups import Group, Work
-from legato.train.peer_memory import borrow
+from legato.train.groups import Group, Pending, Work
+from legato.train.peer_memory import Loan, borrow
 
 _MARK: Final = "__legato_tensor__"
 _CHUNK_BYTES: Final = 8 * 2**20
@@ -117,6 +118,66 @@ def receive_bytes(group: Group, peer: int) -> bytes:
     body = torch.empty(int(length), dtype=torch.uint8)
     group.finish([group.receive(body, peer, _SKELETON_TAG)])
     return bytes(body.numpy())
+
+
+class Letter(NamedTuple):
+    """What a joiner hears before the tensors.
+
+    Args:
+        skeleton: of the state.
+        loan: where the tensors can be read; None: every source sends its share of them.
+    """
+
+    skeleton: Any
+    loan: dict[str, Any] | None
+
+
+def send_tree(group: Group, sources: Sequence[int], joiners: Sequence[int], tree: Any) -> list[Pending]:
+    """Start giving a state to the joiners; all sources call this together.
+
+    The tree must stay as it is until ``group.finish`` has seen what is returned.
+    """
+    skeleton, tensors = take_apart(tree)
+    is_first = group.rank == sources[0]
+    loan = Loan(tensors) if is_first and group.reads_peers else None
+    pending: list[Pending] = []
+    if is_first:
+        letter = Letter(skeleton, loan.describe() if loan is not None else None)
+        pending += send_bytes(group, joiners, encode(letter._asdict()))
+    faults.strike("transfer")
+    if loan is not None:
+        pending += [*await_thanks(group, joiners), loan]
+    elif not group.reads_peers:
+        pending += send_share(group, sources, joiners, tensors)
+    return pending
+
+
+def receive_letter(group: Group, source: int) -> Letter:
+    """Receive what `send_tree` says first."""
+    return Letter(**decode(receive_bytes(group, source)))
+
+
+def receive_tree(group: Group, sources: Sequence[int], letter: Letter, own: Sequence[torch.Tensor]) -> Any:
+    """Receive the state that `send_tree` gives.
+
+    Args:
+        group: of the view.
+        sources: ranks that have it.
+        letter: from the first of them.
+        own: tensors to put the first ones into where they fit.
+
+    Raises:
+        BrokenView: a source is gone; ``own`` is worthless then.
+    """
+    targets = []
+    for index, spec in enumerate(specs(letter.skeleton)):
+        fits = index < len(own) and own[index].shape == spec.shape and own[index].dtype == spec.dtype
+        targets.append(own[index] if fits else torch.empty(spec.shape, dtype=spec.dtype))
+    if letter.loan is not None:
+        receive_loan(group, sources[0], letter.loan, targets, lambda: faults.strike("transfer"))
+    else:
+        receive_shares(group, sources, targets, lambda: faults.strike("transfer"))
+    return put_together(letter.skeleton, targets)
 
 
 def send_share(
