@@ -19,7 +19,7 @@ from legato.control.drivers import Drivers
 from legato.control.records import Facts, Job, JobChange, Lease, Written
 from legato.control.rounds import Call, End, Memory, Pool, Start, Tell
 from legato.control.work import Work, make_order, read_work
-from legato.core.errors import FencedOut, LegatoError, UsageError
+from legato.core.errors import FencedOut, LegatoError, SlotTaken, StoreError, UsageError
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
 from legato.policy.snapshot import Decisions
@@ -60,6 +60,7 @@ class ControlLoop:
         owner: names this loop in the lease.
         wall_clock: seconds since 1970.
         lease_s: how long the lease is held after the last round.
+        on_lead: called with the lease when this loop becomes the one that decides, before its first round. May block.
         in_thread: runs what blocks; the simulation calls it at once.
     """
 
@@ -73,6 +74,7 @@ class ControlLoop:
         owner: str,
         wall_clock: Callable[[], float],
         lease_s: float = 10.0,
+        on_lead: Callable[[Lease], None] = lambda _lease: None,
         in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread,
     ) -> None:
         self._books = books
@@ -82,21 +84,28 @@ class ControlLoop:
         self._owner = owner
         self._now = wall_clock
         self._lease_s = lease_s
+        self._on_lead = on_lead
         self._in_thread = in_thread
+        self._fence: int | None = None
         self._memories: dict[str, Memory] = {}
         self._works: dict[str, Work] = {}
+        self._unreadable: dict[str, str] = {}
         self.decisions: Decisions | None = None
 
     async def run(self, interval_s: float, woken: asyncio.Event) -> None:
-        """Do rounds until cancelled: every ``interval_s``, and at once when woken."""
+        """Do rounds until cancelled: every ``interval_s``, and when woken; at most half of the time goes into them."""
+        clock = asyncio.get_running_loop().time
         while True:
             woken.clear()
+            begun = clock()
             try:
                 await self.round()
             except FencedOut as lost:
                 _log.warning("the lease of the control loop was lost", error=str(lost))
             except Exception:  # noqa: BLE001 -- whatever it is, the next round begins from the facts
                 _log.exception("a round of the control loop failed")
+            # Where rounds are long, because there are many jobs, those who submit must not wait for each of them.
+            await asyncio.sleep(min(clock() - begun, interval_s))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval_s):
                     await woken.wait()
@@ -110,7 +119,11 @@ class ControlLoop:
         lease = await self._in_thread(self._books.take_lease, self._owner, self._now(), self._lease_s)
         if lease is None:
             self._memories.clear()
+            self._fence = self.decisions = None
             return False
+        if lease.fence != self._fence:
+            await self._in_thread(self._on_lead, lease)
+            self._fence = lease.fence
         # 1. Observe.
         pool = Pool(await self._in_thread(self._books.read_facts))
         reports = await self._drivers.reports(rounds.attempts_to_ask(pool))
@@ -119,7 +132,8 @@ class ControlLoop:
         if learned:
             pool = await self._write(learned, lease)
         await self._read_works(pool.facts.jobs)
-        asides = rounds.stop_overdue(pool, self._works, self._now()) + rounds.tell_unreadable(pool, self._works)
+        asides = rounds.stop_overdue(pool, self._works, self._now())
+        asides += rounds.fail_unreadable(pool, self._unreadable)
         if asides:
             pool = await self._write(asides, lease)
         # 3. Decide.
@@ -137,27 +151,44 @@ class ControlLoop:
         return True
 
     async def _write(self, changes: list[JobChange], lease: Lease) -> Pool:
-        written = await self._in_thread(self._books.write, changes, lease.fence, self._now())
-        if written.stale:
-            _log.info("jobs moved on meanwhile", jobs=written.stale)
+        try:
+            written = await self._in_thread(self._books.write, changes, lease.fence, self._now())
+        except (FencedOut, SlotTaken, StoreError):
+            raise
+        except Exception:  # noqa: BLE001 -- one job's trouble is not the others': each is written by itself
+            _log.exception("a round could not be written as a whole")
+            for change in changes:
+                await self._write_one(change, lease)
+        else:
+            if written.stale:
+                _log.info("jobs moved on meanwhile", jobs=written.stale)
         return Pool(await self._in_thread(self._books.read_facts))
 
-    async def _read_works(self, jobs: Sequence[Job]) -> None:
-        new = [job.id for job in jobs if job.id not in self._works]
-        if new:
-            self._works |= await self._in_thread(self._read_new, new)
-        for gone in set(self._works) - {job.id for job in jobs}:
-            del self._works[gone]
+    async def _write_one(self, change: JobChange, lease: Lease) -> None:
+        try:
+            await self._in_thread(self._books.write, [change], lease.fence, self._now())
+        except (FencedOut, StoreError):
+            raise
+        except Exception:  # noqa: BLE001 -- as above; it is seen anew in the next round
+            _log.exception("a change of a job could not be written", job=change.job)
 
-    def _read_new(self, jobs: Sequence[str]) -> dict[str, Work]:
-        works = {}
+    async def _read_works(self, jobs: Sequence[Job]) -> None:
+        going_on = {job.id for job in jobs}
+        for known in (self._works, self._unreadable):
+            for gone in set(known) - going_on:
+                del known[gone]
+        new = going_on - set(self._works) - set(self._unreadable)
+        if new:
+            await self._in_thread(self._read_new, sorted(new))
+
+    def _read_new(self, jobs: Sequence[str]) -> None:
         for job in jobs:
             try:
-                works[job] = read_work(self._books.read_spec(job))
+                self._works[job] = read_work(self._books.read_spec(job))
             except UsageError as error:
-                # Of another version, say. It waits; the others do not.
+                # Of another version, say. It fails; the others do not.
                 _log.error("a job's spec cannot be read", job=job, error=str(error))
-        return works
+                self._unreadable[job] = str(error)
 
     async def _call(self, call: Call) -> None:
         job = call.job

@@ -50,7 +50,7 @@ def check(database: Database) -> None:
     if found is not None and found not in known:
         raise _newer(database)
     what = "it has no tables" if found is None else f"its tables are of an older version, {found}"
-    raise StoreError(f"Cannot use the store {database.name}: {what}. Upgrade it with 'legato server --upgrade'.")
+    raise StoreError(f"Cannot use the store {database.name}: {what}. Upgrade it with 'legato server migrate'.")
 
 
 def _newer(database: Database) -> StoreError:

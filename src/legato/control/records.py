@@ -78,6 +78,20 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[str, ...] = ()
 
 
+class QueueLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in a queue.
+
+    Args:
+        num_slots: that its jobs hold.
+        num_holding: jobs that hold slots or are about to.
+        num_queued: jobs that wait.
+    """
+
+    num_slots: int = 0
+    num_holding: int = 0
+    num_queued: int = 0
+
+
 class DeclaredSlot(msgspec.Struct, frozen=True):
     """A slot as its engine declares it. ``id`` is unique in the pool: ``node-1/cuda:0``."""
 

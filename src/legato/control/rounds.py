@@ -22,6 +22,7 @@ from legato.policy import snapshot as policy
 from legato.policy.snapshot import Standing
 
 _PROGRESS_EVERY_S: Final = 1.0
+_EXIT_REFUSED: Final = 2  # as of a program that could not be started
 
 
 @dataclass(slots=True)
@@ -125,13 +126,19 @@ def stop_overdue(pool: Pool, works: Mapping[str, Work], now: float) -> list[JobC
     return changes
 
 
-def tell_unreadable(pool: Pool, works: Mapping[str, Work]) -> list[JobChange]:
-    """Return the verdicts on jobs that wait because nobody here understands their spec."""
-    verdict = Verdict(0, "waits: this server cannot read its spec; the server's log says why")
+def fail_unreadable(pool: Pool, unreadable: Mapping[str, str]) -> list[JobChange]:
+    """Return the ends of jobs that wait although nobody understands their spec. ``unreadable``: why not, by job."""
     return [
-        JobChange(job=job.id, seen_stage=job.stage, seen_attempt=job.attempt, verdict=verdict)
+        JobChange(
+            job=job.id,
+            seen_stage=job.stage,
+            seen_attempt=job.attempt,
+            stage=Stage.FAILED,
+            reason=f"it cannot be started: {unreadable[job.id].removesuffix('.')}. Submit it anew",
+            exit_code=_EXIT_REFUSED,
+        )
         for job in pool.facts.jobs
-        if job.stage is Stage.QUEUED and job.id not in works and job.decided_reason != verdict.reason
+        if job.stage is Stage.QUEUED and job.id in unreadable
     ]
 
 

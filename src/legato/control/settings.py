@@ -65,6 +65,11 @@ class Settings(BaseSettings):
         description="names under which the server may be addressed; requests for others are refused, so that a "
         "foreign page cannot reach it by a name of its own (DNS rebinding)",
     )
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="addresses of proxies before the server, which are believed when they say in `X-Forwarded-For` "
+        "whose request it is. None are, unless named: anybody can write that line",
+    )
     requests_per_s: float = Field(
         default=50,
         gt=0,
@@ -77,6 +82,15 @@ class Settings(BaseSettings):
         default=10,
         gt=0,
         description="attempts to log in per minute, of one address. 10: a person mistypes less often, a guesser fails",
+    )
+
+    # ------------------------------------------------------------ the log
+
+    log_level: Literal["debug", "info", "warning"] = Field(
+        default="info", description="lines that are less than this are left out. info: changes, and whatever fails"
+    )
+    log_format: Literal["auto", "text", "json"] = Field(
+        default="auto", description="form of the log. auto: text on a terminal, else one JSON object per line"
     )
 
     # ------------------------------------------------------------ tokens

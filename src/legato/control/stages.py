@@ -35,7 +35,8 @@ ENDED: Final = frozenset({_S.SUCCEEDED, _S.FAILED, _S.STOPPED})
 HOLDING: Final = frozenset({_S.STARTING, _S.RUNNING, _S.PAUSING, _S.STOPPING})
 
 MOVES: Final[Mapping[Stage, frozenset[Stage]]] = {
-    _S.QUEUED: frozenset({_S.STARTING, _S.PAUSED, _S.STOPPED}),
+    # Straight to failed: it cannot be started, ever; its spec is one that nobody here understands.
+    _S.QUEUED: frozenset({_S.STARTING, _S.PAUSED, _S.STOPPED, _S.FAILED}),
     # Back to queued: a retry, or paused by the policy. Straight to an end: it was too quick to be seen running.
     _S.STARTING: frozenset({_S.RUNNING, _S.QUEUED, _S.PAUSING, _S.STOPPING}) | ENDED,
     # Straight to stopped: somebody stopped the driver by hand.

@@ -48,21 +48,38 @@ class Accounts:
             transaction.audit(asker.name, "user.create", name, {"role": role})
             return _get(transaction, name)
 
-    def set_role(self, name: str, role: Role, asker: Asker, now: float) -> User:
-        """Give a user another role; tokens follow at once, downwards.
+    def change(
+        self, name: str, asker: Asker, now: float, *, role: Role | None = None, is_disabled: bool | None = None
+    ) -> User:
+        """Give a user another role, or let it in no more, or again; all of it, or nothing.
+
+        Tokens follow a role at once, downwards. Jobs of a user who is disabled go on; stop them if they should not.
+
+        Args:
+            name: of the user.
+            asker: who asks.
+            now: seconds since 1970.
+            role: None: stays.
+            is_disabled: None: stays.
 
         Raises:
             Forbidden: the asker is no admin.
             NotFound: there is no such user.
             Conflict: there would be no admin left.
         """
-        check_is_admin("change a role", asker)
+        check_is_admin("change a user", asker)
         with writing(self._database, now) as transaction:
             _lock(transaction, name)
-            if role is not Role.ADMIN:
-                _check_not_last_admin(transaction, f"make '{name}' a {role}", name)
-            transaction.connection.execute(update(users).where(users.c.name == name).values(role=role))
-            transaction.audit(asker.name, "user.role", name, {"role": role})
+            if (role is not None and role is not Role.ADMIN) or is_disabled:
+                doing = f"disable '{name}'" if is_disabled else f"make '{name}' a {role}"
+                _check_not_last_admin(transaction, doing, name)
+            if role is not None:
+                transaction.connection.execute(update(users).where(users.c.name == name).values(role=role))
+                transaction.audit(asker.name, "user.role", name, {"role": role})
+            if is_disabled is not None:
+                since = {"disabled_at": now if is_disabled else None}
+                transaction.connection.execute(update(users).where(users.c.name == name).values(since))
+                transaction.audit(asker.name, "user.disable" if is_disabled else "user.enable", name)
             return _get(transaction, name)
 
     def set_password(self, name: str, password: str, asker: Asker, now: float) -> None:
@@ -91,20 +108,6 @@ class Accounts:
             live = (tokens.c.user == name, tokens.c.revoked_at.is_(None))
             connection.execute(update(tokens).where(*live).values(revoked_at=now))
             transaction.audit(asker.name, "user.password", name)
-
-    def disable(self, name: str, asker: Asker, now: float) -> User:
-        """Let a user do nothing any more. Jobs go on; stop them if they should not.
-
-        Raises:
-            Forbidden: the asker is no admin.
-            NotFound: there is no such user.
-            Conflict: there would be no admin left.
-        """
-        return self._set_disabled(name, now, asker, now)
-
-    def enable(self, name: str, asker: Asker, now: float) -> User:
-        """Let a disabled user in again. Errors as in `disable`."""
-        return self._set_disabled(name, None, asker, now)
 
     def log_in(self, name: str, password: str, now: float) -> User:
         """Return the user whose name and password these are.
@@ -139,17 +142,6 @@ class Accounts:
         """Return all users, by name."""
         with self._database.reading() as connection:
             return read_all(connection, _select().order_by(users.c.name), User)
-
-    def _set_disabled(self, name: str, disabled_at: float | None, asker: Asker, now: float) -> User:
-        doing = "enable" if disabled_at is None else "disable"
-        check_is_admin(f"{doing} a user", asker)
-        with writing(self._database, now) as transaction:
-            _lock(transaction, name)
-            if disabled_at is not None:
-                _check_not_last_admin(transaction, f"disable '{name}'", name)
-            transaction.connection.execute(update(users).where(users.c.name == name).values(disabled_at=disabled_at))
-            transaction.audit(asker.name, f"user.{doing}", name)
-            return _get(transaction, name)
 
 
 def create_first_admin(transaction: Transaction, name: str) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, Final
 
 from sqlalchemy import Select, func, select, update
 
@@ -23,7 +23,7 @@ from legato.control.records import (
 )
 from legato.control.roles import Asker, check_may_submit
 from legato.control.schema import allocations, attempts, decisions, jobs
-from legato.control.stages import Action, check_ask
+from legato.control.stages import Action, Stage, check_ask
 from legato.control.store_moves import lock_job, missing_job, move_job, read_spec, select_jobs
 from legato.control.store_requests import claim_key, settle_key
 from legato.control.store_sight import is_visible
@@ -38,6 +38,8 @@ from legato.control.store_submit import (
 )
 from legato.control.transactions import Transaction, read_all, read_one, writing
 from legato.core.errors import StaleVersion
+
+_BATCH: Final = 5_000  # ids in one query; databases have a limit of some ten thousand
 
 
 class Jobs:
@@ -194,6 +196,24 @@ class Jobs:
         with self._database.reading() as connection:
             number: int = connection.execute(statement).scalar_one()
             return number
+
+    def count_by_stage(self, *, sees_only: str | None = None) -> dict[Stage, int]:
+        """Return how many jobs there are in each stage; stages without any are left out."""
+        statement = select(jobs.c.stage, func.count()).where(is_visible(sees_only)).group_by(jobs.c.stage)
+        with self._database.reading() as connection:
+            return {Stage(stage): number for stage, number in connection.execute(statement)}
+
+    def which_visible(self, these: Collection[str], sees_only: str | None) -> frozenset[str]:
+        """Return those of the jobs, by id, that the user may see."""
+        if sees_only is None:
+            return frozenset(these)
+        seen: set[str] = set()
+        meant = sorted(these)
+        with self._database.reading() as connection:
+            for first in range(0, len(meant), _BATCH):
+                part = jobs.c.id.in_(meant[first : first + _BATCH])
+                seen.update(connection.execute(select(jobs.c.id).where(part, is_visible(sees_only))).scalars())
+        return frozenset(seen)
 
     def read_spec(self, job: str) -> dict[str, Any]:
         """Return what was submitted. Numbers of workers, priority and queue may have changed since: the job has them.

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from legato.control.database import Database
-from legato.control.records import Queue
+from legato.control.records import Queue, QueueLoad
 from legato.control.roles import Asker, check_is_admin
-from legato.control.schema import jobs, queue_members, queues, users
-from legato.control.stages import ENDED
+from legato.control.schema import allocations, jobs, queue_members, queues, users
+from legato.control.stages import ENDED, HOLDING, Stage
 from legato.control.store_sight import is_member
 from legato.control.transactions import writing
 from legato.core.errors import Conflict, NotFound, UsageError
@@ -103,6 +103,25 @@ class Queues:
         """Return the queues, by name; with ``sees_only`` those that are this user's."""
         with self._database.reading() as connection:
             return read_queues(connection, sees_only=sees_only)
+
+    def measure(self) -> dict[str, QueueLoad]:
+        """Return what is in each queue; one that is left out has no job that has not ended."""
+        by_stage = select(jobs.c.queue, jobs.c.stage, func.count().label("num_jobs"))
+        by_stage = by_stage.where(jobs.c.stage.not_in(ENDED)).group_by(jobs.c.queue, jobs.c.stage)
+        held = select(jobs.c.queue, func.count()).join(allocations, allocations.c.job == jobs.c.id)
+        held = held.where(allocations.c.until.is_(None)).group_by(jobs.c.queue)
+        with self._database.reading() as connection:
+            counted = connection.execute(by_stage).all()
+            num_slots: dict[str, int] = dict(connection.execute(held).tuples().all())
+        loads: dict[str, QueueLoad] = {}
+        for queue in {row.queue for row in counted} | set(num_slots):
+            of_queue = {row.stage: row.num_jobs for row in counted if row.queue == queue}
+            loads[queue] = QueueLoad(
+                num_slots=num_slots.get(queue, 0),
+                num_holding=sum(of_queue.get(stage, 0) for stage in HOLDING),
+                num_queued=of_queue.get(Stage.QUEUED, 0),
+            )
+        return loads
 
 
 def read_queues(connection: Connection, name: str | None = None, sees_only: str | None = None) -> tuple[Queue, ...]:

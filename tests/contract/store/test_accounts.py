@@ -96,12 +96,12 @@ def test_no_token_is_above_its_user_or_its_maker(store: Store) -> None:
 
 def test_a_lower_role_holds_at_once(store: Store) -> None:
     secret = store.tokens.create("ann", "a", ANN, NOW, expires_at=None).secret
-    store.accounts.set_role("ann", Role.VIEWER, ADMIN, NOW)
+    store.accounts.change("ann", ADMIN, NOW, role=Role.VIEWER)
     assert store.tokens.verify(secret, NOW).role is Role.VIEWER
-    store.accounts.disable("ann", ADMIN, NOW)
+    store.accounts.change("ann", ADMIN, NOW, is_disabled=True)
     with pytest.raises(Unauthenticated, match="the user is disabled"):
         store.tokens.verify(secret, NOW)
-    store.accounts.enable("ann", ADMIN, NOW)
+    store.accounts.change("ann", ADMIN, NOW, is_disabled=False)
     assert store.tokens.verify(secret, NOW).name == "ann"
 
 
@@ -135,7 +135,7 @@ def test_passwords(store: Store) -> None:
         store.accounts.set_password("eve", "short", eve, NOW)
     with pytest.raises(Forbidden):
         store.accounts.set_password("eve", PASSWORD, ANN, NOW)
-    store.accounts.disable("eve", ADMIN, NOW)
+    store.accounts.change("eve", ADMIN, NOW, is_disabled=True)
     with pytest.raises(Unauthenticated):
         store.accounts.log_in("eve", "another horse", NOW)
     told = [(entry.who, entry.action) for entry in store.audit.read_before()]
@@ -146,19 +146,19 @@ def test_passwords(store: Store) -> None:
 
 def test_there_is_always_an_admin(store: Store) -> None:
     for takes in (
-        lambda: store.accounts.disable("admin", ADMIN, NOW),
-        lambda: store.accounts.set_role("admin", Role.USER, ADMIN, NOW),
+        lambda: store.accounts.change("admin", ADMIN, NOW, is_disabled=True),
+        lambda: store.accounts.change("admin", ADMIN, NOW, role=Role.USER),
     ):
         with pytest.raises(Conflict, match="no admin left"):
             takes()
-    store.accounts.set_role("ann", Role.ADMIN, ADMIN, NOW)
+    store.accounts.change("ann", ADMIN, NOW, role=Role.ADMIN)
     barrier = threading.Barrier(2)
     outcomes: list[bool] = []
 
     def disable(name: str) -> None:
         barrier.wait()
         try:
-            store.accounts.disable(name, ADMIN, NOW)
+            store.accounts.change(name, ADMIN, NOW, is_disabled=True)
             outcomes.append(True)
         except Conflict:
             outcomes.append(False)
@@ -175,8 +175,8 @@ def test_there_is_always_an_admin(store: Store) -> None:
 def test_only_admins_administer(store: Store, asker: Asker) -> None:
     asks: list[Callable[[], Any]] = [
         lambda: store.accounts.create("x", Role.USER, asker, NOW),
-        lambda: store.accounts.set_role("ben", Role.ADMIN, asker, NOW),
-        lambda: store.accounts.disable("ben", asker, NOW),
+        lambda: store.accounts.change("ben", asker, NOW, role=Role.ADMIN),
+        lambda: store.accounts.change("ben", asker, NOW, is_disabled=True),
         lambda: store.queues.put(Queue(name="x"), asker, NOW),
         lambda: store.queues.delete("default", asker, NOW),
     ]
@@ -190,7 +190,7 @@ def test_names_of_users(store: Store) -> None:
         store.accounts.create("ann", Role.USER, ADMIN, NOW)
     with pytest.raises(UsageError, match="Cannot name a user"):
         store.accounts.create("a/b", Role.USER, ADMIN, NOW)
-    for missing in (lambda: store.accounts.get("x"), lambda: store.accounts.disable("x", ADMIN, NOW)):
+    for missing in (lambda: store.accounts.get("x"), lambda: store.accounts.change("x", ADMIN, NOW, is_disabled=True)):
         with pytest.raises(NotFound, match="no user 'x'"):
             missing()
 

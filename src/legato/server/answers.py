@@ -1,0 +1,152 @@
+"""Answers: records out of the store as JSON, and what the published OpenAPI says of them. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from starlette.responses import Response
+
+from legato.control.records import Job, NewToken, Token
+from legato.server.problems import MEDIA_TYPE, TITLES
+
+T = TypeVar("T")
+
+_REF: Final = "#/components/schemas/{name}"
+_SCHEMA: Final = "x-legato-record"
+
+_kinds: dict[str, Any] = {}  # of records that routes give, by what stands in their place until all are known
+
+
+class Answer(Response):
+    """A record, or anything else that msgspec knows, as JSON."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """Return the bytes."""
+        return msgspec.json.encode(content)
+
+
+class Listed(msgspec.Struct, Generic[T], frozen=True):
+    """A whole list."""
+
+    items: tuple[T, ...]
+
+
+class Secret(msgspec.Struct, frozen=True):
+    """A token at the one moment when its secret is shown."""
+
+    token: Token
+    secret: str
+
+
+def show_secret(made: NewToken) -> Answer:
+    """Return the answer that shows a new token."""
+    return Answer(Secret(made.token, made.secret), 201)
+
+
+def show_job(job: Job, status: int = 200) -> Answer:
+    """Return the answer that is one job, with its version."""
+    headers = {"ETag": f'"{job.version}"'}
+    if status == 201:
+        headers["Location"] = f"/api/v1/jobs/{job.id}"
+    return Answer(job, status, headers)
+
+
+# ---------------------------------------------------------------- the published description
+
+
+def tells(
+    kind: Any,
+    status: int = 200,
+    *,
+    also: Iterable[int] = (),
+    errors: Iterable[int] = (),
+    content_type: str | None = None,
+) -> dict[str, Any]:
+    """Return what a route says of its answers: the record, and the statuses of its problems.
+
+    Args:
+        kind: of the record. None: there is no body, or one of ``content_type`` that is no JSON.
+        status: of the answer.
+        also: other statuses with the same record.
+        errors: besides those that every route has.
+        content_type: of a body that is no record.
+    """
+    responses: dict[int | str, Any] = {}
+    for one in (status, *also):
+        content: dict[str, Any] = {}
+        if kind is not None:
+            _kinds[repr(kind)] = kind
+            content = {"content": {"application/json": {"schema": {_SCHEMA: repr(kind)}}}}
+        elif content_type is not None:
+            content = {"content": {content_type: {}}}
+        responses[one] = {"description": "Done." if kind is None else _title(kind), **content}
+    responses |= {one: refuses(one) for one in sorted({400, 401, 403, 421, 422, 429, 503, *errors})}
+    return {"responses": responses, "status_code": status, "response_class": Response}
+
+
+def refuses(status: int) -> dict[str, Any]:
+    """Return what a route says of one status of its problems."""
+    titles = [title for found, title in TITLES.values() if found == status]
+    schema = {"$ref": _REF.format(name="Problem")}
+    return {"description": "; ".join(titles), "content": {MEDIA_TYPE: {"schema": schema}}}
+
+
+def publish(app: FastAPI, version: str) -> dict[str, Any]:
+    """Return the OpenAPI document of the application."""
+    document = get_openapi(
+        title="Legato",
+        version=version,
+        description="Many jobs share one pool. In words: docs/rest.md.",
+        routes=app.routes,
+    )
+    refs, schemas = msgspec.json.schema_components(_kinds.values(), ref_template=_REF)
+    _replace(document["paths"], dict(zip(_kinds, refs, strict=True)))
+    components = document.setdefault("components", {})
+    components.setdefault("schemas", {}).update({name: dict(schema) for name, schema in schemas.items()})
+    components["schemas"]["Problem"] = _PROBLEM
+    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for unused in ("HTTPValidationError", "ValidationError"):
+        components["schemas"].pop(unused, None)
+    document["security"] = [{"token": []}]
+    return document
+
+
+_PROBLEM: Final[Mapping[str, Any]] = {
+    "title": "Problem",
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "request_id"],
+    "properties": {
+        "type": {"enum": [f"urn:legato:problem:{name}" for name in TITLES]},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "request_id": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["field", "message"],
+                "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
+            },
+        },
+    },
+}
+
+
+def _title(kind: Any) -> str:
+    return str(getattr(kind, "__name__", kind))
+
+
+def _replace(value: Any, refs: Mapping[str, Any]) -> None:
+    if isinstance(value, dict):
+        if _SCHEMA in value:
+            value.update(refs[value.pop(_SCHEMA)])
+            return
+        for inner in value.values():
+            _replace(inner, refs)

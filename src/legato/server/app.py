@@ -1,0 +1,66 @@
+"""The application: all routes, and the door before them. Opens nothing and starts nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+import legato
+from legato.core.errors import LegatoError
+from legato.server.answers import Answer, publish
+from legato.server.door import API, Door
+from legato.server.problems import describe_error
+from legato.server.routes import code, events, files, jobs, logs, looking, open_pages, operating, people, pool
+from legato.server.services import Services
+
+_ROUTERS: Final = (
+    *(jobs.router, looking.router, events.router, logs.router, files.router, code.router),
+    *(pool.router, people.router, operating.router),
+)
+
+
+def make_app(services: Services) -> Door:
+    """Return the application, as uvicorn or a test runs it."""
+    # Its own pages and its own description are replaced by ours; those of FastAPI load scripts from elsewhere.
+    app = FastAPI(
+        openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, generate_unique_id_function=_name
+    )
+    app.state.services = services
+    for router in _ROUTERS:
+        app.include_router(router, prefix=API)
+    app.include_router(open_pages.router)
+    document: dict[str, Any] = publish(app, legato.__version__)
+
+    @app.get(f"{API}/openapi.json", include_in_schema=False)
+    async def get_description() -> Response:
+        """Return what programs need to know of all this."""
+        return Answer(document)
+
+    for kind in (HTTPException, RequestValidationError, LegatoError, Exception):
+        app.add_exception_handler(kind, _answer_error)
+    return Door(
+        app,
+        settings=services.settings,
+        gatekeeper=services.gatekeeper,
+        figures=services.figures,
+        changed=lambda: _tell_change(services),
+    )
+
+
+def _name(route: APIRoute) -> str:
+    """Return the name of an operation in the published description; generators of clients make functions of them."""
+    return route.name
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    return describe_error(error).render(request.state.request_id)
+
+
+def _tell_change(services: Services) -> None:
+    services.loop.wake()
+    services.feed.poke()

@@ -1,0 +1,105 @@
+"""Who asks: the token of a request, and how often it may come. Decides nothing about what may be done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+from fastapi import Depends, Request
+from starlette.datastructures import Headers
+
+from legato.control.credentials import hash_secret
+from legato.control.roles import Asker
+from legato.control.settings import Settings
+from legato.control.store import Store
+from legato.core.errors import Unauthenticated
+from legato.server.limits import Limiter
+from legato.server.problems import too_many
+
+_MAX_TOKEN_LENGTH: Final = 256
+_HOW: Final = "Send 'Authorization: Bearer lgt_…'; 'legato login' gets a token."
+
+
+class Gatekeeper:
+    """Knows who asks by the token shown.
+
+    Args:
+        store: which knows the tokens.
+        settings: how often they may come.
+        now: seconds since 1970.
+    """
+
+    def __init__(self, store: Store, settings: Settings, now: Callable[[], float]) -> None:
+        self._store = store
+        self._now = now
+        self._of_token = Limiter(settings.requests_per_s, settings.requests_burst)
+        self._refused = Limiter(settings.requests_per_s, settings.requests_burst)
+        self._logins = Limiter(settings.logins_per_minute / 60, max(settings.logins_per_minute, 1))
+
+    async def recognize(self, headers: Headers, address: str) -> tuple[Asker, str]:
+        """Return who asks, and the secret that was shown.
+
+        Raises:
+            Unauthenticated: no token, or none that is valid.
+            Problem: it comes too often.
+        """
+        secret = read_secret(headers)
+        key, now = hash_secret(secret), self._now()
+        wait_s = self._of_token.take(key, now)
+        if wait_s is not None:
+            raise too_many("This token asks more often than it may. Wait, and ask for more at once.", wait_s)
+        try:
+            return await asyncio.to_thread(self._store.tokens.verify, secret, now), secret
+        except Unauthenticated:
+            wait_s = self._refused.take(address, now)
+            if wait_s is not None:
+                raise too_many("This address shows too many tokens that are not valid. Log in anew.", wait_s) from None
+            raise
+
+    async def is_still_valid(self, secret: str) -> bool:
+        """Return whether a token that was good when a stream began still is."""
+        try:
+            await asyncio.to_thread(self._store.tokens.verify, secret, self._now())
+        except Unauthenticated:
+            return False
+        return True
+
+    def begin_login(self, address: str) -> None:
+        """Count an attempt to log in.
+
+        Raises:
+            Problem: there were too many that failed.
+        """
+        wait_s = self._logins.take(address, self._now())
+        if wait_s is not None:
+            raise too_many("Too many attempts to log in have failed. Wait before the next one.", wait_s)
+
+    def end_login(self, address: str) -> None:
+        """Forget an attempt to log in that succeeded."""
+        self._logins.give_back(address)
+
+
+def read_secret(headers: Headers) -> str:
+    """Return the token of a request.
+
+    Raises:
+        Unauthenticated: there is none.
+    """
+    kind, _, secret = headers.get("authorization", "").partition(" ")
+    secret = secret.strip()
+    if not secret:
+        raise Unauthenticated(f"Cannot tell who asks: there is no token. {_HOW}")
+    if kind.lower() != "bearer" or len(secret) > _MAX_TOKEN_LENGTH or not secret.isascii():
+        raise Unauthenticated(f"Cannot tell who asks: what was sent is no token. {_HOW}")
+    return secret
+
+
+async def _read_asker(request: Request) -> Asker:
+    state: Any = request.state
+    asker: Asker = state.asker
+    return asker
+
+
+WhoAsks = Annotated[Asker, Depends(_read_asker)]
+"""The parameter of a route that is who asks, as the door has found out."""

@@ -1,0 +1,211 @@
+"""What may be in the body of a request. Checks form only; what fits is the store's and the policy's to say."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+
+from legato.control.records import NewJob
+
+_MAX_INT: Final = 2**53
+_MAX_ARGUMENTS: Final = 1000
+_MAX_VARIABLES: Final = 1000
+
+Name = Annotated[str, StringConstraints(max_length=255)]
+Count = Annotated[int, Field(ge=-_MAX_INT, le=_MAX_INT)]
+Seconds = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Body(BaseModel):
+    """Any body: nothing in it is ignored, nothing is converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_zeros(cls, given: Any) -> Any:
+        if _has_zero(given):
+            raise ValueError("there is a zero character in a text; leave it out")
+        return given
+
+
+def _has_zero(value: Any) -> bool:
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any(_has_zero(key) or _has_zero(inner) for key, inner in value.items())
+    return isinstance(value, list) and any(map(_has_zero, value))
+
+
+def _as_tuple(value: Any) -> Any:
+    # JSON knows lists only, and nothing else is converted.
+    return tuple(value) if isinstance(value, list) else value
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+
+
+class JobFields(Body):
+    """What a submission may say, all of it optional: what is not said is taken from elsewhere."""
+
+    name: Name | None = None
+    program: Annotated[Texts, Field(max_length=_MAX_ARGUMENTS)] | None = None
+    code: str | None = None
+    directory: str | None = None
+    max_workers: Count | None = None
+    min_workers: Count | None = None
+    is_elastic: bool | None = None
+    queue: Name | None = None
+    priority: Count | None = None
+    labels: dict[str, str] | None = None
+    max_retries: Count | None = None
+    max_run_s: Seconds | None = None
+    environment: Annotated[dict[str, str], Field(max_length=_MAX_VARIABLES)] | None = None
+    num_threads: Count | None = None
+    num_micro_batches: Count | None = None
+    checkpoint_every: str | None = None
+    keep: Count | None = None
+    heartbeat_limit_s: Seconds | None = None
+
+
+class Submission(JobFields):
+    """A job to submit."""
+
+    name: Name
+    program: Annotated[Texts, Field(max_length=_MAX_ARGUMENTS)]
+
+
+# The rest is for the job's driver; the store keeps it as it was said.
+_OF_JOB: Final = (
+    "name",
+    "code",
+    "max_workers",
+    "min_workers",
+    "is_elastic",
+    "queue",
+    "priority",
+    "labels",
+    "max_retries",
+)
+
+
+def make_job(said: JobFields, *, default_priority: int, base: NewJob | None = None) -> NewJob:
+    """Return the job that a submission describes.
+
+    Args:
+        said: the submission. What it does not say, or says is null, is that of ``base``, or usual.
+        default_priority: of a job without ``base``.
+        base: the job of which this is a clone. What the body says is null is as usual again.
+    """
+    given = {name: getattr(said, name) for name in said.model_fields_set}
+    values: dict[str, Any] = {"name": "", "priority": default_priority, "min_workers": None, "max_workers": 1}
+    spec: dict[str, Any] = {}
+    if base is not None:
+        values |= {name: getattr(base, name) for name in _OF_JOB}
+        spec |= base.spec
+        if "code" in given or "directory" in given:
+            # One of the two replaces the other.
+            values["code"] = None
+            spec.pop("directory", None)
+    usual = {"priority": default_priority, "max_workers": 1}
+    for name, value in given.items():
+        where = values if name in _OF_JOB else spec
+        if value is not None:
+            where[name] = value
+        elif name in usual:
+            where[name] = usual[name]
+        elif name != "name":
+            where.pop(name, None)
+    max_workers = values["max_workers"]
+    if values.get("min_workers") is None:
+        values["min_workers"] = 1 if values.get("is_elastic", True) else max_workers
+    if "program" in spec:
+        spec["program"] = list(spec["program"])
+    return NewJob(spec=spec, **values)
+
+
+class Patch(Body):
+    """A merge patch of a job. What is not said stays."""
+
+    min_workers: Count = 0
+    max_workers: Count = 0
+    priority: Count = 0
+    queue: Name = ""
+    labels: dict[str, str | None] | None = None
+
+
+class Stop(Body):
+    """How to stop."""
+
+    now: bool = False
+
+
+class Resize(Body):
+    """New bounds; what is not said stays."""
+
+    min_workers: Count | None = None
+    max_workers: Count | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Resize:
+        if self.min_workers is None and self.max_workers is None:
+            raise ValueError("neither min_workers nor max_workers is given; give one of them")
+        return self
+
+
+class Login(Body):
+    """A name and a password."""
+
+    user: Annotated[str, StringConstraints(max_length=63)]
+    password: Annotated[str, StringConstraints(max_length=1024)]
+    name: Name = "login"
+
+
+GivenRole = Literal["admin", "user", "viewer"]
+
+
+class NewUser(Body):
+    """A user to create."""
+
+    name: Name
+    role: GivenRole
+    password: Annotated[str, StringConstraints(max_length=1024)] | None = None
+
+
+class UserPatch(Body):
+    """What shall change of a user."""
+
+    role: GivenRole | None = None
+    is_disabled: bool | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> UserPatch:
+        if self.role is None and self.is_disabled is None:
+            raise ValueError("neither role nor is_disabled is given; give one of them")
+        return self
+
+
+class NewPassword(Body):
+    """A password to set."""
+
+    password: Annotated[str, StringConstraints(max_length=1024)]
+
+
+class NewTokenBody(Body):
+    """A token to create. ``days`` that is not said: as the settings say; null: without an end."""
+
+    name: Name
+    user: Name | None = None
+    role: GivenRole | None = None
+    days: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = None
+
+
+class QueueBody(Body):
+    """A queue, all of it but its name."""
+
+    weight: Seconds = 1.0
+    floor: Annotated[int, Field(ge=-_MAX_INT, le=2**31 - 1)] = 0
+    ceiling: Annotated[int, Field(ge=-_MAX_INT, le=2**31 - 1)] | None = None
+    is_open: bool = True
+    members: Annotated[Texts, Field(max_length=10_000)] = ()

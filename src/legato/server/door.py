@@ -1,0 +1,216 @@
+"""The door: all that holds for every request, before and after its route. Knows no job and no queue.
+
+It gives the request a number, refuses foreign hosts, foreign pages and bodies that are too large, finds out who asks,
+turns errors into problem details, and writes a line of the log. A route that forgets any of this cannot exist.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from legato.control.settings import Settings
+from legato.server.asking import Gatekeeper
+from legato.server.figures import Figures
+from legato.server.problems import Problem, describe_error
+
+_log = structlog.get_logger(__name__)
+
+API: Final = "/api/v1"
+UPLOADS: Final = f"{API}/code/"
+_OPEN: Final = (f"{API}/login", f"{API}/openapi.json")
+_MAX_BODY_BYTES: Final = 2**20
+_READS: Final = ("GET", "HEAD", "OPTIONS")
+_HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
+
+
+class Door:
+    """Wraps the application.
+
+    Args:
+        app: what is behind it.
+        settings: under which names the server is known.
+        gatekeeper: knows who asks.
+        figures: of requests.
+        changed: called after every request that may have changed something.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        settings: Settings,
+        gatekeeper: Gatekeeper,
+        figures: Figures,
+        changed: Callable[[], None],
+    ) -> None:
+        self._app = app
+        self._hosts = known_hosts(settings)
+        self._gatekeeper = gatekeeper
+        self._figures = figures
+        self._changed = changed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        visit = _Visit(scope, send)
+        try:
+            await self._admit(scope)
+            await self._app(scope, _capped(scope, receive), visit.send)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it is answered and logged whole
+            await self._refuse(visit, error, scope, receive)
+        finally:
+            self._note(scope, visit)
+        if scope["method"] not in _READS and visit.status < 300:
+            self._changed()
+
+    async def _admit(self, scope: Scope) -> None:
+        headers, path = Headers(scope=scope), scope["path"]
+        if "\0" in path or b"%00" in scope["query_string"]:
+            raise Problem("bad-request", "Cannot read the request: there is a zero byte in its path or query.")
+        check_host(headers, self._hosts)
+        check_origin(headers)
+        _check_body(scope["method"], path, headers)
+        if path.startswith(f"{API}/") and path not in _OPEN:
+            asker, secret = await self._gatekeeper.recognize(headers, read_address(scope))
+            scope["state"] |= {"asker": asker, "secret": secret}
+
+    @staticmethod
+    async def _refuse(visit: _Visit, error: Exception, scope: Scope, receive: Receive) -> None:
+        problem = describe_error(error)
+        if problem.status == 500:
+            _log.error("a request could not be answered", request=visit.id, path=scope["path"], exc_info=error)
+        if visit.is_answered:
+            return
+        if visit.status:
+            # The answer has begun: all that is left is to break it off.
+            raise error
+        await problem.render(visit.id)(scope, receive, visit.send)
+
+    def _note(self, scope: Scope, visit: _Visit) -> None:
+        elapsed_s = time.perf_counter() - visit.began
+        route = getattr(scope.get("route"), "path", "none")
+        self._figures.note_request(scope["method"], route, visit.status, elapsed_s)
+        asker = scope["state"].get("asker")
+        level = "debug" if scope["method"] in _READS and visit.status < 500 else "info"
+        getattr(_log, level)(
+            "request",
+            request=visit.id,
+            method=scope["method"],
+            path=scope["path"],
+            status=visit.status,
+            user=asker.name if asker else None,
+            ms=round(elapsed_s * 1000, 1),
+        )
+
+
+class _Visit:
+    """One request and its answer so far."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self.id = secrets.token_hex(8)
+        self.began = time.perf_counter()
+        self.status = 0
+        self.is_answered = False
+        self._send = send
+        scope.setdefault("state", {})["request_id"] = self.id
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers["X-Request-Id"] = self.id
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+        await self._send(message)
+        self.is_answered = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+
+# ---------------------------------------------------------------- what is looked at
+
+
+def known_hosts(settings: Settings) -> frozenset[str]:
+    """Return the names under which the server may be addressed: those allowed, and the one address it listens on."""
+    own = () if settings.host in ("0.0.0.0", "::", "") else (settings.host,)  # noqa: S104 -- compared, not bound
+    return frozenset(_without_port(name).lower() for name in (*settings.allowed_hosts, *own))
+
+
+def check_host(headers: Headers, known: Collection[str]) -> None:
+    """Raise Problem unless the request is for a name of this server."""
+    host = _without_port(headers.get("host", "")).lower()
+    if host not in known and "*" not in known:
+        raise Problem(
+            "wrong-host",
+            f"The server is not known by the name '{host[:100]}'. Use one of its own, or let its operator add this one "
+            "to the setting allowed_hosts.",
+        )
+
+
+def check_origin(headers: Headers) -> None:
+    """Raise Problem if a browser sent the request from a page that is not the server's own."""
+    origin = headers.get("origin")
+    if origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower():
+        raise Problem("wrong-origin", f"Pages of '{origin[:100]}' may not ask here. Use a page of this server.")
+
+
+def read_address(scope: Scope) -> str:
+    """Return the address that a request came from."""
+    client: Any = scope.get("client")
+    return str(client[0]) if client else "unknown"
+
+
+def _without_port(host: str) -> str:
+    """Return the name in a Host header, or an address without its brackets.
+
+    >>> _without_port("localhost:8765"), _without_port("[::1]:80"), _without_port("::1")
+    ('localhost', '::1', '::1')
+    """
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host if host.count(":") > 1 else host.partition(":")[0]
+
+
+def _check_body(method: str, path: str, headers: Headers) -> None:
+    if method in _READS or path.startswith(UPLOADS):
+        return
+    length = headers.get("content-length", "0")
+    if length.isdecimal() and int(length) > _MAX_BODY_BYTES:
+        raise _too_large()
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    has_body = length != "0" or "transfer-encoding" in headers
+    if has_body and kind not in ("application/json", "application/merge-patch+json"):
+        raise Problem(
+            "unsupported-media-type",
+            f"Cannot read a body of type '{kind[:100]}'. Send JSON, with 'Content-Type: application/json'.",
+        )
+
+
+def _capped(scope: Scope, receive: Receive) -> Receive:
+    """Return ``receive`` for a body that may turn out larger than it said."""
+    if scope["path"].startswith(UPLOADS):
+        return receive
+    num_bytes = 0
+
+    async def counting() -> Message:
+        nonlocal num_bytes
+        message = await receive()
+        num_bytes += len(message.get("body", b""))
+        if num_bytes > _MAX_BODY_BYTES:
+            # The framework lets only errors of its own through while it reads a body.
+            raise HTTPException(413, _too_large().detail)
+        return message
+
+    return counting
+
+
+def _too_large() -> Problem:
+    return Problem("too-large", f"The body has more than {_MAX_BODY_BYTES} bytes. Code goes to /code, data elsewhere.")

@@ -1,0 +1,195 @@
+"""Why a job has what it has: the decisions on it, who has what it waits for, who got what it lost. Decides nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from legato.control.records import Allocation, Job, JobFilter
+from legato.control.roles import Asker
+from legato.control.stages import ENDED, HOLDING, Stage
+from legato.control.store import Store
+from legato.core.errors import NotFound
+from legato.policy.snapshot import Decision as PolicyDecision
+
+_NUM_LOST: Final = 20
+_NUM_NAMED: Final = 4
+_NUM_HOLDERS: Final = 100
+
+_IS: Final = {
+    Stage.QUEUED: "waits in its queue",
+    Stage.STARTING: "is starting",
+    Stage.RUNNING: "is running",
+    Stage.PAUSING: "is being paused",
+    Stage.PAUSED: "is paused",
+    Stage.STOPPING: "is being stopped",
+    Stage.SUCCEEDED: "has succeeded",
+    Stage.FAILED: "has failed",
+    Stage.STOPPED: "was stopped",
+}
+
+
+class Party(msgspec.Struct, frozen=True):
+    """A job that has to do with another one. ``job``: its id; None if the asker may not see it."""
+
+    job: str | None
+    title: str
+    num_slots: int
+
+
+class LostSlot(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot that a job was asked to leave, and who has it since. ``job`` and ``title`` None: nobody, or not yet."""
+
+    slot: str
+    time: float
+    reason: str
+    job: str | None
+    title: str | None
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """What was decided for the job at a time."""
+
+    time: float
+    attempt: int
+    num_slots: int
+    reason: str
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job has what it has; see ``docs/rest.md``."""
+
+    job: str
+    sentences: tuple[str, ...]
+    wanted: int | None
+    share: float | None
+    because: tuple[Party, ...]
+    holders: tuple[Party, ...]
+    lost: tuple[LostSlot, ...]
+    decisions: tuple[Decided, ...]
+
+
+class Explainer:
+    """Explains jobs to one asker.
+
+    Args:
+        store: where the facts are.
+        asker: who shall understand.
+        now: seconds since 1970.
+    """
+
+    def __init__(self, store: Store, asker: Asker, now: float) -> None:
+        self._store = store
+        self._asker = asker
+        self._now = now
+
+    def explain(self, job: Job, latest: PolicyDecision | None, limit: int) -> Explanation:
+        """Explain one job.
+
+        Args:
+            job: which the asker may see.
+            latest: what the policy decided for it last, if that is known here.
+            limit: decisions at most.
+        """
+        decisions = self._store.jobs.read_decisions(job.id, limit=max(limit, _NUM_LOST))
+        lost = self._find_lost(job, {decision.time: decision.reason for decision in decisions})
+        wants_more = self._wants_more(job, latest)
+        holders = self._find_holders(job) if wants_more else ()
+        return Explanation(
+            job=job.id,
+            sentences=self._tell(job, holders, lost),
+            wanted=latest.wanted if latest else None,
+            share=latest.share if latest else None,
+            because=self._describe(latest.because if latest else ()),
+            holders=holders,
+            lost=lost,
+            decisions=tuple(Decided(one.time, one.attempt, one.num_slots, one.reason) for one in decisions[:limit]),
+        )
+
+    def _tell(self, job: Job, holders: tuple[Party, ...], lost: tuple[LostSlot, ...]) -> tuple[str, ...]:
+        sentences = [f"{job.owner}/{job.name} {_IS[job.stage]}: {job.reason}."]
+        if job.decided_reason and job.stage not in ENDED and job.stage is not Stage.PAUSED:
+            sentences.append(f"The policy: {job.decided_reason}.")
+        if job.stage is Stage.PAUSED:
+            sentences.append("It wants no slots until somebody resumes it.")
+        if holders:
+            free = self._count_free()
+            named = ", ".join(f"{party.title} {party.num_slots}" for party in holders[:_NUM_NAMED])
+            more = f" and {len(holders) - _NUM_NAMED} more" if len(holders) > _NUM_NAMED else ""
+            sentences.append(f"Slots that others hold: {named}{more}; free: {free}.")
+        for one in lost[:_NUM_NAMED]:
+            now = f"{one.title} has it now" if one.title else "nobody has it yet"
+            why = f" ({one.reason})" if one.reason else ""
+            sentences.append(f"It was asked to leave slot {one.slot}{why}; {now}.")
+        return tuple(sentences)
+
+    # ------------------------------------------------------------ facts
+
+    @staticmethod
+    def _wants_more(job: Job, latest: PolicyDecision | None) -> bool:
+        if job.stage is Stage.QUEUED:
+            return True
+        if job.stage not in (Stage.STARTING, Stage.RUNNING):
+            return False
+        return job.num_slots < (latest.wanted if latest else job.max_workers)
+
+    def _find_holders(self, job: Job) -> tuple[Party, ...]:
+        found = self._store.jobs.list(JobFilter(stages=HOLDING), limit=_NUM_HOLDERS).items
+        others = [other for other in found if other.id != job.id and other.num_slots]
+        others.sort(key=lambda other: (-other.num_slots, other.id))
+        return self._describe([other.id for other in others])
+
+    def _find_lost(self, job: Job, reasons: dict[float, str]) -> tuple[LostSlot, ...]:
+        had = self._store.jobs.read_allocations(job.id)
+        left = [one for one in had if one.release_asked_at is not None and one.attempt == job.attempt]
+        left = sorted(left, key=lambda one: -(one.release_asked_at or 0))[:_NUM_LOST]
+        taken = self._find_takers(left)
+        told = []
+        for one in left:
+            assert one.release_asked_at is not None
+            taker = self._title(taken[one.slot]) if one.slot in taken else (None, None)
+            told.append(
+                LostSlot(
+                    slot=one.slot,
+                    time=one.release_asked_at,
+                    # The slot was asked back in the same transaction that stored the decision.
+                    reason=reasons.get(one.release_asked_at, ""),
+                    job=taker[0],
+                    title=taker[1],
+                )
+            )
+        return tuple(told)
+
+    def _find_takers(self, left: list[Allocation]) -> dict[str, str]:
+        """Return which job has each of the slots now."""
+        slots = {one.slot for one in left if one.until is not None}
+        if not slots:
+            return {}
+        return {one.slot: one.job for one in self._store.pool.list_open() if one.slot in slots}
+
+    def _count_free(self) -> int:
+        held = {one.slot for one in self._store.pool.list_open()}
+        slots = self._store.pool.list_slots()
+        return sum(1 for slot in slots if slot.unusable_since is None and slot.id not in held)
+
+    def _describe(self, jobs: tuple[str, ...] | list[str]) -> tuple[Party, ...]:
+        parties = []
+        for job in jobs:
+            seen, title = self._title(job)
+            if title is not None:
+                parties.append(Party(seen, title, self._store.jobs.get(job).num_slots))
+        return tuple(parties)
+
+    def _title(self, job: str) -> tuple[str | None, str | None]:
+        """Return a job's id, None if it may not be seen, and what people call it, None if it is gone."""
+        try:
+            found = self._store.jobs.get(job)
+        except NotFound:
+            return None, None
+        title = f"{found.owner}/{found.name}"
+        try:
+            self._store.jobs.get(job, self._asker.sees_only)
+        except NotFound:
+            return None, title
+        return job, title

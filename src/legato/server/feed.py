@@ -1,0 +1,142 @@
+"""Events for those who follow: one reader of the store for all of them, and the newest events in memory.
+
+Several servers may write events, so the store is asked now and then; a change in this process asks at once. Who was
+away for long, or may not see everything, reads from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from typing import Final, NamedTuple, TypeVar
+
+import structlog
+
+from legato.control.records import Event
+from legato.control.store import Store
+
+_log = structlog.get_logger(__name__)
+
+_NUM_KEPT: Final = 10_000
+_NUM_READ: Final = 1_000
+
+_T = TypeVar("_T")
+
+
+class Told(NamedTuple):
+    """Events of a follower. ``upto``: all that it may see up to here are told."""
+
+    events: tuple[Event, ...]
+    upto: int
+
+
+class Feed:
+    """Tells followers of events.
+
+    Args:
+        store: where they are.
+        readers: threads that read for followers.
+        poll_s: how often the store is asked.
+    """
+
+    def __init__(self, store: Store, readers: Executor, *, poll_s: float = 0.5) -> None:
+        self._store = store
+        self._readers = readers
+        self._poll_s = poll_s
+        self._recent: list[Event] = []
+        self._last: int | None = None  # not known yet
+        self._poked = asyncio.Event()
+        self._news = asyncio.Condition()
+        self.is_closing = False
+        self.num_followers = 0
+
+    async def run(self) -> None:
+        """Read what is new until cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._poll_s):
+                    await self._poked.wait()
+            self._poked.clear()
+            try:
+                if self._last is None:
+                    self._last = await self.in_thread(self._store.events.read_last_seq)
+                await self._read_new(self._last)
+            except Exception:  # noqa: BLE001 -- the store may be away for a while; followers wait
+                _log.exception("events could not be read")
+
+    def poke(self) -> None:
+        """Say that there may be something new. From the thread of the event loop."""
+        self._poked.set()
+
+    async def close(self) -> None:
+        """Let all followers end."""
+        self.is_closing = True
+        async with self._news:
+            self._news.notify_all()
+
+    async def read_last(self) -> int:
+        """Return the number of the newest event."""
+        return await self.in_thread(self._store.events.read_last_seq)
+
+    @contextlib.contextmanager
+    def following(self) -> Iterator[None]:
+        """Count somebody who follows."""
+        self.num_followers += 1
+        try:
+            yield
+        finally:
+            self.num_followers -= 1
+
+    async def read(
+        self, seq: int, *, limit: int, job: str | None, sees_only: str | None, from_store: bool = False
+    ) -> Told:
+        """Return the events after ``seq`` that may be seen, oldest first.
+
+        Args:
+            seq: what the last answer gave as ``upto``.
+            limit: at most so many.
+            job: of this job only; whether it may be seen was asked before.
+            sees_only: as everywhere in the store.
+            from_store: what the store has at this moment; else what is known here, which is a moment old.
+        """
+        last, recent = self._last or 0, self._recent
+        if not from_store and recent and seq >= recent[0].seq - 1 and (job is not None or sees_only is None):
+            newer = recent[max(seq + 1 - recent[0].seq, 0) :]
+            found = tuple(event for event in newer if job is None or event.job == job)[:limit]
+        else:
+            reading = functools.partial(self._store.events.read_after, seq, limit=limit, job=job, sees_only=sees_only)
+            found = await self.in_thread(reading)
+        if len(found) == limit:
+            return Told(found, found[-1].seq)
+        return Told(found, max(seq, last, found[-1].seq if found else 0))
+
+    async def wait_beyond(self, seq: int, limit_s: float) -> bool:
+        """Wait for an event after ``seq``; False if none came in time, or no more will be told."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s), self._news:
+                await self._news.wait_for(lambda: self._is_beyond(seq) or self.is_closing)
+        return self._is_beyond(seq) and not self.is_closing
+
+    def _is_beyond(self, seq: int) -> bool:
+        return self._last is not None and self._last > seq
+
+    async def _read_new(self, last: int) -> None:
+        reading = functools.partial(self._store.events.read_after, last, limit=_NUM_READ)
+        found = await self.in_thread(reading)
+        if not found:
+            return
+        is_next = not self._recent or found[0].seq == self._recent[-1].seq + 1
+        # A list, not a ring: places in it are differences of numbers, because the sequence has no gaps.
+        self._recent = [*(self._recent if is_next else []), *found][-_NUM_KEPT:]
+        self._last = found[-1].seq
+        async with self._news:
+            self._news.notify_all()
+        if len(found) == _NUM_READ:
+            self._poked.set()
+
+    async def in_thread(self, reading: Callable[[], _T]) -> _T:
+        """Read something in one of the threads for followers."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, reading)

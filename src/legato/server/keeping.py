@@ -1,0 +1,69 @@
+"""Takes away what is too old to be kept, with its files; on the server that decides, now and then. Keeps all else."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from legato.control.ids import is_job_id
+from legato.control.records import Purged
+from legato.core.errors import FencedOut, StoreError
+from legato.server.services import JOBS, Services
+
+_log = structlog.get_logger(__name__)
+
+_EVERY_S: Final = 600.0
+_DAY_S: Final = 86400.0
+_HOUR_S: Final = 3600.0
+
+
+async def keep_house(services: Services, every_s: float = _EVERY_S) -> None:
+    """Tidy up again and again until cancelled."""
+    while True:
+        try:
+            await asyncio.to_thread(tidy_up, services)
+        except (FencedOut, StoreError, OSError) as error:
+            _log.warning("what is too old could not be taken away; it is tried again", error=str(error))
+        await asyncio.sleep(every_s)
+
+
+def tidy_up(services: Services) -> None:
+    """Take away what is too old by now, if this server is the one that decides.
+
+    Raises:
+        FencedOut: another one decides since a moment ago.
+        StoreError: the store cannot be used.
+    """
+    now = services.now()
+    services.code.sweep(now - _DAY_S)
+    lease = services.store.loop.read_lease()
+    if lease is None or not services.leads():
+        return
+    while True:
+        with services.code.turn():
+            purged = services.store.retention.purge(
+                lease.fence,
+                now,
+                jobs_before=_before(now, services.settings.keep_jobs_days),
+                uploads_before=_before(now, services.settings.keep_uploads_days),
+                keys_before=now - services.settings.keep_keys_hours * _HOUR_S,
+            )
+            services.code.take_away(purged)
+        if not (purged.jobs or purged.uploads):
+            return
+        _delete_jobs(services.settings.home_path / JOBS, purged)
+
+
+def _delete_jobs(root: Path, purged: Purged) -> None:
+    for job in purged.jobs:
+        assert is_job_id(job), f"{job} becomes part of a path"
+        shutil.rmtree(root / job, ignore_errors=True)
+    _log.info("what was too old was taken away", jobs=len(purged.jobs), uploads=len(purged.uploads))
+
+
+def _before(now: float, days: float | None) -> float | None:
+    return None if days is None else now - days * _DAY_S

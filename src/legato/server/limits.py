@@ -1,0 +1,51 @@
+"""How often somebody may ask: buckets that fill again with time. Reads no clock; forgets who has not come for long."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Final
+
+_MAX_KEYS: Final = 10_000
+
+
+class Limiter:
+    """One bucket per key, for any number of threads.
+
+    Args:
+        rate_per_s: how fast a bucket fills again.
+        burst: how much is in a full one.
+    """
+
+    def __init__(self, rate_per_s: float, burst: float) -> None:
+        self._rate_per_s = rate_per_s
+        self._burst = burst
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._turn = threading.Lock()
+
+    def take(self, key: str, now: float) -> float | None:
+        """Take one out of the bucket of a key.
+
+        Returns:
+            None: there was one. Else the seconds until there will be one; nothing was taken.
+
+        >>> limiter = Limiter(rate_per_s=0.5, burst=2)
+        >>> [limiter.take("a", now) for now in (0.0, 0.0, 0.0, 1.0, 2.0)]
+        [None, None, 2.0, 1.0, None]
+        """
+        with self._turn:
+            left, at = self._buckets.pop(key, (self._burst, now))
+            left = min(self._burst, left + max(now - at, 0.0) * self._rate_per_s)
+            is_there = left >= 1
+            self._buckets[key] = (left - is_there, now)
+            if len(self._buckets) > _MAX_KEYS:
+                # Of all that come, the one that has not come for longest: its bucket is the fullest.
+                self._buckets.popitem(last=False)
+            return None if is_there else (1 - left) / self._rate_per_s
+
+    def give_back(self, key: str) -> None:
+        """Put back what was taken for something that does not count after all."""
+        with self._turn:
+            if key in self._buckets:
+                left, at = self._buckets[key]
+                self._buckets[key] = (min(self._burst, left + 1), at)

@@ -1,0 +1,81 @@
+"""This machine as a node of the pool: its name there, and its slots. Starts nothing on it."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from legato.control.records import DeclaredSlot, Lease, Node
+from legato.control.store import Store
+from legato.core.errors import SettingsError
+from legato.driver.journal import replace_file
+from legato.engines.gpus import find_devices
+
+_ENGINE: Final = "local"
+_NAME_FILE: Final = "node"
+_ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_MAX_NAME_LENGTH: Final = 63
+
+
+def find_slots(num_slots: int | None) -> tuple[str, ...]:
+    """Return the torch device of each slot of this machine.
+
+    Args:
+        num_slots: how many there shall be. None: one per GPU, or one per CPU core where there is no GPU.
+
+    Raises:
+        SettingsError: there are fewer GPUs.
+    """
+    devices = find_devices()
+    if not devices:
+        return ("cpu",) * (num_slots or len(os.sched_getaffinity(0)))
+    if num_slots is not None and num_slots > len(devices):
+        raise SettingsError(
+            f"Cannot offer slots={num_slots}: this machine has {len(devices)} GPUs, one for each slot. Ask for fewer, "
+            "or hide the GPUs with CUDA_VISIBLE_DEVICES= to offer slots of the CPU."
+        )
+    return devices[:num_slots]
+
+
+def name_node(home: Path) -> str:
+    """Return the name of this machine in the pool: that of its first start, whatever it is called since.
+
+    Jobs that run remember their slots by it.
+    """
+    file = home / _NAME_FILE
+    if file.exists():
+        return file.read_text().strip()
+    name = _ODD.sub("-", socket.gethostname().partition(".")[0]).strip("-")[:_MAX_NAME_LENGTH] or "here"
+    replace_file(file, f"{name}\n".encode())
+    return name
+
+
+class Declaration:
+    """Says to the store which slots there are, each time this server becomes the one that decides.
+
+    Args:
+        store: of the platform.
+        node: the name of this machine.
+        devices: of its slots, by number.
+    """
+
+    def __init__(self, store: Store, node: str, devices: Sequence[str]) -> None:
+        self._store = store
+        self._node = node
+        self._devices = tuple(devices)
+
+    def declare(self, lease: Lease, now: float) -> None:
+        """Declare this machine's slots, and that nobody drives those of others any more.
+
+        Raises:
+            FencedOut: the lease is another's by now.
+        """
+        own = tuple(DeclaredSlot(f"{self._node}/{number}", device) for number, device in enumerate(self._devices))
+        known = {slot.node for slot in self._store.pool.list_slots()}
+        nodes = [Node(name=self._node, engine=_ENGINE, slots=own)]
+        nodes += [Node(name=name, engine=_ENGINE, slots=()) for name in sorted(known - {self._node})]
+        self._store.pool.declare(nodes, lease.fence, now)

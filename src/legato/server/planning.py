@@ -1,0 +1,74 @@
+"""What would happen if a job were submitted: the pool as the policy sees it, and the new job in it. Submits nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from legato.control.records import Facts, NewJob
+from legato.control.roles import Asker
+from legato.control.rounds import Pool, make_snapshot
+from legato.control.store import Store
+from legato.control.work import Work, read_work
+from legato.core.errors import NotFound, UsageError
+from legato.policy import snapshot as policy
+from legato.policy.rules import Rules
+from legato.policy.whatif import Plan, plan
+
+_NEW: Final = "new"  # no job's id: those begin with "j-"
+
+
+class Works:
+    """What the jobs that have not ended run; read once of each, because it never changes."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, Work] = {}
+
+    def of(self, facts: Facts) -> dict[str, Work]:
+        """Return the work of each job, but of those that cannot be read."""
+        found: dict[str, Work] = {}
+        for job in facts.jobs:
+            known = self._known.get(job.id)
+            if known is None:
+                try:
+                    known = read_work(self._store.jobs.read_spec(job.id))
+                except UsageError:
+                    continue  # of another version, or gone a moment ago: the plan is as good without it
+            found[job.id] = known
+        self._known = found
+        return found
+
+
+def imagine(store: Store, works: Works, new: NewJob, asker: Asker, rules: Rules, now: float) -> Plan:
+    """Say what would happen if ``new`` were submitted by ``asker`` now."""
+    facts = store.loop.read_facts()
+    snapshot = make_snapshot(Pool(facts), {}, {}, works.of(facts), now)
+    jobs = tuple(_as_settled(job) for job in snapshot.jobs)
+    job = policy.Job(
+        id=_NEW,
+        name=new.name,
+        owner=asker.name,
+        queue=new.queue,
+        submitted_at=now,
+        min_workers=new.min_workers,
+        max_workers=new.max_workers,
+        priority=new.priority,
+        elastic=new.is_elastic,
+        num_micro_batches=read_work(new.spec).num_micro_batches,
+    )
+    return plan(msgspec.structs.replace(snapshot, jobs=jobs), job, rules)
+
+
+def check_queue(store: Store, queue: str, asker: Asker) -> None:
+    """Raise NotFound unless there is such a queue that the asker may use."""
+    if queue not in {found.name for found in store.queues.list(asker.sees_only)}:
+        raise NotFound(f"There is no queue '{queue}' that you may use. 'legato queues' lists those that you may.")
+
+
+def _as_settled(job: policy.Job) -> policy.Job:
+    """Return a job as it is when nobody is being resized: a plan looks beyond that."""
+    if job.standing is not policy.Standing.RESIZING:
+        return job
+    return msgspec.structs.replace(job, standing=policy.Standing.RUNNING)

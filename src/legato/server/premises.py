@@ -1,0 +1,126 @@
+"""What must be so before a server starts: a directory it may write, that is nobody else's, and a port to listen on.
+
+Each that is not so is an error with its remedy, and nothing was started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from legato.control.settings import Settings
+from legato.core.errors import UsageError
+
+_LOCK: Final = "server.lock"
+_BACKLOG: Final = 1024
+
+
+def open_home(home: Path) -> None:
+    """Make the directory of the platform, its user's alone.
+
+    Raises:
+        UsageError: it cannot be made or written.
+    """
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryFile(dir=home):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"Cannot keep anything in '{home}': {error.strerror or error}. Make it a directory that this user may "
+            "write, or name another with the setting home."
+        ) from error
+
+
+@contextlib.contextmanager
+def hold_home(home: Path, *, is_shared: bool) -> Iterator[None]:
+    """Keep other servers out of a directory.
+
+    Args:
+        home: of the platform.
+        is_shared: those that share the directory as well may come in: their store is made for several.
+
+    Raises:
+        UsageError: another server is there.
+    """
+    descriptor = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"Cannot start: another server runs on '{home}'. Use that one, stop it, or name another directory with "
+                "the setting home. Several servers on one directory need PostgreSQL, all of them."
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def listen(settings: Settings) -> list[socket.socket]:
+    """Listen where the settings say; one socket per address of the host.
+
+    Raises:
+        UsageError: that is not possible.
+    """
+    host, port = settings.host, settings.port
+    where = f"{host}:{port}"
+    sockets: list[socket.socket] = []
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+        for family, address in addresses if port else addresses[:1]:
+            sockets.append(_bind(family, address))
+    except socket.gaierror as error:
+        raise UsageError(
+            f"Cannot listen on {where}: '{host}' is no address or name of a host ({error.strerror}). Change the "
+            "setting host."
+        ) from None
+    except OSError as error:
+        for opened in sockets:
+            opened.close()
+        raise UsageError(f"Cannot listen on {where}: {_explain(error)}") from error
+    return sockets
+
+
+def tell_url(settings: Settings, sockets: list[socket.socket]) -> str:
+    """Return the address by which people on this machine reach the server."""
+    family, (host, port) = sockets[0].family, sockets[0].getsockname()[:2]
+    if host in ("0.0.0.0", "::"):  # noqa: S104 -- compared, not bound
+        return f"http://localhost:{port}"
+    if settings.host == "localhost":
+        return f"http://localhost:{port}"
+    return f"http://[{host}]:{port}" if family == socket.AF_INET6 else f"http://{host}:{port}"
+
+
+def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        # Connections of a server that was killed a moment ago are no server.
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        opened.bind(address)
+        # Already here: a port that somebody else bound in the same way is refused only now.
+        opened.listen(_BACKLOG)
+    except OSError:
+        opened.close()
+        raise
+    return opened
+
+
+def _explain(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "something else listens there. Stop it, or choose another port (0: any free one)."
+    if error.errno == errno.EACCES:
+        return "ports below 1024 are for the system. Choose a higher one."
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "it is not an address of this machine. Change the setting host."
+    return f"{error.strerror or error}. Change the settings host and port."

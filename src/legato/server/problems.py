@@ -1,0 +1,158 @@
+"""Errors as problem details (RFC 9457): a stable type, a status, a sentence that says what to do. Logs nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from legato.core.errors import (
+    Conflict,
+    Forbidden,
+    InFlight,
+    JobNotFound,
+    KeyReused,
+    LegatoError,
+    NotFound,
+    StaleVersion,
+    StoreError,
+    TransitionError,
+    Unauthenticated,
+    UsageError,
+)
+
+MEDIA_TYPE: Final = "application/problem+json"
+_PREFIX: Final = "urn:legato:problem:"
+
+# Name, status, title. The names are promised for ever; `docs/rest.md` lists them.
+TITLES: Final[Mapping[str, tuple[int, str]]] = {
+    "bad-request": (400, "The request cannot be read"),
+    "unauthenticated": (401, "Who asks is not known"),
+    "forbidden": (403, "Who asks may not do this"),
+    "wrong-origin": (403, "A browser sent it from a foreign page"),
+    "not-found": (404, "There is no such thing"),
+    "method-not-allowed": (405, "The path does not have this method"),
+    "conflict": (409, "It does not fit how things stand now"),
+    "in-flight": (409, "The same request is being answered"),
+    "stale-version": (412, "It was changed meanwhile"),
+    "too-large": (413, "It is larger than it may be"),
+    "unsupported-media-type": (415, "The body is of another type than is read here"),
+    "range-not-satisfiable": (416, "No byte of the file lies in the range"),
+    "wrong-host": (421, "The server is not known by this name"),
+    "invalid": (422, "It can be read but not done"),
+    "key-reused": (422, "The idempotency key came with another request"),
+    "too-many-requests": (429, "Too many requests"),
+    "internal": (500, "The server made a mistake"),
+    "unavailable": (503, "The server cannot answer now"),
+}
+
+# The first that fits; the order is from the special to the general.
+_OF_ERRORS: Final[Sequence[tuple[type[LegatoError], str]]] = (
+    (StaleVersion, "stale-version"),
+    (InFlight, "in-flight"),
+    (KeyReused, "key-reused"),
+    (Conflict, "conflict"),
+    (TransitionError, "conflict"),
+    (NotFound, "not-found"),
+    (JobNotFound, "not-found"),
+    (Unauthenticated, "unauthenticated"),
+    (Forbidden, "forbidden"),
+    (UsageError, "invalid"),
+    (StoreError, "unavailable"),
+)
+_OF_STATUS: Final = {400: "bad-request", 404: "not-found", 405: "method-not-allowed", 413: "too-large"}
+_MAX_ERRORS: Final = 20
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """What is wrong with one field. ``field``: where it is, such as ``body.max_workers``."""
+
+    field: str
+    message: str
+
+
+class Problem(LegatoError):
+    """An answer that is an error, for what no error of the house stands for.
+
+    Args:
+        name: the end of its type, a key of `TITLES`.
+        detail: a sentence that says what to do.
+        headers: of the answer.
+        errors: what is wrong with single fields.
+    """
+
+    def __init__(
+        self, name: str, detail: str, *, headers: Mapping[str, str] | None = None, errors: Sequence[FieldError] = ()
+    ) -> None:
+        super().__init__(detail)
+        self.name = name
+        self.detail = detail
+        self.status = TITLES[name][0]
+        self.headers = dict(headers or {})
+        self.errors = tuple(errors)
+
+    def render(self, request_id: str) -> Response:
+        """Return the answer."""
+        told: dict[str, Any] = {
+            "type": _PREFIX + self.name,
+            "title": TITLES[self.name][1],
+            "status": self.status,
+            "detail": self.detail,
+            "request_id": request_id,
+        }
+        if self.errors:
+            told["errors"] = self.errors
+        return Response(msgspec.json.encode(told), self.status, self.headers, media_type=MEDIA_TYPE)
+
+
+def too_many(detail: str, wait_s: float) -> Problem:
+    """Return the problem of somebody who asks too often."""
+    return Problem("too-many-requests", detail, headers={"Retry-After": str(max(math.ceil(wait_s), 1))})
+
+
+def describe_error(error: Exception) -> Problem:
+    """Return the problem that an error of the house, or of the framework, is. Whatever else it is, is ours."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, RequestValidationError):
+        return _describe_invalid(error)
+    if isinstance(error, HTTPException):
+        return _describe_http(error)
+    if isinstance(error, ClientDisconnect):
+        return Problem("bad-request", "The connection ended before the body did. Send it again.")
+    for kind, name in _OF_ERRORS:
+        if isinstance(error, kind):
+            headers = {"unauthenticated": {"WWW-Authenticate": "Bearer"}, "in-flight": {"Retry-After": "1"}}
+            headers["unavailable"] = {"Retry-After": "2"}
+            return Problem(name, str(error), headers=headers.get(name))
+    return Problem(
+        "internal", "The server made a mistake. Its log has the story under this request_id; please report it."
+    )
+
+
+def _describe_http(error: HTTPException) -> Problem:
+    name = _OF_STATUS.get(error.status_code, "internal" if error.status_code >= 500 else "bad-request")
+    detail = {
+        "not-found": "There is no such path. 'GET /api/v1/openapi.json' lists all.",
+        "method-not-allowed": "The path is there, but not with this method. See 'Allow'.",
+    }.get(name, str(error.detail))
+    return Problem(name, detail, headers=error.headers)
+
+
+def _describe_invalid(error: RequestValidationError) -> Problem:
+    found = error.errors()
+    if any(one["type"] == "json_invalid" for one in found):
+        why = found[0].get("ctx", {}).get("error", "")
+        return Problem("bad-request", f"The body is not JSON: {why}. Send one JSON object.")
+    errors = [
+        FieldError(".".join(str(part) for part in one["loc"]), one["msg"].removeprefix("Value error, "))
+        for one in found[:_MAX_ERRORS]
+    ]
+    told = "; ".join(f"{one.field}: {one.message}" for one in errors)
+    return Problem("invalid", f"Cannot use the request: {told}.", errors=errors)

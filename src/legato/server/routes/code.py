@@ -1,0 +1,62 @@
+"""Code that jobs run: is it there, and here it comes. Known by its SHA-256, so each content is sent and kept once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from legato.control.records import Upload
+from legato.control.roles import Asker, check_may_submit
+from legato.control.store_uploads import check_sha256
+from legato.core.errors import NotFound
+from legato.server.answers import Answer, tells
+from legato.server.asking import WhoAsks
+from legato.server.services import Here, Services
+
+router = APIRouter(tags=["code"])
+
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.api_route("/code/{sha256}", methods=["HEAD"], name="check_code", **tells(None, errors=(404,)))
+@router.get("/code/{sha256}", **tells(Upload, errors=(404,)))
+def get_code(sha256: str, here: Here, asker: WhoAsks) -> Response:
+    """Return what is known of an upload; 404: upload it."""
+    check_may_submit(asker)
+    found = here.store.uploads.get(sha256)
+    if not here.code.has(sha256):
+        raise NotFound(f"There is no uploaded code {sha256}. Upload it first.")
+    return Answer(found)
+
+
+@router.put("/code/{sha256}", openapi_extra=_BODY, **tells(Upload, 201, also=(200,), errors=(413,)))
+async def put_code(sha256: str, request: Request, here: Here, asker: WhoAsks) -> Response:
+    """Upload code: a ``.tar.gz``, ``.tar`` or ``.zip`` file with this SHA-256."""
+    check_may_submit(asker)
+    check_sha256(sha256)
+    said = request.headers.get("content-length", "")
+    if said.isascii() and said.isdecimal():
+        here.code.check_length(int(said))
+    async with here.upload_turn, here.code.receive(request.stream(), sha256) as archive:
+        return await run_in_threadpool(_keep, here, archive, sha256, asker)
+
+
+def _keep(here: Services, archive: Path, sha256: str, asker: Asker) -> Response:
+    num_bytes = archive.stat().st_size
+    is_there = here.code.has(sha256)
+    unpacked = archive if is_there else here.code.unpack(archive)
+    with here.code.turn():
+        # It may have come meanwhile, or, just as well, have been taken away.
+        is_there = here.code.has(sha256)
+        if not is_there:
+            unpacked = here.code.unpack(archive) if unpacked is archive else unpacked
+            here.code.put(unpacked, sha256)
+        return Answer(here.store.uploads.note(sha256, num_bytes, asker, here.now()), 200 if is_there else 201)

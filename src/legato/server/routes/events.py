@@ -1,0 +1,140 @@
+"""Events: what happened on the platform, as pages, with waiting, and as a stream. Makes none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Annotated, Final, Generic, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Header, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from legato.control.records import Event
+from legato.server.answers import Answer, tells
+from legato.server.asking import WhoAsks
+from legato.server.problems import Problem
+from legato.server.services import Here, Services
+from legato.server.streams import END, HEARTBEAT, Watch, render_message, stream, wants_stream
+
+T = TypeVar("T")
+
+router = APIRouter(tags=["events"])
+
+_MAX_SEQ: Final = 2**53
+_MAX_WAIT_S: Final = 60.0
+_BATCH: Final = 500
+_NOW: Final = "now"
+_STAGE: Final = "stage"
+
+After = Annotated[str | None, Query(max_length=20, pattern=r"^([0-9]+|now)$")]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Wait = Annotated[float, Query(ge=0, le=_MAX_WAIT_S, allow_inf_nan=False)]
+LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=1000)]
+
+
+class Told(msgspec.Struct, Generic[T], frozen=True):
+    """A part of a sequence. ``after``: the number of the last one; go on with it."""
+
+    items: tuple[T, ...]
+    after: int
+
+
+@dataclass(frozen=True)
+class _View:
+    """Which events somebody may see, and wants.
+
+    Args:
+        job: only of this job; that it may be seen was asked before.
+        sees_only: as everywhere in the store.
+        secret: the token that was shown.
+    """
+
+    job: str | None
+    sees_only: str | None
+    secret: str
+
+
+@router.get("/events", **tells(Told[Event]))
+async def list_events(
+    request: Request,
+    here: Here,
+    asker: WhoAsks,
+    after: After = None,
+    limit: Limit = _BATCH,
+    wait: Wait = 0,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Tell what happened, or follow it with ``Accept: text/event-stream``."""
+    view = _View(None, asker.sees_only, request.state.secret)
+    return await _answer(request, here, view, last_event_id or after, limit, wait)
+
+
+@router.get("/jobs/{job}/events", **tells(Told[Event], errors=(404,)))
+async def list_events_of_job(
+    job: str,
+    request: Request,
+    here: Here,
+    asker: WhoAsks,
+    after: After = None,
+    limit: Limit = _BATCH,
+    wait: Wait = 0,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Tell what happened to one job, or follow it with ``Accept: text/event-stream``."""
+    found = await run_in_threadpool(here.store.jobs.find, job, asker.sees_only)
+    view = _View(found.id, asker.sees_only, request.state.secret)
+    return await _answer(request, here, view, last_event_id or after, limit, wait)
+
+
+async def _answer(
+    request: Request, here: Services, view: _View, after: str | None, limit: int, wait_s: float
+) -> Response:
+    seq = await _read_seq(here, after)
+    if wants_stream(request):
+        return stream(_follow(here, view, seq))
+    told = await here.feed.read(seq, limit=limit, job=view.job, sees_only=view.sees_only)
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + wait_s
+    # What the asker may not see ends no waiting.
+    while not told.events and await here.feed.wait_beyond(told.upto, deadline - clock()):
+        told = await here.feed.read(told.upto, limit=limit, job=view.job, sees_only=view.sees_only)
+    return Answer(Told(told.events, told.upto))
+
+
+async def _read_seq(here: Services, after: str | None) -> int:
+    if after is None:
+        return 0
+    if after == _NOW:
+        return await here.feed.read_last()
+    if not (after.isascii() and after.isdecimal()) or int(after) > _MAX_SEQ:
+        raise Problem("bad-request", "Cannot read 'Last-Event-ID': give the id of an event as it came.")
+    return int(after)
+
+
+async def _follow(here: Services, view: _View, seq: int) -> AsyncIterator[bytes]:
+    watch = Watch(here, view.secret)
+    has_ended, may_have_ended = False, view.job is not None
+    with here.feed.following():
+        while not here.feed.is_closing:
+            if watch.is_due:
+                if not await watch.is_admitted():
+                    return
+                yield HEARTBEAT
+            # After the end of a job the store itself is asked: no event of it may be left out.
+            told = await here.feed.read(seq, limit=_BATCH, job=view.job, sees_only=view.sees_only, from_store=has_ended)
+            seq = told.upto
+            for event in told.events:
+                yield render_message(event, event=event.kind, message_id=str(event.seq))
+                may_have_ended |= view.job is not None and event.kind == _STAGE
+            if told.events:
+                continue
+            if has_ended:
+                yield END
+                return
+            if may_have_ended and view.job is not None:
+                may_have_ended, has_ended = False, await watch.has_ended(view.job)
+            else:
+                await here.feed.wait_beyond(seq, watch.left_s)

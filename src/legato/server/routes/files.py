@@ -1,0 +1,92 @@
+"""What a job leaves behind: its files and its checkpoints. Shows them to its owner and admins; changes none."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from legato.control.roles import Asker
+from legato.core.errors import Forbidden, NotFound
+from legato.server.answers import Answer, Listed, tells
+from legato.server.asking import WhoAsks
+from legato.server.job_files import Files, list_files, open_file, split_path
+from legato.server.ranges import BYTES, answer_file
+from legato.server.routes.jobs import may_see_inside
+from legato.server.services import Here, Services
+
+router = APIRouter(tags=["files"])
+
+_CHECKPOINT: Final = re.compile(r"checkpoints/step-([0-9]{1,15})\.legato")
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A checkpoint of a job; ``path``: for downloading it."""
+
+    step: int
+    path: str
+    num_bytes: int
+    modified_at: float
+
+
+@router.get("/jobs/{job}/files", **tells(Files, errors=(404,)))
+def list_files_of_job(
+    job: str,
+    here: Here,
+    asker: WhoAsks,
+    path: Annotated[str, Query(max_length=4096)] = "",
+    recursive: bool = False,
+) -> Response:
+    """List what is in a folder of a job."""
+    root = _find_root(here, job, asker)
+    parts = split_path(path)
+    try:
+        return Answer(list_files(root, parts, is_recursive=recursive))
+    except NotFound:
+        if parts:
+            raise
+        return Answer(Files((), is_complete=True))  # it has not begun
+
+
+@router.api_route(
+    "/jobs/{job}/files/{path:path}", methods=["GET"], **tells(None, also=(206,), errors=(404, 416), content_type=BYTES)
+)
+@router.api_route("/jobs/{job}/files/{path:path}", methods=["HEAD"], name="check_file", **tells(None, errors=(404,)))
+def get_file(job: str, path: str, request: Request, here: Here, asker: WhoAsks) -> Response:
+    """Return a file of a job, or a range of its bytes."""
+    root = _find_root(here, job, asker)
+    parts = split_path(path)
+    if not parts:
+        raise NotFound("There is no file without a name. List the job's files to see which it has.")
+    file = open_file(root, parts)
+    return answer_file(file, parts[-1], request.headers, is_head=request.method == "HEAD")
+
+
+@router.get("/jobs/{job}/checkpoints", **tells(Listed[Checkpoint], errors=(404,)))
+def list_checkpoints(job: str, here: Here, asker: WhoAsks) -> Response:
+    """List the checkpoints of a job, the newest first."""
+    root = _find_root(here, job, asker)
+    try:
+        files = list_files(root, ("checkpoints",), is_recursive=False).items
+    except NotFound:
+        files = ()
+    found = []
+    for file in files:
+        match = _CHECKPOINT.fullmatch(file.path)
+        if match is not None and file.kind == "file":
+            found.append(Checkpoint(int(match[1]), file.path, file.num_bytes, file.modified_at))
+    return Answer(Listed(tuple(sorted(found, key=lambda one: -one.step))))
+
+
+def _find_root(here: Services, job: str, asker: Asker) -> Path:
+    found = here.store.jobs.find(job, asker.sees_only)
+    if not may_see_inside(found, asker):
+        raise Forbidden(
+            f"Cannot show files of job '{found.name}': it belongs to '{found.owner}', and its files may hold secrets. "
+            f"Ask '{found.owner}' or an admin."
+        )
+    return here.directory(found)

@@ -1,0 +1,268 @@
+"""Jobs: submit, list, look at, change, pause, resume, stop, clone. What is allowed is the store's to say."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from fastapi import APIRouter, Header, Query
+from starlette.responses import Response
+
+from legato.control.records import Job, JobFilter, JobPatch, NewJob, Page, RequestKey
+from legato.control.roles import Asker, Role, check_may_submit
+from legato.control.stages import Stage
+from legato.control.store_submit import check_new_job
+from legato.control.store_uploads import check_sha256
+from legato.control.work import Work, check_work, read_work
+from legato.core.errors import NotFound, StaleVersion, UsageError
+from legato.policy.whatif import Plan
+from legato.server.answers import Answer, show_job, tells
+from legato.server.asking import WhoAsks
+from legato.server.bodies import JobFields, Patch, Resize, Stop, Submission, make_job
+from legato.server.planning import check_queue, imagine
+from legato.server.problems import Problem
+from legato.server.services import Here, Services, make_rules
+
+router = APIRouter(tags=["jobs"])
+
+_MAX_TRIES: Final = 5
+_CHANGES: Final[dict[str, Any]] = tells(Job, errors=(404, 409, 412, 413, 415))
+
+IfMatch = Annotated[str | None, Header(max_length=100)]
+Key = Annotated[str | None, Header(alias="Idempotency-Key", max_length=1000)]
+After = Annotated[str | None, Query(max_length=64)]
+
+
+class Spec(Work, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a job runs, as it is shown. ``environment``: values are null for whom they do not concern."""
+
+    environment: dict[str, str | None] = msgspec.field(default_factory=dict)  # type: ignore[assignment]
+
+
+# ---------------------------------------------------------------- new ones
+
+
+@router.post("/jobs", **tells(Job, 201, also=(200,), errors=(404, 409, 413, 415)))
+def submit(body: Submission, here: Here, asker: WhoAsks, key: Key = None) -> Response:
+    """Submit a job."""
+    new = _make_checked(body, here, asker)
+    return _submit(new, here, asker, _read_key(key, "submit", body))
+
+
+@router.post("/jobs/{job}/clone", **tells(Job, 201, also=(200,), errors=(404, 409, 413, 415)))
+def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, key: Key = None) -> Response:
+    """Submit a job like another one."""
+    check_may_submit(asker)
+    found = here.store.jobs.find(job, asker.sees_only)
+    spec = here.store.jobs.read_spec(found.id)
+    if found.owner != asker.name:
+        spec.pop("environment", None)
+    base = NewJob(
+        name=found.name,
+        spec=spec,
+        min_workers=found.min_workers,
+        max_workers=found.max_workers,
+        queue=found.queue,
+        priority=found.priority,
+        is_elastic=found.is_elastic,
+        max_retries=found.max_retries,
+        labels=found.labels,
+        code=found.code,
+    )
+    said = body or JobFields()
+    new = _make_checked(said, here, asker, base=base)
+    return _submit(new, here, asker, _read_key(key, f"clone {job}", said))
+
+
+@router.post("/plan", **tells(Plan, errors=(404, 413, 415)))
+def plan(body: Submission, here: Here, asker: WhoAsks) -> Response:
+    """Say what would happen if a job were submitted now."""
+    check_may_submit(asker)
+    if body.code is None and body.directory is None:
+        # Where the program lies does not matter to a plan.
+        body = body.model_copy(update={"directory": "/"})
+    new = _make_checked(body, here, asker)
+    check_queue(here.store, new.queue, asker)
+    return Answer(imagine(here.store, here.works, new, asker, make_rules(here.settings), here.now()))
+
+
+# ---------------------------------------------------------------- look
+
+
+@router.get("/jobs", **tells(Page[Job]))
+def list_jobs(
+    here: Here,
+    asker: WhoAsks,
+    stage: Annotated[list[Stage] | None, Query(max_length=20)] = None,
+    owner: Annotated[str | None, Query(max_length=255)] = None,
+    queue: Annotated[str | None, Query(max_length=255)] = None,
+    label: Annotated[list[str] | None, Query(max_length=64)] = None,
+    name: Annotated[str | None, Query(max_length=255)] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: After = None,
+    order: Literal["newest", "oldest"] = "newest",
+) -> Response:
+    """List jobs."""
+    wanted = JobFilter(
+        stages=frozenset(stage or ()), owner=owner, queue=queue, labels=read_labels(label or []), name_prefix=name
+    )
+    page = here.store.jobs.list(
+        wanted, sees_only=asker.sees_only, after=after, limit=limit, oldest_first=order == "oldest"
+    )
+    return Answer(page)
+
+
+@router.get("/jobs/{job}", **tells(Job, errors=(404,)))
+def get_job(job: str, here: Here, asker: WhoAsks) -> Response:
+    """Return a job, by id or by name."""
+    return show_job(here.store.jobs.find(job, asker.sees_only))
+
+
+@router.get("/jobs/{job}/spec", **tells(Spec, errors=(404,)))
+def get_spec(job: str, here: Here, asker: WhoAsks) -> Response:
+    """Return what a job runs."""
+    found = here.store.jobs.find(job, asker.sees_only)
+    work = read_work(here.store.jobs.read_spec(found.id))
+    told = {field: getattr(work, field) for field in Work.__struct_fields__}
+    if not may_see_inside(found, asker):
+        told["environment"] = dict.fromkeys(work.environment)
+    return Answer(told)
+
+
+# ---------------------------------------------------------------- change
+
+
+@router.patch("/jobs/{job}", **_CHANGES)
+def patch(job: str, body: Patch, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
+    """Change what a job may have, as a merge patch."""
+    given = {name: getattr(body, name) for name in body.model_fields_set}
+    version = read_version(if_match)
+    for left in reversed(range(_MAX_TRIES)):
+        found = here.store.jobs.find(job, asker.sees_only)
+        values, seen = dict(given), version
+        if "labels" in given:
+            # A merge rests on what was there; if that changes meanwhile it is merged anew.
+            values["labels"] = _merge(found.labels, given["labels"])
+            seen = found.version if version is None else version
+        try:
+            changed = here.store.jobs.change(found.id, JobPatch(**values), asker, here.now(), version=seen)
+            return show_job(changed)
+        except StaleVersion:
+            if version is not None or left == 0:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+@router.post("/jobs/{job}/resize", **_CHANGES)
+def resize(job: str, body: Resize, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
+    """Change the bounds of a job's workers."""
+    found = here.store.jobs.find(job, asker.sees_only)
+    wanted = JobPatch(min_workers=body.min_workers, max_workers=body.max_workers)
+    return show_job(here.store.jobs.change(found.id, wanted, asker, here.now(), version=read_version(if_match)))
+
+
+@router.post("/jobs/{job}/pause", **_CHANGES)
+def pause(job: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
+    """Save a job's state and take all its slots back, until it is resumed."""
+    found = here.store.jobs.find(job, asker.sees_only)
+    return show_job(here.store.jobs.pause(found.id, asker, here.now(), version=read_version(if_match)))
+
+
+@router.post("/jobs/{job}/resume", **_CHANGES)
+def resume(job: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
+    """Let a paused job go on where it was."""
+    found = here.store.jobs.find(job, asker.sees_only)
+    return show_job(here.store.jobs.resume(found.id, asker, here.now(), version=read_version(if_match)))
+
+
+@router.post("/jobs/{job}/stop", **_CHANGES)
+def stop(job: str, here: Here, asker: WhoAsks, body: Stop | None = None, if_match: IfMatch = None) -> Response:
+    """End a job, with a checkpoint or at once."""
+    found = here.store.jobs.find(job, asker.sees_only)
+    how = body or Stop()
+    version = read_version(if_match)
+    return show_job(here.store.jobs.stop(found.id, asker, here.now(), version=version, stop_now=how.now))
+
+
+# ---------------------------------------------------------------- what is read of a request
+
+
+def read_version(if_match: str | None) -> int | None:
+    """Return the version that ``If-Match`` names; None: any.
+
+    Raises:
+        Problem: it names none.
+
+    >>> read_version('"7"'), read_version("*"), read_version(None)
+    (7, None, None)
+    """
+    if if_match is None or if_match.strip() == "*":
+        return None
+    digits = if_match.strip().removeprefix('"').removesuffix('"')
+    if not (digits.isascii() and digits.isdecimal()):
+        raise Problem("bad-request", "Cannot read 'If-Match': give the ETag of the job as it came, such as \"7\".")
+    return int(digits)
+
+
+def read_labels(given: list[str]) -> dict[str, str]:
+    """Read ``KEY=VALUE`` as often as it is given.
+
+    Raises:
+        UsageError: one of them is not of this form.
+
+    >>> read_labels(["team=vision", "run=1=a"])
+    {'team': 'vision', 'run': '1=a'}
+    """
+    labels = {}
+    for one in given:
+        key, equals, value = one.partition("=")
+        if not equals:
+            raise UsageError(f"Cannot list jobs by the label '{one[:100]}': write KEY=VALUE.")
+        labels[key] = value
+    return labels
+
+
+def may_see_inside(job: Job, asker: Asker) -> bool:
+    """Return whether somebody may see the variables and files of a job, which may hold secrets."""
+    return asker.role is Role.ADMIN or (asker.role is Role.USER and asker.name == job.owner)
+
+
+def _merge(labels: dict[str, str], given: dict[str, str | None] | None) -> dict[str, str]:
+    if given is None:
+        return {}
+    merged = {**labels, **given}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def _make_checked(said: JobFields, here: Services, asker: Asker, *, base: NewJob | None = None) -> NewJob:
+    """Return the job of a submission, checked as far as that can be done without asking what there is."""
+    check_may_submit(asker)
+    new = make_job(said, default_priority=here.settings.default_priority, base=base)
+    check_new_job(new)
+    if new.code is not None:
+        check_sha256(new.code)
+    work = read_work(new.spec)
+    check_work(
+        work, name=new.name, min_workers=new.min_workers, max_workers=new.max_workers, has_code=new.code is not None
+    )
+    # As the work says it, not as it came: what is usual is left out.
+    return msgspec.structs.replace(new, spec=msgspec.to_builtins(work))
+
+
+def _read_key(key: str | None, doing: str, said: JobFields) -> RequestKey | None:
+    """Return the idempotency key of a request.
+
+    It is the request that is remembered, not what it means: a clone made again may find another job under that name.
+    """
+    if key is None:
+        return None
+    request = msgspec.json.encode([doing, said.model_dump(exclude_unset=True)], order="deterministic")
+    return RequestKey(key, hashlib.sha256(request).hexdigest())
+
+
+def _submit(new: NewJob, here: Services, asker: Asker, key: RequestKey | None) -> Response:
+    if new.code is not None and not here.code.has(new.code):
+        raise NotFound(f"Cannot submit job '{new.name}': there is no uploaded code {new.code}. Upload it first.")
+    done = here.store.jobs.submit(new, asker, here.now(), key)
+    return show_job(done.job, 201 if done.is_new else 200)

@@ -1,0 +1,112 @@
+"""Logs: which a job has, pieces of them, and following them while they are written. Keeps none."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator
+from typing import Annotated, Final
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from legato.core.errors import UsageError
+from legato.server.answers import Answer, Listed, tells
+from legato.server.asking import WhoAsks
+from legato.server.logs import (
+    MAX_BYTES,
+    Log,
+    Reader,
+    is_log,
+    list_logs,
+    read_piece,
+    read_positions,
+    render_positions,
+)
+from legato.server.routes.events import LastEventId
+from legato.server.services import Here, Services
+from legato.server.streams import END, HEARTBEAT, Watch, render_message, stream, wants_stream
+
+router = APIRouter(tags=["logs"])
+
+_POLL_S: Final = 0.3
+_MAX_LINES: Final = 1_000_000
+_MAX_OFFSET: Final = 2**53
+
+Tail = Annotated[int | None, Query(ge=0, le=_MAX_LINES)]
+
+
+class Lines(msgspec.Struct, frozen=True):
+    """What was added to one log."""
+
+    log: str
+    text: str
+
+
+@router.get("/jobs/{job}/logs", **tells(Listed[Log], errors=(404,)))
+async def list_logs_of_job(
+    job: str,
+    request: Request,
+    here: Here,
+    asker: WhoAsks,
+    log: Annotated[list[str] | None, Query(max_length=100)] = None,
+    tail: Tail = None,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """List a job's logs, or follow them with ``Accept: text/event-stream``."""
+    found = await run_in_threadpool(here.store.jobs.find, job, asker.sees_only)
+    root = here.directory(found)
+    if not wants_stream(request):
+        return Answer(Listed(await run_in_threadpool(list_logs, root)))
+    for name in log or ():
+        if not is_log(name):
+            raise UsageError(f"Cannot follow the log '{name[:100]}': logs are called 'driver' and 'worker-N'.")
+    reader = Reader(root, log or (), read_positions(last_event_id) if last_event_id else {})
+    if tail is not None and not last_event_id:
+        await here.feed.in_thread(functools.partial(reader.skip_to_tail, tail))
+    return stream(_follow(here, found.id, reader, request.state.secret))
+
+
+@router.get("/jobs/{job}/logs/{log}", **tells(None, errors=(404,), content_type="text/plain"))
+def get_log(
+    job: str,
+    log: str,
+    here: Here,
+    asker: WhoAsks,
+    tail: Tail = None,
+    offset: Annotated[int | None, Query(ge=0, le=_MAX_OFFSET)] = None,
+    max_bytes: Annotated[int, Query(ge=1, le=MAX_BYTES)] = MAX_BYTES,
+) -> Response:
+    """Return a piece of a log as it was written."""
+    if tail is not None and offset is not None:
+        raise UsageError("Cannot read the log: both tail and offset are given. Give one of them.")
+    found = here.store.jobs.find(job, asker.sees_only)
+    piece = read_piece(here.directory(found), log, offset=offset or 0, tail=tail, max_bytes=max_bytes)
+    told = {"Legato-Log-Offset": str(piece.first), "Legato-Log-End": str(piece.end)}
+    return Response(piece.content, headers=told, media_type="text/plain")
+
+
+async def _follow(here: Services, job: str, reader: Reader, secret: str) -> AsyncIterator[bytes]:
+    watch = Watch(here, secret)
+    has_ended = False
+    with here.feed.following():
+        while not here.feed.is_closing:
+            if watch.is_due:
+                if not await watch.is_admitted():
+                    return
+                yield HEARTBEAT
+            told = await here.feed.in_thread(functools.partial(reader.read, is_last=has_ended))
+            for log, text in told:
+                message_id = render_positions(reader.positions)
+                yield render_message(Lines(log, text), event="log", message_id=message_id)
+            if told:
+                continue
+            if has_ended:
+                yield END
+                return
+            # Asked before the last reading: what was written until then is told.
+            has_ended = await watch.has_ended(job)
+            if not has_ended:
+                await asyncio.sleep(_POLL_S)

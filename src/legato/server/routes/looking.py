@@ -1,0 +1,100 @@
+"""What is known of one job besides the job itself: why, attempts, slots, series, what its driver wrote down."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from legato.control.records import Allocation, Attempt
+from legato.driver.journal import JobDirectory
+from legato.driver.record import Event
+from legato.policy.snapshot import Decision
+from legato.server.answers import Answer, Listed, tells
+from legato.server.asking import WhoAsks
+from legato.server.explaining import Explainer, Explanation
+from legato.server.routes.events import Told
+from legato.server.series import JobMetrics, read_lines, read_metrics
+from legato.server.services import Here, Services
+
+router = APIRouter(tags=["jobs"])
+
+_MAX_INT: Final = 2**53
+
+
+class TrainingEvent(Event, frozen=True, kw_only=True, omit_defaults=False):
+    """What a job's driver wrote down, as in ``docs/cli.md``."""
+
+
+@router.get("/jobs/{job}/explain", **tells(Explanation, errors=(404,)))
+def explain(job: str, here: Here, asker: WhoAsks, limit: Annotated[int, Query(ge=1, le=1000)] = 20) -> Response:
+    """Say why a job has what it has."""
+    found = here.store.jobs.find(job, asker.sees_only)
+    return Answer(Explainer(here.store, asker, here.now()).explain(found, _latest(here, found.id), limit))
+
+
+@router.get("/jobs/{job}/attempts", **tells(Listed[Attempt], errors=(404,)))
+def list_attempts(job: str, here: Here, asker: WhoAsks) -> Response:
+    """List the lives of a job's driver."""
+    found = here.store.jobs.find(job, asker.sees_only)
+    return Answer(Listed(here.store.jobs.read_attempts(found.id)))
+
+
+@router.get("/jobs/{job}/allocations", **tells(Listed[Allocation], errors=(404,)))
+def list_allocations(job: str, here: Here, asker: WhoAsks) -> Response:
+    """List which slots a job had when."""
+    found = here.store.jobs.find(job, asker.sees_only)
+    return Answer(Listed(here.store.jobs.read_allocations(found.id)))
+
+
+@router.get("/jobs/{job}/training-events", **tells(Told[TrainingEvent], errors=(404,)))
+def list_training_events(
+    job: str,
+    here: Here,
+    asker: WhoAsks,
+    after: Annotated[int, Query(ge=0, le=_MAX_INT)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 500,
+) -> Response:
+    """List what a job's driver wrote down."""
+    found = here.store.jobs.find(job, asker.sees_only)
+    items: list[TrainingEvent] = []
+    for event in read_lines(JobDirectory(here.directory(found)).events_file, TrainingEvent):
+        if event.seq > after:
+            items.append(event)
+            if len(items) == limit:
+                break
+    return Answer(Told(tuple(items), items[-1].seq if items else after))
+
+
+@router.get("/jobs/{job}/metrics", **tells(JobMetrics, errors=(404,)))
+def get_metrics(
+    job: str,
+    here: Here,
+    asker: WhoAsks,
+    name: Annotated[list[str] | None, Query(max_length=100)] = None,
+    after_step: Annotated[int | None, Query(ge=0, le=_MAX_INT)] = None,
+    points: Annotated[int, Query(ge=2, le=10_000)] = 1000,
+) -> Response:
+    """Return the time series of a job."""
+    found = here.store.jobs.find(job, asker.sees_only)
+    directory = JobDirectory(here.directory(found))
+    told = read_metrics(
+        directory.metrics_file,
+        directory.ledger_file,
+        names=frozenset(name or ()),
+        after_step=after_step,
+        num_points=points,
+    )
+    return Answer(told)
+
+
+def _latest(here: Services, job: str) -> Decision | None:
+    """Return what this server decided for a job last, if it decides."""
+    decisions = here.loop.decisions
+    if decisions is None:
+        return None
+    try:
+        return decisions.of(job)
+    except KeyError:
+        return None

@@ -1,0 +1,76 @@
+"""For those who operate the platform: who did what, and with which settings it runs. Shows no password."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import msgspec
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from legato.control.records import AuditEntry, Page
+from legato.control.roles import check_is_admin
+from legato.control.settings import Settings
+from legato.server.answers import Answer, Listed, tells
+from legato.server.asking import WhoAsks
+from legato.server.services import Here
+
+router = APIRouter(tags=["operating"])
+
+_HIDDEN: Final = "***"
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """A setting of the platform; ``docs/settings.md`` has all of them."""
+
+    name: str
+    value: Any
+    meaning: str
+
+
+@router.get("/audit", **tells(Page[AuditEntry]))
+def list_audit(
+    here: Here,
+    asker: WhoAsks,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: Annotated[int | None, Query(ge=0, le=2**53)] = None,
+) -> Response:
+    """List who did what, the newest first."""
+    check_is_admin("read the audit log", asker)
+    found = here.store.audit.read_before(after, limit=limit + 1)
+    return Answer(Page(found[:limit], str(found[limit - 1].id) if len(found) > limit else None))
+
+
+@router.get("/config", **tells(Listed[Setting]))
+def list_settings(here: Here, asker: WhoAsks) -> Response:
+    """List the settings with which this server runs."""
+    check_is_admin("read the settings", asker)
+    return Answer(Listed(tuple(describe_settings(here.settings))))
+
+
+def describe_settings(settings: Settings) -> list[Setting]:
+    """Return all settings with their values, passwords hidden."""
+    told = []
+    for name, field in Settings.model_fields.items():
+        value = getattr(settings, name)
+        if name == "database_url" and value is not None:
+            value = hide_password(value)
+        value = value if isinstance(value, int | float | tuple | None) else str(value)
+        told.append(Setting(name, value, field.description or ""))
+    return told
+
+
+def hide_password(url: str) -> str:
+    """Return the URL of a database as it may be shown.
+
+    >>> hide_password("postgresql://ann:geheim@db/legato?password=geheim")
+    'postgresql://ann:***@db/legato?password=***'
+    """
+    parts = urlsplit(url)
+    user, at, place = parts.netloc.rpartition("@")
+    if ":" in user:
+        user = f"{user.partition(':')[0]}:{_HIDDEN}"
+    asked = [(key, _HIDDEN if "pass" in key.lower() else value) for key, value in parse_qsl(parts.query)]
+    query = urlencode(asked, safe="*/:@") if asked else ""
+    return urlunsplit(parts._replace(netloc=f"{user}{at}{place}", query=query))

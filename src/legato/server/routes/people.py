@@ -1,0 +1,138 @@
+"""People: who asks, users, their passwords and tokens. Hashes nothing itself, and shows a secret once."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from legato.control.records import Token, User
+from legato.control.roles import Asker, Role, check_is_admin
+from legato.core.errors import NotFound, UsageError
+from legato.server.answers import Answer, Listed, Secret, show_secret, tells
+from legato.server.asking import WhoAsks
+from legato.server.bodies import Login, NewPassword, NewTokenBody, NewUser, UserPatch
+from legato.server.door import read_address
+from legato.server.services import Here, Services
+
+router = APIRouter(tags=["people"])
+
+_DAY_S: Final = 86400.0
+_HOUR_S: Final = 3600.0
+
+
+class Me(msgspec.Struct, frozen=True):
+    """Who a token says that somebody is; the role is the lower of the token's and the user's."""
+
+    name: str
+    role: Role
+
+
+@router.post("/login", openapi_extra={"security": []}, **tells(Secret, 201, errors=(413, 415)))
+async def log_in(body: Login, request: Request, here: Here) -> Response:
+    """Give a token for a name and a password."""
+    address = read_address(request.scope)
+    here.gatekeeper.begin_login(address)
+    async with here.login_turn:
+        user = await run_in_threadpool(here.store.accounts.log_in, body.user, body.password, here.now())
+    here.gatekeeper.end_login(address)
+    days = min(here.settings.login_hours * _HOUR_S / _DAY_S, here.settings.max_token_days or float("inf"))
+    asker = Asker(user.name, user.role)
+    made = await run_in_threadpool(
+        here.store.tokens.create, user.name, body.name, asker, here.now(), expires_at=here.now() + days * _DAY_S
+    )
+    return show_secret(made)
+
+
+@router.get("/me", **tells(Me))
+def get_me(asker: WhoAsks) -> Response:
+    """Return who asks."""
+    return Answer(Me(asker.name, asker.role))
+
+
+# ---------------------------------------------------------------- users
+
+
+@router.get("/users", **tells(Listed[User]))
+def list_users(here: Here, asker: WhoAsks) -> Response:
+    """List the users."""
+    if asker.sees_only is not None:
+        return Answer(Listed((here.store.accounts.get(asker.name),)))
+    return Answer(Listed(here.store.accounts.list()))
+
+
+@router.post("/users", **tells(User, 201, errors=(409, 413, 415)))
+async def create_user(body: NewUser, here: Here, asker: WhoAsks) -> Response:
+    """Create a user."""
+    check_is_admin("create a user", asker)
+    async with here.login_turn:
+        made = await run_in_threadpool(
+            here.store.accounts.create, body.name, Role(body.role), asker, here.now(), password=body.password
+        )
+    return Answer(made, 201)
+
+
+@router.get("/users/{user}", **tells(User, errors=(404,)))
+def get_user(user: str, here: Here, asker: WhoAsks) -> Response:
+    """Return a user."""
+    if asker.sees_only not in (None, user):
+        raise NotFound(f"There is no user '{user}' that you may see.")
+    return Answer(here.store.accounts.get(user))
+
+
+@router.patch("/users/{user}", **tells(User, errors=(404, 409, 413, 415)))
+def change_user(user: str, body: UserPatch, here: Here, asker: WhoAsks) -> Response:
+    """Change what a user may do."""
+    role = None if body.role is None else Role(body.role)
+    return Answer(here.store.accounts.change(user, asker, here.now(), role=role, is_disabled=body.is_disabled))
+
+
+@router.put("/users/{user}/password", **tells(None, 204, errors=(404, 413, 415)))
+async def set_password(user: str, body: NewPassword, here: Here, asker: WhoAsks) -> Response:
+    """Set a password, and revoke all tokens of its user."""
+    async with here.login_turn:
+        await run_in_threadpool(here.store.accounts.set_password, user, body.password, asker, here.now())
+    return Response(status_code=204)
+
+
+# ---------------------------------------------------------------- tokens
+
+
+@router.get("/tokens", **tells(Listed[Token]))
+def list_tokens(here: Here, asker: WhoAsks, user: Annotated[str | None, Query(max_length=255)] = None) -> Response:
+    """List tokens, without their secrets."""
+    if asker.role is not Role.ADMIN:
+        if user not in (None, asker.name):
+            check_is_admin(f"list the tokens of '{user}'", asker)
+        user = asker.name
+    return Answer(Listed(here.store.tokens.list(user)))
+
+
+@router.post("/tokens", **tells(Secret, 201, errors=(404, 413, 415)))
+def create_token(body: NewTokenBody, here: Here, asker: WhoAsks) -> Response:
+    """Create a token."""
+    days = body.days if "days" in body.model_fields_set else here.settings.token_days
+    check_days(here, body.name, days)
+    role = None if body.role is None else Role(body.role)
+    now = here.now()
+    expires_at = None if days is None else now + days * _DAY_S
+    return show_secret(
+        here.store.tokens.create(body.user or asker.name, body.name, asker, now, role=role, expires_at=expires_at)
+    )
+
+
+@router.delete("/tokens/{token}", **tells(Token, errors=(404,)))
+def revoke_token(token: str, here: Here, asker: WhoAsks) -> Response:
+    """Revoke a token."""
+    return Answer(here.store.tokens.revoke(token, asker, here.now()))
+
+
+def check_days(here: Services, name: str, days: float | None) -> None:
+    """Raise UsageError if a token would live longer than the operator allows."""
+    most = here.settings.max_token_days
+    if most is not None and (days is None or days > most):
+        asked = "no end" if days is None else f"days={days:g}"
+        raise UsageError(f"Cannot create token '{name}': {asked} is above max_token_days={most:g}. Ask for less.")

@@ -1,0 +1,228 @@
+"""The pool: its nodes, slots and queues, who has what and who had how much. Divides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from legato.control.records import Allocation, Queue, QueueLoad, Usage
+from legato.control.roles import Asker
+from legato.control.stages import Stage
+from legato.core.errors import NotFound, UsageError
+from legato.server.answers import Answer, Listed, tells
+from legato.server.asking import WhoAsks
+from legato.server.bodies import QueueBody
+from legato.server.services import Here, Services
+
+router = APIRouter(tags=["pool"])
+
+_HOUR_S = 3600.0
+_DAY_S = 86400.0
+_MAX_TIME = 1e12
+
+Moment = Annotated[float | None, Query(ge=0, le=_MAX_TIME, allow_inf_nan=False)]
+
+
+class PoolState(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole pool in numbers. ``jobs``: those that the asker may see, by stage."""
+
+    policy: str
+    num_slots: int
+    num_usable: int
+    num_free: int
+    num_leaving: int
+    jobs: dict[Stage, int]
+    summary: str | None
+
+
+class NodeState(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine of the pool."""
+
+    name: str
+    num_slots: int
+    num_usable: int
+    num_free: int
+
+
+class SlotState(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot and who has it. ``job``: None if nobody has it, or the asker may not see who."""
+
+    id: str
+    node: str
+    device: str
+    unusable_since: float | None
+    unusable_reason: str | None
+    is_free: bool
+    job: str | None
+    attempt: int | None
+    since: float | None
+    release_asked_at: float | None
+
+
+class SeenAllocation(Allocation, frozen=True, kw_only=True):
+    """An allocation as it is shown. ``job``: None if the asker may not see it."""
+
+    job: str | None  # type: ignore[assignment]
+
+
+class QueueState(Queue, frozen=True, kw_only=True):
+    """A queue and what is in it.
+
+    Args:
+        num_slots: that its jobs hold.
+        num_holding: jobs that hold slots or are about to.
+        num_queued: jobs that wait.
+    """
+
+    num_slots: int
+    num_holding: int
+    num_queued: int
+
+
+@router.get("/pool", **tells(PoolState))
+def get_pool(here: Here, asker: WhoAsks) -> Response:
+    """Return the pool in numbers."""
+    slots = list_slot_states(here, asker)
+    decisions = here.loop.decisions
+    counted = here.store.jobs.count_by_stage(sees_only=asker.sees_only)
+    return Answer(
+        PoolState(
+            policy=here.settings.policy,
+            num_slots=len(slots),
+            num_usable=sum(slot.unusable_since is None for slot in slots),
+            num_free=sum(slot.is_free for slot in slots),
+            num_leaving=sum(slot.release_asked_at is not None for slot in slots),
+            jobs={stage: counted.get(stage, 0) for stage in Stage},
+            summary=decisions.summary if decisions else None,
+        )
+    )
+
+
+@router.get("/nodes", **tells(Listed[NodeState]))
+def list_nodes(here: Here, asker: WhoAsks) -> Response:
+    """List the machines of the pool."""
+    of_node: dict[str, list[SlotState]] = {}
+    for slot in list_slot_states(here, asker):
+        of_node.setdefault(slot.node, []).append(slot)
+    return Answer(
+        Listed(
+            tuple(
+                NodeState(
+                    name=name,
+                    num_slots=len(slots),
+                    num_usable=sum(slot.unusable_since is None for slot in slots),
+                    num_free=sum(slot.is_free for slot in slots),
+                )
+                for name, slots in sorted(of_node.items())
+            )
+        )
+    )
+
+
+@router.get("/slots", **tells(Listed[SlotState]))
+def list_slots(here: Here, asker: WhoAsks) -> Response:
+    """List the slots of the pool, and who has them."""
+    return Answer(Listed(list_slot_states(here, asker)))
+
+
+@router.get("/allocations", **tells(Listed[SeenAllocation]))
+def list_allocations(here: Here, asker: WhoAsks, since: Moment = None, until: Moment = None) -> Response:
+    """List who had which slots between two times."""
+    since, until = _read_times(here, since, until, _HOUR_S)
+    found = here.store.pool.list_between(since, until)
+    seen = _seen(here, (one.job for one in found), asker)
+    told = (msgspec.structs.asdict(one) | {"job": one.job if one.job in seen else None} for one in found)
+    return Answer(Listed(tuple(told)))
+
+
+@router.get("/usage", **tells(Listed[Usage]))
+def list_usage(here: Here, asker: WhoAsks, since: Moment = None, until: Moment = None) -> Response:
+    """List who used how much between two times."""
+    since, until = _read_times(here, since, until, _DAY_S)
+    found = here.store.pool.measure_usage(since, until)
+    return Answer(Listed(tuple(one for one in found if asker.sees_only in (None, one.owner))))
+
+
+# ---------------------------------------------------------------- queues
+
+
+@router.get("/queues", **tells(Listed[QueueState]))
+def list_queues(here: Here, asker: WhoAsks) -> Response:
+    """List the queues."""
+    loads = here.store.queues.measure()
+    return Answer(Listed(tuple(_describe(queue, loads) for queue in here.store.queues.list(asker.sees_only))))
+
+
+@router.get("/queues/{queue}", **tells(QueueState, errors=(404,)))
+def get_queue(queue: str, here: Here, asker: WhoAsks) -> Response:
+    """Return a queue."""
+    for found in here.store.queues.list(asker.sees_only):
+        if found.name == queue:
+            return Answer(_describe(found, here.store.queues.measure()))
+    raise NotFound(f"There is no queue '{queue}' that you may see. 'legato queues' lists those that you may.")
+
+
+@router.put("/queues/{queue}", **tells(QueueState, errors=(404, 413, 415)))
+def put_queue(queue: str, here: Here, asker: WhoAsks, body: QueueBody | None = None) -> Response:
+    """Make a queue, or change it into this one."""
+    said = body or QueueBody()
+    wanted = Queue(
+        name=queue,
+        weight=said.weight,
+        floor=said.floor,
+        ceiling=said.ceiling,
+        is_open=said.is_open,
+        members=said.members,
+    )
+    return Answer(_describe(here.store.queues.put(wanted, asker, here.now()), here.store.queues.measure()))
+
+
+@router.delete("/queues/{queue}", **tells(None, 204, errors=(404, 409)))
+def delete_queue(queue: str, here: Here, asker: WhoAsks) -> Response:
+    """Delete a queue that no job names."""
+    here.store.queues.delete(queue, asker, here.now())
+    return Response(status_code=204)
+
+
+# ---------------------------------------------------------------- facts
+
+
+def list_slot_states(here: Services, asker: Asker) -> tuple[SlotState, ...]:
+    """Return all slots, and who has them as far as the asker may see."""
+    held = {found.slot: found for found in here.store.pool.list_open()}
+    seen = _seen(here, (found.job for found in held.values()), asker)
+    states = []
+    for slot in here.store.pool.list_slots():
+        holder = held.get(slot.id)
+        states.append(
+            SlotState(
+                **msgspec.structs.asdict(slot),
+                is_free=holder is None and slot.unusable_since is None,
+                job=holder.job if holder and holder.job in seen else None,
+                attempt=holder.attempt if holder else None,
+                since=holder.since if holder else None,
+                release_asked_at=holder.release_asked_at if holder else None,
+            )
+        )
+    return tuple(states)
+
+
+def _seen(here: Services, jobs: Iterable[str], asker: Asker) -> frozenset[str]:
+    return here.store.jobs.which_visible(set(jobs), asker.sees_only)
+
+
+def _describe(queue: Queue, loads: dict[str, QueueLoad]) -> QueueState:
+    load = loads.get(queue.name, QueueLoad())
+    return QueueState(**msgspec.structs.asdict(queue), **msgspec.structs.asdict(load))
+
+
+def _read_times(here: Services, since: float | None, until: float | None, usual_s: float) -> tuple[float, float]:
+    until = here.now() if until is None else until
+    since = max(until - usual_s, 0.0) if since is None else since
+    if since > until:
+        raise UsageError(f"Cannot look from since={since:.0f} until={until:.0f}: it ends before it begins.")
+    return since, until

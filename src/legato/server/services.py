@@ -1,0 +1,144 @@
+"""What the routes stand on, in one place: the store, the settings, the control loop as far as they may know it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Final, Protocol
+
+from fastapi import Depends, Request
+
+from legato.control.records import Job
+from legato.control.settings import Settings
+from legato.control.store import Store
+from legato.policy.rules import Policy, Rules
+from legato.policy.snapshot import Decisions
+from legato.server.asking import Gatekeeper
+from legato.server.feed import Feed
+from legato.server.figures import Figures
+from legato.server.planning import Works
+from legato.server.uploads import CodeRoom, make_caps
+
+JOBS: Final = "jobs"
+CODE: Final = "code"
+
+
+class LoopHandle(Protocol):
+    """The control loop of this process, as the routes see it."""
+
+    @property
+    def owner(self) -> str:
+        """The name under which it holds the lease."""
+        ...
+
+    @property
+    def decisions(self) -> Decisions | None:
+        """What it decided last; None if it is not the one that decides."""
+        ...
+
+    def wake(self) -> None:
+        """Let it look at once. From the thread of the event loop."""
+        ...
+
+
+class NoLoop:
+    """Stands for the control loop of another process."""
+
+    owner: str = ""
+    decisions: Decisions | None = None
+
+    def wake(self) -> None:
+        """Do nothing: it looks by itself before long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """What the routes stand on.
+
+    Args:
+        store: of the platform.
+        settings: of the operator.
+        loop: of this process.
+        now: seconds since 1970.
+        feed: of events.
+        gatekeeper: knows who asks.
+        figures: for Prometheus.
+        works: what jobs run.
+        code: where uploaded code lies.
+        followers: threads that read for streams, so that those never keep others waiting.
+        login_turn: so many passwords are checked at once; each takes 64 MiB.
+        upload_turn: so many uploads are received at once; each may be large.
+    """
+
+    store: Store
+    settings: Settings
+    loop: LoopHandle
+    now: Callable[[], float]
+    feed: Feed
+    gatekeeper: Gatekeeper
+    figures: Figures
+    works: Works
+    code: CodeRoom
+    followers: ThreadPoolExecutor
+    login_turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
+    upload_turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
+
+    def directory(self, job: Job) -> Path:
+        """Return the directory of a job; it is there from its first start on."""
+        return self.settings.home_path / JOBS / job.id
+
+    def leads(self) -> bool:
+        """Return whether the control loop of this process is the one that decides."""
+        lease = self.store.loop.read_lease()
+        return lease is not None and lease.owner == self.loop.owner and lease.expires_at > self.now()
+
+
+def make_services(
+    store: Store, settings: Settings, loop: LoopHandle, followers: ThreadPoolExecutor, *, now: Callable[[], float]
+) -> Services:
+    """Put together what the routes stand on; inside of the running loop of events.
+
+    Args:
+        store: of the platform; open.
+        settings: of the operator.
+        loop: of this process.
+        followers: threads that read for streams.
+        now: seconds since 1970.
+    """
+    feed = Feed(store, followers)
+
+    def leads() -> bool:
+        return services.leads()
+
+    services = Services(
+        store=store,
+        settings=settings,
+        loop=loop,
+        now=now,
+        feed=feed,
+        gatekeeper=Gatekeeper(store, settings, now),
+        figures=Figures(store, leads, lambda: feed.num_followers),
+        works=Works(store),
+        code=CodeRoom(settings.home_path / CODE, settings.upload_max_bytes, make_caps(settings)),
+        followers=followers,
+    )
+    return services
+
+
+def make_rules(settings: Settings) -> Rules:
+    """Return the rules of the policy that the settings describe."""
+    return Rules(
+        policy=Policy(settings.policy), stability_s=settings.stability_s, cooldown_factor=settings.resize_factor
+    )
+
+
+async def _read_services(request: Request) -> Services:
+    found: Services = request.app.state.services
+    return found
+
+
+Here = Annotated[Services, Depends(_read_services)]
+"""The parameter of a route that is what it stands on."""

@@ -1,0 +1,272 @@
+"""A server from its start to its end: the store, the control loop and the API in one process.
+
+`serve` is what `legato up` and `legato server` call. Drivers and workers are its children in name only: they outlive
+it, however it ends, and the next server adopts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import secrets
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import msgspec
+import structlog
+import uvicorn
+
+import legato
+from legato.control import migrate
+from legato.control.database import Database
+from legato.control.local_drivers import LocalDrivers
+from legato.control.loop import ControlLoop
+from legato.control.records import NewToken
+from legato.control.roles import Asker, Role
+from legato.control.settings import Settings
+from legato.control.store import Store, open_store
+from legato.core.errors import StoreError
+from legato.driver.journal import replace_file
+from legato.policy.snapshot import Decisions
+from legato.server.app import make_app
+from legato.server.keeping import keep_house
+from legato.server.log_lines import begin_log
+from legato.server.machine import Declaration, find_slots, name_node
+from legato.server.premises import hold_home, listen, open_home, tell_url
+from legato.server.services import CODE, JOBS, LoopHandle, NoLoop, Services, make_rules, make_services
+
+_log = structlog.get_logger(__name__)
+
+SERVER_FILE: Final = "server.json"
+_NUM_READERS: Final = 4
+_END_LIMIT_S: Final = 5
+_IDLE_LIMIT_S: Final = 75
+_ADMIN: Final = "admin"
+
+_Part = Callable[[], Coroutine[Any, Any, None]]  # runs until it is cancelled
+
+
+class ServerFile(msgspec.Struct, frozen=True):
+    """What is in ``server.json``, for programs on this machine: where the server answers, and its process."""
+
+    url: str
+    pid: int
+
+
+def serve(settings: Settings, *, say: Callable[[str], None], runs_jobs: bool = True) -> None:
+    """Run a server until SIGTERM or SIGINT; a second SIGINT does not wait for open requests.
+
+    The first start on a store without users makes the user ``admin`` and says its token. On the way out drivers and
+    workers are left running.
+
+    Args:
+        settings: see `legato.control.settings`.
+        say: shows a line to whoever started it. Lines of the log go to standard error beside it.
+        runs_jobs: offer the slots of this machine, and take part in the election of the one control loop. False: only
+            answer requests, beside a server that does.
+
+    Raises:
+        UsageError: what the settings ask for is not possible: the directory, the port, the slots. Nothing was started.
+        StoreError: the store cannot be used. Nothing was started.
+    """
+    home = settings.home_path
+    begin_log(settings)
+    devices = find_slots(settings.slots) if runs_jobs else ()
+    open_home(home)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(hold_home(home, is_shared=not settings.store_url.startswith("sqlite:")))
+        sockets = listen(settings)
+        for opened in sockets:
+            stack.callback(opened.close)
+        store = stack.enter_context(open_store(settings.store_url, request_limit_s=settings.request_limit_s))
+        url = tell_url(settings, sockets)
+        stack.enter_context(_written(ServerFile(url, os.getpid()), settings))
+        for line in _greet(settings, url, devices, store.tokens.create_first(time.time())):
+            say(line)
+        asyncio.run(_run(settings, store, sockets, devices))
+        say("Legato has stopped. Jobs train on; the next start finds them.")
+
+
+def upgrade_store(settings: Settings) -> None:
+    """Bring the tables of the store to this version; for `legato server migrate`. SQLite needs it not.
+
+    Raises:
+        UsageError: the setting database_url cannot be used.
+        StoreError: the store cannot be used, or its tables are of a newer version.
+    """
+    database = Database(settings.store_url)
+    try:
+        migrate.upgrade(database)
+    finally:
+        database.close()
+
+
+def make_admin_token(settings: Settings, name: str) -> str:
+    """Make a token of the user ``admin`` and return its secret; for who may read the store and has lost the first one.
+
+    Args:
+        settings: where the store is.
+        name: of the token.
+
+    Raises:
+        UsageError: the name cannot be used, or the user is disabled.
+        StoreError: the store cannot be used.
+    """
+    with open_store(settings.store_url) as store:
+        now = time.time()
+        first = store.tokens.create_first(now)
+        made = first or store.tokens.create(_ADMIN, name, Asker(_ADMIN, Role.ADMIN), now, expires_at=None)
+        return made.secret
+
+
+# ---------------------------------------------------------------- inside
+
+
+class _Web(uvicorn.Server):
+    """Uvicorn without signals of its own: whoever runs it says when to stop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _RunningLoop:
+    """The control loop of this process; see `LoopHandle`."""
+
+    def __init__(self, control: ControlLoop, owner: str, woken: asyncio.Event) -> None:
+        self._control = control
+        self._woken = woken
+        self.owner = owner
+
+    @property
+    def decisions(self) -> Decisions | None:
+        return self._control.decisions
+
+    def wake(self) -> None:
+        self._woken.set()
+
+
+async def _run(settings: Settings, store: Store, sockets: list[socket.socket], devices: Sequence[str]) -> None:
+    handle: LoopHandle = NoLoop()
+    parts: dict[str, _Part] = {}
+    async with contextlib.AsyncExitStack() as stack:
+        followers = stack.enter_context(ThreadPoolExecutor(_NUM_READERS, "followers"))
+        if devices:
+            handle, parts["control loop"] = await stack.enter_async_context(_control_loop(settings, store, devices))
+        services = make_services(store, settings, handle, followers, now=time.time)
+        parts |= {"feed": services.feed.run, "keeping": functools.partial(keep_house, services)}
+        await _serve_until_stopped(_Web(_configure(services, settings)), sockets, services, parts)
+
+
+@contextlib.asynccontextmanager
+async def _control_loop(
+    settings: Settings, store: Store, devices: Sequence[str]
+) -> AsyncIterator[tuple[LoopHandle, _Part]]:
+    """Make the control loop, and give its lease up at the end, so that another one need not wait."""
+    home = settings.home_path
+    node = name_node(home)
+    drivers = LocalDrivers(home / JOBS, node=node, devices=devices)
+    declaration = Declaration(store, node, devices)
+    # A new name with each start: what an earlier life of this server wrote late is refused.
+    owner = f"{node}-{os.getpid()}-{secrets.token_hex(4)}"
+    thread = ThreadPoolExecutor(1, "control-loop")
+    control = ControlLoop(
+        store.loop,
+        drivers,
+        make_rules(settings),
+        code=home / CODE,
+        owner=owner,
+        wall_clock=time.time,
+        lease_s=settings.lease_s,
+        on_lead=lambda lease: declaration.declare(lease, time.time()),
+        # A thread of its own: the lease must not wait behind those who log in.
+        in_thread=lambda call, *given: asyncio.get_running_loop().run_in_executor(
+            thread, functools.partial(call, *given)
+        ),
+    )
+    woken = asyncio.Event()
+    try:
+        yield _RunningLoop(control, owner, woken), functools.partial(control.run, settings.loop_interval_s, woken)
+    finally:
+        await drivers.close()
+        # What is being written is written to its end first.
+        await asyncio.to_thread(thread.shutdown)
+        with contextlib.suppress(StoreError):
+            lease = store.loop.read_lease()
+            if lease is not None and lease.owner == owner:
+                store.loop.give_up_lease(lease, time.time())
+
+
+async def _serve_until_stopped(
+    web: uvicorn.Server, sockets: list[socket.socket], services: Services, parts: Mapping[str, _Part]
+) -> None:
+    running = asyncio.get_running_loop()
+    endings: set[asyncio.Task[None]] = set()
+
+    def stop() -> None:
+        web.force_exit |= web.should_exit
+        web.should_exit = True
+        # Streams end by themselves; else the end would wait for them.
+        endings.add(asyncio.create_task(services.feed.close()))
+
+    def note_end(task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            _log.critical(
+                "a part of the server has ended by itself; it stops", part=task.get_name(), exc_info=task.exception()
+            )
+            stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        running.add_signal_handler(number, stop)
+    tasks = [asyncio.create_task(part(), name=name) for name, part in parts.items()]
+    for task in tasks:
+        task.add_done_callback(note_end)
+    try:
+        await web.serve(sockets=sockets)
+    finally:
+        for task in tasks:
+            task.remove_done_callback(note_end)
+            task.cancel()
+        await asyncio.gather(*tasks, *endings, return_exceptions=True)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            running.remove_signal_handler(number)
+
+
+def _configure(services: Services, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        make_app(services),
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
+        timeout_keep_alive=_IDLE_LIMIT_S,
+        timeout_graceful_shutdown=_END_LIMIT_S,
+    )
+
+
+def _greet(settings: Settings, url: str, devices: Sequence[str], first: NewToken | None) -> Iterator[str]:
+    slots = f"{len(devices)} slots ({', '.join(sorted(set(devices)))})" if devices else "no slots"
+    yield f"Legato {legato.__version__} answers at {url}, with {slots}; it keeps everything in {settings.home_path}"
+    if first is not None:
+        yield "This is its first start. It has one user, 'admin', whose token is shown this once:"
+        yield f"  {first.secret}"
+    yield f"Log in with: legato login {url}"
+
+
+@contextlib.contextmanager
+def _written(told: ServerFile, settings: Settings) -> Iterator[None]:
+    file = settings.home_path / SERVER_FILE
+    replace_file(file, msgspec.json.encode(told))
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)

@@ -1,0 +1,143 @@
+"""Uploaded code on its way into its place: received, checked, unpacked, put down whole. Runs none of it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Final
+
+from starlette.concurrency import run_in_threadpool
+
+from legato.control.records import Purged
+from legato.control.settings import Settings
+from legato.control.unpacking import Caps, unpack
+from legato.core.errors import UsageError
+from legato.server.problems import Problem
+
+_LOCK: Final = ".lock"
+_SCRATCH: Final = ".incoming-"
+
+
+def make_caps(settings: Settings) -> Caps:
+    """Return how much an upload may be when it is unpacked."""
+    return Caps(
+        num_entries=settings.upload_max_files,
+        file_bytes=settings.upload_max_file_bytes,
+        total_bytes=settings.upload_max_unpacked_bytes,
+        depth=settings.upload_max_depth,
+        ratio=settings.upload_max_ratio,
+    )
+
+
+class CodeRoom:
+    """The folder in which uploaded code lies, one folder per SHA-256; also of several servers at once.
+
+    Args:
+        path: of the folder; made if it is not there.
+        max_bytes: of one upload, packed.
+        caps: of one upload, unpacked.
+    """
+
+    def __init__(self, path: Path, max_bytes: int, caps: Caps) -> None:
+        self.path = path
+        self._max_bytes = max_bytes
+        self._caps = caps
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def has(self, sha256: str) -> bool:
+        """Return whether the code lies here."""
+        return (self.path / sha256).is_dir()
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Keep all others, of other processes too, from putting code down or taking it away."""
+        descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    @contextlib.asynccontextmanager
+    async def receive(self, chunks: AsyncIterator[bytes], sha256: str) -> AsyncIterator[Path]:
+        """Receive an upload into a file, which is gone after the block.
+
+        Raises:
+            Problem: it is too large.
+            UsageError: its bytes have another SHA-256.
+        """
+        scratch = Path(await run_in_threadpool(tempfile.mkdtemp, prefix=_SCRATCH, dir=self.path))
+        try:
+            archive = scratch / "archive"
+            digest, num_bytes = hashlib.sha256(), 0
+            with archive.open("wb") as file:
+                async for chunk in chunks:
+                    num_bytes += len(chunk)
+                    self.check_length(num_bytes)
+                    digest.update(chunk)
+                    await run_in_threadpool(file.write, chunk)
+            found = digest.hexdigest()
+            if found != sha256:
+                raise UsageError(
+                    f"Cannot take the upload: its {num_bytes} bytes have the SHA-256 {found}, not {sha256}. "
+                    "It was cut off on the way, or the name is wrong. Upload it again."
+                )
+            yield archive
+        finally:
+            # Not in a thread: who is cancelled here has no time to wait for one, and it is little.
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def check_length(self, num_bytes: int) -> None:
+        """Raise Problem if an upload has more bytes than it may."""
+        if num_bytes > self._max_bytes:
+            raise Problem(
+                "too-large",
+                f"The upload has more than {self._max_bytes} bytes. Name what the program does not need in "
+                ".legatoignore, and keep data elsewhere; or let the operator raise upload_max_bytes.",
+            )
+
+    def unpack(self, archive: Path) -> Path:
+        """Unpack an upload beside its file, and bring it to the disk: it is to outlive a power failure.
+
+        Raises:
+            UsageError: it holds something that is refused.
+        """
+        target = archive.with_name("code")
+        unpack(archive, target, self._caps)
+        for folder, _, names in os.walk(target):
+            for name in (*names, "."):
+                descriptor = os.open(Path(folder, name), os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+        return target
+
+    def put(self, unpacked: Path, sha256: str) -> None:
+        """Put unpacked code into its place, unless it is there. In one's `turn`."""
+        if self.has(sha256):
+            return
+        unpacked.rename(self.path / sha256)
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def take_away(self, purged: Purged) -> None:
+        """Delete code that the store knows no more. In one's `turn`."""
+        for sha256 in purged.uploads:
+            shutil.rmtree(self.path / sha256, ignore_errors=True)
+
+    def sweep(self, older_than: float) -> None:
+        """Delete what uploads left behind that a crash cut off before this time."""
+        for found in self.path.glob(f"{_SCRATCH}*"):
+            with contextlib.suppress(FileNotFoundError):
+                if found.stat().st_mtime < older_than:
+                    shutil.rmtree(found, ignore_errors=True)
