@@ -120,7 +120,7 @@ def _fetch(line: Line, path: str, target: Path) -> None:
                             stream.seek(0)
                             stream.truncate()
                         etag = _read_etag(response)
-                        for chunk in response.iter_raw():
+                        for chunk in response.iter_bytes():
                             stream.write(chunk)
                             tries.go_on()
                     break
@@ -133,6 +133,8 @@ def _fetch(line: Line, path: str, target: Path) -> None:
 
 
 def _read_etag(response: httpx.Response) -> str | None:
+    """Return what names these very bytes; None: nothing does, so a part of them is worth nothing."""
     etag = response.headers.get("etag")
-    # A weak one does not say that the bytes are the same.
-    return None if etag is None or etag.startswith("W/") else str(etag)
+    if etag is None or etag.startswith("W/") or "content-encoding" in response.headers:
+        return None
+    return str(etag)

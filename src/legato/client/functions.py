@@ -85,10 +85,13 @@ def _unwrap(function: Callable[..., Any]) -> Callable[..., Any]:
 def _find_own_module(function: Callable[..., Any]) -> ModuleType | None:
     """Return the module or package in which a function was written, None if the machines have it by themselves."""
     name = getattr(_unwrap(function), "__module__", None) or ""
-    module = sys.modules.get(name.partition(".")[0])
+    module = sys.modules.get(name)
     file = getattr(module, "__file__", None)
-    if module is None or file is None or module.__name__ == "__main__":
+    if module is None or file is None or name == "__main__":
         return None
     installed = [sysconfig.get_path(key) for key in ("purelib", "platlib", "stdlib", "platstdlib")]
-    is_installed = any(Path(file).is_relative_to(folder) for folder in installed if folder)
-    return None if is_installed or module.__name__ == "legato" else module
+    if any(Path(file).is_relative_to(folder) for folder in installed if folder):
+        return None
+    # The whole package, as its modules import one another.
+    package = name.partition(".")[0]
+    return None if package == "legato" else sys.modules.get(package, module)
