@@ -18,6 +18,7 @@ import msgspec
 
 from legato.control.drivers import DriverOrder
 from legato.core.errors import LegatoError, UsageError
+from legato.core.spec import JobSpec
 from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory, JobJournal, Outcome
 from legato.engines.imports import imported_packages
@@ -77,9 +78,31 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
     if begun and journal is not None and journal.outcome is not None:
         return journal.outcome
     program = Path(order.spec.directory) / order.spec.program[0]
-    engine = LocalEngine(directory.path, devices=found.devices, wished=imported_packages(program))
+    if not begun:
+        _check_places(order.spec, program)
+    engine = LocalEngine(
+        directory.path,
+        found.devices,
+        environment=order.spec.environment,
+        directory=order.spec.directory,
+        wished=imported_packages(program),
+    )
     spec = None if begun else order.spec
     return await Driver(spec, engine, directory, slots=found.slots, attempt=order.attempt).run()
+
+
+def _check_places(spec: JobSpec, program: Path) -> None:
+    """Raise UsageError unless what the job needs is on this machine: better now than in each of its workers."""
+    told = f"Cannot run job '{spec.name}'"
+    if not Path(spec.directory).is_dir():
+        raise UsageError(f"{told}: there is no directory '{spec.directory}' on this machine. Name one that is there.")
+    if not program.is_file():
+        raise UsageError(
+            f"{told}: there is no program '{spec.program[0]}' in its directory. Name the script as it lies there."
+        )
+    data = spec.environment.get("LEGATO_DATA")
+    if data is not None and not Path(data).is_dir():
+        raise UsageError(f"{told}: there is no data directory '{data}' on this machine. Name one that is there.")
 
 
 def _refuse(found: LocalOrder, directory: JobDirectory, error: UsageError) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,9 @@ from legato.core.errors import UsageError
 from legato.core.spec import JobSpec
 
 _DRIVERS_OWN: Final = "LEGATO_"
+_DATA: Final = "LEGATO_DATA"
+_SEED: Final = "LEGATO_SEED"
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -22,6 +26,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         program: the script, relative to the code or the directory, and its arguments.
         directory: where on the machines the program lies and runs. None: in the uploaded code.
         environment: variables of the workers.
+        data: a directory on the machines, which the program finds in the variable ``LEGATO_DATA``. None: it needs none.
+        seed: in place of the one that the program gives to the runtime, in ``LEGATO_SEED``. None: the program's own.
         num_threads: per worker, inside an operation; results depend on it.
         num_micro_batches: of one step, if known: slots that would not make a step faster go to others.
         checkpoint_every: ``100steps``, ``2epochs`` or ``60s``. None: only when it is paused, stopped or done.
@@ -33,6 +39,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     program: tuple[str, ...]
     directory: str | None = None
     environment: dict[str, str] = {}
+    data: str | None = None
+    seed: int | None = None
     num_threads: int = 1
     num_micro_batches: int | None = None
     checkpoint_every: str | None = None
@@ -68,10 +76,17 @@ def check_work(work: Work, *, name: str, min_workers: int, max_workers: int, has
         raise UsageError(f"{told}: the program '{work.program[0]}' lies outside the uploaded code. Name it relative.")
     if work.directory is not None and not Path(work.directory).is_absolute():
         raise UsageError(f"{told}: the directory '{work.directory}' is not absolute. Give it from the root.")
+    if work.data is not None and not Path(work.data).is_absolute():
+        raise UsageError(f"{told}: the data directory '{work.data}' is not absolute. Give it from the root.")
+    if work.seed is not None and work.seed < 0:
+        raise UsageError(f"{told}: seed={work.seed} is below 0. Give a whole number of at least 0.")
     if work.max_run_s is not None and not work.max_run_s > 0:
         raise UsageError(f"{told}: max_run_s={work.max_run_s:g} is not above 0. Give it in seconds, or leave it out.")
     if work.num_micro_batches is not None and work.num_micro_batches < 1:
         raise UsageError(f"{told}: num_micro_batches={work.num_micro_batches} is below 1. Leave it out if unknown.")
+    for variable in work.environment:
+        if not _VARIABLE.fullmatch(variable):
+            raise UsageError(f"{told}: '{variable[:100]}' cannot name a variable. Use letters, digits and '_'.")
     odd = sorted(variable for variable in work.environment if variable.startswith(_DRIVERS_OWN))
     if odd:
         raise UsageError(f"{told}: the variable {odd[0]} is the driver's to set. Choose another name.")
@@ -98,12 +113,18 @@ def make_order(job: Job, work: Work, slots: tuple[str, ...], *, code: Path, goes
     )
 
 
+def _told(work: Work) -> dict[str, str]:
+    """Return the variables by which workers hear what is in no field of their job's spec."""
+    told = {_DATA: work.data, _SEED: None if work.seed is None else str(work.seed)}
+    return {variable: value for variable, value in told.items() if value is not None}
+
+
 def _spec(work: Work, name: str, directory: str, min_workers: int, max_workers: int, num_workers: int) -> JobSpec:
     return JobSpec(
         name=name,
         program=work.program,
         directory=directory,
-        environment=work.environment,
+        environment=work.environment | _told(work),
         min_workers=min_workers,
         max_workers=max_workers,
         num_workers=num_workers,

@@ -62,6 +62,8 @@ class JobFields(Body):
     max_retries: Count | None = None
     max_run_s: Seconds | None = None
     environment: Annotated[dict[str, str], Field(max_length=_MAX_VARIABLES)] | None = None
+    data: str | None = None
+    seed: Count | None = None
     num_threads: Count | None = None
     num_micro_batches: Count | None = None
     checkpoint_every: str | None = None

@@ -50,7 +50,8 @@ def elastic(
         global_batch_size: samples per optimizer step, whoever computes them.
         micro_batch_size: samples per turn of the loop; divides ``global_batch_size``. More workers than
             ``global_batch_size / micro_batch_size`` cannot help.
-        seed: of everything random: the model's start, the order of the data, dropout, augmentation.
+        seed: of everything random: the model's start, the order of the data, dropout, augmentation. A job that was
+            given a seed of its own (``LEGATO_SEED``) has that one instead.
         reduction: ``exact``, or ``fast``: between machines a plain all-reduce, whose result may depend on the workers.
         num_backwards: backward passes per turn of the loop.
         num_threads: torch's threads per worker; the result depends on it. None for what ``legato run --threads`` says,
@@ -70,8 +71,7 @@ def elastic(
     if num_backwards < 1:
         raise UsageError(f"num_backwards={num_backwards} is below 1. Count the backward passes of one loop turn.")
     layout = Layout(global_batch_size, micro_batch_size)
-    if seed < 0:
-        raise UsageError(f"seed={seed} is below 0. Take a whole number of at least 0.")
+    seed = job.choose_seed(seed)
     place = job.take_place()
     torch.set_num_threads(num_threads or place.num_threads)
     if place.settings is not None:

@@ -17,6 +17,7 @@ from legato.train.every import Every
 from legato.train.link import Link
 
 _KEY: Final = "legato"
+_SEED: Final = "LEGATO_SEED"
 
 
 @dataclass
@@ -70,6 +71,22 @@ def take_place() -> Place:
         raise UsageError("legato.elastic was called twice. A worker takes part in one run; train one model per job.")
     _place.taken = True
     return _place
+
+
+def choose_seed(said: int) -> int:
+    """Return the seed of this run: that of the job if it was given one, else what the program says.
+
+    Raises:
+        UsageError: it is no whole number of at least 0.
+    """
+    of_job = os.environ.get(_SEED)
+    if of_job is None:
+        told, seed = f"seed={said}", said
+    else:
+        told, seed = f"{_SEED}={of_job}", int(of_job) if of_job.isascii() and of_job.isdecimal() else -1
+    if seed < 0:
+        raise UsageError(f"{told} cannot be used. Take a whole number of at least 0.")
+    return seed
 
 
 def check_device(name: str, remedy: str) -> None:

@@ -1,4 +1,4 @@
-"""Where a program runs: which devices are refused, and in which words."""
+"""Where a program runs: which devices are refused, and in which words; whose seed it has."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from legato.core.errors import UsageError
-from legato.train.job import check_device
+from legato.train.job import check_device, choose_seed
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,17 @@ def test_a_device_that_is_there_is_taken(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     for name in ("cpu", "cuda", "cuda:1"):
         check_device(name, "Do this.")
+
+
+def test_the_seed_of_the_job_takes_the_place_of_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LEGATO_SEED", raising=False)
+    assert choose_seed(3) == 3
+    monkeypatch.setenv("LEGATO_SEED", "7")
+    assert choose_seed(3) == 7
+    for odd in ("", "-1", "seven", "1.5"):
+        monkeypatch.setenv("LEGATO_SEED", odd)
+        with pytest.raises(UsageError, match=f"^LEGATO_SEED={odd} cannot be used"):
+            choose_seed(3)
+    monkeypatch.delenv("LEGATO_SEED")
+    with pytest.raises(UsageError, match=r"^seed=-1 cannot be used"):
+        choose_seed(-1)

@@ -1,0 +1,89 @@
+"""What a job runs: what is refused at submission, and the order for its driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from legato.control.records import Job
+from legato.control.stages import Stage
+from legato.control.work import Work, check_work, make_order, read_work
+from legato.core.errors import UsageError
+
+
+def make_job(**changes: Any) -> Job:
+    values: dict[str, Any] = dict.fromkeys(Job.__struct_fields__)
+    values |= {"id": "j-37efnd0000", "name": "mnist", "owner": "ann", "queue": "default", "attempt": 2}
+    values |= {"min_workers": 1, "max_workers": 4, "is_elastic": True, "stage": Stage.STARTING, "labels": {}}
+    return Job(**{**values, **changes})
+
+
+def check(has_code: bool = False, **fields: Any) -> None:
+    usual: dict[str, Any] = {"program": ("train.py",)} | ({} if has_code else {"directory": "/d"})
+    check_work(Work(**{**usual, **fields}), name="mnist", min_workers=1, max_workers=4, has_code=has_code)
+
+
+def test_what_is_usual_is_taken() -> None:
+    check()
+    check(has_code=True)
+    check(data="/data", seed=0, environment={"PATH_2": "x", "_y": ""}, max_run_s=0.5, num_micro_batches=1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "want"),
+    [
+        ({"program": ()}, "there is no program. Name a Python script."),
+        ({"program": ("",)}, "there is no program. Name a Python script."),
+        ({"directory": None}, "give either code to upload or a directory on the machines."),
+        ({"directory": "d"}, "the directory 'd' is not absolute. Give it from the root."),
+        ({"data": "d"}, "the data directory 'd' is not absolute. Give it from the root."),
+        ({"seed": -1}, "seed=-1 is below 0. Give a whole number of at least 0."),
+        ({"environment": {"A=B": "x"}}, "'A=B' cannot name a variable. Use letters, digits and '_'."),
+        ({"environment": {"": "x"}}, "'' cannot name a variable. Use letters, digits and '_'."),
+        (
+            {"environment": {"LEGATO_TOKEN": "x"}},
+            "the variable LEGATO_TOKEN is the driver's to set. Choose another name.",
+        ),
+        ({"max_run_s": 0}, "max_run_s=0 is not above 0. Give it in seconds, or leave it out."),
+        ({"num_micro_batches": 0}, "num_micro_batches=0 is below 1. Leave it out if unknown."),
+    ],
+)
+def test_what_could_never_run_is_refused(fields: dict[str, Any], want: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        check(**fields)
+    assert str(refusal.value) == f"Cannot submit job 'mnist': {want}"
+
+
+@pytest.mark.parametrize("program", ["/etc/passwd", "../train.py", "a/../../b.py"])
+def test_a_program_lies_in_its_code(program: str) -> None:
+    with pytest.raises(UsageError, match="lies outside the uploaded code"):
+        check(has_code=True, program=(program,))
+
+
+@pytest.mark.parametrize("fields", [{"keep": 0}, {"num_threads": 0}, {"checkpoint_every": "often"}])
+def test_the_rules_of_drivers_hold_here(fields: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="Cannot run job 'mnist'"):
+        check(**fields)
+
+
+def test_seed_and_data_reach_the_workers() -> None:
+    work = Work(program=("train.py",), directory="/d", environment={"A": "1"}, seed=7, data="/data")
+    order = make_order(make_job(), work, ("n/0", "n/1"), code=Path("/code"), goes_on=True)
+    assert order.spec.environment == {"A": "1", "LEGATO_SEED": "7", "LEGATO_DATA": "/data"}
+    assert (order.spec.num_workers, order.spec.resume, order.code, order.attempt) == (2, True, None, 2)
+    unsaid = make_order(
+        make_job(), Work(program=("train.py",), directory="/d"), ("n/0",), code=Path("/c"), goes_on=False
+    )
+    assert unsaid.spec.environment == {}
+    assert make_order(make_job(code="ab"), work, ("n/0",), code=Path("/code"), goes_on=False).code == "/code/ab"
+
+
+def test_a_spec_is_read_as_it_was_kept() -> None:
+    work = Work(program=("train.py", "--x"), seed=3)
+    assert read_work(msgspec.to_builtins(work)) == work
+    for odd in ({}, {"program": "train.py"}, {"program": ["a"], "colour": "red"}):
+        with pytest.raises(UsageError, match="Cannot read the job's spec"):
+            read_work(odd)
