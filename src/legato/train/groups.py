@@ -8,6 +8,7 @@ the listening ports of its members, by which it finds its connections again amon
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import copy
 import datetime
@@ -31,7 +32,7 @@ _END_LIMIT: Final = datetime.timedelta(seconds=5)
 # Parts of torch.distributed without which there is no group outside its global state; torch does not type them.
 _distributed: Final[Any] = torch.distributed
 _listening: Final = threading.Lock()
-_dropped: Final[queue.SimpleQueue[list[Any]]] = queue.SimpleQueue()
+_dropped: Final[queue.SimpleQueue[list[Any] | None]] = queue.SimpleQueue()
 _TOKEN: Final = torch.zeros(1, dtype=torch.uint8)
 
 
@@ -282,11 +283,19 @@ def build(view: View, worker: int, key: str, collective_limit_s: float, device: 
 def _start_dropping() -> None:
     """Have a thread that ends groups; to start one each time would make the training wait for it."""
 
-    def drop_forever() -> None:
-        while True:
-            _dropped.get().clear()
+    def drop_them() -> None:
+        while (dropped := _dropped.get()) is not None:
+            dropped.clear()
 
-    threading.Thread(target=drop_forever, name="legato-drop-groups", daemon=True).start()
+    thread = threading.Thread(target=drop_them, name="legato-drop-groups", daemon=True)
+    thread.start()
+    atexit.register(_stop_dropping, thread)
+
+
+def _stop_dropping(thread: threading.Thread) -> None:
+    # An interpreter that ends while the thread destroys a group would end with SIGABRT.
+    _dropped.put(None)
+    thread.join(_END_LIMIT.total_seconds())
 
 
 def _connect_devices(store: Any, rank: int, size: int, device: torch.device) -> Any:

@@ -100,3 +100,13 @@ def test_everybody_tells_everybody() -> None:
         return [float(tensor.sum()) for tensor in theirs]
 
     assert run_ranks(4, play) == [[0.0, 3.0, 6.0, 9.0]] * 4
+
+
+def test_a_program_that_ends_right_after_a_view_ends_with_0() -> None:
+    program = """
+        from tests.unit.train.ranks import run_ranks
+        run_ranks(3, lambda group: group.announce())
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env=environment, check=True)
