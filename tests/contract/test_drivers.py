@@ -162,6 +162,44 @@ async def test_a_job_that_cannot_be_run_has_an_outcome(tmp_path: Path) -> None:
         await drivers.close()
 
 
+@pytest.mark.parametrize(
+    ("changes", "want"),
+    [
+        ({"directory": "/nowhere"}, "there is no directory '/nowhere' on this machine. Name one that is there."),
+        ({"program": ("nothing.py",)}, "there is no program 'nothing.py' in its directory. Name the script"),
+        ({"environment": {"LEGATO_DATA": "/nowhere"}}, "there is no data directory '/nowhere' on this machine."),
+    ],
+)
+def test_what_is_not_on_the_machine_is_said(tmp_path: Path, changes: dict[str, Any], want: str) -> None:
+    @on_a_loop
+    async def run() -> None:
+        drivers = make_drivers(tmp_path)
+        try:
+            await drivers.start(make_order(tmp_path, "here/0", **changes))
+            report = await wait_for(drivers, is_in(DriverState.ENDED))
+            assert report.outcome is not None
+            assert (report.outcome.outcome, report.outcome.exit_code) == ("failed", 2)
+            assert report.outcome.reason.startswith(f"Cannot run job '{JOB}': {want}")
+        finally:
+            await drivers.close()
+
+    run()
+
+
+@on_a_loop
+async def test_what_cannot_be_read_of_one_job_hides_no_other(tmp_path: Path) -> None:
+    drivers = make_drivers(tmp_path)
+    damaged = tmp_path / "jobs" / "j-0000000002"
+    damaged.mkdir(parents=True)
+    (damaged / "order.json").write_text("{")
+    try:
+        found = await drivers.reports({damaged.name: 1, JOB: 1})
+        assert found[damaged.name] == DriverReport(attempt=1, state=DriverState.SILENT)
+        assert found[JOB].state is DriverState.UNKNOWN
+    finally:
+        await drivers.close()
+
+
 @on_a_loop
 async def test_a_driver_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
     drivers = make_drivers(tmp_path)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import structlog
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
@@ -28,12 +29,17 @@ from legato.core.errors import LegatoError, UsageError
 from legato.driver.journal import DriverFile, JobDirectory, replace_file
 from legato.processes import is_alive, start_time_of
 
+_log = structlog.get_logger(__name__)
+
 PASSED_ON: Final = (
     *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_*", "TZ", "TMPDIR", "SSL_CERT_*", "*_proxy", "*_PROXY"),
     *("PYTHONPATH", "VIRTUAL_ENV", "CONDA_*", "LD_LIBRARY_PATH", "LD_PRELOAD"),
     *("CUDA_*", "NVIDIA_*", "NCCL_*", "GLOO_*", "OMP_*", "MKL_*", "OPENBLAS_*", "TORCH_*", "PYTORCH_*", "HF_*"),
 )
 """What a job's processes see of the platform's own environment: nothing that could hold its secrets."""
+
+_NEEDED: Final = ("num_workers", "step", "epoch", "loss", "samples_per_s", "min_workers", "max_workers")
+"""What the platform reads of a driver's status."""
 
 _PROCESS_FILE: Final = "driver-process.json"
 _ANSWER_LIMIT_S: Final = 2.0
@@ -72,6 +78,7 @@ class LocalDrivers:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._lines: dict[str, _Line] = {}
         self._answered: set[tuple[str, int]] = set()
+        self._odd: dict[str, str] = {}
         self._gate = asyncio.Semaphore(_NUM_AT_ONCE)
 
     # ------------------------------------------------------------ the contract
@@ -114,9 +121,11 @@ class LocalDrivers:
         for job, child in list(self._children.items()):
             if child.poll() is not None:
                 del self._children[job]
-        found = await asyncio.gather(*(self._report(job, attempt) for job, attempt in attempts.items()))
+        found = await asyncio.gather(*(self._report_safely(job, attempt) for job, attempt in attempts.items()))
         for job in set(self._lines) - set(attempts):
             await self._lines.pop(job).close()
+        self._answered &= set(attempts.items())
+        self._odd = {job: told for job, told in self._odd.items() if job in attempts}
         return dict(zip(attempts, found, strict=True))
 
     async def close(self) -> None:
@@ -129,6 +138,21 @@ class LocalDrivers:
         self._children.clear()
 
     # ------------------------------------------------------------ inside
+
+    async def _report_safely(self, job: str, attempt: int) -> DriverReport:
+        """Report on one job; if what lies there or what is answered cannot be read, nothing is known of it for now."""
+        try:
+            report = await self._report(job, attempt)
+            missing = [] if report.status is None else [key for key in _NEEDED if key not in report.status]
+            if missing:
+                raise LegatoError(f"its driver does not tell {', '.join(missing)}; it is of another version")
+        except Exception as error:  # noqa: BLE001 -- one job's trouble is not the others'
+            if self._odd.get(job) != str(error):
+                self._odd[job] = str(error)
+                _log.exception("what is known of a driver cannot be read", job=job)
+            return DriverReport(attempt=attempt, state=DriverState.SILENT)
+        self._odd.pop(job, None)
+        return report
 
     async def _report(self, job: str, attempt: int) -> DriverReport:
         directory = JobDirectory(self._root / job)

@@ -1,0 +1,160 @@
+"""One job's trouble is not the others', and a loop that begins to decide says so first. On a made-up platform."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import pytest
+
+from legato.control.records import JobChange, Lease, Written
+from legato.control.stages import Stage
+from legato.core.errors import FencedOut, StoreError, TransitionError
+from legato.sim import clock
+from legato.sim.load import Load
+from legato.sim.workload import Plan
+from legato.sim.world import Setting, World
+
+
+def make_plan(name: str, num_steps: int = 1000) -> Plan:
+    return Plan(name=name, submitted_at=0.0, max_workers=1, load=Load(num_steps=num_steps, step_s=1.0))
+
+
+def on_a_platform(story: Any) -> None:
+    async def run() -> None:
+        await story(World(Setting(num_slots=4, quiet_s=1.0)))
+
+    clock.run(run())
+
+
+async def turn(world: World, seconds: float, **changes: Any) -> None:
+    turning = asyncio.create_task(world.run(world.make_loop(**changes)))
+    await asyncio.sleep(seconds)
+    if turning.done():
+        await turning
+    turning.cancel()
+
+
+def stage_of(world: World, job: Any) -> Stage:
+    return world.books.get(job.id).stage
+
+
+def test_a_job_whose_spec_nobody_understands_fails_and_keeps_nobody_waiting() -> None:
+    async def story(world: World) -> None:
+        bad = world.submit(make_plan("bad"))
+        good = world.submit(make_plan("good"))
+        world.books._specs[bad.id] = {"program": ["train.py"], "colour": "red"}
+        await turn(world, 20.0)
+        found = world.books.get(bad.id)
+        assert found.stage is Stage.FAILED
+        assert found.reason.startswith(
+            "it cannot be started: Cannot read the job's spec: Object contains unknown field"
+        )
+        assert found.reason.endswith(". Submit it anew")
+        assert (found.exit_code, found.attempt, found.num_slots) == (2, 0, 0)
+        assert stage_of(world, good) is Stage.RUNNING
+
+    on_a_platform(story)
+
+
+def test_a_change_that_cannot_be_written_keeps_no_other_from_being_written() -> None:
+    class Books:
+        """Refuses whatever concerns one job."""
+
+        def __init__(self, world: World, unlucky: str) -> None:
+            self._books, self._unlucky = world.books, unlucky
+            self.take_lease, self.read_facts, self.read_spec = (
+                world.books.take_lease,
+                world.books.read_facts,
+                world.books.read_spec,
+            )
+
+        def write(self, changes: Sequence[JobChange], fence: int, now: float) -> Written:
+            if any(change.job == self._unlucky for change in changes):
+                raise TransitionError("there is no such move")
+            return self._books.write(changes, fence, now)
+
+    async def story(world: World) -> None:
+        jobs = [world.submit(make_plan(f"job-{number}")) for number in range(3)]
+        await turn(world, 20.0, books=Books(world, jobs[1].id))
+        assert [stage_of(world, job) for job in jobs] == [Stage.RUNNING, Stage.QUEUED, Stage.RUNNING]
+
+    on_a_platform(story)
+
+
+@pytest.mark.parametrize("error", [FencedOut("lost"), StoreError("away")])
+def test_what_concerns_all_ends_the_round_instead(error: Exception) -> None:
+    tried: list[int] = []
+
+    class Books:
+        def __init__(self, world: World) -> None:
+            self.take_lease, self.read_facts, self.read_spec = (
+                world.books.take_lease,
+                world.books.read_facts,
+                world.books.read_spec,
+            )
+
+        def write(self, changes: Sequence[JobChange], fence: int, now: float) -> Written:
+            tried.append(len(changes))
+            raise error
+
+    async def story(world: World) -> None:
+        for number in range(3):
+            world.submit(make_plan(f"job-{number}"))
+        loop = world.make_loop(books=Books(world))
+        with pytest.raises(type(error)):
+            await loop.round()
+        assert tried == [3]
+
+    on_a_platform(story)
+
+
+def test_who_begins_to_decide_says_so_before_it_reads_anything() -> None:
+    async def story(world: World) -> None:
+        told: list[tuple[str, int]] = []
+
+        def make(owner: str) -> Any:
+            def note(lease: Lease) -> None:
+                told.append((owner, lease.fence))
+                world.submit(make_plan(f"seen-by-{owner}"))
+
+            return world.make_loop(owner, on_lead=note, lease_s=10.0)
+
+        first, second = make("first"), make("second")
+        assert await first.round() and not await second.round()
+        assert await first.round()
+        assert told == [("first", 1)]
+        assert first.decisions is not None and len(first.decisions.decisions) == 1, "what was declared is decided on"
+        await asyncio.sleep(11.0)
+        assert await second.round() and not await first.round()
+        assert told == [("first", 1), ("second", 2)]
+        assert first.decisions is None, "what it decided is not what holds"
+
+    on_a_platform(story)
+
+
+def test_rounds_that_take_long_leave_half_of_the_time_to_others() -> None:
+    async def story(world: World) -> None:
+        rounds: list[float] = []
+
+        async def slowly(function: Any, *arguments: Any) -> Any:
+            if function == world.books.read_facts:
+                rounds.append(clock.now())
+                await asyncio.sleep(0.4)
+            return function(*arguments)
+
+        woken = asyncio.Event()
+        loop = world.make_loop(in_thread=slowly)
+        turning: asyncio.Task[None] = asyncio.create_task(run(loop, woken))
+        for _ in range(400):
+            woken.set()
+            await asyncio.sleep(0.01)
+        turning.cancel()
+        assert 4 <= len(rounds) <= 6, rounds
+
+    async def run(loop: Any, woken: asyncio.Event) -> None:
+        running: Coroutine[Any, Any, None] = loop.run(1.0, woken)
+        await running
+
+    on_a_platform(story)
