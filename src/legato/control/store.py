@@ -25,6 +25,7 @@ from legato.control.store_requests import Requests
 from legato.control.store_retention import Retention
 from legato.control.store_tokens import Tokens
 from legato.control.store_uploads import Uploads
+from legato.core.errors import StoreError
 
 
 class Store:
@@ -81,9 +82,9 @@ def open_store(url: str, *, request_limit_s: float = 60.0, passwords: Passwords 
         UsageError: the URL cannot be used.
         StoreError: the database cannot be used, or its tables are of another version.
     """
-    _make_directory(url)
     database = Database(url)
     try:
+        _make_directory(url)
         if database.is_sqlite:
             migrate.upgrade(database)
         else:
@@ -98,6 +99,12 @@ def _make_directory(url: str) -> None:
     kind, _, path = url.partition(":///")
     if kind == "sqlite" and path:
         file = Path(path)
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Its user's alone: it holds hashes of passwords and tokens.
-        file.touch(mode=0o600)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Its user's alone: it holds hashes of passwords and tokens.
+            file.touch(mode=0o600)
+        except OSError as error:
+            raise StoreError(
+                f"Cannot make the store {file}: {error.strerror or error}. Let this user write there, or name another "
+                "file in the setting database_url."
+            ) from error

@@ -131,9 +131,17 @@ def test_opening_makes_an_sqlite_store_for_its_user_alone(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "url", ["mysql://a/b", "sqlite://", "sqlite:///:memory:", "nothing", "postgresql://host:port/x"]
 )
-def test_other_urls_are_refused(url: str) -> None:
+def test_other_urls_are_refused(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="Cannot open the store"):
         open_store(url)
+    assert list(tmp_path.iterdir()) == [], "what is refused leaves nothing behind"
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"Cannot make the store .*/legato\.db: (File exists|Not a directory)"):
+        open_store(f"sqlite:///{tmp_path}/file/legato.db")
 
 
 def test_a_database_that_is_not_there_is_told_without_the_password() -> None:
