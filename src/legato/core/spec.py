@@ -45,11 +45,12 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             batches, and each change costs a moment.
         broken_patience_s: after a broken collective, wait this long for news of a death before the same workers try
             again. 1: deaths are known within milliseconds.
-        prepare_limit_s: a proposed view that somebody has not prepared after this long is proposed anew. 60: far more
-            than a connection takes, and training goes on meanwhile.
+        prepare_limit_s: a view that somebody has not connected after this long, without saying why, is made anew. 60:
+            far more than a connection takes.
         max_deaths: more deaths than this in one slot in a row, without a step committed that was never committed
             before, and the job (or a joiner's slot) is given up. 5: bad luck is rarely that bad.
-        max_breaks: more broken views than this in a row with nobody dead and no round completed, and the job fails.
+        max_breaks: more views than this in a row that break, or cannot be connected, with nobody dead and no round
+            completed, and the job fails.
     """
 
     name: str

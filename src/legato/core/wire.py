@@ -59,6 +59,13 @@ class Prepared(Message, frozen=True):
     prepared: int
 
 
+class Unbuilt(Message, frozen=True):
+    """The worker could not connect to the other members of view ``failed``; it waits for another view."""
+
+    failed: int
+    reason: str
+
+
 class Joined(Message, frozen=True):
     """The worker is in view ``view`` and has the job's state. Incumbents say it too.
 
@@ -227,6 +234,7 @@ WorkerMessage = (
     Hello
     | Warm
     | Prepared
+    | Unbuilt
     | Joined
     | Broken
     | Progress

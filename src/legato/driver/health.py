@@ -7,6 +7,7 @@ from typing import Final
 
 from legato.core.lifecycle import JobState, WorkerPhase
 from legato.driver.job import Job, Worker
+from legato.driver.plan import propose_again_s
 
 # These end by themselves or within their own deadline; a silent one is no reason to disturb the others.
 _UNHEARD: Final = (WorkerPhase.STARTING, WorkerPhase.LEAVING, WorkerPhase.FAILED, WorkerPhase.FENCED)
@@ -39,6 +40,8 @@ def forgive(job: Job, stalled_s: float) -> None:
         worker.last_heard = min(worker.last_heard + stalled_s, job.now)
         if worker.deadline is not None:
             worker.deadline += stalled_s
+    job.in_force_since = min(job.in_force_since + stalled_s, job.now)
+    job.proposed_at = min(job.proposed_at + stalled_s, job.now)
     if job.end_by is not None:
         job.end_by += stalled_s
 
@@ -63,7 +66,11 @@ def _moments(job: Job) -> Iterator[float]:
             yield worker.since + (spec.form_patience_s if job.state is JobState.FORMING else spec.join_patience_s)
     if job.broken_since is not None:
         yield job.broken_since + spec.broken_patience_s
+    if job.current is not None and job.recovering is not None and job.unprepared(job.current):
+        yield job.in_force_since + spec.prepare_limit_s
     if job.pending is not None:
         yield job.proposed_at + spec.prepare_limit_s
+        if job.unbuilt is not None:
+            yield job.proposed_at + propose_again_s(job)
     if job.end_by is not None:
         yield job.end_by

@@ -35,6 +35,8 @@ def hear(job: Job, number: int, message: wire.WorkerMessage) -> None:
     if worker.has_state or isinstance(message, wire.Joined):
         # A joiner speaks from a proposed view as soon as it is connected, long before the others switch.
         _follow_switch(job, message.view)
+    # Who speaks from a view is connected in it; its Prepared may be lost.
+    _note_prepared(job, worker, message.view)
     _HEARERS[type(message)](job, worker, message)
 
 
@@ -125,9 +127,13 @@ def _hear_broken(job: Job, worker: Worker, broken: wire.Broken) -> None:
     _hear_rounds(job, worker, broken.num_rounds)
     if job.current is None or broken.view != job.current.number or not worker.active:
         return
+    _note_broken(job, worker, f"view {broken.view} broke for worker {worker.number}: {broken.reason}")
+
+
+def _note_broken(job: Job, worker: Worker, told: str) -> None:
     if job.broken_since is None:
         job.broken_since = job.now
-        job.record("broken", f"view {broken.view} broke for worker {worker.number}: {broken.reason}", worker, "warning")
+        job.record("broken", told, worker, "warning")
 
 
 def _hear_rounds(job: Job, worker: Worker, num_rounds: int) -> None:
@@ -164,8 +170,21 @@ def _hear_finished(job: Job, worker: Worker, finished: wire.Finished) -> None:
 
 
 def _hear_prepared(job: Job, worker: Worker, prepared: wire.Prepared) -> None:
-    if job.pending is not None and prepared.prepared == job.pending.number:
-        job.prepared.add(worker.number)
+    _note_prepared(job, worker, prepared.prepared)
+
+
+def _note_prepared(job: Job, worker: Worker, view_number: int) -> None:
+    if view_number in job.views:
+        job.prepared.setdefault(view_number, set()).add(worker.number)
+
+
+def _hear_unbuilt(job: Job, worker: Worker, unbuilt: wire.Unbuilt) -> None:
+    told = f"worker {worker.number} could not connect view {unbuilt.failed}: {unbuilt.reason}"
+    if job.current is not None and unbuilt.failed == job.current.number and worker.active:
+        _note_broken(job, worker, told)
+    elif job.pending is not None and unbuilt.failed == job.pending.number and job.unbuilt is None:
+        job.unbuilt = told
+        job.record("broken", told, worker, "warning")
 
 
 def _take_no_note(_job: Job, _worker: Worker, _message: wire.Message) -> None:
@@ -176,6 +195,7 @@ _HEARERS: Final[Mapping[type[wire.Message], Callable[[Job, Worker, Any], None]]]
     wire.Hello: _hear_hello,
     wire.Warm: _hear_warm,
     wire.Prepared: _hear_prepared,
+    wire.Unbuilt: _hear_unbuilt,
     wire.Joined: _hear_joined,
     wire.Broken: _hear_broken,
     wire.Progress: _hear_progress,

@@ -81,13 +81,16 @@ class Job:
         given_up: slots it has, but in which nobody is started again.
         is_assigned: somebody else decides which slots it has.
         current: the view in force: the newest Recover, or the newest proposal that somebody switched to.
+        in_force_since: when ``current`` was put in force.
         recovering: the reason of the Recover that made ``current``; None if a proposal did.
         pending: the proposal that is out and not in force.
         proposed_at: when ``pending`` was proposed.
-        prepared: the workers that said Prepared for ``pending``.
+        unbuilt: what a worker said that could not connect ``pending``; None if nobody did.
+        num_unbuilt: proposals in a row that somebody could not connect.
         views: the newest views by number, also void proposals: a worker may have switched to one.
+        prepared: view → the workers that are connected in it, of the newest views.
         torn: why ``current`` must be replaced although no member is known to be lost; None if it need not.
-        broken_since: when a member first reported a broken collective of ``current``.
+        broken_since: when a member first reported that ``current`` broke, or that it could not connect it.
         num_breaks: breaks in a row with nobody dead and no round completed.
         held: the workers that were told to hold.
         deaths: slot → deaths in a row.
@@ -109,11 +112,14 @@ class Job:
     next_worker: int = 0
     last_view: int = 0
     current: View | None = None
+    in_force_since: float = 0.0
     recovering: str | None = None
     pending: View | None = None
     proposed_at: float = 0.0
-    prepared: set[int] = field(default_factory=set)
+    unbuilt: str | None = None
+    num_unbuilt: int = 0
     views: dict[int, View] = field(default_factory=dict)
+    prepared: dict[int, set[int]] = field(default_factory=dict)
     torn: str | None = None
     broken_since: float | None = None
     num_breaks: int = 0
@@ -161,6 +167,10 @@ class Job:
         return self.current is not None and all(
             member.has_state and member.view == self.current.number for member in self.members()
         )
+
+    def unprepared(self, view: View) -> list[int]:
+        """Return the members of a view that have not said that they are connected in it."""
+        return [number for number in view.workers if number not in self.prepared.get(view.number, ())]
 
     @property
     def ended(self) -> bool:
@@ -262,6 +272,7 @@ class Job:
         self.views[view.number] = view
         for number in sorted(self.views)[:-KEPT_VIEWS]:
             del self.views[number]
+            self.prepared.pop(number, None)
         remembered = {worker for old in self.views.values() for worker in old.workers}
         self.workers = {
             number: worker
@@ -281,13 +292,16 @@ class Job:
         """Make a view the pending one."""
         self.pending = view
         self.proposed_at = self.now
-        self.prepared = set()
+        self.num_unbuilt += self.unbuilt is not None
+        self.unbuilt = None
 
     def put_in_force(self, view: View, recovering: str | None) -> None:
         """Make a view the current one: by a Recover, or because somebody switched to a proposal."""
         self.current = view
+        self.in_force_since = self.now
         self.recovering = recovering
         self.torn = None
         self.broken_since = None
         if recovering is not None or (self.pending and self.pending.number <= view.number):
             self.pending = None
+            self.num_unbuilt = 0

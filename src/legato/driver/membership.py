@@ -295,8 +295,7 @@ class Membership:
 
     def _recover(self, change: plan.Recover) -> None:
         job = self.job
-        mended = job.broken_since is not None and plan.describe_loss(job) is None if job.current else False
-        job.num_breaks = job.num_breaks + 1 if mended else 0
+        job.num_breaks = job.num_breaks + 1 if change.again else 0
         first = job.current is None
         proposed = [job.workers[number] for number in job.pending.workers] if job.pending else []
         concerned = [*job.members(), *proposed]

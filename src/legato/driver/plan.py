@@ -10,10 +10,11 @@ from legato.driver.job import Job, Worker
 
 
 class Recover(msgspec.Struct, frozen=True):
-    """Put a view in force at once: the first one, or one after a loss."""
+    """Put a view in force at once: the first one, or one after a loss. ``again``: the same members, with no loss."""
 
     members: tuple[Member, ...]
     reason: str
+    again: bool = False
 
 
 class Propose(msgspec.Struct, frozen=True):
@@ -53,6 +54,7 @@ class GiveUp(msgspec.Struct, frozen=True):
 
 Change = Recover | Propose | HoldAll | StartOver | Refuse | GiveUp
 
+_MAX_DOUBLINGS = 10
 _DECIDING = (JobState.FORMING, JobState.TRAINING, JobState.HOLDING, JobState.FINISHING, JobState.STOPPING)
 
 
@@ -65,7 +67,7 @@ def decide_change(job: Job) -> Change | None:
     loss = describe_loss(job) or job.torn
     if loss is not None:
         return _decide_recovery(job, loss)
-    if job.broken_since is not None:
+    if job.broken_since is not None or _is_overdue(job):
         return _decide_mending(job)
     if job.pending is not None:
         return _decide_repair(job)
@@ -83,6 +85,12 @@ def describe_loss(job: Job) -> str | None:
         elif not worker.active and not _left_with_all(job, worker):
             told.append(f"worker {worker.number} {_fate(worker)}")
     return ", ".join(told) or None
+
+
+def propose_again_s(job: Job) -> float:
+    """Return how long after a proposal that somebody could not connect the next one follows."""
+    doubled = job.spec.broken_patience_s * 2.0 ** min(job.num_unbuilt, _MAX_DOUBLINGS)
+    return min(doubled, job.spec.prepare_limit_s)
 
 
 def describe_difference(fingerprint: dict[str, str] | None, reference: dict[str, str] | None) -> str | None:
@@ -163,9 +171,22 @@ def _decide_recovery(job: Job, loss: str) -> Change | None:
     )
 
 
+def _is_overdue(job: Job) -> bool:
+    """Whether somebody neither connected the view that was put in force by a Recover, nor said why it cannot."""
+    if job.current is None or job.recovering is None or not job.unprepared(job.current):
+        return False
+    return job.now - job.in_force_since >= job.spec.prepare_limit_s
+
+
 def _decide_mending(job: Job) -> Change | None:
-    assert job.broken_since is not None
-    if job.now - job.broken_since < job.spec.broken_patience_s:
+    assert job.current is not None
+    number = job.current.number
+    if _is_overdue(job):
+        missing = job.unprepared(job.current)
+        what = f"workers {missing} did not connect view {number} within {job.spec.prepare_limit_s:g} s"
+    elif job.broken_since is not None and job.now - job.broken_since >= job.spec.broken_patience_s:
+        what = f"view {number} broke, or could not be connected, although nobody died"
+    else:
         return None
     if job.num_breaks >= job.spec.max_breaks:
         return GiveUp(
@@ -173,7 +194,7 @@ def _decide_mending(job: Job) -> Change | None:
             "no worker died. Check the network between the workers and their logs."
         )
     members = tuple(worker.member for worker in job.members() if worker.active)
-    return Recover(members, "a collective broke although nobody died: the same workers try again")
+    return Recover(members, f"{what}: the same workers try again", again=True)
 
 
 def _decide_repair(job: Job) -> Change | None:
@@ -182,7 +203,9 @@ def _decide_repair(job: Job) -> Change | None:
     if dead:
         told = ", ".join(f"worker {number} {_fate(job.workers[number])}" for number in dead)
         return _propose(job, f"{told} while joining")
-    missing = [number for number in job.pending.workers if number not in job.prepared]
+    if job.unbuilt is not None and job.now - job.proposed_at >= propose_again_s(job):
+        return _propose(job, job.unbuilt)
+    missing = job.unprepared(job.pending)
     if missing and job.now - job.proposed_at >= job.spec.prepare_limit_s:
         return _propose(job, f"workers {missing} did not prepare within {job.spec.prepare_limit_s:g} s")
     return None

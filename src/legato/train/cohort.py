@@ -145,16 +145,24 @@ class Cohort:
         self._connection = Connection(view, group, *self._make_exchange(group))
 
     def meet_first(self, fingerprint: dict[str, str]) -> Entry:
-        """Say that this worker is warm, and wait until it is a member of a view."""
+        """Say that this worker is warm, and wait until it is a member of a view.
+
+        Called again if that one broke before the job's state had come.
+        """
         assert self._link is not None
         self.has_state = False
         self._set_phase("warm")
         self._link.send(wire.Warm(fingerprint=fingerprint))
+        reason = "the state did not come"
         while True:
+            if self._connection is not None:
+                self._tell_broken(reason)
             connection = self._wait_for(self._newest_with_me)
+            self._link.broken = None
             try:
                 return self._settle(connection, None)
-            except BrokenView:
+            except BrokenView as error:
+                reason = str(error)
                 self._let_go(connection)
 
     def switch(self, *, may_join: bool) -> Entry | None:
@@ -197,8 +205,7 @@ class Cohort:
         while True:
             failed = self.connection.view.number
             self.connection.group.break_connections()
-            self._link.broken = wire.Broken(view=failed, num_rounds=self.num_rounds, reason=str(error))
-            self._say(self._link.broken)
+            self._tell_broken(str(error))
             connection = self._wait_for(self._recovery_after(failed))
             self._link.broken = None
             try:
@@ -295,16 +302,14 @@ class Cohort:
             connection = Connection(view, group, None, "")
         else:
             try:
-                group = build(view, self.worker, self._key, self._link.settings.collective_limit_s, self._device)
-                connection = Connection(view, group, *self._make_exchange(group))
-            except BrokenView as error:
-                self._say(wire.Note(level="info", text=f"worker {self.worker}: {error}"))
-                return
+                connection = self._connect(view, self._link.settings.collective_limit_s)
             except Exception as error:
                 # A thread of its own: told to nobody, it would hold the change up without a word.
-                told = f"worker {self.worker} cannot build view {view.number}: {error!r}"
-                self._say(wire.Note(level="error", text=told))
+                self._say(wire.Unbuilt(failed=view.number, reason=str(error) or repr(error)))
+                if isinstance(error, BrokenView):
+                    return
                 raise
+            group = connection.group
         with self._wake:
             if self._is_superseded(view):
                 group.break_connections()
@@ -317,6 +322,15 @@ class Cohort:
             self._built[view.number] = connection
             self._wake.notify_all()
         self._say(wire.Prepared(prepared=view.number))
+
+    def _connect(self, view: View, collective_limit_s: float) -> Connection:
+        group = build(view, self.worker, self._key, collective_limit_s, self._device)
+        try:
+            return Connection(view, group, *self._make_exchange(group))
+        except BaseException:
+            group.break_connections()
+            group.drop()
+            raise
 
     def _is_superseded(self, view: View) -> bool:
         recovery = self._link.recovery if self._link is not None else None
@@ -356,20 +370,30 @@ class Cohort:
 
     def _wait_for(self, find: Callable[[], Connection | None]) -> Connection:
         assert self._link is not None
-        with self._wake:
-            while True:
-                found = find()
+        while True:
+            with self._wake:
+                while (found := find()) is None and self._link.stop_reason is None and not self._is_to_hold():
+                    self._wake.wait(0.5)
                 if found is not None:
                     return found
                 if self._link.stop_reason is not None:
                     break
-                if self._link.hold is not None and self.has_state:
-                    hold, self._link.hold = self._link.hold, None
-                    if hold.save:
-                        self._on_hold()
-                self._wake.wait(0.5)
+                hold, self._link.hold = self._link.hold, None
+            # Not under the lock: a state may take long to copy, and the link's thread must go on meanwhile.
+            if hold is not None and hold.save:
+                self._on_hold()
         self._on_stopped_waiting()
         return self.leave("orphaned" if self._link.stop_reason == "orphaned" else "stopped")
+
+    def _is_to_hold(self) -> bool:
+        return self._link is not None and self._link.hold is not None and self.has_state
+
+    def _tell_broken(self, reason: str) -> None:
+        """Tell the driver, and the next one if there is none, that the present view broke."""
+        assert self._link is not None
+        number = self.connection.view.number
+        self._link.broken = wire.Broken(view=number, num_rounds=self.num_rounds, reason=reason)
+        self._say(self._link.broken)
 
     def _let_go(self, connection: Connection) -> None:
         connection.group.break_connections()

@@ -28,6 +28,7 @@ from legato.core.view import View
 from legato.train.mesh import Mesh, connect
 
 _BUILD_LIMIT_S: Final = 20.0
+_NUM_TRIES: Final = 10
 _END_LIMIT: Final = datetime.timedelta(seconds=5)
 # Parts of torch.distributed without which there is no group outside its global state; torch does not type them.
 _distributed: Final[Any] = torch.distributed
@@ -259,10 +260,7 @@ def build(view: View, worker: int, key: str, collective_limit_s: float, device: 
         limit = datetime.timedelta(seconds=_BUILD_LIMIT_S)
         client = _distributed.TCPStore(address, int(port_of_store), None, False, timeout=limit, wait_for_workers=False)
         store = _distributed.PrefixStore(f"{key}/{view.number}", client)
-        with _listening:
-            before = set(_listening_ports())
-            transport = _distributed.ProcessGroupGloo.create_device(hostname=host)
-            (port,) = set(_listening_ports()) - before or {0}
+        transport, port = _listen(host)
         options = _distributed.ProcessGroupGloo._Options()
         options._devices = [transport]
         options._timeout = limit
@@ -277,6 +275,25 @@ def build(view: View, worker: int, key: str, collective_limit_s: float, device: 
     except (OSError, RuntimeError) as error:
         raise BrokenView(f"view {view.number} could not be connected: {_first_line(error)}") from error
     return Group(view, rank, process_group, endpoints, collective_limit_s, mesh, device_group)
+
+
+def _listen(host: str) -> tuple[Any, int]:
+    """Have gloo listen on a free port of an address; returns its device and the port.
+
+    Gloo does not tell the port: it is that of the one socket that listens from now on. If there are several, the
+    program, or a thread of ours, has begun to listen at the same moment, and it is done again.
+
+    Raises:
+        RuntimeError: it never could be told which socket is gloo's, or the address is none of this machine's.
+    """
+    for _ in range(_NUM_TRIES):
+        with _listening:
+            before = _listeners()
+            transport = _distributed.ProcessGroupGloo.create_device(hostname=host)
+            new = [port for inode, port in _listeners().items() if inode not in before]
+        if len(new) == 1:
+            return transport, new[0]
+    raise RuntimeError(f"other sockets of this process began to listen {_NUM_TRIES} times at the same moment as gloo's")
 
 
 @functools.cache
@@ -315,12 +332,15 @@ def _socket_descriptors() -> Iterator[int]:
                 yield int(name)
 
 
-def _listening_ports() -> Iterator[int]:
+def _listeners() -> dict[int, int]:
+    """Return the ports at which this process listens, by the inode of the socket, which no other one ever had."""
+    ports = {}
     for descriptor in _socket_descriptors():
         with contextlib.suppress(OSError), contextlib.closing(socket.socket(fileno=os.dup(descriptor))) as found:
             is_tcp = found.family in (socket.AF_INET, socket.AF_INET6)
             if is_tcp and found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                yield found.getsockname()[1]
+                ports[os.fstat(found.fileno()).st_ino] = found.getsockname()[1]
+    return ports
 
 
 def _first_line(error: BaseException) -> str:

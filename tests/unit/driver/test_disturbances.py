@@ -78,6 +78,11 @@ class Disturbances(RuleBasedStateMachine):
         if body := self.pick(index):
             body.hung = False
 
+    @rule(index=picks)
+    def cannot_connect_the_next_view(self, index: int) -> None:
+        if body := self.pick(index):
+            body.unlucky = True
+
     @rule(index=picks, losing=st.booleans())
     def loses_connection(self, index: int, losing: bool) -> None:
         body = self.pick(index)

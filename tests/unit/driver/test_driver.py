@@ -269,7 +269,8 @@ def test_a_new_driver_adopts_the_workers(tmp_path: Path) -> None:
                     other.listen()
                 stage.raise_curtain(adopting=True)
                 await stage.until_training(2)
-            assert "adopted" in stage.kinds()
+            # The event is shown after the journal is written.
+            await stage.orchestra.until(lambda: "adopted" in stage.kinds())
             assert sorted(stage.machine.running) == [0, 1]
             assert json.loads(stage.directory.driver_file.read_text())["url"] != first_url
             assert stage.driver.status()["view"] == 1

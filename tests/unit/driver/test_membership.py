@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
-from tests.unit.driver.world import World, make_world_spec
+from tests.unit.driver.world import TICK_S, World, make_world_spec
 
 from legato.core import wire
 from legato.core.errors import LayoutError, UsageError
@@ -180,6 +181,145 @@ def test_a_break_without_a_death_is_mended_and_not_for_ever() -> None:
     assert len(kinds(world, "recovered")) == 3
     assert job_of(world).state is JobState.FAILING
     assert "broke 4 times in a row" in job_of(world).end_reason
+
+
+def pass_time_without_rounds(world: World, seconds: float) -> None:
+    """Let everybody talk and nobody compute."""
+    for _ in range(int(seconds / TICK_S)):
+        for body in list(world.bodies.values()):
+            world.read(body)
+            world.deliver(body)
+        world.tick()
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_first_view_that_somebody_cannot_connect_is_made_again(who: int) -> None:
+    world = make_world(num_workers=2)
+    world.bodies[who].unlucky = True
+    world.calm(5)
+    world.check_at_peace()
+    assert "could not connect view 1: no such address" in kinds(world, "broken")[0].reason
+
+
+def test_a_first_view_that_breaks_before_anybody_has_the_state_is_made_again() -> None:
+    world = make_world(num_workers=2)
+    world.calm(TICK_S)
+    view = job_of(world).current
+    assert view is not None
+    assert not job_of(world).settled
+    for body in world.bodies.values():
+        world.read(body)
+        world.break_view(body, view)
+    world.calm(5)
+    world.check_at_peace()
+
+
+@pytest.mark.parametrize("who", [1, 2])
+def test_a_recovery_that_a_survivor_cannot_connect_is_made_again(who: int) -> None:
+    world = make_training(num_workers=3, max_workers=3)
+    world.bodies[who].unlucky = True
+    world.die(0, -9)
+    world.calm(5)
+    world.check_at_peace()
+    assert "the same workers try again" in kinds(world, "recovered")[1].reason
+
+
+def test_a_recovery_that_nobody_can_connect_ends_the_job_in_time() -> None:
+    world = make_training(num_workers=2)
+    world.break_view(world.bodies[0], job_of(world).current)  # type: ignore[arg-type]
+    while job_of(world).state is JobState.TRAINING:
+        for body in world.bodies.values():
+            body.unlucky = True
+        world.calm(TICK_S)
+    assert len(kinds(world, "recovered")) == 3
+    assert "broke 4 times in a row" in job_of(world).end_reason
+
+
+def test_a_recovery_of_which_nothing_is_heard_is_made_again() -> None:
+    world = make_training(num_workers=3, max_workers=3)
+    world.die(0, -9)
+    world.deliver_engine()
+    recovery = job_of(world).current
+    assert recovery is not None
+    deaf = world.bodies[1]
+    deaf.inbox.clear()
+    pass_time_without_rounds(world, 59)
+    deadline = world.membership.next_deadline()  # type: ignore[union-attr]
+    assert deadline is not None
+    assert deadline <= job_of(world).in_force_since + 60
+    assert job_of(world).current == recovery
+    pass_time_without_rounds(world, 2)
+    assert "workers [1] did not connect view 2 within 60 s" in kinds(world, "recovered")[1].reason
+    world.calm(5)
+    world.check_at_peace()
+
+
+def test_a_recovery_that_is_connected_may_hand_over_its_state_for_as_long_as_it_takes() -> None:
+    world = make_training(num_workers=3, max_workers=3)
+    world.die(0, -9)
+    world.deliver_engine()
+    pass_time_without_rounds(world, 200)
+    assert len(kinds(world, "recovered")) == 1
+    world.calm(5)
+    world.check_at_peace()
+
+
+def test_a_worker_whose_prepared_is_lost_is_known_to_be_connected_by_what_it_says() -> None:
+    world = make_training(num_workers=3, max_workers=3)
+    world.die(0, -9)
+    world.deliver_engine()
+    survivor = world.bodies[1]
+    world.read(survivor)
+    world.disconnect(survivor, losing=True)
+    world.feed(words.Lost(1))
+    world.connect(survivor)
+    pass_time_without_rounds(world, 100)
+    assert len(kinds(world, "recovered")) == 1
+
+
+def test_a_proposal_of_which_nothing_is_heard_is_made_again() -> None:
+    world = make_training(num_workers=2)
+    world.feed(words.ScaleAsked(3, "test"))
+    meet(world, 2)
+    world.bodies[1].inbox.clear()
+    world.now += 40
+    world.feed(words.Tick())  # the driver slept
+    pass_time_without_rounds(world, 59)
+    assert len(kinds(world, "proposed")) == 2
+    pass_time_without_rounds(world, 2)
+    assert "workers [1] did not prepare within 60 s" in kinds(world, "proposed")[2].reason
+    pass_time_without_rounds(world, 100)
+    assert len(kinds(world, "proposed")) == 3, "all are ready: they switch when they have computed a round"
+    world.calm(3)
+    world.check_at_peace()
+
+
+def test_a_suspended_driver_does_not_take_a_recovery_for_overdue() -> None:
+    world = make_training(num_workers=3, max_workers=3)
+    world.die(0, -9)
+    world.deliver_engine()
+    world.now += 100
+    world.feed(words.Tick())
+    assert len(kinds(world, "recovered")) == 1
+    world.calm(5)
+    world.check_at_peace()
+
+
+@pytest.mark.timeout(20)
+def test_a_proposal_that_somebody_cannot_connect_is_made_again_and_less_and_less_often() -> None:
+    world = make_training(num_workers=2)
+    world.feed(words.ScaleAsked(3, "test"))
+    proposed_at = []
+    while len(proposed_at) < 8:
+        world.bodies[max(world.bodies)].unlucky = True
+        if len(kinds(world, "proposed")) > 1 + len(proposed_at):
+            proposed_at.append(world.now)
+        world.calm(TICK_S)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(proposed_at)]
+    assert pauses == [pytest.approx(pause, abs=2 * TICK_S) for pause in (1, 2, 4, 8, 16, 32, 60)]
+    assert "worker 2 could not connect view" in kinds(world, "proposed")[-1].reason
+    world.calm(70)
+    world.check_at_peace()
 
 
 def test_below_the_minimum_the_job_holds_and_goes_on() -> None:

@@ -49,6 +49,7 @@ class Body:
     recovery: View | None = None
     stop: bool = False
     hung: bool = False
+    unlucky: bool = False  # it cannot connect the next view
     connected: bool = False
     last_beat: float = 0.0
     inbox: list[wire.DriverMessage] = field(default_factory=list)
@@ -88,6 +89,7 @@ class World:
         self.records: list[words.Record] = []
         self.ends: list[words.End] = []
         self.dying: dict[int, int] = {}
+        self.building: dict[int, set[int]] = {}  # view → who has begun to connect it; it stands when all have
         self.highest_issued = 0
         self.most_rounds = 0
         self.membership: Membership | None = Membership(spec, "store:1", checkpoint_dir="/c", now=self.now, slots=slots)
@@ -205,6 +207,8 @@ class World:
             case wire.Welcome() if body.doing == "joining":
                 body.doing = "warm"
                 self.say(body, wire.Warm(fingerprint={"model": "m"}))
+            case wire.Prepare(proposed=view) if self.is_news(body, view) and self.fails_to_build(body, view):
+                pass
             case wire.Prepare(proposed=view) if self.is_news(body, view):
                 body.proposed = view
                 self.say(body, wire.Prepared(view=body.number_at, prepared=view.number))
@@ -212,8 +216,11 @@ class World:
                     body.at, body.doing = view, "settling"  # connected, it speaks from the proposed view
             case wire.Recover(proposed=view) if self.is_news(body, view):
                 body.recovery, body.proposed = view, None
-                if body.number in view.workers:
+                if body.number in view.workers and self.fails_to_build(body, view):
+                    body.at, body.doing = (body.at, "waiting") if body.has_state else (None, "warm")
+                elif body.number in view.workers:
                     body.at, body.doing = view, "settling"
+                    self.say(body, wire.Prepared(view=body.number_at, prepared=view.number))
                 elif body.has_state:
                     self.say(body, wire.Leaving(view=body.number_at, num_rounds=body.num_rounds, reason="superseded"))
                     self.die(body.number, 0)
@@ -227,6 +234,18 @@ class World:
                 self.die(body.number, 75)
             case _:
                 pass
+
+    def fails_to_build(self, body: Body, view: View) -> bool:
+        unlucky, body.unlucky = body.unlucky, False
+        if not unlucky:
+            self.building.setdefault(view.number, set()).add(body.number)
+        else:
+            self.say(body, wire.Unbuilt(view=body.number_at, failed=view.number, reason="no such address"))
+        return unlucky
+
+    def stands(self, view: View) -> bool:
+        # A leaver connects nothing, but it votes.
+        return self.building.get(view.number, set()).issuperset(view.workers)
 
     def is_news(self, body: Body, view: View) -> bool:
         known = [seen.number for seen in (body.proposed, body.recovery, body.at) if seen is not None]
@@ -270,6 +289,7 @@ class World:
                 self.leave(body, "stopped")
         else:
             body.at, body.doing = None, "warm"
+            self.say(body, wire.Broken(view=view.number, num_rounds=0, reason="a peer is gone"))
 
     def run_round(self, here: list[Body], view: View) -> None:
         for body in here:
@@ -281,7 +301,7 @@ class World:
             for body in here:
                 self.leave(body, "stopped")
             return
-        votes = [body.proposed.number if body.proposed else view.number for body in here]
+        votes = [body.proposed.number if body.proposed and self.stands(body.proposed) else view.number for body in here]
         agreed = agreed_view(votes, view.number)
         if agreed is None:
             return

@@ -137,8 +137,14 @@ class Job:
         return self._tell(wire.Prepare(proposed=self._next_view(members)), *members, *leaving)
 
     def recover(self, *members: Worker) -> int:
-        """Have the workers that are left go on in another view."""
+        """Have the workers that are left go on in another view, and wait until all have built it."""
         return self._tell(wire.Recover(proposed=self._next_view(members), reason="the test"), *members)
+
+    def order_recovery(self, *members: Worker) -> None:
+        """Have them go on in another view, whatever becomes of it."""
+        message = wire.Recover(proposed=self._next_view(members), reason="the test")
+        for worker in members:
+            worker.hear(message)
 
     def close(self) -> None:
         """Have all come to an end that have not."""

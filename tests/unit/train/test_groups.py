@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 import threading
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from torch.distributed import TCPStore
 
 from legato.core.errors import BrokenView
 from legato.core.view import Member, View
+from legato.train import groups
 from legato.train.groups import Group, build
 
 PEER = """
@@ -76,6 +79,32 @@ def test_break_connections_frees_a_rank_whose_peer_is_stopped(way: str) -> None:
         peer.send_signal(signal.SIGCONT)
         peer.kill()
         peer.communicate()
+
+
+def test_a_program_that_begins_to_listen_at_the_same_moment_is_not_taken_for_the_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create_device = groups._distributed.ProcessGroupGloo.create_device
+    opened: list[socket.socket] = []
+
+    def create_beside_others(hostname: str) -> Any:
+        if len(opened) < 3:
+            opened.append(socket.create_server(("127.0.0.1", 0)))
+        return create_device(hostname=hostname)
+
+    monkeypatch.setattr(groups._distributed.ProcessGroupGloo, "create_device", create_beside_others)
+
+    def play(group: Group) -> bool:
+        group.announce()
+        assert group._own_port not in {0, *(listener.getsockname()[1] for listener in opened)}
+        return True
+
+    try:
+        assert run_ranks(2, play) == [True, True]
+        assert len(opened) == 3
+    finally:
+        for listener in opened:
+            listener.close()
 
 
 def test_a_rank_that_breaks_its_group_frees_all_others() -> None:
