@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 import sys
 from collections.abc import Iterator
@@ -123,7 +122,7 @@ def run(
 
     from legato.core.spec import JobSpec, parse_workers
     from legato.driver.journal import JobDirectory
-    from legato.engines.gpus import check_asked_device, find_devices
+    from legato.engines.gpus import find_devices
     from legato.resuming import is_unfinished
 
     script = Path(program)
@@ -134,7 +133,6 @@ def run(
     if handed[:1] == ["--"]:
         del handed[0]
     devices = find_devices()
-    check_asked_device(devices, os.environ.get("LEGATO_DEVICE"))
     asked = workers if workers is not None else str(len(devices) or 1)
     min_workers, max_workers, num_workers = parse_workers(asked)
     if initial_workers is not None:
@@ -160,7 +158,7 @@ def run(
     if devices and max_workers > len(devices):
         raise UsageError(
             f"Cannot run job '{job}' on {max_workers} workers: this machine offers {len(devices)} GPUs. Ask for "
-            f"{len(devices)} or fewer, or set CUDA_VISIBLE_DEVICES= to train on the CPU."
+            f"{len(devices)} or fewer, or set LEGATO_DEVICE=cpu to train on the CPU."
         )
     directory = JobDirectory.of(job)
     if resume is None and name is not None and is_unfinished(directory, spec):
@@ -172,7 +170,7 @@ def run(
             f"'legato stop {job}', or choose another name with --name."
         )
     _check_port(port)
-    raise typer.Exit(_drive(directory, spec, port=port, start=start, plain=plain))
+    raise typer.Exit(_drive(directory, spec, devices=devices, port=port, start=start, plain=plain))
 
 
 @contextlib.contextmanager
@@ -221,6 +219,7 @@ def _drive(
     directory: JobDirectory,
     spec: JobSpec | None,
     *,
+    devices: tuple[str, ...] | None = None,
     port: int = 0,
     start: Start = Start.fork,
     plain: bool = False,
@@ -234,8 +233,16 @@ def _drive(
     from legato.foreground import Foreground
     from legato.present import Ending, render_summary
 
-    wished = imported_packages(Path(spec.directory, spec.program[0])) if spec is not None else ()
-    engine = LocalEngine(directory.path, start=start.value, wished=wished)
+    journal = directory.read_journal() if spec is None else None
+    job = journal.spec if journal is not None else spec
+    engine = LocalEngine(
+        directory.path,
+        devices,
+        environment=job.environment if job is not None else None,
+        directory=job.directory if job is not None else None,
+        start=start.value,
+        wished=imported_packages(Path(job.directory, job.program[0])) if job is not None else (),
+    )
 
     async def drive(foreground: Foreground) -> Ending:
         return await foreground.drive(Driver(spec, engine, directory, observer=foreground, port=port), engine)

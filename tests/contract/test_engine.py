@@ -1,4 +1,8 @@
-"""One suite over all engines: what a driver may rely on."""
+"""One suite over all engines: what a driver may rely on.
+
+Start, list, drain, kill, crash, hang, adopt, fence: each has a test by that name, run with every kind of engine. A new
+engine joins by a `Kind` of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
@@ -45,10 +50,10 @@ class Kind:
         start = "fresh" if self.name == "fresh" else "fork"
         return LocalEngine(self.directory, start=start, entry=ENTRY, **options)
 
-    def launch(self, worker: int, *program: str) -> Launch:
+    def launch(self, worker: int, *program: str, slot: int = 0) -> Launch:
         return Launch(
             worker=worker,
-            slot=0,
+            slot=slot,
             program=program,
             environment={"COLOUR": "red"},
             directory=str(self.directory),
@@ -65,6 +70,12 @@ async def _behave(launch: Launch) -> int:
             return int(code)
         case ["kill", number]:
             return -int(number)
+        case ["drain", path]:
+            await asyncio.to_thread(Path(path).write_text, "ready")
+            try:
+                await asyncio.sleep(600)
+            except asyncio.CancelledError:
+                return 7
         case ["stubborn", path]:
             await asyncio.to_thread(Path(path).write_text, "ready")
             with contextlib.suppress(asyncio.CancelledError):
@@ -115,10 +126,14 @@ async def wait_for(condition: Callable[[], object]) -> None:
 
 
 def is_alive(pid: int) -> bool:
+    return state_of(pid) not in "ZX"
+
+
+def state_of(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return "X"
 
 
 def children_of(pid: int) -> list[int]:
@@ -130,7 +145,15 @@ def processes_of(directory: Path) -> list[str]:
     return [line for line in found.splitlines() if str(directory) in line]
 
 
-def test_reports_start_and_exit_code(kind: Kind) -> None:
+def test_every_verb_is_tested_with_every_kind() -> None:
+    tests = {name: test for name, test in globals().items() if name.startswith("test_") and callable(test)}
+    for verb in ("start", "list", "drain", "kill", "crash", "hang", "adopt", "fence"):
+        named = [test for name, test in tests.items() if name.startswith(f"test_{verb}_")]
+        assert named, verb
+        assert all("kind" in test.__annotations__ for test in named), verb
+
+
+def test_start_is_reported_and_so_is_the_end(kind: Kind) -> None:
     async def test() -> None:
         engine = kind.make()
         await engine.open()
@@ -141,13 +164,35 @@ def test_reports_start_and_exit_code(kind: Kind) -> None:
         assert started.worker == 1
         assert started.pid > 0
         assert exited == Exited(worker=1, exit_code=3)
+        # A number is used once: nothing is started by it again.
+        await engine.start(kind.launch(1, "exit", "3"))
+        await engine.start(kind.launch(2, "exit", "0"))
+        assert [event.worker for event in await take(events, 2)] == [2, 2]
         assert await engine.running() == {}
         await engine.close()
 
     run(test)
 
 
-def test_reports_a_signal_as_negative(kind: Kind) -> None:
+def test_list_holds_those_that_run(kind: Kind) -> None:
+    async def test() -> None:
+        engine = kind.make()
+        await engine.open()
+        events = engine.events()
+        assert await engine.running() == {}
+        for worker in (1, 2):
+            await engine.start(kind.launch(worker, "wait"))
+        pids = {event.worker: event.pid for event in await take(events, 2) if isinstance(event, Started)}
+        assert await engine.running() == pids
+        await engine.stop(1, force=True)
+        assert await anext(events) == Exited(worker=1, exit_code=-9)
+        assert await engine.running() == {2: pids[2]}
+        await engine.close()
+
+    run(test)
+
+
+def test_crash_by_a_signal_is_reported_as_negative(kind: Kind) -> None:
     async def test() -> None:
         engine = kind.make()
         await engine.open()
@@ -159,7 +204,26 @@ def test_reports_a_signal_as_negative(kind: Kind) -> None:
     run(test)
 
 
-def test_soft_stop_then_force(kind: Kind) -> None:
+def test_drain_lets_a_worker_end_as_it_likes(kind: Kind) -> None:
+    async def test() -> None:
+        engine = kind.make()
+        await engine.open()
+        events = engine.events()
+        ready = kind.directory / "ready"
+        await engine.start(kind.launch(1, "drain", str(ready)))
+        await engine.start(kind.launch(2, "wait"))
+        await take(events, 2)
+        await wait_for(ready.exists)
+        await engine.stop(1, force=False)
+        assert await anext(events) == Exited(worker=1, exit_code=7)
+        await engine.stop(2, force=False)
+        assert await anext(events) == Exited(worker=2, exit_code=-15)
+        await engine.close()
+
+    run(test)
+
+
+def test_kill_ends_one_that_will_not_drain(kind: Kind) -> None:
     async def test() -> None:
         engine = kind.make()
         await engine.open()
@@ -169,10 +233,10 @@ def test_soft_stop_then_force(kind: Kind) -> None:
         await engine.start(kind.launch(2, "stubborn", str(ready)))
         await take(events, 2)
         await wait_for(ready.exists)
-        assert set(await engine.running()) == {1, 2}
         await engine.stop(2, force=False)
         await engine.stop(1, force=False)
         assert await anext(events) == Exited(worker=1, exit_code=-15)
+        assert set(await engine.running()) == {2}
         await engine.stop(2, force=True)
         await engine.stop(2, force=True)
         assert await anext(events) == Exited(worker=2, exit_code=-9)
@@ -184,7 +248,88 @@ def test_soft_stop_then_force(kind: Kind) -> None:
     run(test)
 
 
-def test_adoption_after_the_driver_is_lost(kind: Kind) -> None:
+def test_hang_of_a_worker_hinders_nobody(kind: Kind) -> None:
+    """A process that does nothing any more, not even die when asked, keeps its slot until it is killed."""
+
+    async def test() -> None:
+        engine = kind.make()
+        await engine.open()
+        events = engine.events()
+        await engine.start(kind.launch(1, "wait"))
+        (started,) = await take(events, 1)
+        assert isinstance(started, Started)
+        if kind.machine is not None:
+            kind.machine.hang(1)
+        else:
+            os.kill(started.pid, signal.SIGSTOP)
+            await wait_for(lambda: state_of(started.pid) == "T")
+        await engine.stop(1, force=False)
+        await engine.start(kind.launch(2, "exit", "0"))
+        assert [event.worker for event in await take(events, 2)] == [2, 2]
+        assert await engine.running() == {1: started.pid}
+        await engine.stop(1, force=True)
+        assert await anext(events) == Exited(worker=1, exit_code=-9)
+        await engine.close()
+
+    run(test)
+
+
+def test_fence_of_a_driver_that_was_replaced(kind: Kind) -> None:
+    """Of two drivers the later one decides: what the earlier one asks for does not happen."""
+
+    async def test() -> None:
+        first = kind.make()
+        await first.open()
+        await first.rendezvous()
+        await first.start(kind.launch(1, "wait"))
+        await take(first.events(), 1)
+        second = kind.make()
+        await second.open()
+        events = second.events()
+        seen = await second.running()
+        assert set(seen) == {1}
+        with pytest.raises(LegatoError, match="taken over"):
+            async for _ in first.events():
+                pass
+        await first.stop(1, force=True)
+        await first.start(kind.launch(2, "exit", "0"))
+        await first.close()
+        await second.start(kind.launch(3, "exit", "0"))
+        told = [await anext(events)]
+        while told[-1] != Exited(worker=3, exit_code=0):
+            told.append(await anext(events))
+        assert {event.worker for event in told} <= {1, 3}
+        assert await second.running() == seen
+        await second.close()
+
+    run(test)
+
+
+def test_fence_of_a_worker_is_confirmed_once_it_is_gone(kind: Kind) -> None:
+    """Its slot is free only with its last process."""
+
+    async def test() -> None:
+        engine = kind.make()
+        await engine.open()
+        events = engine.events()
+        path = kind.directory / "child"
+        await engine.start(kind.launch(1, "family", str(path)))
+        (started,) = await take(events, 1)
+        assert isinstance(started, Started)
+        if kind.machine is None:
+            await wait_for(lambda: path.exists() and path.read_text())
+        await engine.stop(1, force=True)
+        assert await anext(events) == Exited(worker=1, exit_code=-9)
+        assert await engine.running() == {}
+        if kind.machine is None:
+            assert not is_alive(started.pid)
+            await wait_for(lambda: not is_alive(int(path.read_text())))
+        await engine.close()
+
+    run(test)
+
+
+def test_adopt_after_the_driver_is_lost(kind: Kind) -> None:
     async def test() -> None:
         first = kind.make()
         await first.open()
@@ -227,7 +372,7 @@ async def wait_until_running(engine: Engine, want: dict[int, int]) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_unacknowledged_events_go_to_the_next_driver(kind: Kind) -> None:
+def test_adopt_what_the_last_driver_had_not_heard(kind: Kind) -> None:
     async def test() -> None:
         first = kind.make()
         await first.open()
@@ -239,22 +384,6 @@ def test_unacknowledged_events_go_to_the_next_driver(kind: Kind) -> None:
         await second.open()
         # The first driver asked for the second event, so that only the first is known to it.
         assert await anext(second.events()) == seen[1]
-        await second.close()
-
-    run(test)
-
-
-def test_a_second_driver_replaces_the_first(kind: Kind) -> None:
-    async def test() -> None:
-        first = kind.make()
-        await first.open()
-        await first.rendezvous()
-        second = kind.make()
-        await second.open()
-        await second.running()
-        with pytest.raises(LegatoError, match="taken over"):
-            await anext(first.events())
-        await first.detach()
         await second.close()
 
     run(test)
@@ -481,14 +610,128 @@ def test_imports_that_fail_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     run(test)
 
 
-def test_devices(tmp_path: Path) -> None:
+# ---------------------------------------------------------------- what workers are given
+
+
+def given(kind: Kind, launch: Launch, **options: Any) -> dict[str, Any]:
+    """Run a worker that writes down what it was given."""
+
     async def test() -> None:
-        engine = LocalEngine(tmp_path, slots=2, devices=["cuda:1", "cuda:3"])
-        assert [await engine.device_of(slot) for slot in (0, 1)] == ["cuda:1", "cuda:3"]
-        with pytest.raises(UsageError, match="2 slots"):
-            await engine.device_of(2)
-        free = LocalEngine(tmp_path, devices=[])
-        assert free.num_slots is None
-        assert await free.device_of(17) == "cpu"
+        engine = kind.make(**options)
+        await engine.open()
+        events = engine.events()
+        await engine.start(launch)
+        assert (await take(events, 2))[1] == Exited(worker=launch.worker, exit_code=0), kind.log(launch.worker)
+        await engine.close()
 
     run(test)
+    found: dict[str, Any] = json.loads((kind.directory / "given.json").read_text())
+    return found
+
+
+def ask(kind: Kind, *names: str, **changes: Any) -> Launch:
+    launch = kind.launch(1, "given", str(kind.directory / "given.json"), *names)
+    return Launch(**{**as_dict(launch), **changes})
+
+
+def test_a_job_s_variables_are_there_before_python_is(real: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loader, Python and OpenMP read theirs once; a forked worker's Python began with its warm parent."""
+    monkeypatch.setenv("OMP_PROC_BIND", "spread")
+    variables = {"PYTHONPATH": "lib", "OMP_PROC_BIND": "close", "LD_LIBRARY_PATH": "/nowhere", "PYTHONHASHSEED": "7"}
+    code = real.directory / "code"
+    code.mkdir()
+    launch = ask(real, *variables, environment=variables, directory=str(code))
+    found = given(real, launch, environment=variables, directory=str(code))
+    theirs = {name: value for name, value in variables.items() if name != "PYTHONPATH"}
+    assert theirs.items() <= found["at_start"].items()
+    assert theirs.items() <= found["seen"].items()
+    assert str(code / "lib") in found["path"]
+    # Ours is still found, behind the job's.
+    paths = found["seen"]["PYTHONPATH"].split(os.pathsep)
+    assert paths == [str(code / "lib"), *os.environ["PYTHONPATH"].split(os.pathsep)]
+    seven = {**os.environ, "PYTHONHASHSEED": "7"}
+    asked = subprocess.run([sys.executable, "-c", "print(hash('legato'))"], env=seven, capture_output=True, check=True)
+    assert found["hash"] == int(asked.stdout)
+
+
+def test_all_workers_hash_alike(tmp_path: Path, root: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forked or fresh, in this run or the next."""
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    hashes = set()
+    for name in ("fork", "fresh", "fork"):
+        kind = Kind(name, tmp_path)
+        hashes.add(given(kind, ask(kind))["hash"])
+    assert len(hashes) == 1
+
+
+@pytest.mark.parametrize(
+    ("slot", "visible", "order"), [(0, "GPU-6e", None), (1, "3", "PCI_BUS_ID"), (2, "", None), (3, "MIG-a7", None)]
+)
+def test_a_worker_sees_its_slot_s_gpu_only(
+    real: Kind, monkeypatch: pytest.MonkeyPatch, slot: int, visible: str, order: str | None
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    # The job has no say in it: the others' slots are not its own.
+    variables = {"CUDA_VISIBLE_DEVICES": "0,1"} | ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"} if order else {})
+    launch = ask(real, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", slot=slot, environment=variables)
+    found = given(real, launch, devices=["GPU-6e", "cuda:3", "cpu", "MIG-a7"], environment=variables)
+    assert found["seen"] == {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def test_torch_s_name_of_a_device_is_that_of_the_only_one(tmp_path: Path) -> None:
+    async def test() -> None:
+        engine = LocalEngine(tmp_path, ["cuda:1", "GPU-6e", "cpu"])
+        assert [await engine.device_of(slot) for slot in (0, 1, 2)] == ["cuda:0", "cuda:0", "cpu"]
+        with pytest.raises(UsageError, match="3 slots"):
+            await engine.device_of(3)
+        with pytest.raises(UsageError, match="3 slots"):
+            await engine.start(Kind("fork", tmp_path).launch(1, slot=3))
+        assert await LocalEngine(tmp_path, []).device_of(17) == "cpu"
+
+    run(test)
+
+
+def test_adopted_workers_keep_their_devices(tmp_path: Path, root: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker on another kind of device than the others would change the result."""
+
+    async def test() -> None:
+        kind = Kind("fork", tmp_path)
+        monkeypatch.setattr(local, "find_devices", lambda: ("GPU-a", "GPU-b"))
+        first = kind.make()
+        await first.open()
+        await first.start(kind.launch(1, "wait"))
+        await take(first.events(), 1)
+        await first.detach()
+        monkeypatch.setattr(local, "find_devices", lambda: ())
+        second = kind.make()
+        await second.open()
+        assert await second.device_of(1) == "cuda:0"
+        await second.close()
+        third = kind.make()
+        await third.open()
+        assert await third.device_of(1) == "cpu"
+        await third.close()
+
+    run(test)
+
+
+def test_a_warm_parent_of_another_job_is_not_taken_over(real: Kind) -> None:
+    """It was started with that one's variables."""
+
+    async def test() -> None:
+        first = real.make(environment={"COLOUR": "blue"})
+        await first.open()
+        where = await first.rendezvous()
+        await first.start(real.launch(1, "exit", "5"))
+        await take(first.events(), 2)
+        await first.detach()
+        second = real.make(environment={"COLOUR": "green"})
+        await second.open()
+        assert await second.rendezvous() != where
+        # What nobody has heard of is not lost with it.
+        assert await anext(second.events()) == Exited(worker=1, exit_code=5)
+        await second.close()
+
+    run(test)
+    assert processes_of(real.directory) == []

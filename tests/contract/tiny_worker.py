@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -25,6 +26,20 @@ def main(argv: list[str]) -> int:
             print("err", file=sys.stderr)
             print("stdin", repr(sys.stdin.read()), "session", os.getsid(0) == os.getpid())
             return 0
+        case ["given", path, *names]:
+            # What Python itself was started with, and what the program sees.
+            first = dict(part.split("=", 1) for part in Path("/proc/self/environ").read_text().split("\0") if part)
+            told = {
+                "hash": hash("legato"),
+                "path": sys.path,
+                "at_start": {name: first.get(name) for name in names},
+                "seen": {name: os.environ.get(name) for name in names},
+            }
+            Path(path).write_text(json.dumps(told))
+            return 0
+        case ["drain", path]:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+            Path(path).write_text("ready")
         case ["family", path]:
             child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
             Path(path).write_text(str(child.pid))

@@ -51,6 +51,8 @@ class Record(msgspec.Struct):
         idle_limit_s: the warm parent ends when it had neither driver nor workers for this long.
         pid: of the warm parent; 0 until it runs.
         start_time: of the warm parent.
+        devices: of each slot; none if all are on the CPU, and as many as are asked for.
+        variables: tells the environment in which the warm parent was started from others.
         boot: a name for the time since the machine started; start times of another one mean nothing.
         workers: by number.
     """
@@ -63,6 +65,8 @@ class Record(msgspec.Struct):
     idle_limit_s: float
     pid: int = 0
     start_time: int = 0
+    devices: tuple[str, ...] = ()
+    variables: str = ""
     boot: str = ""
     workers: dict[int, Entry] = {}
 

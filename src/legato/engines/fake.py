@@ -41,6 +41,7 @@ class FakeMachine:
         self._pids = itertools.count(1001)
         self._pid_of: dict[int, int] = {}
         self._lives: dict[int, asyncio.Task[None]] = {}
+        self._hanging: set[int] = set()
         self.move_store()
 
     @property
@@ -70,9 +71,13 @@ class FakeMachine:
             life.cancel()
         self.tell(Exited(worker=worker, exit_code=exit_code))
 
+    def hang(self, worker: int) -> None:
+        """Let a worker's process stop for good, as by SIGSTOP: it no longer hears when it is asked to end."""
+        self._hanging.add(worker)
+
     def interrupt(self, worker: int) -> None:
         """Send SIGTERM: the worker's behaviour is cancelled, and may still return an exit code of its own."""
-        if worker in self._lives:
+        if worker in self._lives and worker not in self._hanging:
             self._lives[worker].cancel()
 
     def tell(self, event: EngineEvent) -> None:
@@ -116,11 +121,14 @@ class FakeEngine:
         return "cpu"
 
     async def start(self, launch: Launch) -> None:
-        """Start a worker."""
-        self.machine.begin(launch)
+        """Start a worker; nothing once another engine was opened."""
+        if self._error is None:
+            self.machine.begin(launch)
 
     async def stop(self, worker: int, *, force: bool) -> None:
-        """Cancel a worker, or end it without asking."""
+        """Cancel a worker, or end it without asking; nothing once another engine was opened."""
+        if self._error is not None:
+            return
         if force:
             self.machine.end(worker, -9)
         else:
@@ -141,8 +149,8 @@ class FakeEngine:
             raise self._error
 
     async def close(self) -> None:
-        """End all workers."""
-        for worker in self.machine.running:
+        """End all workers, unless they are another engine's by now."""
+        for worker in self.machine.running if self._error is None else {}:
             self.machine.end(worker, -9)
         await self.detach()
 

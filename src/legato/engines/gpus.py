@@ -1,57 +1,221 @@
-"""Which GPUs this machine offers, found without torch and without starting a driver. Looks only at names."""
+"""Which GPUs this machine offers, and how a worker is shown just one of them. Found without torch; starts nothing.
+
+NVML tells the GPUs by name, if ``nvidia-ml-py`` is installed; else their device files are counted. A slot's *device* is
+``cpu``, a GPU as ``CUDA_VISIBLE_DEVICES`` may name it (``GPU-…``, or ``MIG-…`` for a part of one), or ``cuda:N``: the
+number that CUDA gives it when none is hidden.
+"""
 
 from __future__ import annotations
 
+import importlib
+import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any, Final
 
 from legato.core.errors import UsageError
 
+_log = logging.getLogger(__name__)
+
+_DEVICE: Final = re.compile(r"cpu|cuda:\d+|(GPU|MIG)-[\w/-]+")
+_NAMED: Final = ("GPU-", "MIG-")
+
 
 def find_devices() -> tuple[str, ...]:
-    """Return the torch device names of the GPUs that this process may use; empty if there are none."""
-    nodes = [path.name for path in Path("/dev").glob("nvidia*")]
-    return decide_devices(nodes, os.environ)
+    """Return the GPUs that this process may use, in CUDA's order; none where the CPU is to be used.
+
+    Raises:
+        UsageError: ``LEGATO_DEVICE`` asks for what is not there.
+    """
+    found = decide_devices(_ask_nvml() or _count_files(), os.environ)
+    return choose_devices(found, os.environ.get("LEGATO_DEVICE"))
 
 
-def decide_devices(nodes: list[str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the device names for the given names of device files and environment.
+def find_slots(num_slots: int | None = None) -> tuple[str, ...]:
+    """Return the device of each slot of this machine.
 
-    ``CUDA_VISIBLE_DEVICES`` is read as CUDA reads it: the list ends at the first entry that names nothing. CUDA
-    numbers what is visible from 0.
+    Args:
+        num_slots: that many of the GPUs, or as many on the CPU. None: one per GPU, or one per CPU core without a GPU.
 
-    >>> decide_devices(["nvidia0", "nvidia3", "nvidiactl"], {})
+    Raises:
+        UsageError: there are fewer GPUs, or ``LEGATO_DEVICE`` asks for what is not there.
+    """
+    found = find_devices()
+    if not found:
+        return ("cpu",) * (num_slots if num_slots is not None else _num_cores())
+    if num_slots is not None and num_slots > len(found):
+        raise UsageError(
+            f"Cannot offer {num_slots} slots: this machine has {len(found)} GPUs ({', '.join(found)}). "
+            "Ask for fewer, or set LEGATO_DEVICE=cpu for slots on the CPU."
+        )
+    return found[:num_slots]
+
+
+def decide_devices(gpus: Sequence[Sequence[str]], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the devices of which an environment lets its processes see something.
+
+    ``CUDA_VISIBLE_DEVICES`` is read as CUDA reads it: a name may be cut short while it is unique, the list ends at the
+    first entry that names nothing, and with an entry given twice it shows nothing. CUDA numbers GPUs by speed, in an
+    order of its own, unless told otherwise; a number is taken for a name only where that cannot matter.
+
+    Args:
+        gpus: of each GPU the device that it is, or those that it is divided into; in the order of the PCI bus.
+        environment: a process's variables.
+
+    >>> decide_devices([["cuda:0"], ["cuda:1"]], {})
     ('cuda:0', 'cuda:1')
-    >>> decide_devices(["nvidia0", "nvidia1"], {"CUDA_VISIBLE_DEVICES": "1"})
-    ('cuda:0',)
-    >>> decide_devices(["nvidia0"], {"CUDA_VISIBLE_DEVICES": ""})
+    >>> decide_devices([["GPU-6e"], ["MIG-a7", "MIG-b4"]], {"CUDA_VISIBLE_DEVICES": "MIG-b,GPU-6e"})
+    ('MIG-b4', 'GPU-6e')
+    >>> decide_devices([["GPU-6e"], ["GPU-91"]], {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    ('GPU-91',)
+    >>> decide_devices([["GPU-6e"], ["GPU-91"]], {"CUDA_VISIBLE_DEVICES": "1,2"})
+    ('cuda:1',)
+    >>> decide_devices([["GPU-6e"]], {"CUDA_VISIBLE_DEVICES": ""})
     ()
     """
-    num_present = sum(1 for name in nodes if re.fullmatch(r"nvidia\d+", name))
-    if num_present == 0:
-        return ()
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return tuple(f"cuda:{index}" for index in range(num_present))
-    num_visible = 0
+        return tuple(chain.from_iterable(gpus))
+    in_order = len(gpus) == 1 or environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    chosen: list[str] = []
     for entry in visible.split(","):
-        named = entry.strip()
-        if not (named.startswith(("GPU-", "MIG-")) or (named.isdecimal() and int(named) < num_present)):
+        device = _find(entry.strip(), gpus, in_order=in_order)
+        if device is None:
             break
-        num_visible += 1
-    return tuple(f"cuda:{index}" for index in range(num_visible))
+        chosen.append(device)
+    return tuple(chosen) if len(set(chosen)) == len(chosen) else ()
 
 
-def check_asked_device(devices: tuple[str, ...], asked: str | None) -> None:
-    """Raise UsageError if ``LEGATO_DEVICE`` asks for a GPU and there is none: nobody means the CPU by that.
+def choose_devices(found: tuple[str, ...], asked: str | None) -> tuple[str, ...]:
+    """Return those of the devices found that ``LEGATO_DEVICE`` asks for; none for the CPU.
 
-    >>> check_asked_device((), "cpu"), check_asked_device(("cuda:0",), "cuda")
-    (None, None)
+    Raises:
+        UsageError: it asks for a GPU that is not there, or for what nobody knows.
+
+    >>> choose_devices(("GPU-6e", "GPU-91"), "cuda:1"), choose_devices(("GPU-6e",), "cpu"), choose_devices((), None)
+    (('GPU-91',), (), ())
     """
-    if asked and asked.startswith("cuda") and not devices:
-        raise UsageError(
-            f"Cannot train on LEGATO_DEVICE={asked}: this machine offers no GPU, or CUDA_VISIBLE_DEVICES hides them. "
-            "Unset LEGATO_DEVICE to train on the CPU."
-        )
+    if not asked:
+        return found
+    told = f"Cannot train on LEGATO_DEVICE={asked}"
+    remedy = "Set LEGATO_DEVICE=cpu to train on the CPU, or unset it to take what there is."
+    kind, _, number = asked.partition(":")
+    if kind == "cpu":
+        return ()
+    if kind != "cuda" or not (number.isdecimal() or asked == "cuda"):
+        raise UsageError(f"{told}: workers train on cpu, cuda, or one GPU such as cuda:0. {remedy}")
+    if not found:
+        raise UsageError(f"{told}: this machine offers no GPU, or CUDA_VISIBLE_DEVICES hides them. {remedy}")
+    if not number:
+        return found
+    if int(number) >= len(found):
+        raise UsageError(f"{told}: this machine offers {len(found)} GPUs, from cuda:0 on. {remedy}")
+    return (found[int(number)],)
+
+
+def check_device(device: str) -> str:
+    """Return the device of a slot if it can be one.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not _DEVICE.fullmatch(device):
+        raise UsageError(f"Cannot use device '{device}': name it cpu, cuda:0, or GPU-… as 'nvidia-smi -L' shows it.")
+    return device
+
+
+def torch_name(device: str) -> str:
+    """Return what torch calls a slot's device in its worker, who sees no other.
+
+    >>> torch_name("cpu"), torch_name("cuda:3"), torch_name("GPU-6e")
+    ('cpu', 'cuda:0', 'cuda:0')
+    """
+    return "cpu" if device == "cpu" else "cuda:0"
+
+
+def show_only(device: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that show a worker its slot's device and hide all other GPUs.
+
+    Args:
+        device: of the slot.
+        environment: of the process in which the device was found: numbers count in the order that it says.
+
+    >>> show_only("GPU-6e", {}), show_only("cpu", {})
+    ({'CUDA_VISIBLE_DEVICES': 'GPU-6e'}, {'CUDA_VISIBLE_DEVICES': ''})
+    >>> show_only("cuda:3", {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    {'CUDA_VISIBLE_DEVICES': '3', 'CUDA_DEVICE_ORDER': 'PCI_BUS_ID'}
+    """
+    if device.startswith(_NAMED):
+        return {"CUDA_VISIBLE_DEVICES": device}
+    _, _, number = device.partition(":")
+    if not number:
+        return {"CUDA_VISIBLE_DEVICES": ""}
+    order = environment.get("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    return {"CUDA_VISIBLE_DEVICES": number, "CUDA_DEVICE_ORDER": order}
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _find(entry: str, gpus: Sequence[Sequence[str]], *, in_order: bool) -> str | None:
+    """Return the device that an entry of ``CUDA_VISIBLE_DEVICES`` names, None if there is none."""
+    if entry.isdecimal():
+        if int(entry) >= len(gpus) or not gpus[int(entry)]:
+            return None
+        names = gpus[int(entry)]
+        return names[0] if in_order and len(names) == 1 else f"cuda:{int(entry)}"
+    if not entry.startswith(_NAMED):
+        return None
+    known = [name for name in chain.from_iterable(gpus) if name.startswith(_NAMED)]
+    if not known:
+        return entry if gpus else None
+    matching = [name for name in known if name.startswith(entry)]
+    return matching[0] if len(matching) == 1 else None
+
+
+def _ask_nvml() -> list[list[str]]:
+    """Return the GPUs by name, nothing if NVML is not there to be asked."""
+    try:
+        nvml: Any = importlib.import_module("pynvml")
+    except ImportError:
+        return []
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        # No driver, or one whose library is not found here: its device files tell.
+        return []
+    try:
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        return [list(_names(nvml, handle)) for handle in handles]
+    except nvml.NVMLError as error:
+        _log.warning("NVML does not tell which GPUs there are (%s): they are counted by their device files", error)
+        return []
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _names(nvml: Any, handle: Any) -> Iterator[str]:
+    try:
+        is_divided = nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE
+    except nvml.NVMLError:
+        # Most GPUs cannot be divided.
+        is_divided = False
+    if not is_divided:
+        yield nvml.nvmlDeviceGetUUID(handle)
+        return
+    for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+        except nvml.NVMLError:
+            # Places for parts that nobody has made.
+            continue
+        yield nvml.nvmlDeviceGetUUID(part)
+
+
+def _count_files() -> list[list[str]]:
+    num_found = sum(1 for path in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name))
+    return [[f"cuda:{number}"] for number in range(num_found)]

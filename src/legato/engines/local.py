@@ -13,15 +13,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-import msgspec
-
-from legato.core.errors import LegatoError, UsageError
+from legato.core.errors import LegatoError
 from legato.core.warm import (
-    UNKNOWN_EXIT_CODE,
     AcknowledgeExited,
     AcknowledgeStarted,
     EndAll,
@@ -41,8 +38,10 @@ from legato.core.warm import (
     take_frames,
 )
 from legato.engines.base import EngineEvent, Exited, Launch, Started
-from legato.engines.gpus import find_devices
-from legato.engines.parent import end_group, end_process, make_socket_directory, start_parent
+from legato.engines.gpus import find_devices, show_only, torch_name
+from legato.engines.parent import end_group, end_process, make_socket_directory, read_record, start_parent
+from legato.engines.slots import Slots
+from legato.engines.variables import digest, search_path, variables_of_parent
 from legato.processes import boot_id
 
 _log = logging.getLogger(__name__)
@@ -64,8 +63,10 @@ class LocalEngine:
 
     Args:
         job_directory: where ``engine.json`` and ``warm-parent.log`` go; by it a later engine finds this one's workers.
-        slots: how many slots there are; None for one per GPU, or as many as are asked for if there is no GPU.
-        devices: the device of each slot (``cpu``, ``cuda:1``); None to find out.
+        devices: the device of each slot, as in `legato.engines.gpus`; none for as many slots on the CPU as are asked
+            for. None: what this machine offers. Where workers are adopted, it stays with theirs.
+        environment: the job's variables, there before Python starts. A launch adds the worker's own.
+        directory: where relative paths in the job's ``PYTHONPATH`` begin; None for the present one.
         start: ``fork`` workers from a process that has imported torch (milliseconds), or start each ``fresh`` (slow).
         entry: ``module:function`` that a worker runs with the program and its arguments as one list.
         preload: what the warm parent imports before it forks.
@@ -76,9 +77,10 @@ class LocalEngine:
     def __init__(
         self,
         job_directory: str | os.PathLike[str],
-        slots: int | None = None,
         devices: Sequence[str] | None = None,
         *,
+        environment: Mapping[str, str] | None = None,
+        directory: str | os.PathLike[str] | None = None,
         start: Literal["fork", "fresh"] = "fork",
         entry: str = DEFAULT_ENTRY,
         preload: Sequence[str] = DEFAULT_PRELOAD,
@@ -86,8 +88,9 @@ class LocalEngine:
         idle_limit_s: float = 60.0,
     ) -> None:
         self._directory = Path(job_directory).absolute()
-        self._devices = tuple(devices) if devices is not None else find_devices()
-        self._num_slots = slots if slots is not None else (len(self._devices) or None)
+        self._slots = Slots(devices if devices is not None else find_devices())
+        self._here = str(Path.cwd())
+        self._variables = variables_of_parent(os.environ, environment or {}, self._here, str(directory or self._here))
         # Only Linux forks safely with frameworks loaded; elsewhere system libraries do not survive it.
         self._start: str = start if sys.platform == "linux" else "fresh"
         self._entry = entry
@@ -108,6 +111,7 @@ class LocalEngine:
         self._error: LegatoError | None = None
         self._num_failed_starts = 0
         self._opened = False
+        self._replaced = False
         self._closing = False
 
     @property
@@ -115,23 +119,25 @@ class LocalEngine:
         """Whether there is something to close."""
         return self._opened and not self._closing
 
-    @property
-    def num_slots(self) -> int | None:
-        """How many slots there are, None if as many as are asked for."""
-        return self._num_slots
-
     # ------------------------------------------------------------ the contract
 
     async def open(self) -> None:
         """Connect to the job's warm parent, or start one. Does not wait for its imports: see `rendezvous`."""
         self._opened = True
         self._directory.mkdir(parents=True, exist_ok=True)
-        record = self._read_record()
+        record = read_record(self._record_path)
         if record is not None:
             self._process = _let_go.pop(record.pid, None)
-        if record is None or not await self._connect(record):
-            await self._end_parent(record)
-            await self._start_parent(record)
+            runs = any(entry.exit_code is None for entry in record.workers.values())
+            if runs:
+                self._slots = Slots(record.devices)
+            if not runs and not self._is_like(record):
+                # Left by a job of other settings. It has no workers, so nothing is lost with it.
+                await end_process(record.pid, record.start_time)
+            elif await self._connect(record):
+                return
+        await self._end_parent(record)
+        await self._start_parent(record)
 
     async def rendezvous(self) -> str:
         """Return ``host:port`` of the store; waits for the warm parent's imports. Another one after that died."""
@@ -141,24 +147,26 @@ class LocalEngine:
         return self._rendezvous
 
     async def device_of(self, slot: int) -> str:
-        """Return the torch device name of a slot.
+        """Return what torch calls a slot's device in its worker, who sees no other: ``cpu`` or ``cuda:0``.
 
         Raises:
             UsageError: there is no such slot.
         """
-        if slot < 0 or (self._num_slots is not None and slot >= self._num_slots):
-            raise UsageError(
-                f"Cannot use slot {slot}: this machine has {self._num_slots} slots ({', '.join(self._devices)}). "
-                f"Ask for {self._num_slots} workers or fewer, or set CUDA_VISIBLE_DEVICES= to train on the CPU."
-            )
-        return self._devices[slot] if slot < len(self._devices) else "cpu"
+        return torch_name(self._slots.device_in(slot))
 
     async def start(self, launch: Launch) -> None:
-        """Ask the warm parent for a worker; the request waits while that is still importing."""
+        """Ask the warm parent for a worker; the request waits while that is still importing.
+
+        Raises:
+            UsageError: there is no such slot.
+        """
+        environment = launch.environment | show_only(self._slots.device_in(launch.slot), os.environ)
+        if "PYTHONPATH" in environment:
+            environment |= search_path(os.environ, environment, self._here, launch.directory)
         message = StartWorker(
             worker=launch.worker,
             program=launch.program,
-            environment=launch.environment,
+            environment=environment,
             directory=launch.directory,
             log_path=launch.log_path,
         )
@@ -196,11 +204,14 @@ class LocalEngine:
 
     async def close(self) -> None:
         """Kill the workers that still run, end the store and the warm parent, remove their files."""
-        # What an engine has not opened may be the work of another driver.
+        # What an engine has not opened, or another one has since, is the work of another driver.
         if self._closing or not self._opened:
             return
+        if self._replaced:
+            await self.detach()
+            return
         self._closing = True
-        record = self._read_record()
+        record = read_record(self._record_path)
         if self._reading is not None:
             # A warm parent that is still importing cannot hear; it has forked no worker yet.
             self._send(EndAll())
@@ -210,7 +221,7 @@ class LocalEngine:
             await asyncio.gather(self._reading, return_exceptions=True)
         self._disconnect()
         await self._end_parent(record)
-        left = self._read_record()
+        left = read_record(self._record_path)
         for entry in left.workers.values() if left is not None else ():
             if entry.exit_code is None:
                 await end_group(entry.pid, entry.start_time, mark_of(str(self._record_path)))
@@ -242,22 +253,10 @@ class LocalEngine:
     def _log_path(self) -> Path:
         return self._directory / "warm-parent.log"
 
-    def _read_record(self) -> Record | None:
-        try:
-            record = msgspec.json.decode(self._record_path.read_bytes(), type=Record)
-        except FileNotFoundError:
-            return None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise LegatoError(
-                f"Cannot read {self._record_path}: {error}. It tells which processes belong to the job: "
-                "end them by hand, then remove the file."
-            ) from error
-        if record.boot not in ("", boot_id()):
-            # The machine has been started anew since: all of them are gone, whoever has their numbers now.
-            record.pid = record.start_time = 0
-            for entry in record.workers.values():
-                entry.exit_code = UNKNOWN_EXIT_CODE if entry.exit_code is None else entry.exit_code
-        return record
+    def _is_like(self, record: Record) -> bool:
+        """Return whether a warm parent was started as this engine would start it, and not for another job."""
+        theirs = (record.start, record.entry, record.preload, record.variables)
+        return theirs == (self._start, self._entry, self._preload, digest(self._variables))
 
     async def _start_parent(self, previous: Record | None) -> None:
         """Start a warm parent that takes over what the previous one left behind."""
@@ -272,10 +271,12 @@ class LocalEngine:
             preload=self._preload,
             wished=self._wished,
             idle_limit_s=self._idle_limit_s,
+            devices=self._slots.devices,
+            variables=digest(self._variables),
             boot=boot_id(),
             workers=workers,
         )
-        self._process = start_parent(record, self._record_path, self._log_path)
+        self._process = start_parent(record, self._variables, self._record_path, self._log_path)
         connected = await self._connect(record)
         assert connected, f"{path} does not listen although it was just opened"
         if not any(entry.exit_code is None for entry in workers.values()):
@@ -301,7 +302,7 @@ class LocalEngine:
 
     def _send(self, message: Envelope) -> None:
         # Without a connection it is not lost: `_connect` repeats what is still wanted.
-        if self._writer is not None:
+        if self._writer is not None and not self._replaced:
             self._writer.write(encode_frame(message))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
@@ -342,6 +343,7 @@ class LocalEngine:
                 self._forced.pop(worker, None)
                 self._report(Exited(worker=worker, exit_code=exit_code))
             case Replaced():
+                self._replaced = True
                 self._fail(LegatoError(f"Another driver has taken over the workers of {self._directory}."))
 
     def _report(self, event: EngineEvent) -> None:
@@ -366,7 +368,7 @@ class LocalEngine:
             self._num_failed_starts += 1
         self._ready.clear()
         self._disconnect()
-        record = self._read_record()
+        record = read_record(self._record_path)
         await self._end_parent(record)
         if self._num_failed_starts >= _MAX_FAILED_STARTS:
             tail = self._log_path.read_text(errors="replace").strip().splitlines()[-1:]

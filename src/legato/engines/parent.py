@@ -9,13 +9,15 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from legato.core.warm import Record, mark_of
-from legato.processes import is_alive, kill_group, send_signal
+from legato.core.errors import LegatoError
+from legato.core.warm import UNKNOWN_EXIT_CODE, Record, mark_of
+from legato.processes import boot_id, is_alive, kill_group, send_signal
 
 _MAX_SOCKET_PATH: Final = 100
 """The kernel takes 107 bytes; some are left for the file's name."""
@@ -23,7 +25,32 @@ _NUM_POLLS: Final = 200
 _POLL_S: Final = 0.01
 
 
-def start_parent(record: Record, record_path: Path, log_path: Path) -> subprocess.Popen[bytes]:
+def read_record(path: Path) -> Record | None:
+    """Return what is known of a warm parent and its workers, None if there is none.
+
+    Raises:
+        LegatoError: the file cannot be read.
+    """
+    try:
+        record = msgspec.json.decode(path.read_bytes(), type=Record)
+    except FileNotFoundError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise LegatoError(
+            f"Cannot read {path}: {error}. It tells which processes belong to the job: "
+            "end them by hand, then remove the file."
+        ) from error
+    if record.boot not in ("", boot_id()):
+        # The machine has been started anew since: all of them are gone, whoever has their numbers now.
+        record.pid = record.start_time = 0
+        for entry in record.workers.values():
+            entry.exit_code = UNKNOWN_EXIT_CODE if entry.exit_code is None else entry.exit_code
+    return record
+
+
+def start_parent(
+    record: Record, variables: Mapping[str, str], record_path: Path, log_path: Path
+) -> subprocess.Popen[bytes]:
     """Start a warm parent on the socket that the record names; it accepts connections from now on."""
     name, _, value = mark_of(str(record_path)).partition("=")
     with socket.socket(socket.AF_UNIX) as listener, log_path.open("ab") as log:
@@ -36,7 +63,7 @@ def start_parent(record: Record, record_path: Path, log_path: Path) -> subproces
             stdout=log,
             stderr=log,
             cwd=record_path.parent,
-            env={**os.environ, **_absolute_python_path(), **_large_pages(), name: value},
+            env={**variables, name: value},
             pass_fds=[listener.fileno()],
             start_new_session=True,
         )
@@ -49,23 +76,6 @@ def make_socket_directory() -> Path:
         Path(path).rmdir()
         path = tempfile.mkdtemp(prefix="legato-", dir="/tmp")
     return Path(path)
-
-
-def _absolute_python_path() -> dict[str, str]:
-    # The warm parent and the workers have working directories of their own.
-    entries = os.environ.get("PYTHONPATH")
-    if not entries:
-        return {}
-    return {"PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in entries.split(os.pathsep) if entry)}
-
-
-def _large_pages() -> dict[str, str]:
-    # The C library reads it when a process starts. Memory that a worker touches for the first time costs a hundredth of
-    # the page faults then; a training process does that with all of its state when it joins, in everybody's way.
-    said = os.environ.get("GLIBC_TUNABLES", "")
-    if "glibc.malloc.hugetlb" in said:
-        return {}
-    return {"GLIBC_TUNABLES": ":".join(filter(None, [said, "glibc.malloc.hugetlb=1"]))}
 
 
 def _write_private(path: Path, content: bytes) -> None:
