@@ -1,4 +1,9 @@
-"""Where a job stands in its program: counters that travel with the state. Decides nothing."""
+"""Where a job stands in its program: counters that travel with the state. Decides nothing.
+
+It stays small however long the training lasts: it keeps only what the program of a worker that joins comes by on its
+way, which is what was before the loop over epochs and in the present epoch; and of the metrics those that the driver
+may not have. Without a loop over epochs such a program comes by everything.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +19,29 @@ class Cursor(msgspec.Struct):
 
     Args:
         epoch: from 0; equal to the number of epochs once all are done.
+        is_over: the loop over epochs is over, and its last checkpoint stands.
         pass_index: how many passes over a data set were completed.
+        num_evaluations: how many evaluations were done.
+        num_logs: how often ``run.log`` was called.
         first_pass: the value of ``pass_index`` when the epoch began.
-        first_evaluation: how many evaluations were done then.
-        first_log: how often ``run.log`` was called by then.
+        first_evaluation: that of ``num_evaluations`` then.
+        first_log: that of ``num_logs`` then.
         step_in_pass: committed steps of the present pass.
         step: committed steps of the job.
         loss: mean loss of the last of them, None if it is not known.
         loss_sum: sum of the losses of all samples of this epoch so far.
         loss_samples: how many samples these are.
         num_rounds: committed rounds of the job.
-        logs: what ``run.log`` was given so far, with step and epoch.
-        evaluations: results of all evaluations so far.
-        ends: how many evaluations were done and logs made when each pass was completed.
+        evaluations: results by number, of those that are kept.
+        ends: by pass, of those that are kept: how many evaluations were done and logs made when it was completed.
+        logs: what ``run.log`` was last given, with step and epoch.
     """
 
     epoch: int = 0
+    is_over: bool = False
     pass_index: int = 0
+    num_evaluations: int = 0
+    num_logs: int = 0
     first_pass: int = 0
     first_evaluation: int = 0
     first_log: int = 0
@@ -40,34 +51,48 @@ class Cursor(msgspec.Struct):
     loss_sum: float = 0.0
     loss_samples: int = 0
     num_rounds: int = 0
+    evaluations: dict[int, dict[str, float]] = {}
+    ends: dict[int, tuple[int, int]] = {}
     logs: list[tuple[int, int, dict[str, float]]] = []
-    evaluations: list[dict[str, float]] = []
-    ends: list[tuple[int, int]] = []
+
+    # ------------------------------------------------------------ passes and epochs
 
     def end_pass(self) -> None:
         """Take note that a pass is completed, or broken off by the program."""
-        self.ends.append((len(self.evaluations), len(self.logs)))
+        self.ends[self.pass_index] = (self.num_evaluations, self.num_logs)
         self.pass_index += 1
         self.step_in_pass = 0
 
     def skip_pass(self, other: Cursor) -> None:
         """Stand behind a pass that another cursor has completed, with what was evaluated and logged in it."""
-        num_evaluations, num_logs = other.ends[self.pass_index]
-        self.evaluations, self.logs = other.evaluations[:num_evaluations], other.logs[:num_logs]
+        self.num_evaluations, self.num_logs = other.ends[self.pass_index]
         self.pass_index += 1
 
-    def begin_epoch(self) -> None:
-        """Take note of where an epoch begins."""
-        self.first_pass = self.pass_index
+    def begin_loop(self) -> None:
+        """Take note that the loop over epochs begins here, with an epoch."""
+        self.first_pass, self.first_evaluation, self.first_log = self.pass_index, self.num_evaluations, self.num_logs
         self.loss_sum, self.loss_samples = 0.0, 0
-        self.first_evaluation, self.first_log = len(self.evaluations), len(self.logs)
+
+    def begin_epoch(self) -> None:
+        """Take note that an epoch is over and the next one begins here."""
+        self.ends = {index: end for index, end in self.ends.items() if index < self.first_pass}
+        self.evaluations = {index: found for index, found in self.evaluations.items() if index < self.first_evaluation}
+        self.begin_loop()
 
     def skip_to_epoch_of(self, other: Cursor) -> None:
-        """Stand where the epoch of another cursor began, with what was evaluated and logged until then."""
-        self.epoch, self.pass_index = other.epoch, other.first_pass
-        self.evaluations = other.evaluations[: other.first_evaluation]
-        self.logs = other.logs[: other.first_log]
-        self.begin_epoch()
+        """Stand where the epoch of another cursor began."""
+        self.epoch, self.pass_index, self.num_evaluations = other.epoch, other.first_pass, other.first_evaluation
+        # Of a job that begins here the other one does not know what was logged before its loop.
+        self.num_logs = max(self.num_logs, other.first_log)
+        self.begin_loop()
+
+    def is_beyond(self, other: Cursor) -> bool:
+        """Tell whether a program that stands here has passed the place of another cursor."""
+        mine = (self.epoch, self.is_over, self.pass_index, self.num_evaluations)
+        theirs = (other.epoch, other.is_over, other.pass_index, other.num_evaluations)
+        return any(a > b for a, b in zip(mine, theirs, strict=True))
+
+    # ------------------------------------------------------------ losses and evaluations
 
     def note_loss(self, loss: float | None, num_samples: int) -> None:
         """Take note of the mean loss of a step that was just committed."""
@@ -80,15 +105,12 @@ class Cursor(msgspec.Struct):
         """Take over what another cursor knows of the loss."""
         self.loss, self.loss_sum, self.loss_samples = other.loss, other.loss_sum, other.loss_samples
 
-    def is_beyond(self, other: Cursor) -> bool:
-        """Tell whether a program that stands here has passed the place of another cursor."""
-        mine = (self.epoch, self.pass_index, len(self.evaluations))
-        return any(a > b for a, b in zip(mine, (other.epoch, other.pass_index, len(other.evaluations)), strict=True))
+    def note_evaluation(self, result: dict[str, float]) -> None:
+        """Take note of the result of an evaluation."""
+        self.evaluations[self.num_evaluations] = result
+        self.num_evaluations += 1
 
-    def log(self, values: dict[str, float]) -> wire.Metrics:
-        """Take note of metrics, and return how they are told."""
-        self.logs.append((self.step, self.epoch, values))
-        return self._told(len(self.logs) - 1)
+    # ------------------------------------------------------------ what the driver is told
 
     def past(self, num_told: int, *, num_samples: int) -> wire.Progress:
         """Return a report of all steps but the first ``num_told``: of a driver's ledger none may be missing."""
@@ -102,13 +124,25 @@ class Cursor(msgspec.Struct):
             num_epochs=None,
         )
 
-    def all_metrics(self) -> list[wire.Metrics]:
-        """Return all metrics so far; a driver that knows them already takes no note."""
-        return [self._told(index) for index in range(len(self.logs))]
+    def log(self, values: dict[str, float]) -> wire.Metrics:
+        """Take note of metrics, and return how they are told."""
+        self.logs.append((self.step, self.epoch, values))
+        self.num_logs += 1
+        return wire.Metrics(index=self.num_logs - 1, step=self.step, epoch=self.epoch, values=values)
 
-    def _told(self, index: int) -> wire.Metrics:
-        step, epoch, values = self.logs[index]
-        return wire.Metrics(index=index, step=step, epoch=epoch, values=values)
+    def kept_metrics(self) -> list[wire.Metrics]:
+        """Return the metrics that are kept."""
+        first = self.num_logs - len(self.logs)
+        return [
+            wire.Metrics(index=index, step=step, epoch=epoch, values=values)
+            for index, (step, epoch, values) in enumerate(self.logs, first)
+        ]
+
+    def forget_metrics(self, num_known: int) -> None:
+        """Keep no metrics of the first so many calls of ``run.log``."""
+        del self.logs[: max(num_known - (self.num_logs - len(self.logs)), 0)]
+
+    # ------------------------------------------------------------ plain values
 
     def to_plain(self) -> dict[str, Any]:
         """Return it as plain values."""

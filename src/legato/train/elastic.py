@@ -7,7 +7,6 @@ is done by `session`, `stepping` and `evaluation`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -22,6 +21,7 @@ from legato.train.fetch import Collate
 from legato.train.fingerprints import describe_dataset, num_samples_of
 from legato.train.loader import Loader
 from legato.train.order import Layout, Order
+from legato.train.replay import Replay
 from legato.train.seeds import seed_job, untouched
 from legato.train.session import Session
 from legato.train.stepping import Stepper, seed_between_passes
@@ -96,6 +96,7 @@ class Run:
     def __init__(self, session: Session, *, stop_on_nan: bool) -> None:
         self._session = session
         self._stepper = Stepper(session, stop_on_nan=stop_on_nan)
+        self._replay = Replay(session)
         session.place.on_end(self._close_loaders)
         self._loaders: list[tuple[tuple[Any, ...], tuple[Order, Loader]]] = []
 
@@ -174,10 +175,7 @@ class Run:
         """
         session = self._session
         self._stepper.num_epochs = num_epochs
-        session.join()
-        if not session.is_loaded:
-            assert session.target is not None
-            session.cursor.skip_to_epoch_of(session.target)
+        self._replay.begin_epochs()
         try:
             while session.cursor.epoch < num_epochs:
                 seed_between_passes(session, epoch_begins=True)
@@ -218,16 +216,14 @@ class Run:
         session = self._session
         order, loader = self._loader_of("train", dataset, shuffle, collate_fn, num_workers, prefetch_factor, pin_memory)
         session.data_fingerprint = describe_dataset(dataset, session.seed)
-        if session.is_loaded or not session.is_past(session.cursor.pass_index):
-            try:
-                yield from self._stepper.turns_of_pass(order, loader)
-            finally:
-                # Also where the program leaves the loop early: its next loop is the next pass.
-                session.cursor.end_pass()
-                seed_between_passes(session, epoch_begins=False)
-        else:
-            assert session.target is not None
-            session.cursor.skip_pass(session.target)
+        if self._replay.skips_pass():
+            seed_between_passes(session, epoch_begins=False)
+            return
+        try:
+            yield from self._stepper.turns_of_pass(order, loader)
+        finally:
+            # Also where the program leaves the loop early: its next loop is the next pass.
+            session.cursor.end_pass()
             seed_between_passes(session, epoch_begins=False)
 
     def backward(self, loss: torch.Tensor, scaler: Any = None) -> None:
@@ -271,15 +267,9 @@ class Run:
                 "run.evaluate was called in a turn of the loop that completes no step; other workers have other such "
                 "turns. Call it under `if run.stepped:`, or outside the loop over batches."
             )
-        session.join()
-        if not session.is_loaded:
-            assert session.target is not None
-            done = session.cursor.evaluations
-            if len(done) < len(session.target.evaluations):
-                # The job has been here before this worker came.
-                done.append(session.target.evaluations[len(done)])
-                return _unwrap(done[-1])
-            session.ensure_loaded()
+        known = self._replay.recall_evaluation()
+        if known is not None:
+            return _unwrap(known)
         order, loader = self._loader_of("evaluate", dataset, False, collate_fn, num_workers)
         modes = [(module, module.training) for module in model.modules()]
         model.eval()
@@ -289,18 +279,12 @@ class Run:
         finally:
             for module, was_training in modes:
                 module.training = was_training
-        session.cursor.evaluations.append(result)
+        session.cursor.note_evaluation(result)
         return _unwrap(result)
 
     def log(self, **values: float) -> None:
         """Record metrics of the job at the present step; call it on every worker, it is recorded once."""
-        session = self._session
-        plain = {name: float(value) for name, value in values.items()}
-        if session.place.link is None:
-            shown = "  ".join(f"{name} {value:.6g}" for name, value in plain.items())
-            sys.stdout.write(f"epoch {self.epoch}  step {self.step}  {shown}\n")
-            sys.stdout.flush()
-        session.say(session.cursor.log(plain))
+        self._replay.log({name: float(value) for name, value in values.items()})
 
     def _loader_of(
         self,

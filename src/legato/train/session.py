@@ -30,6 +30,7 @@ from legato.train.groups import Group, Pending
 from legato.train.order import Layout
 from legato.train.reducer import StepReducer
 from legato.train.saving import Saver
+from legato.train.telling import Teller
 
 
 class Session:
@@ -66,6 +67,7 @@ class Session:
         self.leaving: BaseException | None = None
         self.run_round: Callable[[], None] = lambda: None
         self.belongings = Belongings(self, self.device)
+        self.teller = Teller(place.link)
         self._settings_alone = settings
         self._exact = exact
         self._num_backwards = num_backwards
@@ -79,7 +81,6 @@ class Session:
         self._is_spoiled = False
         self._resumed: dict[str, Any] | None = None
         self.is_broken_off = False
-        self._num_told = 0
         place.on_end(self._finish)
         if place.link is None:
             atexit.register(self._finish)
@@ -106,13 +107,6 @@ class Session:
         """Whether training has begun here: models and optimizers are settled."""
         return self._reducer is not None
 
-    def say(self, message: wire.Message) -> None:
-        """Tell the driver something; alone, tell the user what concerns them."""
-        if self.place.link is not None:
-            self.place.link.send(message)
-        elif isinstance(message, wire.Note):
-            sys.stderr.write(f"legato: {message.level}: {message.text}\n")
-
     def private_fds(self) -> list[int]:
         """Return the descriptors that child processes must not hold open."""
         link = self.place.link
@@ -130,10 +124,10 @@ class Session:
             self.belongings.watch()
             for optimizer in self.belongings.forgotten_schedulers():
                 text = f"A scheduler of the {optimizer} was not given to run.prepare: it is lost to workers that join."
-                self.say(wire.Note(level="warning", text=text))
+                self.teller.say(wire.Note(level="warning", text=text))
             if self._settings.checkpoint_dir is not None:
                 directory, every = Path(self._settings.checkpoint_dir), self._settings.checkpoint_every
-                self._saver = Saver(directory, every, self._settings.keep, self._identity, self.say)
+                self._saver = Saver(directory, every, self._settings.keep, self._identity, self.teller.say)
         while self._entry is None:
             if self.place.link is None:
                 self.cohort.start_alone()
@@ -151,50 +145,14 @@ class Session:
             self.cursor.show_loss_of(self.target)
             self._entry = entry
 
-    def is_past(self, pass_index: int) -> bool:
-        """Tell whether the job has completed a pass that this worker is about to begin; if not, load its state."""
-        while True:
-            self.join()
-            assert self.target is not None
-            if self.target.pass_index > pass_index:
-                return True
-            if self._try_to_load():
-                return False
-
     def ensure_loaded(self) -> None:
         """Have the state of the job, wherever it stands."""
         while not self.is_loaded:
             self.join()
-            self._try_to_load()
+            self.try_to_load()
 
-    def _agree_on_target(self, entry: Entry) -> Cursor:
-        group = self.cohort.group
-        if group.rank in entry.joiners:
-            plain = state.decode(state.receive_bytes(group, entry.sources[0]))
-            return Cursor.from_plain(plain["cursor"])
-        # Nobody has the state, and this is the first rank: the job begins here, or goes on from a checkpoint.
-        cursor = Cursor()
-        found = self._saver.newest() if self._saver is not None and self._settings.resume else None
-        if found is None and self._is_spoiled:
-            # Half of a state that never came whole: nothing can begin from here, but a new process can.
-            self.cohort.leave("superseded")
-        if found is None and self._settings.resume:
-            text = (
-                f"There is no checkpoint to go on from in {self._settings.checkpoint_dir}: training begins at step 0."
-            )
-            self.say(wire.Note(level="warning", text=text))
-        if found is not None:
-            self._resumed = found.state
-            cursor = Cursor.from_plain(found.state["cursor"])
-            self.say(wire.Note(level="info", text=f"Resumed from {found.path} at step {found.step}."))
-            # It happened before, but perhaps with no driver to hear of it.
-            for message in [cursor.past(0, num_samples=0), *cursor.all_metrics()] if cursor.step else []:
-                self.say(message)
-        group.finish(state.send_bytes(group, entry.joiners, state.encode({"cursor": cursor.to_plain()})))
-        return cursor
-
-    def _try_to_load(self) -> bool:
-        """Receive the state, or be its source in the first view. False if the view broke: join again."""
+    def try_to_load(self) -> None:
+        """Receive the state, or be its source in the first view. If the view breaks, the worker has to join again."""
         entry, group = self._entry, self.cohort.group
         assert entry is not None
         start = time.monotonic()
@@ -212,10 +170,33 @@ class Session:
                 self.outgoing = []
         except BrokenView:
             self._entry = None
-            return False
+            return
         self.is_loaded = True
         self.cohort.joined(time.monotonic() - start)
-        return True
+
+    def _agree_on_target(self, entry: Entry) -> Cursor:
+        group = self.cohort.group
+        if group.rank in entry.joiners:
+            plain = state.decode(state.receive_bytes(group, entry.sources[0]))
+            return Cursor.from_plain(plain["cursor"])
+        # Nobody has the state, and this is the first rank: the job begins here, or goes on from a checkpoint.
+        cursor = Cursor()
+        found = self._saver.newest() if self._saver is not None and self._settings.resume else None
+        if found is None and self._is_spoiled:
+            # Half of a state that never came whole: nothing can begin from here, but a new process can.
+            self.cohort.leave("superseded")
+        if found is None and self._settings.resume:
+            text = (
+                f"There is no checkpoint to go on from in {self._settings.checkpoint_dir}: training begins at step 0."
+            )
+            self.teller.say(wire.Note(level="warning", text=text))
+        if found is not None:
+            self._resumed = found.state
+            cursor = Cursor.from_plain(found.state["cursor"])
+            self.teller.say(wire.Note(level="info", text=f"Resumed from {found.path} at step {found.step}."))
+            self.teller.tell_resumed(cursor)
+        group.finish(state.send_bytes(group, entry.joiners, state.encode({"cursor": cursor.to_plain()})))
+        return cursor
 
     # ------------------------------------------------------------ state
 
@@ -232,16 +213,11 @@ class Session:
         _, own = state.take_apart({"models": self._state()["models"]})
         self._is_spoiled = True
         self._load(state.receive_tree(group, entry.sources, letter, own))
-        # Who committed these steps may be dead before its report of them is sent.
-        if self.place.link is not None and self.cursor.step > self._num_told:
-            self.place.link.report(self.cursor.past(self._num_told, num_samples=1))
-            self.place.link.flush()
-            self._num_told = self.cursor.step
-        for metrics in self.cursor.all_metrics():
-            self.say(metrics)
+        self.teller.tell_received(self.cursor)
 
     def _state(self) -> dict[str, Any]:
         self.cursor.num_rounds = self.cohort.num_rounds
+        self.teller.forget_known(self.cursor)
         return {
             **self.belongings.state(self.reducer.buffers.base),
             "cursor": self.cursor.to_plain(),

@@ -148,7 +148,9 @@ class Stepper:
             session.leaving = ProgramError(f"{text} Training ends because stop_on_nan is set.")
         elif not self._nan_told and session.cohort.rank == 0:
             self._nan_told = True
-            session.say(wire.Note(level="warning", text=f"{text} Training goes on; stop_on_nan=True would end it."))
+            session.teller.say(
+                wire.Note(level="warning", text=f"{text} Training goes on; stop_on_nan=True would end it.")
+            )
 
 
 def seed_between_passes(session: Session, *, epoch_begins: bool) -> None:

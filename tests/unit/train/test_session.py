@@ -144,6 +144,71 @@ def test_evaluations_in_a_pass_that_a_joiner_missed_are_not_taken_for_later_ones
     assert second.end() == want
 
 
+def test_what_stands_in_the_records_is_not_carried_to_joiners(job: Job) -> None:
+    logged = threading.Event()
+
+    def incumbent(worker: Worker) -> None:
+        model, optimizer = prepared(worker)
+        for (inputs,) in worker.run.batches(ENDLESS):
+            turn(worker, model, optimizer, inputs)
+            if worker.run.stepped and not logged.is_set():
+                worker.run.log(step=worker.run.step)
+                if worker.run.step == 100:
+                    worker.hear(wire.Heartbeat(num_metrics=98))
+                    logged.set()
+
+    def joiner(worker: Worker) -> Any:
+        prepared(worker)
+        for _ in worker.run.batches(ENDLESS):
+            worker.run.log(now=1.0)
+            return worker.session.cursor.to_plain()
+        return None
+
+    (first,) = job.begin(1, incumbent)
+    assert logged.wait(LIMIT_S)
+    second = job.start(joiner)
+    job.propose(first, second)
+    assert [values for _, _, values in second.end()["logs"]] == [{"step": 99.0}, {"step": 100.0}, {"now": 1.0}]
+    told = [(said.index, said.step) for said in second.said if isinstance(said, wire.Metrics)]
+    assert told[:2] == [(98, 99), (99, 100)]
+    assert told[2][0] == 100 and told[2][1] >= 100 and len(told) == 3
+
+
+def test_a_joiner_of_the_first_epoch_comes_by_what_was_before_the_loop(job: Job) -> None:
+    there = threading.Event()
+    data = pairs(SHORT)
+
+    def program(worker: Worker) -> Any:
+        run = worker.run
+        model, optimizer = prepared(worker)
+        run.log(before=1.0)
+        found = [run.evaluate(model, data, lambda outputs, _: outputs + 7)]
+        for (inputs,) in run.batches(SHORT):
+            turn(worker, model, optimizer, inputs)
+        for epoch in run.epochs(2):
+            for (inputs,) in run.batches(SHORT):
+                turn(worker, model, optimizer, inputs)
+            found.append(run.evaluate(model, data, mean_output))
+            run.log(epoch=epoch)
+            for (inputs,) in run.batches(ENDLESS):
+                turn(worker, model, optimizer, inputs)
+                if there.is_set() and run.num_workers == 2 and run.stepped:
+                    break
+        return found, run.step
+
+    (first,) = job.begin(1, program)
+    first.await_message(wire.Metrics, index=1)
+    second = job.start(program)
+    there.set()
+    job.propose(first, second)
+    found, step = first.end()
+    assert found[:2] == [7.0, -16.0] and len(found) == 3
+    assert second.end() == (found, step)
+    for worker in (first, second):
+        told = {(said.index, said.step, *said.values) for said in worker.said if isinstance(said, wire.Metrics)}
+        assert told == {(0, 0, "before"), (1, 4, "epoch"), (2, step - 1, "epoch")}
+
+
 def test_who_leaves_the_loop_where_a_joiner_came_waits_until_it_has_the_state(job: Job) -> None:
     def program(worker: Worker) -> Any:
         model, optimizer = prepared(worker)
