@@ -129,7 +129,7 @@ class Foreground:
         try:
             left = await asyncio.wait_for(engine.running(), _LET_GO_LIMIT_S)
         except (LegatoError, TimeoutError):
-            left = {}
+            left = engine.last_running
         self.left_running = bool(left)
         await (engine.detach() if left else engine.close())
 

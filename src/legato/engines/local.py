@@ -119,6 +119,11 @@ class LocalEngine:
         """Whether there is something to close."""
         return self._opened and not self._closing
 
+    @property
+    def last_running(self) -> dict[int, int]:
+        """Worker → pid of those that ran when this engine last heard of them, or by the record; after an error too."""
+        return dict(self._running)
+
     # ------------------------------------------------------------ the contract
 
     async def open(self) -> None:
@@ -128,10 +133,10 @@ class LocalEngine:
         record = read_record(self._record_path)
         if record is not None:
             self._process = _let_go.pop(record.pid, None)
-            runs = any(entry.exit_code is None for entry in record.workers.values())
-            if runs:
+            self._running = {worker: e.pid for worker, e in record.workers.items() if e.exit_code is None}
+            if self._running:
                 self._slots = Slots(record.devices)
-            if not runs and not self._is_like(record):
+            if not self._running and record.pid and not self._is_like(record):
                 # Left by a job of other settings. It has no workers, so nothing is lost with it.
                 await end_process(record.pid, record.start_time)
             elif await self._connect(record):

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from legato.core.errors import LegatoError
-from legato.core.warm import Record, Replaced, encode_frame
+from legato.core.warm import Entry, Record, Replaced, encode_frame
 from legato.engines import local
 from legato.engines.local import LocalEngine
 
@@ -28,6 +28,7 @@ def what_is_told(directory: Path, say: Callable[[], bytes]) -> str:
     async def run() -> str:
         path = directory / "s"
         record = Record(socket=str(path), start="fork", entry="", preload=(), wished=(), idle_limit_s=1.0)
+        record.workers = {1: Entry(4711, 17), 2: Entry(4712, 17, exit_code=0)}
         (directory / "engine.json").write_bytes(msgspec.json.encode(record))
         async with asyncio.timeout(DEADLINE_S), await asyncio.start_unix_server(speak, path):
             engine = LocalEngine(directory)
@@ -37,6 +38,7 @@ def what_is_told(directory: Path, say: Callable[[], bytes]) -> str:
             for asked in (engine.running, engine.rendezvous):
                 with pytest.raises(LegatoError):
                     await asked()
+            assert engine.last_running == {1: 4711}, "whoever lets go of it must know that somebody trains"
             await engine.detach()
             return str(told.value)
 
