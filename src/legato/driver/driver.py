@@ -26,6 +26,7 @@ from legato.core.lifecycle import WorkerPhase
 from legato.core.spec import JobSpec
 from legato.driver import words
 from legato.driver.connections import Connections
+from legato.driver.ending import EXIT_KILLED
 from legato.driver.journal import DriverFile, JobDirectory, JobJournal, Outcome
 from legato.driver.membership import Membership
 from legato.driver.record import Event, Records
@@ -313,7 +314,7 @@ class Driver:
         gap = self._records.describe_gap()
         if gap is not None:
             self._show(words.Record(kind="note", reason=gap, level="error"))
-        level = "error" if end.outcome == "failed" else "info"
+        level = "info" if end.exit_code in (0, EXIT_KILLED) else "error"
         kind = "finished" if end.outcome == "succeeded" else end.outcome
         self._show(words.Record(kind=kind, reason=f"the job {_ENDED[end.outcome]}: {end.reason}", level=level))
         self._outcome = Outcome(end.outcome, end.exit_code, end.reason)

@@ -9,6 +9,7 @@ from legato.core.wire import Failed, Stop
 from legato.driver.job import Job, Worker
 from legato.driver.words import End, StopWorker
 
+EXIT_UNSAVED: Final = 1  # a stop that was carried out, but without the checkpoint that belongs to it
 EXIT_KILLED: Final = 130  # as for any program that was interrupted; a stop that was carried out as asked is no failure
 
 
@@ -152,7 +153,7 @@ def conclude(job: Job) -> None:
     elif job.closed:
         _end(job, JobState.SUCCEEDED, "the program ran to its end")
     elif job.state is JobState.STOPPING:
-        _end(job, JobState.STOPPED, job.stopping or "stopped")
+        _end_stopped(job)
 
 
 def _start_tail(job: Job) -> None:
@@ -167,6 +168,16 @@ def _start_tail(job: Job) -> None:
         job.resume = True
         job.current = job.recovering = job.broken_since = None
         job.start(free[0], "rank 0 did not get to the end of the program; one worker does the end again")
+
+
+def _end_stopped(job: Job) -> None:
+    reason = job.stopping or "stopped"
+    # One step fewer is no loss worth a word: the only worker that had it may have died in the stop.
+    if job.exit_code == 0 and job.step > 0 and (job.saved_step is None or job.saved_step < job.step - 1):
+        job.exit_code = EXIT_UNSAVED
+        newest = "there is none" if job.saved_step is None else f"the newest is of step {job.saved_step}"
+        reason += f"; but no checkpoint of step {job.step} was written, {newest}: its events and logs may tell why"
+    _end(job, JobState.STOPPED, reason)
 
 
 def _end(job: Job, state: JobState, reason: str) -> None:

@@ -151,6 +151,10 @@ def _hear_leaving(job: Job, worker: Worker, leaving: wire.Leaving) -> None:
 
 def _hear_progress(job: Job, worker: Worker, progress: wire.Progress) -> None:
     note_commit(job, worker, step=progress.last_step)
+    job.step = max(job.step, progress.last_step)
+    if progress.num_samples == 0:
+        # It says where a checkpoint let the job go on.
+        job.saved_step = max(job.saved_step or 0, progress.last_step)
 
 
 def _hear_heartbeat(job: Job, worker: Worker, heartbeat: wire.Heartbeat) -> None:
@@ -158,7 +162,11 @@ def _hear_heartbeat(job: Job, worker: Worker, heartbeat: wire.Heartbeat) -> None
 
 
 def _hear_saved(job: Job, worker: Worker, saved: wire.Saved) -> None:
-    job.record("saved", f"checkpoint of step {saved.step} at {saved.path}", worker)
+    job.saved_step = max(job.saved_step or 0, saved.step)
+    # Said again on every connection.
+    if saved.path != worker.saved:
+        worker.saved = saved.path
+        job.record("saved", f"checkpoint of step {saved.step} at {saved.path}", worker)
 
 
 def _hear_note(job: Job, worker: Worker, note: wire.Note) -> None:

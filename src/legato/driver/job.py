@@ -25,6 +25,7 @@ class Worker:
         away: its connection is lost.
         farewell: how it took its leave, None if it did not: finished, shrunk, stopped, orphaned, superseded, refused.
         finished_in: number and rank of the view in which its program ended.
+        saved: the path of the checkpoint that it said last that it had written.
     """
 
     number: int
@@ -42,6 +43,7 @@ class Worker:
     fingerprint: dict[str, str] | None = None
     farewell: str | None = None
     finished_in: tuple[int, int | None] | None = None
+    saved: str | None = None
     history: list[str] = field(default_factory=list)
 
     def move(self, phase: WorkerPhase, now: float, why: str) -> None:
@@ -95,6 +97,8 @@ class Job:
         held: the workers that were told to hold.
         deaths: slot → deaths in a row.
         best_step: the highest step ever committed; ``best_round`` likewise.
+        step: the last step committed, as far as known; less than ``best_step`` if the job had to begin again.
+        saved_step: that of the newest checkpoint, as far as known; None for none.
         closed: rank 0 finished and exited with 0.
         tail: one worker alone does again what rank 0 could not finish.
         end_by: when the workers of an ending job are killed.
@@ -127,6 +131,8 @@ class Job:
     deaths: dict[int, int] = field(default_factory=dict)
     best_step: int = 0
     best_round: int = 0
+    step: int = 0
+    saved_step: int | None = None
     resume: bool = False
     reference: dict[str, str] | None = None
     stopping: str | None = None
@@ -194,6 +200,7 @@ class Job:
             pending=self.pending,
             resume=self.resume,
             reference=self.reference,
+            saved_step=self.saved_step,
             stopping=self.stopping,
             finishing=self.finishing,
             tail=self.tail,

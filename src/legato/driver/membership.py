@@ -101,6 +101,7 @@ class Membership:
         job.last_view = book.last_view
         job.resume, job.reference, job.stopping = book.resume, book.reference, book.stopping
         job.finishing, job.tail, job.closed = book.finishing, book.tail, book.closed
+        job.saved_step = book.saved_step
         for number, slot in sorted(book.slots.items()):
             worker = Worker(number=number, slot=slot, last_heard=now, since=now, pid=running.get(number))
             job.workers[number] = worker
@@ -320,6 +321,7 @@ class Membership:
         job.move(JobState.FORMING, reason)
         job.current = job.recovering = job.pending = job.torn = job.broken_since = job.reference = None
         job.held = frozenset()
+        job.step = 0
         if lost:
             job.resume = True
             job.record("resumed", f"{reason}: going on from the newest checkpoint, or from the start", level="warning")

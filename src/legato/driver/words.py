@@ -111,6 +111,7 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
         pending: the proposal that is out.
         resume: whether workers start from the newest checkpoint.
         reference: the fingerprint that every worker must have, None before the first view.
+        saved_step: of the newest checkpoint, None for none.
         stopping: why the job is being stopped, None if it is not.
         finishing: a worker's program ran to its end.
         tail: one worker alone does again what rank 0 could not finish.
@@ -127,6 +128,7 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
     pending: View | None = None
     resume: bool = False
     reference: dict[str, str] | None = None
+    saved_step: int | None = None
     stopping: str | None = None
     finishing: bool = False
     tail: bool = False

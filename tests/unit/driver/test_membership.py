@@ -451,6 +451,87 @@ def test_stop_lets_everybody_leave() -> None:
     assert not kinds(world, "died")
 
 
+def test_a_stop_that_could_save_nothing_says_so() -> None:
+    world = make_training(num_workers=2)
+    world.can_save = False
+    world.feed(words.StopAsked(False, "asked by the test"))
+    world.calm(2)
+    (end,) = world.ends
+    assert (end.outcome, end.exit_code) == ("stopped", 1)
+    step = job_of(world).best_step
+    assert end.reason.startswith(f"asked by the test; but no checkpoint of step {step} was written, there is none")
+
+
+def test_a_stop_that_could_not_save_names_the_checkpoint_that_is_there() -> None:
+    world = make_training(num_workers=2)
+    world.feed(words.Heard(0, wire.Saved(view=1, step=3, path="/c/step-3")))
+    world.crash_driver()
+    world.restart_driver()
+    world.calm(5)
+    world.can_save = False
+    world.feed(words.StopAsked(False, "test"))
+    world.calm(2)
+    assert world.ends[0].exit_code == 1
+    assert "the newest is of step 3" in world.ends[0].reason
+
+
+def test_a_stop_in_which_all_workers_die_says_that_nothing_was_saved() -> None:
+    world = make_training(num_workers=2)
+    world.feed(words.StopAsked(False, "test"))
+    for number in (0, 1):
+        world.die(number, -9)
+    world.deliver_engine()
+    assert [(end.outcome, end.exit_code) for end in world.ends] == [("stopped", 1)]
+
+
+def test_a_stop_before_anything_was_trained_has_nothing_to_save() -> None:
+    world = make_world(num_workers=2)
+    meet(world, 0)
+    world.can_save = False
+    world.feed(words.StopAsked(False, "test"))
+    world.calm(2)
+    assert [(end.outcome, end.exit_code) for end in world.ends] == [("stopped", 0)]
+
+
+def test_a_stop_of_a_job_that_began_again_is_measured_by_where_it_is() -> None:
+    world = make_training(num_workers=2)
+    for number in (0, 1):
+        world.die(number, -9)
+    world.deliver_engine()
+    best_step = job_of(world).best_step
+    while job_of(world).step < 2:
+        world.calm(TICK_S)
+    world.feed(words.StopAsked(False, "test"))
+    world.calm(2)
+    assert [(end.outcome, end.exit_code) for end in world.ends] == [("stopped", 0)]
+    assert job_of(world).saved_step is not None
+    assert job_of(world).saved_step < best_step - 1
+
+
+def test_a_stop_right_after_going_on_from_a_checkpoint_has_that_one() -> None:
+    world = make_world(num_workers=1, resume=True)
+    world.calm(TICK_S)
+    past = wire.Progress(
+        view=1, first_step=1, last_step=7, epoch=0, loss=None, num_samples=0, num_steps=None, num_epochs=None
+    )
+    world.feed(words.Heard(0, past))
+    world.feed(words.StopAsked(False, "test"))
+    world.die(0, -9)
+    world.deliver_engine()
+    assert [(end.outcome, end.exit_code) for end in world.ends] == [("stopped", 0)]
+
+
+def test_a_checkpoint_that_is_said_again_is_one_event() -> None:
+    world = make_training(num_workers=2)
+    for _ in range(2):
+        world.feed(words.Heard(0, wire.Saved(view=1, step=3, path="/c/step-3")))
+    world.feed(words.Heard(0, wire.Saved(view=1, step=6, path="/c/step-6")))
+    assert [record.reason for record in kinds(world, "saved")] == [
+        "checkpoint of step 3 at /c/step-3",
+        "checkpoint of step 6 at /c/step-6",
+    ]
+
+
 def test_a_stop_that_kills_is_told_from_one_that_saves() -> None:
     world = make_training(num_workers=2)
     world.feed(words.StopAsked(False, "test"))

@@ -92,6 +92,7 @@ class World:
         self.building: dict[int, set[int]] = {}  # view → who has begun to connect it; it stands when all have
         self.highest_issued = 0
         self.most_rounds = 0
+        self.can_save = True
         self.membership: Membership | None = Membership(spec, "store:1", checkpoint_dir="/c", now=self.now, slots=slots)
         self.obey(self.membership.begin(self.now))
 
@@ -252,6 +253,8 @@ class World:
         return view.number > max(known, default=0)
 
     def leave(self, body: Body, reason: str) -> None:
+        if reason == "stopped" and body.has_state and self.can_save:
+            self.say(body, wire.Saved(view=body.number_at, step=body.step, path=f"/c/step-{body.step}"))
         self.say(body, wire.Leaving(view=body.number_at, num_rounds=body.num_rounds, reason=reason))
         self.die(body.number, 0)
 
