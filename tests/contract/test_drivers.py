@@ -234,3 +234,26 @@ async def test_a_job_runs_in_a_copy_of_its_code(tmp_path: Path) -> None:
         await drivers.close()
     assert (tmp_path / "jobs" / JOB / "work" / "result").read_text() == "written"
     assert [path.name for path in code.iterdir()] == ["train.py"]
+
+
+@on_a_loop
+async def test_a_slot_s_device_is_all_that_its_worker_sees(tmp_path: Path) -> None:
+    """A GPU that torch does not find here is refused by the worker, and one on the CPU is shown none."""
+    code = tmp_path / "code"
+    code.mkdir()
+    seen = "os.environ['LEGATO_DEVICE'], os.environ['CUDA_VISIBLE_DEVICES']"
+    (code / "train.py").write_text(f"import os, pathlib\npathlib.Path('seen').write_text(repr(({seen})))\n")
+    drivers = LocalDrivers(tmp_path / "jobs", node="here", devices=("cpu", "GPU-6e"))
+    outcomes = []
+    try:
+        for attempt, slot in ((1, "here/1"), (2, "here/0")):
+            order = make_order(tmp_path, slot, attempt=attempt, program=("train.py",), directory="", max_workers=1)
+            await drivers.start(msgspec.structs.replace(order, code=str(code)))
+            report = await wait_for(drivers, is_in(DriverState.ENDED), attempt)
+            assert report.outcome is not None
+            outcomes.append(report.outcome)
+    finally:
+        await drivers.close()
+    assert [outcome.outcome for outcome in outcomes] == ["failed", "succeeded"]
+    assert "Cannot train on device 'cuda:0'" in outcomes[0].reason
+    assert (tmp_path / "jobs" / JOB / "work" / "seen").read_text() == "('cpu', '')"

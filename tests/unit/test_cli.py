@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from legato import cli, resuming, watching
 from legato.core import wire
+from legato.core.errors import UsageError
 from legato.core.spec import JobSpec
 from legato.driver import client
 from legato.driver.journal import DriverFile, JobDirectory, JobJournal, Outcome
@@ -174,12 +175,90 @@ def test_run_refuses_a_port_in_use(script: str, driven: dict[str, Any]) -> None:
 def test_run_refuses_more_workers_than_gpus(
     script: str, driven: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("legato.engines.gpus.find_devices", lambda: ("cuda:0", "cuda:1"))
+    pretend_gpus(monkeypatch)
     code, _, err = call("run", "-w", "3", script)
     assert code == 2
     assert "2 GPUs" in err
     call("run", script)
     assert driven["spec"].num_workers == 2
+    assert driven["devices"] == ("GPU-a", "GPU-b")
+
+
+def pretend_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr("legato.engines.gpus._ask_nvml", lambda: [["GPU-a"], ["GPU-b"]])
+
+
+@pytest.mark.parametrize(
+    ("asked", "workers", "devices"), [("cpu", 3, ()), ("cuda", 2, ("GPU-a", "GPU-b")), ("cuda:1", 1, ("GPU-b",))]
+)
+def test_run_trains_on_the_device_that_is_asked_for(
+    script: str,
+    driven: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str,
+    workers: int,
+    devices: tuple[str, ...],
+) -> None:
+    pretend_gpus(monkeypatch)
+    monkeypatch.setenv("LEGATO_DEVICE", asked)
+    assert call("run", "-w", str(workers), script)[0] == 7
+    assert driven["devices"] == devices
+    call("run", script)
+    assert driven["spec"].num_workers == (len(devices) or 1)
+
+
+def test_run_refuses_a_gpu_that_is_not_there(
+    script: str, driven: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_gpus(monkeypatch)
+    monkeypatch.setenv("LEGATO_DEVICE", "cuda:2")
+    code, _, err = call("run", script)
+    assert (code, driven) == (2, {})
+    assert "LEGATO_DEVICE=cuda:2: this machine offers 2 GPUs, from cuda:0 on" in err
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Catch with what an engine would be made."""
+    made: list[dict[str, Any]] = []
+
+    def make(job_directory: Path, devices: object = None, **options: Any) -> None:
+        made.append({"job_directory": job_directory, "devices": devices, **options})
+        raise UsageError("the test ends here")
+
+    monkeypatch.setattr("legato.engines.local.LocalEngine", make)
+    return made
+
+
+def test_the_engine_gets_what_the_job_was_given(
+    script: str, engines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_gpus(monkeypatch)
+    call("run", "--name", "alpha", "--start", "fresh", script)
+    (made,) = engines
+    assert made["job_directory"] == JobDirectory.of("alpha").path
+    assert (made["devices"], made["environment"], made["start"]) == (("GPU-a", "GPU-b"), {}, "fresh")
+    assert made["directory"] == str(Path.cwd())
+
+
+def test_a_job_that_is_taken_over_keeps_its_variables(
+    script: str, engines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = JobSpec(
+        name="alpha",
+        program=(script,),
+        directory="/elsewhere",
+        environment={"OMP_PROC_BIND": "close"},
+        max_workers=1,
+        num_workers=1,
+    )
+    directory = JobDirectory.of("alpha")
+    directory.path.mkdir(parents=True)
+    directory.write_journal(JobJournal(spec=spec, token="", outcome=None))
+    call("attach", "alpha")
+    (made,) = engines
+    assert (made["environment"], made["directory"]) == ({"OMP_PROC_BIND": "close"}, "/elsewhere")
 
 
 @pytest.mark.parametrize(

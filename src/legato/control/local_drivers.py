@@ -234,7 +234,8 @@ class LocalDrivers:
         for slot in sorted(slots):
             node, _, number = slot.rpartition("/")
             if node != self._node or not number.isdecimal() or int(number) >= len(self._devices):
-                raise LegatoError(f"Slot {slot} is not one of this machine's: {self._node}/0 to {len(self._devices)}.")
+                there = f"{self._node}/0 to {self._node}/{len(self._devices) - 1}"
+                raise LegatoError(f"Slot {slot} is not one of this machine's: {there}.")
             numbers.append(int(number))
         return tuple(sorted(numbers))
 

@@ -1,0 +1,74 @@
+"""A driver's process hands its order on to the engine as it stands: slots, their devices, the job's variables."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legato.control import driver_process
+from legato.control.driver_process import read_order
+from legato.control.drivers import DriverOrder
+from legato.control.local_drivers import LocalDrivers
+from legato.core.errors import LegatoError
+from legato.core.spec import JobSpec
+from legato.driver.journal import JobDirectory, Outcome
+
+JOB = "j-0000000001"
+DEVICES = ("cpu", "GPU-6e", "GPU-91")
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Catch the engine and the driver that a process would make."""
+    caught: dict[str, Any] = {}
+
+    class Driver:
+        def __init__(self, spec: JobSpec | None, engine: object, directory: JobDirectory, **options: Any) -> None:
+            caught.update(options, spec=spec)
+
+        async def run(self) -> Outcome:
+            return Outcome("succeeded", 0, "as asked")
+
+    def engine(job_directory: Path, devices: tuple[str, ...], **options: Any) -> None:
+        caught.update(options, job_directory=job_directory, devices=devices)
+
+    monkeypatch.setattr(driver_process, "Driver", Driver)
+    monkeypatch.setattr(driver_process, "LocalEngine", engine)
+    monkeypatch.setattr(LocalDrivers, "_spawn", lambda *_: None)
+    return caught
+
+
+def order(directory: Path, *slots: str) -> DriverOrder:
+    spec = JobSpec(
+        name=JOB,
+        program=("train.py",),
+        directory=str(directory),
+        environment={"PYTHONPATH": "src"},
+        max_workers=2,
+        num_workers=len(slots),
+    )
+    return DriverOrder(job=JOB, attempt=1, spec=spec, slots=slots)
+
+
+def test_slots_of_the_pool_become_devices_of_this_machine(tmp_path: Path, made: dict[str, Any]) -> None:
+    (tmp_path / "train.py").touch()
+    drivers = LocalDrivers(tmp_path, node="here", devices=DEVICES)
+    asyncio.run(drivers.start(order(tmp_path, "here/2", "here/1")))
+    found = read_order(tmp_path / JOB)
+    assert found is not None
+    asyncio.run(driver_process._drive(found, JobDirectory(tmp_path / JOB)))
+    assert made["job_directory"] == tmp_path / JOB
+    assert [made["devices"][slot] for slot in made["slots"]] == ["GPU-6e", "GPU-91"]
+    assert made["environment"] == {"PYTHONPATH": "src"}
+    assert made["directory"] == str(tmp_path)
+
+
+def test_a_slot_that_has_no_device_is_refused(tmp_path: Path, made: dict[str, Any]) -> None:
+    drivers = LocalDrivers(tmp_path, node="here", devices=DEVICES)
+    for slot in ("here/3", "there/0", "here/-1", "here/x"):
+        with pytest.raises(LegatoError, match=f"Slot {slot} is not one of this machine's: here/0 to here/2"):
+            asyncio.run(drivers.start(order(tmp_path, slot)))
+    assert made == {}
