@@ -54,6 +54,8 @@ def read_order(directory: Path) -> LocalOrder | None:
 def main(path: Path) -> int:
     """Carry out the order in a job's directory; returns the exit code of this process, which nobody needs."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # It tells of each connection, which says nothing about the job.
+    logging.getLogger("websockets").setLevel(logging.WARNING)
     found = read_order(path)
     if found is None:
         _log.error("There is no %s in %s", ORDER_FILE, path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
@@ -13,8 +13,7 @@ from starlette.responses import Response
 import legato
 from legato.core.errors import LegatoError
 from legato.server.answers import Answer, publish
-from legato.server.door import API, Door
-from legato.server.problems import describe_error
+from legato.server.door import API, Door, answer_error
 from legato.server.routes import code, events, files, jobs, logs, looking, open_pages, operating, people, pool
 from legato.server.services import Services
 
@@ -42,7 +41,7 @@ def make_app(services: Services) -> Door:
         return Answer(document)
 
     for kind in (HTTPException, RequestValidationError, LegatoError, Exception):
-        app.add_exception_handler(kind, _answer_error)
+        app.add_exception_handler(kind, answer_error)
     return Door(
         app,
         settings=services.settings,
@@ -55,10 +54,6 @@ def make_app(services: Services) -> Door:
 def _name(route: APIRoute) -> str:
     """Return the name of an operation in the published description; generators of clients make functions of them."""
     return route.name
-
-
-async def _answer_error(request: Request, error: Exception) -> Response:
-    return describe_error(error).render(request.state.request_id)
 
 
 def _tell_change(services: Services) -> None:

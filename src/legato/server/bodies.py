@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
@@ -11,6 +12,7 @@ from legato.control.records import NewJob
 _MAX_INT: Final = 2**53
 _MAX_ARGUMENTS: Final = 1000
 _MAX_VARIABLES: Final = 1000
+_HALF: Final = re.compile("[\ud800-\udfff]")  # of a character outside of the first 65536; JSON can name one alone
 
 Name = Annotated[str, StringConstraints(max_length=255)]
 Count = Annotated[int, Field(ge=-_MAX_INT, le=_MAX_INT)]
@@ -24,18 +26,19 @@ class Body(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _has_no_zeros(cls, given: Any) -> Any:
-        if _has_zero(given):
-            raise ValueError("there is a zero character in a text; leave it out")
+    def _can_be_kept(cls, given: Any) -> Any:
+        if _is_odd(given):
+            raise ValueError("there is a zero, or half of a character, in a text; leave it out")
         return given
 
 
-def _has_zero(value: Any) -> bool:
+def _is_odd(value: Any) -> bool:
+    """Return whether there is a text in it that databases and files cannot hold."""
     if isinstance(value, str):
-        return "\0" in value
+        return "\0" in value or _HALF.search(value) is not None
     if isinstance(value, dict):
-        return any(_has_zero(key) or _has_zero(inner) for key, inner in value.items())
-    return isinstance(value, list) and any(map(_has_zero, value))
+        return any(_is_odd(key) or _is_odd(inner) for key, inner in value.items())
+    return isinstance(value, list) and any(map(_is_odd, value))
 
 
 def _as_tuple(value: Any) -> Any:

@@ -14,6 +14,8 @@ from typing import Any, Final
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato.control.settings import Settings
@@ -86,11 +88,9 @@ class Door:
 
     @staticmethod
     async def _refuse(visit: _Visit, error: Exception, scope: Scope, receive: Receive) -> None:
-        problem = describe_error(error)
-        if problem.status == 500:
-            _log.error("a request could not be answered", request=visit.id, path=scope["path"], exc_info=error)
         if visit.is_answered:
-            return
+            return  # by `answer_error`; the framework hands the error on nevertheless
+        problem = explain_error(error, visit.id, scope["path"])
         if visit.status:
             # The answer has begun: all that is left is to break it off.
             raise error
@@ -111,6 +111,20 @@ class Door:
             user=asker.name if asker else None,
             ms=round(elapsed_s * 1000, 1),
         )
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Return the answer to a request whose route has raised."""
+    request_id = request.state.request_id
+    return explain_error(error, request_id, request.url.path).render(request_id)
+
+
+def explain_error(error: Exception, request_id: str, path: str) -> Problem:
+    """Return the problem that an error is; one that is our own mistake is written down whole."""
+    problem = describe_error(error)
+    if problem.status == 500:
+        _log.error("a request could not be answered", request=request_id, path=path, exc_info=error)
+    return problem
 
 
 class _Visit:

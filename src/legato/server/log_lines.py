@@ -25,10 +25,12 @@ def begin_log(settings: Settings) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     ends: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    # Plain ones: variables, which others would show, may hold passwords and tokens.
     if is_text:
-        ends.append(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()))
+        plain = structlog.dev.plain_traceback
+        ends.append(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain))
     else:
-        ends += [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        ends += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

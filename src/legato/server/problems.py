@@ -139,6 +139,7 @@ def describe_error(error: Exception) -> Problem:
 def _describe_http(error: HTTPException) -> Problem:
     name = _OF_STATUS.get(error.status_code, "internal" if error.status_code >= 500 else "bad-request")
     detail = {
+        "bad-request": "Cannot read the body: it is not JSON, or not in UTF-8. Send one JSON object.",
         "not-found": "There is no such path. 'GET /api/v1/openapi.json' lists all.",
         "method-not-allowed": "The path is there, but not with this method. See 'Allow'.",
     }.get(name, str(error.detail))

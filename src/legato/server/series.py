@@ -9,6 +9,9 @@ from typing import TypeVar
 
 import msgspec
 
+from legato.core.errors import NotFound
+from legato.server.job_files import open_file
+
 T = TypeVar("T")
 
 
@@ -97,16 +100,17 @@ def read_metrics(
 
 
 def read_lines(path: Path, kind: type[T]) -> Iterator[T]:
-    """Yield the lines of a file that is being written; what a crash cut off is left out."""
+    """Yield the lines of a file that is being written; what a crash cut off is left out. It need not be there yet."""
     try:
-        with path.open("rb") as file:
-            for line in file:
-                try:
-                    yield msgspec.json.decode(line, type=kind)
-                except msgspec.MsgspecError:
-                    continue
-    except FileNotFoundError:
+        file = open_file(path.parent, (path.name,))
+    except NotFound:
         return
+    with file:
+        for line in file:
+            try:
+                yield msgspec.json.decode(line, type=kind)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                continue
 
 
 def thin_out(points: Sequence[T], values: Sequence[float | None], most: int) -> list[T]:

@@ -42,7 +42,7 @@ def list_attempts(job: str, here: Here, asker: WhoAsks) -> Response:
 
 
 @router.get("/jobs/{job}/allocations", **tells(Listed[Allocation], errors=(404,)))
-def list_allocations(job: str, here: Here, asker: WhoAsks) -> Response:
+def list_allocations_of_job(job: str, here: Here, asker: WhoAsks) -> Response:
     """List which slots a job had when."""
     found = here.store.jobs.find(job, asker.sees_only)
     return Answer(Listed(here.store.jobs.read_allocations(found.id)))

@@ -1,0 +1,41 @@
+"""A running platform for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from tests.unit.server.platform import Platform, make_template
+
+NewPlatform = Callable[..., Platform]
+
+
+@pytest.fixture(autouse=True)
+def plain_log() -> Iterator[None]:
+    """Errors of the server are logged with plain tracebacks, which take no time."""
+    processors = [structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer()]
+    structlog.configure(processors=processors, cache_logger_on_first_use=False)
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_template(tmp_path_factory.mktemp("template") / "legato.db")
+
+
+@pytest.fixture
+def new_platform(tmp_path: Path, template: Path) -> Iterator[NewPlatform]:
+    """Makes running platforms with other settings."""
+    with ExitStack() as stack:
+        yield lambda **settings: stack.enter_context(Platform(tmp_path / "home", template, **settings).running())
+
+
+@pytest.fixture
+def platform(new_platform: NewPlatform) -> Platform:
+    made: Any = new_platform()
+    return made  # type: ignore[no-any-return]
