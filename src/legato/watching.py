@@ -15,7 +15,7 @@ from legato.resuming import way_on
 from legato.terminal import WAITS_AT_START, LogFollower, Screen, main_worker
 
 _ASK_EVERY_S: Final = 0.25
-_NUM_FAILED_ANSWERS: Final = 3
+_PATIENCE_S: Final = 5.0  # a driver that ends does not answer any more; it mostly needs less than this
 
 
 def statuses(home: Path | None = None) -> list[dict[str, Any]]:
@@ -55,25 +55,31 @@ def _last_status(name: str, home: Path | None) -> dict[str, Any] | None:
 
 
 def watch(name: str, screen: Screen, home: Path | None = None) -> Outcome | None:
-    """Show a running job until it ends; None if its driver is gone and the job is not over."""
+    """Show a running job until it ends; None if its driver is gone and the job is not over.
+
+    The lock alone says whether there is a driver: one that ends closes its door long before it writes the outcome, and
+    one that is stopped may go on.
+    """
     directory = JobDirectory.of(name, home)
     logs = LogFollower(directory.logs)
     main: int | None = None
     last_seq = 0
-    num_failed = 0
     has_status = was_starting = False
-    while num_failed < _NUM_FAILED_ANSWERS and directory.is_locked():
+    heard_at: float | None = time.monotonic()
+    while directory.is_locked():
         try:
             status = client.request(name, wire.StatusRequest(), home).status
-            num_failed = 0
         except JobNotFound:
             if not has_status and directory.read_driver_file() is None:
                 was_starting = True
                 screen.show_waiting(WAITS_AT_START)
-            else:
-                num_failed += 1
+            elif heard_at is not None and time.monotonic() - heard_at >= _PATIENCE_S:
+                heard_at = None
+                told = f"legato: the driver of job '{name}' lives but does not answer; waiting for it."
+                screen.show_message(told, problem=True)
         else:
             has_status = True
+            heard_at = time.monotonic()
             for event in status.get("events", ()):
                 if event["seq"] > last_seq:
                     last_seq = event["seq"]

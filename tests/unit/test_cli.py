@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from legato import cli, resuming, watching
 from legato.core import wire
-from legato.core.errors import UsageError
+from legato.core.errors import JobNotFound, UsageError
 from legato.core.spec import JobSpec
 from legato.driver import client
 from legato.driver.journal import DriverFile, JobDirectory, JobJournal, Outcome
@@ -445,6 +445,31 @@ def test_attach_shows_a_running_job_until_its_end(running: JobDirectory, monkeyp
         "epoch 3",
         "legato: job 'alpha' failed: as asked",
     ]
+
+
+def test_attach_waits_for_the_outcome_of_a_job_whose_driver_has_closed_its_door(
+    running: JobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = JobSpec(name="alpha", program=("a.py",), directory="/", max_workers=1, num_workers=1)
+    looks = 0
+
+    def request(name: str, what: wire.Request, home: Path | None = None) -> wire.Reply:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            return wire.Reply(status=LIVING)
+        if looks == 20:
+            running.write_journal(JobJournal(spec=spec, token="t", outcome=Outcome("succeeded", 0, "as told")))
+            running.unlock()
+        raise JobNotFound("connection refused")
+
+    monkeypatch.setattr(client, "request", request)
+    monkeypatch.setattr(watching, "_ASK_EVERY_S", 0.001)
+    monkeypatch.setattr(watching, "_PATIENCE_S", 0.0)
+    code, out, err = call("attach", "alpha")
+    assert (code, looks) == (0, 20)
+    assert out == "legato: job 'alpha' succeeded: as told\n"
+    assert err == "legato: the driver of job 'alpha' lives but does not answer; waiting for it.\n", "said once"
 
 
 def test_attach_waits_for_a_job_that_is_just_starting(running: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
