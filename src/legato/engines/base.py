@@ -15,7 +15,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         worker: its number in the job; never used twice.
         slot: the slot it occupies, from 0.
         program: the user's script and its arguments, as in ``sys.argv``.
-        environment: added to the engine's own environment (see ``docs/membership.md``).
+        environment: added to the engine's own environment. What is read only when a process starts, the engine must
+            have been given before; which GPUs the worker sees, the engine says.
         directory: the working directory.
         log_path: where stdout and stderr go, appended.
     """
@@ -57,7 +58,7 @@ class Engine(Protocol):
         ...
 
     async def device_of(self, slot: int) -> str:
-        """Return the torch device name of a slot, ``cpu`` or ``cuda:N``."""
+        """Return what torch calls a slot's device in its worker: ``cpu``, or ``cuda:0``, as it sees no other GPU."""
         ...
 
     async def start(self, launch: Launch) -> None:
