@@ -187,6 +187,11 @@ class MemoryBooks:
         self.slots[slot] = _replace(self.slots[slot], unusable_since=None, unusable_reason=None)
         self._on_news()
 
+    @property
+    def num_going_on(self) -> int:
+        """How many jobs have not ended."""
+        return len(self._going_on)
+
     def get(self, job: str) -> Job:
         """Return a job as it is now."""
         if job not in self.jobs:

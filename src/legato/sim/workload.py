@@ -20,6 +20,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         submitted_at: seconds from the beginning.
+        line: of the file that it was read from.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = DEFAULT_PRIORITY
     is_elastic: bool = True
     max_retries: int = 0
+    line: int | None = None
 
 
 def _whole(text: str) -> int:
@@ -84,14 +86,23 @@ def read_workload(path: Path) -> list[Plan]:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{told}: {getattr(error, 'strerror', None) or 'it is not UTF-8 text'}.") from error
-    rows = csv.DictReader(lines, restkey="", restval=None, skipinitialspace=True)
-    _check_columns(rows.fieldnames or (), told)
-    plans = []
-    for row in rows:
-        where = f"{told}, line {rows.line_num}"
-        if row.get(""):
-            raise UsageError(f"{where}: there are more values than columns. Put values with commas into quotes.")
-        plans.append(_read_row({name: (value or "").strip() for name, value in row.items()}, where))
+    rows = csv.DictReader(lines, restkey="", restval=None, skipinitialspace=True, strict=True)
+    plans: list[Plan] = []
+    try:
+        _check_columns(rows.fieldnames or (), told)
+        for row in rows:
+            where = f"{told}, line {rows.line_num}"
+            if row.get(""):
+                raise UsageError(f"{where}: there are more values than columns. Put values with commas into quotes.")
+            plan = _read_row({name: (value or "").strip() for name, value in row.items()}, rows.line_num, where)
+            if plans and plan.submitted_at < plans[-1].submitted_at:
+                raise UsageError(
+                    f"{where}: submitted_at is {plan.submitted_at:g}, before the {plans[-1].submitted_at:g} of line "
+                    f"{plans[-1].line}. Sort the lines by submitted_at."
+                )
+            plans.append(plan)
+    except csv.Error as error:
+        raise UsageError(f"{told}, line {rows.line_num}: it is not CSV: {error}.") from error
     if not plans:
         raise UsageError(f"{told}: it has no jobs. Write one line for each below the names of the columns.")
     return plans
@@ -107,7 +118,7 @@ def _check_columns(names: Sequence[str], told: str) -> None:
         raise UsageError(f"{told}, line 1: name at least the columns max and steps, or max and duration_s.")
 
 
-def _read_row(row: dict[str, str], where: str) -> Plan:
+def _read_row(row: dict[str, str], line: int, where: str) -> Plan:
     values: dict[str, Any] = {}
     for name, text in row.items():
         if not text:
@@ -128,7 +139,7 @@ def _read_row(row: dict[str, str], where: str) -> Plan:
     if values.get("num_micro_batches", 1) < 1:
         raise UsageError(f"{where}: num_micro_batches is below 1. Leave it empty if any number of workers helps.")
     return Plan(
-        name=values.get("name", f"line-{where.rpartition(' ')[2]}"),
+        name=values.get("name", f"line-{line}"),
         owner=values.get("owner", "user"),
         queue=values.get("queue", "default"),
         submitted_at=values.get("submitted_at", 0.0),
@@ -137,6 +148,7 @@ def _read_row(row: dict[str, str], where: str) -> Plan:
         priority=priority,
         is_elastic=not values.get("static", False),
         load=_read_load(values, where),
+        line=line,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,6 @@ import msgspec
 
 from legato.control.loop import ControlLoop
 from legato.control.records import Job, NewJob, Queue
-from legato.control.stages import ENDED
 from legato.control.work import Work
 from legato.policy.rules import Rules
 from legato.sim import clock
@@ -69,13 +69,16 @@ class World:
         self.books = MemoryBooks(setting.slots(), clock.now, queues=setting.queues, on_news=self._news.set)
         self.drivers = MadeUpDrivers(setting.costs, on_news=self._news.set)
         self.num_rounds = 0
+        self._loops: list[ControlLoop] = []
 
     def make_loop(self, owner: str = "the loop", **changes: Any) -> ControlLoop:
         """Return a control loop that remembers nothing yet; ``changes`` are further arguments of `ControlLoop`."""
         whole: dict[str, Any] = {"wall_clock": clock.now, "in_thread": at_once, "code": _CODE, **changes}
         drivers = whole.pop("drivers", self.drivers)
         books = whole.pop("books", self.books)
-        return ControlLoop(books, drivers, self.setting.rules, owner=owner, **whole)
+        loop = ControlLoop(books, drivers, self.setting.rules, owner=owner, **whole)
+        self._loops.append(loop)
+        return loop
 
     def submit(self, plan: Plan) -> Job:
         """Submit a job now."""
@@ -112,7 +115,15 @@ class World:
 
     def has_ended(self) -> bool:
         """Whether all jobs that were submitted have ended."""
-        return all(job.stage in ENDED for job in self.books.jobs.values())
+        return not self.books.num_going_on
+
+    def is_stuck(self) -> bool:
+        """Whether nobody has a slot, nobody gets one, and nothing but news could change that."""
+        last = self._loops[-1].decisions if self._loops else None
+        if self.books.open or last is None or last.decide_again_at is not None:
+            return False
+        has_slots = {decision.job: bool(decision.slots) for decision in last.decisions}
+        return not any(has_slots.get(job.id, True) for job in self.books.read_facts().jobs)
 
 
 async def at_once(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -129,6 +140,8 @@ def simulate(
 ) -> World:
     """Run a workload to its end and return the world as it is then.
 
+    Jobs that can never start, because nobody is left who could make room for them, are left in their queue.
+
     Args:
         plans: of the workload.
         setting: the platform.
@@ -143,12 +156,16 @@ async def _simulate(
 ) -> World:
     world = World(setting)
     turning = asyncio.create_task(world.run(world.make_loop()))
-    for plan in plans:
-        await _sleep_until(min(plan.submitted_at, limit_s))
-        world.submit(plan)
-    while not world.has_ended() and clock.now() < limit_s and not turning.done():
-        await asyncio.sleep(setting.interval_s)
-        on_progress(len(plans) - len(world.books.read_facts().jobs), clock.now())
+    coming = deque(plans)
+    while clock.now() < limit_s and not turning.done():
+        while coming and coming[0].submitted_at <= clock.now():
+            world.submit(coming.popleft())
+        books = world.books
+        on_progress(len(books.jobs) - books.num_going_on, clock.now())
+        if not coming and (world.has_ended() or world.is_stuck()):
+            break
+        look_at = clock.now() + setting.quiet_s
+        await _sleep_until(min(look_at, limit_s, coming[0].submitted_at if coming else look_at))
     await _end(turning)
     assert not world.drivers.clashes, world.drivers.clashes
     return world

@@ -1,0 +1,92 @@
+"""Ways to share the pool that can be compared: the policies, and a stand-in for platforms without elastic jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from legato.core.errors import UsageError
+from legato.policy.rules import Policy
+from legato.sim.workload import Plan
+from legato.sim.world import Setting
+
+_replace = msgspec.structs.replace
+
+
+class Scheme(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to share the pool.
+
+    Args:
+        name: as it is asked for.
+        policy: who comes first.
+        all_static: every job has its maximum or nothing.
+    """
+
+    name: str
+    policy: Policy
+    all_static: bool = False
+
+    def apply(self, plans: Iterable[Plan], setting: Setting) -> tuple[list[Plan], Setting]:
+        """Return what a workload and a platform are under this scheme.
+
+        Where all jobs are static, one that asks for more than there is asks for all that there is.
+        """
+        setting = _replace(setting, rules=_replace(setting.rules, policy=self.policy))
+        if not self.all_static:
+            return list(plans), setting
+        return [_make_static(plan, find_limit(plan, setting)) for plan in plans], setting
+
+
+SCHEMES: Final = {
+    **{str(policy): Scheme(name=str(policy), policy=policy) for policy in Policy},
+    "gang": Scheme(name="gang", policy=Policy.FIFO, all_static=True),
+}
+
+
+def parse_schemes(text: str) -> tuple[Scheme, ...]:
+    """Read the names of schemes, separated by commas.
+
+    Raises:
+        UsageError: there is no such scheme, or one is named twice.
+
+    >>> [scheme.name for scheme in parse_schemes("fair, gang")]
+    ['fair', 'gang']
+    """
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in SCHEMES:
+            raise UsageError(f"There is no policy '{name}'. Write one or more of {', '.join(SCHEMES)}, with commas.")
+        if names.count(name) > 1:
+            raise UsageError(f"The policy '{name}' is named twice. Name each once.")
+    return tuple(SCHEMES[name] for name in names)
+
+
+def find_limit(plan: Plan, setting: Setting) -> int:
+    """Return how many slots a job can have at most, however long it waits."""
+    ceilings = [queue.ceiling for queue in setting.queues if queue.name == plan.queue and queue.ceiling is not None]
+    return min([setting.num_slots, *ceilings])
+
+
+def check_fits(plans: Iterable[Plan], setting: Setting) -> None:
+    """Check that every job can start some day.
+
+    Raises:
+        UsageError: which job cannot, and what to change.
+    """
+    for plan in plans:
+        least, limit = plan.min_workers if plan.is_elastic else plan.max_workers, find_limit(plan, setting)
+        if least > limit:
+            line = f"line {plan.line}: " if plan.line is not None else ""
+            where = "the pool has" if limit == setting.num_slots else f"queue '{plan.queue}' may have"
+            column = "min" if plan.is_elastic else "max"
+            raise UsageError(
+                f"Cannot simulate: {line}job '{plan.name}' needs {least} slots at once, but {where} {limit}. "
+                f"Lower its {column}, or give more slots."
+            )
+
+
+def _make_static(plan: Plan, limit: int) -> Plan:
+    width = min(plan.max_workers, limit)
+    return _replace(plan, is_elastic=False, min_workers=width, max_workers=width)
