@@ -198,7 +198,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         version: grows with each change of what the user wants and of the stage; for ``If-Match``.
         staged_at: since when it is in this stage.
         num_slots: slots that it holds, those it is leaving included.
-        decided_slots: slots that it should have, by the last decision, and why (``decided_reason``).
+        decided_slots: slots that it should have, by the last decision.
+        decided_reason: why, in the words that are right now.
     """
 
     id: str
@@ -300,10 +301,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the policy decided for one job."""
+    """What the policy decided for one job.
+
+    Args:
+        is_new: something else was decided than before; otherwise the same is only said in other words.
+    """
 
     num_slots: int
     reason: str
+    is_new: bool = True
 
 
 class JobChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -319,7 +325,7 @@ class JobChange(msgspec.Struct, frozen=True, kw_only=True):
         closed_attempt: None: ``seen_attempt``.
         released: slots that the job shall leave.
         granted: free slots that the job gets, for the attempt that it has after the move.
-        verdict: stored only if it differs from the last one of the job.
+        verdict: stored only if it differs from the last one of the job; if it is not new, without an event.
         progress: as the driver reports it.
         exit_code: of a job that ends.
         is_retry: the move to ``queued`` is one of its retries.

@@ -320,22 +320,26 @@ def _standing(pool: Pool, job: Job, report: DriverReport | None) -> Standing:
 
 
 def carry_out(pool: Pool, decisions: policy.Decisions, memories: dict[str, Memory]) -> list[JobChange]:
-    """Return what the policy's decisions change in the store."""
+    """Return what the policy's decisions change in the store.
+
+    A decision is new if the job's slots change, or how many it should have in the end; otherwise only the words change.
+    """
     jobs = {job.id: job for job in pool.facts.jobs}
     changes = []
     for decision in decisions.decisions:
         job = jobs[decision.job]
         memory = memories.setdefault(job.id, Memory(job.attempt))
+        wanted_before = memory.wanted
         memory.wanted, memory.wanted_since = decision.wanted, decision.wanted_since
         kept = set(pool.kept(job))
         granted = sorted(set(decision.slots) - kept)
         if granted and pool.is_paused_by_policy(job):
             # It begins anew when its driver has ended.
             continue
-        verdict = Verdict(len(decision.slots), decision.reason)
-        changed = (job.decided_slots, job.decided_reason) != (verdict.num_slots, verdict.reason)
         released = sorted(kept - set(decision.slots))
-        if not (granted or released or changed):
+        is_same = job.decided_slots == len(decision.slots) and wanted_before in (None, decision.wanted)
+        is_new = bool(granted or released or not is_same)
+        if not is_new and job.decided_reason == decision.reason:
             continue
         starts = job.stage is Stage.QUEUED and bool(granted)
         changes.append(
@@ -347,7 +351,7 @@ def carry_out(pool: Pool, decisions: policy.Decisions, memories: dict[str, Memor
                 reason=decision.reason,
                 granted=tuple(granted),
                 released=tuple(released),
-                verdict=verdict,
+                verdict=Verdict(len(decision.slots), decision.reason, is_new),
             )
         )
     return changes

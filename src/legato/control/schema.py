@@ -148,7 +148,7 @@ jobs = Table(
     Column("staged_at", Double, nullable=False),
     Column("started_at", Double),
     Column("ended_at", Double),
-    # The newest row of `decisions`, so that a list needs no join.
+    # As the newest row of `decisions`, so that a list needs no join; the reason in the words that are right now.
     Column("decided_slots", Integer),
     Column("decided_reason", Text),
     Column("progress", JSON),

@@ -144,11 +144,13 @@ def _write_one(transaction: Transaction, job: Job, change: JobChange) -> None:
 def _decide(transaction: Transaction, job: Job, attempt: int, verdict: Verdict) -> None:
     if (job.decided_slots, job.decided_reason) == (verdict.num_slots, verdict.reason):
         return
+    newest = {"decided_slots": verdict.num_slots, "decided_reason": verdict.reason}
+    transaction.connection.execute(update(jobs).where(jobs.c.id == job.id).values(newest))
+    if not verdict.is_new:
+        return
     row = {"job": job.id, "attempt": attempt, "time": transaction.now}
     row |= {"num_slots": verdict.num_slots, "reason": verdict.reason}
     transaction.connection.execute(insert(decisions).values(row))
-    newest = {"decided_slots": verdict.num_slots, "decided_reason": verdict.reason}
-    transaction.connection.execute(update(jobs).where(jobs.c.id == job.id).values(newest))
     detail = {"num_slots": verdict.num_slots}
     transaction.note("decision", verdict.reason, job=job.id, attempt=attempt, detail=detail)
 

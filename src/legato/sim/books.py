@@ -22,6 +22,7 @@ from legato.control.records import (
     NewJob,
     Queue,
     Slot,
+    Verdict,
     Written,
 )
 from legato.control.stages import ENDED, MOVES, Action, Stage, stage_after
@@ -250,14 +251,8 @@ class _Page:
         verdict = change.verdict
         if verdict is not None and (job.decided_slots, job.decided_reason) != (verdict.num_slots, verdict.reason):
             job = _replace(job, decided_slots=verdict.num_slots, decided_reason=verdict.reason)
-            decision = Decision(
-                job=job.id,
-                attempt=job.attempt,
-                time=self._now,
-                num_slots=verdict.num_slots,
-                reason=verdict.reason,
-            )
-            self._decisions.append(decision)
+            if verdict.is_new:
+                self._decisions.append(_make_decision(job, verdict, self._now))
         self._jobs[job.id] = job
 
     def _grant(self, slot: str, job: Job) -> None:
@@ -293,6 +288,10 @@ def moved(job: Job, stage: Stage, reason: str, now: float, **values: Any) -> Job
     if stage in ENDED:
         values["ended_at"] = now
     return _replace(job, **values)
+
+
+def _make_decision(job: Job, verdict: Verdict, now: float) -> Decision:
+    return Decision(job=job.id, attempt=job.attempt, time=now, num_slots=verdict.num_slots, reason=verdict.reason)
 
 
 def _make_slot(name: str) -> Slot:

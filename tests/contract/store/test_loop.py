@@ -284,6 +284,17 @@ def test_decisions_that_say_the_same_are_kept_once(store: Store) -> None:
     assert store.jobs.read_decisions(job.id, limit=1) == kept[:1]
 
 
+def test_the_same_decision_in_other_words_is_no_event(store: Store) -> None:
+    lease, _ = make_pool(store, 1)
+    job = store.jobs.submit(make_job(), ANN, NOW).job
+    decided = write(store, lease.fence, job, verdict=Verdict(0, "waits for ben/one"))
+    last = store.events.read_last_seq()
+    reworded = write(store, lease.fence, decided, NOW + 1, verdict=Verdict(0, "waits for ben/two", is_new=False))
+    assert (reworded.decided_slots, reworded.decided_reason) == (0, "waits for ben/two")
+    assert [decision.reason for decision in store.jobs.read_decisions(job.id)] == ["waits for ben/one"]
+    assert store.events.read_last_seq() == last
+
+
 def test_progress_and_the_end(store: Store) -> None:
     lease, slots = make_pool(store, 1)
     job = start(store, lease.fence, store.jobs.submit(make_job(), ANN, NOW).job, (slots[0],))

@@ -1,0 +1,95 @@
+"""A round of the control loop: what is news, and what is only said in other words."""
+
+from __future__ import annotations
+
+from legato.control.records import Allocation, Facts, Job, Slot
+from legato.control.rounds import Memory, Pool, carry_out
+from legato.control.stages import Stage
+from legato.policy.snapshot import Decision, Decisions, Verb
+from legato.sim import clock
+from legato.sim.load import Load
+from legato.sim.workload import Plan
+from legato.sim.world import Setting, World, simulate
+
+SLOTS = ("n/0", "n/1", "n/2")
+
+
+def make_running(decided_slots: int | None, reason: str | None) -> Job:
+    async def submit() -> Job:
+        return World(Setting()).submit(Plan(name="a", max_workers=3, load=Load(num_steps=1, step_s=1.0)))
+
+    job = clock.run(submit())
+    changed = {"stage": Stage.RUNNING, "attempt": 1, "decided_slots": decided_slots, "decided_reason": reason}
+    return Job(**{name: getattr(job, name) for name in Job.__struct_fields__} | changed)
+
+
+def make_pool(job: Job, held: tuple[str, ...]) -> Pool:
+    slots = tuple(Slot(id=name, node="n", device="cpu", unusable_since=None, unusable_reason=None) for name in SLOTS)
+    allocations = tuple(
+        Allocation(slot=name, job=job.id, attempt=1, since=0.0, release_asked_at=None, until=None) for name in held
+    )
+    return Pool(Facts(jobs=(job,), queues=(), slots=slots, allocations=allocations))
+
+
+def decide(job: Job, slots: tuple[str, ...], reason: str, wanted: int) -> Decisions:
+    decision = Decision(job=job.id, slots=slots, verb=Verb.KEEP, reason=reason, wanted=wanted)
+    return Decisions(decisions=(decision,), summary="")
+
+
+def is_new(
+    *,
+    held: tuple[str, ...] = SLOTS[:2],
+    slots: tuple[str, ...] = SLOTS[:2],
+    decided: tuple[int | None, str | None] = (2, "said"),
+    reason: str = "said otherwise",
+    wanted_before: int | None = 2,
+    wanted: int = 2,
+) -> bool | None:
+    """Return whether a decision is told of as a new one; None if nothing at all is written."""
+    job = make_running(*decided)
+    changes = carry_out(
+        make_pool(job, held), decide(job, slots, reason, wanted), {job.id: Memory(1, wanted=wanted_before)}
+    )
+    if not changes:
+        return None
+    assert changes[0].verdict is not None and changes[0].verdict.reason == reason
+    return changes[0].verdict.is_new
+
+
+def test_a_decision_is_new_if_slots_or_what_is_wanted_change() -> None:
+    assert is_new(slots=SLOTS)
+    assert is_new(slots=SLOTS[:1])
+    assert is_new(slots=SLOTS[1:])
+    assert is_new(wanted=3)
+    assert is_new(decided=(None, None))
+
+
+def test_other_words_are_no_new_decision() -> None:
+    assert is_new() is False
+    # A loop that has just begun does not know what was wanted.
+    assert is_new(wanted_before=None) is False
+
+
+def test_the_same_words_are_not_written_again() -> None:
+    assert is_new(reason="said") is None
+
+
+def test_a_day_of_changing_reasons_is_told_in_few_decisions() -> None:
+    """Jobs that wait are told anew for whom they wait, again and again; that is no news."""
+
+    plans = [
+        Plan(
+            name=f"j{number}",
+            submitted_at=1.5 * number,
+            max_workers=4,
+            load=Load(num_steps=40 + 7 * number, step_s=1.0),
+        )
+        for number in range(12)
+    ]
+    books = simulate(plans, Setting(num_slots=4)).books
+    # Each of them: it waits, it starts, and the resizes that others cause.
+    assert len(books.decisions) < 8 * len(books.jobs)
+    last: dict[str, tuple[int, str]] = {}
+    for decision in books.decisions:
+        assert last.get(decision.job) != (decision.num_slots, decision.reason)
+        last[decision.job] = (decision.num_slots, decision.reason)
