@@ -220,6 +220,11 @@ def kill_all(world: World) -> None:
         world.signal(worker["worker"], signal.SIGKILL)
 
 
+def kill_warm_parent(world: World) -> None:
+    record = json.loads((JobDirectory.of(NAME).path / "engine.json").read_text())
+    os.kill(record["pid"], signal.SIGKILL)
+
+
 def hasten_evaluation(world: World) -> None:
     """Let evaluations run at full speed from now on."""
     (world.reins / "pace-evaluation").unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """The membership of one job as a pure state machine: events in, instructions out.
 
 No I/O, no clock, no randomness, no logging: ``now`` comes with every event. The facts are in `job`, what a message
-means in `hearing`, what a loss means in `loss`, the next change in `plan`, deadlines in `health`, the end in `ending`;
-here is the order in which they follow one another.
+means in `hearing`, what a loss means in `loss`, which slots it has in `slots`, the next change in `plan`, deadlines in
+`health`, the end in `ending`; here is the order in which they follow one another.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-import msgspec
-
-from legato.core.errors import LayoutError, TransitionError, UsageError
+from legato.core.errors import TransitionError
 from legato.core.lifecycle import JobState, WorkerPhase
 from legato.core.spec import JobSpec
 from legato.core.wire import Hold, Prepare, Stop, WorkerMessage
@@ -22,6 +20,7 @@ from legato.driver.ending import conclude, dismiss, fail, stop
 from legato.driver.hearing import hear
 from legato.driver.job import Job, Worker
 from legato.driver.loss import fence, note_exited, refuse
+from legato.driver.slots import assign, scale
 from legato.driver.words import (
     Book,
     Event,
@@ -35,7 +34,7 @@ from legato.driver.words import (
     StopWorker,
     Tick,
 )
-from legato.engines.base import Exited, Started
+from legato.engines.base import EngineEvent, Exited, Started, StoreMoved
 
 # Whoever starts in their slot later is not there in their place.
 _LEFT_ON_REQUEST: Final = ("shrunk", "dismissed", "superseded")
@@ -152,22 +151,30 @@ class Membership:
                 self._hear(number, message)
             case Tick():
                 self._tick()
-            case Exited(worker=number, exit_code=exit_code):
-                worker = self.job.workers.get(number)
-                if worker is not None and worker.phase is not WorkerPhase.GONE:
-                    note_exited(self.job, worker, exit_code)
-            case Started(worker=number, pid=pid):
-                if number in self.job.workers:
-                    self.job.workers[number].pid = pid
+            case Started() | Exited() | StoreMoved():
+                self._take_from_engine(event)
             case Lost(worker=number):
                 if number in self.job.workers:
                     self.job.workers[number].away = True
             case ScaleAsked(num_workers=num_workers, reason=reason):
-                self._scale(num_workers, reason)
+                scale(self.job, num_workers, reason)
             case SlotsAssigned():
-                self._assign(event)
+                assign(self.job, event)
             case StopAsked(now=at_once, reason=reason):
                 stop(self.job, at_once=at_once, reason=reason)
+
+    def _take_from_engine(self, event: EngineEvent) -> None:
+        job = self.job
+        match event:
+            case Exited(worker=number, exit_code=exit_code):
+                worker = job.workers.get(number)
+                if worker is not None and worker.phase is not WorkerPhase.GONE:
+                    note_exited(job, worker, exit_code)
+            case Started(worker=number, pid=pid):
+                if number in job.workers:
+                    job.workers[number].pid = pid
+            case StoreMoved(rendezvous=rendezvous):
+                self._follow_store(rendezvous)
 
     def _hear(self, number: int, message: WorkerMessage) -> None:
         try:
@@ -188,65 +195,15 @@ class Membership:
             if worker.phase not in (WorkerPhase.FENCED, WorkerPhase.GONE):
                 fence(job, worker, reason)
 
-    def _scale(self, num_workers: int, reason: str) -> None:
+    def _follow_store(self, rendezvous: str) -> None:
         job = self.job
-        job.spec.check_num_workers(num_workers)
-        before = len(job.wanted)
-        if num_workers == before:
+        if rendezvous == job.rendezvous:
             return
-        if job.is_assigned:
-            raise UsageError(
-                f"Cannot scale job '{job.spec.name}' here: it has the slots that the platform gives it. Change its "
-                "bounds or its priority there."
-            )
-        for slot in range(job.spec.max_workers):
-            if len(job.wanted) < num_workers:
-                job.wanted.add(slot)
-        for slot in sorted(job.wanted, key=self._worth)[: max(len(job.wanted) - num_workers, 0)]:
-            job.wanted.discard(slot)
-        self._want(job.wanted, f"{before} -> {num_workers} workers: {reason}")
-
-    def _assign(self, said: SlotsAssigned) -> None:
-        job, slots = self.job, frozenset(said.slots)
-        changes = {
-            field: value
-            for field in ("min_workers", "max_workers")
-            if (value := getattr(said, field)) is not None and value != getattr(job.spec, field)
-        }
-        spec = msgspec.structs.replace(job.spec, num_workers=len(slots), **changes).validate()
-        useless = job.given_up & slots
-        if len(slots - useless) < spec.min_workers:
-            raise LayoutError(
-                f"Cannot give job '{spec.name}' the slots {sorted(slots)}: no worker can train in {sorted(useless)}, "
-                f"which leaves fewer than its minimum of {spec.min_workers}. Give it others as well, or stop it."
-            )
-        if changes:
-            job.record("scaled", f"it may have {spec.min_workers} to {spec.max_workers} workers: {said.reason}")
-            job.spec = spec
-        # What was given up is not tried again just because it is said again.
-        job.given_up = set(useless)
-        wanted = set(slots - useless)
-        if wanted != job.wanted:
-            self._want(wanted, f"{len(job.wanted)} -> {len(wanted)} workers: {said.reason}")
-
-    def _want(self, slots: set[int], told: str) -> None:
-        job = self.job
-        job.wanted = slots
-        if not job.is_assigned:
-            job.given_up -= slots
-        job.deaths = {slot: count for slot, count in job.deaths.items() if slot in slots}
-        job.record("scaled", told)
-
-    def _worth(self, slot: int) -> tuple[int, int]:
-        """Rank a slot by what is lost with it: members are kept, low ranks first, then who is nearest to joining."""
-        worker = self.job.occupant(slot)
-        if worker is None or not (worker.active or worker.coming):
-            return (0, -slot)
-        rank = self.job.current.rank_of(worker.number) if self.job.current else None
-        if rank is not None:
-            return (4, -rank)
-        course = (WorkerPhase.STARTING, WorkerPhase.JOINING, WorkerPhase.WARM)
-        return (1 + course.index(worker.phase) if worker.phase in course else 0, -slot)
+        job.rendezvous = rendezvous
+        job.record("note", "the store died; new views use another one", level="warning")
+        view = job.current
+        if view is not None and job.recovering is not None and job.unprepared(view):
+            job.torn = f"the store died while view {view.number} was being connected"
 
     # ------------------------------------------------------------ consequences
 

@@ -43,7 +43,13 @@ class Exited(msgspec.Struct, frozen=True, tag=True):
     exit_code: int
 
 
-EngineEvent = Started | Exited
+class StoreMoved(msgspec.Struct, frozen=True, tag=True):
+    """The store has died and another one listens at ``rendezvous`` (``host:port``); it knows nothing of the old one."""
+
+    rendezvous: str
+
+
+EngineEvent = Started | Exited | StoreMoved
 
 
 class Engine(Protocol):
@@ -54,7 +60,10 @@ class Engine(Protocol):
         ...
 
     async def rendezvous(self) -> str:
-        """Return ``host:port`` of the store over which workers find one another; it outlives every worker."""
+        """Return ``host:port`` of the store over which workers find one another.
+
+        It outlives every worker. If it dies all the same, the engine starts another one, and `StoreMoved` tells where.
+        """
         ...
 
     async def device_of(self, slot: int) -> str:

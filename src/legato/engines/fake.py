@@ -10,7 +10,7 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from legato.core.errors import LegatoError, UsageError
-from legato.engines.base import EngineEvent, Exited, Launch, Started
+from legato.engines.base import EngineEvent, Exited, Launch, Started, StoreMoved
 
 Behaviour = Callable[[Launch], Awaitable[int]]
 """What a worker does: returns its exit code. It is cancelled by SIGTERM; killed, it is not asked."""
@@ -52,6 +52,8 @@ class FakeMachine:
     def move_store(self) -> None:
         """Let the store die and another one start elsewhere."""
         self.rendezvous = f"127.0.0.1:{next(self._ports)}"
+        if self.engine is not None:
+            self.engine.hear(StoreMoved(self.rendezvous))
 
     def begin(self, launch: Launch) -> None:
         """Start a worker; a number that was used before is not started again."""

@@ -37,7 +37,7 @@ from legato.core.warm import (
     mark_of,
     take_frames,
 )
-from legato.engines.base import EngineEvent, Exited, Launch, Started
+from legato.engines.base import EngineEvent, Exited, Launch, Started, StoreMoved
 from legato.engines.gpus import find_devices, show_only, torch_name
 from legato.engines.parent import end_group, end_process, make_socket_directory, read_record, start_parent
 from legato.engines.slots import Slots
@@ -200,8 +200,9 @@ class LocalEngine:
         """
         while (event := await self._events.get()) is not None:
             yield event
-            known = AcknowledgeStarted if isinstance(event, Started) else AcknowledgeExited
-            self._send(known(worker=event.worker))
+            if not isinstance(event, StoreMoved):
+                known = AcknowledgeStarted if isinstance(event, Started) else AcknowledgeExited
+                self._send(known(worker=event.worker))
         # Left for whoever asks again.
         self._events.put_nowait(None)
         if self._error is not None:
@@ -337,6 +338,8 @@ class LocalEngine:
                 self._running = dict(running)
                 self._known.set()
             case Ready(rendezvous=rendezvous):
+                if self._rendezvous not in ("", rendezvous):
+                    self._events.put_nowait(StoreMoved(rendezvous))
                 self._rendezvous = rendezvous
                 self._num_failed_starts = 0
                 self._ready.set()
@@ -351,7 +354,7 @@ class LocalEngine:
                 self._replaced = True
                 self._fail(LegatoError(f"Another driver has taken over the workers of {self._directory}."))
 
-    def _report(self, event: EngineEvent) -> None:
+    def _report(self, event: Started | Exited) -> None:
         if (type(event), event.worker) in self._reported:
             return
         self._reported.add((type(event), event.worker))

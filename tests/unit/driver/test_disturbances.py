@@ -83,6 +83,10 @@ class Disturbances(RuleBasedStateMachine):
         if body := self.pick(index):
             body.unlucky = True
 
+    @rule()
+    def store_dies(self) -> None:
+        self.world.move_store()
+
     @rule(index=picks, losing=st.booleans())
     def loses_connection(self, index: int, losing: bool) -> None:
         body = self.pick(index)

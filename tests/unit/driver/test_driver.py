@@ -236,6 +236,22 @@ def test_workers_are_told_which_metrics_stand_on_disk(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_views_use_the_store_that_lives(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            stage.machine.move_store()
+            stage.machine.end(1, -9)
+            await stage.orchestra.until(lambda: 2 in stage.orchestra.players)
+            await stage.until_training(2)
+            view = stage.player(2).view
+            assert view is not None
+            assert view.rendezvous == stage.machine.rendezvous
+            await stage.finish()
+
+    asyncio.run(play())
+
+
 def test_a_silent_worker_is_fenced_and_replaced(tmp_path: Path) -> None:
     async def play() -> None:
         async with raise_stage(tmp_path, heartbeat_limit_s=0.4) as stage:

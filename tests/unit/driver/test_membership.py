@@ -322,6 +322,68 @@ def test_a_proposal_that_somebody_cannot_connect_is_made_again_and_less_and_less
     world.check_at_peace()
 
 
+def test_views_use_the_store_that_lives() -> None:
+    world = make_training(num_workers=2)
+    world.move_store()
+    world.calm(1)
+    assert len(kinds(world, "recovered")) == 0, "connected groups do not need it"
+    world.feed(words.ScaleAsked(3, "test"))
+    world.calm(3)
+    world.check_at_peace()
+    world.die(0, -9)
+    world.calm(5)
+    world.check_at_peace()
+    assert not kinds(world, "broken")
+
+
+def test_a_recovery_that_the_store_did_not_outlive_is_made_again_at_once() -> None:
+    world = make_training(num_workers=3, max_workers=3)
+    world.die(0, -9)
+    world.deliver_engine()
+    world.move_store()
+    world.deliver_engine()
+    recovery = job_of(world).current
+    assert recovery is not None
+    assert (recovery.number, recovery.rendezvous) == (3, world.store)
+    assert "the store died while view 2 was being connected" in kinds(world, "recovered")[1].reason
+    world.calm(5)
+    world.check_at_peace()
+
+
+def test_a_recovery_that_is_connected_outlives_the_store() -> None:
+    world = make_training(num_workers=3, max_workers=3)
+    world.die(0, -9)
+    world.deliver_engine()
+    pass_time_without_rounds(world, 1)
+    world.move_store()
+    world.deliver_engine()
+    assert job_of(world).current.number == 2  # type: ignore[union-attr]
+
+
+def test_a_proposal_that_the_store_did_not_outlive_is_made_again_at_once() -> None:
+    world = make_training(num_workers=2)
+    world.feed(words.ScaleAsked(3, "test"))
+    meet(world, 2)
+    world.move_store()
+    world.deliver_engine()
+    assert job_of(world).pending.rendezvous == world.store  # type: ignore[union-attr]
+    world.calm(3)
+    world.check_at_peace()
+    assert len(kinds(world, "proposed")) == 3
+
+
+def test_a_proposal_of_the_last_driver_is_made_again_if_the_store_died_meanwhile() -> None:
+    world = make_training(num_workers=2)
+    world.feed(words.ScaleAsked(3, "test"))
+    meet(world, 2)
+    world.crash_driver()
+    world.move_store()
+    world.restart_driver()
+    world.calm(3)
+    world.check_at_peace()
+    assert len(job_of(world).members()) == 3
+
+
 def test_below_the_minimum_the_job_holds_and_goes_on() -> None:
     world = make_training(num_workers=3, min_workers=3)
     world.die(0, -9)

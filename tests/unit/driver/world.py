@@ -14,7 +14,7 @@ from legato.core.spec import JobSpec
 from legato.core.view import View, agreed_view
 from legato.driver import words
 from legato.driver.membership import Membership
-from legato.engines.base import EngineEvent, Exited, Started
+from legato.engines.base import EngineEvent, Exited, Started, StoreMoved
 
 TICK_S = 0.25
 
@@ -93,7 +93,10 @@ class World:
         self.highest_issued = 0
         self.most_rounds = 0
         self.can_save = True
-        self.membership: Membership | None = Membership(spec, "store:1", checkpoint_dir="/c", now=self.now, slots=slots)
+        self.store = "store:1"
+        self.membership: Membership | None = Membership(
+            spec, self.store, checkpoint_dir="/c", now=self.now, slots=slots
+        )
         self.obey(self.membership.begin(self.now))
 
     # ------------------------------------------------------------ the driver's side
@@ -152,8 +155,13 @@ class World:
         assert self.membership is None
         assert self.book is not None
         running = {number: number for number in self.bodies}
-        self.membership = Membership.adopt(self.spec, "store:1", self.book, running, checkpoint_dir="/c", now=self.now)
+        self.membership = Membership.adopt(self.spec, self.store, self.book, running, checkpoint_dir="/c", now=self.now)
         self.obey(self.membership.begin(self.now))
+
+    def move_store(self) -> None:
+        """Let the store die and another one start; the driver hears of it later."""
+        self.store = f"store:{int(self.store.partition(':')[2]) + 1}"
+        self.engine_events.append(StoreMoved(self.store))
 
     # ------------------------------------------------------------ the workers' side
 
@@ -237,7 +245,7 @@ class World:
                 pass
 
     def fails_to_build(self, body: Body, view: View) -> bool:
-        unlucky, body.unlucky = body.unlucky, False
+        unlucky, body.unlucky = body.unlucky or view.rendezvous != self.store, False
         if not unlucky:
             self.building.setdefault(view.number, set()).add(body.number)
         else:
