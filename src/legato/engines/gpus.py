@@ -34,26 +34,6 @@ def find_devices() -> tuple[str, ...]:
     return choose_devices(found, os.environ.get("LEGATO_DEVICE"))
 
 
-def find_slots(num_slots: int | None = None) -> tuple[str, ...]:
-    """Return the device of each slot of this machine.
-
-    Args:
-        num_slots: that many of the GPUs, or as many on the CPU. None: one per GPU, or one per CPU core without a GPU.
-
-    Raises:
-        UsageError: there are fewer GPUs, or ``LEGATO_DEVICE`` asks for what is not there.
-    """
-    found = find_devices()
-    if not found:
-        return ("cpu",) * (num_slots if num_slots is not None else _num_cores())
-    if num_slots is not None and num_slots > len(found):
-        raise UsageError(
-            f"Cannot offer {num_slots} slots: this machine has {len(found)} GPUs ({', '.join(found)}). "
-            "Ask for fewer, or set LEGATO_DEVICE=cpu for slots on the CPU."
-        )
-    return found[:num_slots]
-
-
 def decide_devices(gpus: Sequence[Sequence[str]], environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the devices of which an environment lets its processes see something.
 
@@ -155,10 +135,6 @@ def show_only(device: str, environment: Mapping[str, str]) -> dict[str, str]:
         return {"CUDA_VISIBLE_DEVICES": ""}
     order = environment.get("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
     return {"CUDA_VISIBLE_DEVICES": number, "CUDA_DEVICE_ORDER": order}
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _find(entry: str, gpus: Sequence[Sequence[str]], *, in_order: bool) -> str | None:

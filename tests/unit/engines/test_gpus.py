@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -12,8 +11,7 @@ from typing import Any
 import pytest
 
 from legato.core.errors import UsageError
-from legato.engines import gpus
-from legato.engines.gpus import choose_devices, decide_devices, find_devices, find_slots
+from legato.engines.gpus import choose_devices, decide_devices, find_devices
 from legato.engines.slots import Slots
 
 NAMED = [["GPU-6e11"], ["GPU-6e92"], ["GPU-f0"]]
@@ -178,17 +176,6 @@ def test_the_environment_of_this_process_is_asked(monkeypatch: pytest.MonkeyPatc
     assert find_devices() == ("cuda:1",)
     monkeypatch.setenv("LEGATO_DEVICE", "cpu")
     assert find_devices() == ()
-
-
-def test_slots_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert find_slots() == ("cuda:0", "cuda:1")
-    assert find_slots(1) == ("cuda:0",)
-    with pytest.raises(UsageError, match=r"Cannot offer 3 slots: this machine has 2 GPUs \(cuda:0, cuda:1\)"):
-        find_slots(3)
-    monkeypatch.setenv("LEGATO_DEVICE", "cpu")
-    assert find_slots(3) == ("cpu", "cpu", "cpu")
-    assert find_slots() == ("cpu",) * gpus._num_cores()
-    assert gpus._num_cores() == len(os.sched_getaffinity(0))
 
 
 @pytest.mark.parametrize("device", ["cuda", "gpu0", "cuda:x", "GPU-", ""])
