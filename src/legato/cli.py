@@ -2,47 +2,56 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
-import sys
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 import typer.core
 
-from legato import __version__
-from legato.core.errors import JobNotFound, LegatoError, UsageError
+from legato import __version__, driving
+from legato.commands.entry import load_room
+from legato.core.errors import LegatoError, UsageError
 from legato.options import (
     HeartbeatLimit,
     InitialWorkers,
-    JobName,
     Keep,
-    NumWorkers,
-    Output,
-    OutputOption,
     Plain,
     Port,
     Start,
     StartOption,
     Threads,
-    Worker,
 )
 
-if TYPE_CHECKING:
-    from legato.core.spec import JobSpec
-    from legato.driver.journal import JobDirectory
-    from legato.terminal import Screen
-
 EXIT_USAGE: Final = 2
-EXIT_INTERRUPTED: Final = 130
-_WATCH_EVERY_S: Final = 1.0
+
+# Where commands are, in the order in which they are listed: each room is loaded when one of its commands is called.
+ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "legato.commands.verbs": ("status", "attach", "logs", "scale", "stop"),
+    "legato.commands.submitting": ("submit", "plan"),
+    "legato.commands.jobs": ("ps", "show", "explain", "set", "pause", "resume", "wait", "clone"),
+    "legato.commands.leaving": ("events", "metrics", "download"),
+    "legato.commands.top": ("top",),
+    "legato.commands.pool": ("nodes", "slots", "usage", "queues"),
+    "legato.commands.login": ("login", "logout"),
+    "legato.commands.people": ("users", "tokens", "audit"),
+    "legato.commands.serving": ("up", "server", "config"),
+}
 
 
 class _Commands(typer.core.TyperGroup):
-    """Turns errors into one line on stderr and an exit code."""
+    """Loads a command when it is called; turns errors into one line on stderr and an exit code."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *(name for names in ROOMS.values() for name in names)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        for room, names in ROOMS.items():
+            if cmd_name in names:
+                return load_room(room)[cmd_name]
+        return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -86,7 +95,10 @@ def _start(
 # ---------------------------------------------------------------- run
 
 
-@app.command(context_settings={"allow_interspersed_args": False})
+@app.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog="Example:  legato run --workers 1..4 --name digits train.py -- --epochs 20",
+)
 def run(
     program: Annotated[str, typer.Argument(metavar="PROGRAM", help="The Python script to train with.")],
     arguments: Annotated[
@@ -169,22 +181,8 @@ def run(
             f"Cannot run job '{job}': a job of this name is running. Watch it with 'legato attach {job}', stop it with "
             f"'legato stop {job}', or choose another name with --name."
         )
-    _check_port(port)
-    raise typer.Exit(_drive(directory, spec, devices=devices, port=port, start=start, plain=plain))
-
-
-@contextlib.contextmanager
-def _screen(*, plain: bool = False) -> Iterator[Screen]:
-    from legato.terminal import make_screen
-
-    screen = make_screen(sys.stdout, sys.stderr, plain=plain)
-    try:
-        yield screen
-    finally:
-        screen.close()
-
-
-# ---------------------------------------------------------------- jobs that run
+    driving.check_port(port)
+    raise typer.Exit(driving.drive(directory, spec, devices=devices, port=port, start=start, plain=plain))
 
 
 def _free_name(script: Path) -> str:
@@ -198,202 +196,6 @@ def _free_name(script: Path) -> str:
         number += 1
         name = f"{stem}-{number}"
     return name
-
-
-def _check_port(port: int) -> None:
-    import socket
-
-    if port == 0:
-        return
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise UsageError(
-                f"Cannot listen on port {port}: {error.strerror}. Choose another port, or 0 for any free one."
-            ) from error
-
-
-def _drive(
-    directory: JobDirectory,
-    spec: JobSpec | None,
-    *,
-    devices: tuple[str, ...] | None = None,
-    port: int = 0,
-    start: Start = Start.fork,
-    plain: bool = False,
-) -> int:
-    """Be the driver of a job until it ends; returns the exit code."""
-    import asyncio
-
-    from legato.driver.driver import Driver
-    from legato.engines.imports import imported_packages
-    from legato.engines.local import LocalEngine
-    from legato.foreground import Foreground
-    from legato.present import Ending, render_summary
-
-    journal = directory.read_journal() if spec is None else None
-    job = journal.spec if journal is not None else spec
-    engine = LocalEngine(
-        directory.path,
-        devices,
-        environment=job.environment if job is not None else None,
-        directory=job.directory if job is not None else None,
-        start=start.value,
-        wished=imported_packages(Path(job.directory, job.program[0])) if job is not None else (),
-    )
-
-    async def drive(foreground: Foreground) -> Ending:
-        return await foreground.drive(Driver(spec, engine, directory, observer=foreground, port=port), engine)
-
-    try:
-        with _screen(plain=plain) as screen:
-            if spec is not None:
-                screen.show_message(f"legato: job '{spec.name}' starts; its files: {directory.path}")
-            foreground = Foreground(directory, screen)
-            ending = asyncio.run(drive(foreground))
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        name = directory.path.name
-        what = "nothing is left running"
-        if foreground.left_running:
-            what = f"the workers of job '{name}' train on; 'legato attach {name}' takes them over"
-        typer.echo(f"legato: interrupted; {what}.", err=True)
-        return EXIT_INTERRUPTED
-    typer.echo(render_summary(ending), err=ending.outcome == "failed")
-    return ending.exit_code
-
-
-@app.command()
-def scale(name: JobName, num_workers: NumWorkers) -> None:
-    """Give a running job another number of workers."""
-    from legato.core.wire import ScaleRequest
-    from legato.driver import client
-
-    reply = client.request(name, ScaleRequest(num_workers=num_workers))
-    if reply.error is not None:
-        raise UsageError(reply.error)
-    there = reply.status.get("num_workers", 0)
-    if there == num_workers:
-        typer.echo(f"Job '{name}' has {num_workers} workers.")
-        return
-    typer.echo(f"Job '{name}' goes from {there} to {num_workers} workers while it trains.")
-
-
-@app.command()
-def stop(
-    name: JobName,
-    now: Annotated[bool, typer.Option("--now", help="Kill the workers at once, without a checkpoint.")] = False,
-) -> None:
-    """Stop a running job after the current step, with a checkpoint."""
-    from legato.core.wire import StopRequest
-    from legato.driver import client
-
-    reply = client.request(name, StopRequest(now=now))
-    if reply.error is not None:
-        raise UsageError(reply.error)
-    how = "now" if now else "after the current step, with a checkpoint"
-    typer.echo(f"Job '{name}' stops {how}.")
-
-
-@app.command()
-def attach(name: JobName, plain: Plain = False) -> None:
-    """Watch a running job until it ends; take it over if its driver has died. Ctrl-C detaches from a watched job."""
-    from legato.driver import client
-    from legato.driver.journal import JobDirectory
-    from legato.resuming import way_on
-    from legato.watching import watch
-
-    directory = JobDirectory.of(name)
-    if not directory.is_locked():
-        journal = directory.read_journal()
-        if journal is None:
-            client.find_job(name)  # raises, and says which jobs there are
-        elif journal.outcome is not None:
-            raise JobNotFound(
-                f"Cannot attach to job '{name}': it is over ({journal.outcome.outcome}: {journal.outcome.reason}). "
-                f"Its logs: 'legato logs {name}'."
-            )
-        told = f"legato: the driver of job '{name}' is gone; this process takes over. Ctrl-C stops the job."
-        typer.echo(told, err=True)
-        raise typer.Exit(_drive(directory, None, plain=plain))
-    try:
-        with _screen(plain=plain) as screen:
-            outcome = watch(name, screen)
-    except KeyboardInterrupt:
-        typer.echo(f"legato: detached; job '{name}' goes on.", err=True)
-        raise typer.Exit(0) from None
-    if outcome is None:
-        raise LegatoError(f"Lost job '{name}': its driver is gone. 'legato attach {name}' takes it over.")
-    typer.echo(f"legato: job '{name}' {outcome.outcome}: {outcome.reason}")
-    if (again := way_on(directory)) is not None:
-        typer.echo(f"go on with: {again}")
-    raise typer.Exit(outcome.exit_code)
-
-
-@app.command()
-def status(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The job; without it, all jobs.")] = None,
-    output: OutputOption = Output.table,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every second, until Ctrl-C.")] = False,
-) -> None:
-    """Show where a job is, or list all jobs of this machine."""
-    from legato import watching
-
-    def show() -> bool:
-        if name is None:
-            _write(watching.statuses(), output)
-            return watch
-        found = watching.status_of(name)
-        _write(found, output)
-        return watch and found["state"] != "abandoned" and found.get("outcome") is None
-
-    with contextlib.suppress(KeyboardInterrupt):
-        watching.repeat(show, _WATCH_EVERY_S)
-
-
-def _write(found: dict[str, Any] | list[dict[str, Any]], output: Output) -> None:
-    import msgspec
-    from rich.console import Console
-
-    from legato.present import render_jobs, render_status
-
-    if output is Output.json:
-        typer.echo(msgspec.json.encode(found).decode())
-        return
-    if found == []:
-        typer.echo("No jobs on this machine. Start one with 'legato run'.")
-        return
-    drawn = render_jobs(found) if isinstance(found, list) else render_status(found)
-    console = Console(file=sys.stdout)
-    if console.is_terminal:
-        console.print(drawn)
-        return
-    # A pipe has no width: lines that another program reads are neither folded nor filled up.
-    console = Console(file=sys.stdout, width=400)
-    with console.capture() as capture:
-        console.print(drawn)
-    typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
-
-
-@app.command()
-def logs(
-    name: JobName,
-    worker: Worker = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on while the job runs.")] = False,
-) -> None:
-    """Show what the workers of a job wrote."""
-    from legato.driver import client
-    from legato.driver.journal import JobDirectory
-    from legato.watching import read_logs
-
-    directory = JobDirectory.of(name)
-    if not directory.logs.is_dir():
-        client.find_job(name)  # raises, and says which jobs there are
-    with contextlib.suppress(KeyboardInterrupt):
-        for number, text in read_logs(directory, worker, follow=follow):
-            for line in text.splitlines():
-                typer.echo(line if worker is not None else f"{number} | {line}")
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from legato import cli, resuming, watching
+from legato import cli, driving, resuming, watching
 from legato.core import wire
 from legato.core.errors import JobNotFound, UsageError
 from legato.core.spec import JobSpec
@@ -40,6 +40,8 @@ LIVING = {
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LEGATO_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("LEGATO_SERVER", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "home"
 
@@ -67,7 +69,7 @@ def driven(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         caught.update(options, directory=directory, spec=spec)
         return 7
 
-    monkeypatch.setattr(cli, "_drive", drive)
+    monkeypatch.setattr(driving, "drive", drive)
     return caught
 
 
@@ -265,7 +267,7 @@ def test_a_job_that_is_taken_over_keeps_its_variables(
     ("arguments", "want"),
     [
         (["scale", "a", "two"], "Cannot read the number of workers 'two'. Write a whole number, such as 2."),
-        (["status", "-o", "yaml"], "Cannot read the form of output 'yaml'. Write table or json."),
+        (["status", "-o", "xml"], "Cannot read the form of output 'xml'. Write table or wide or json or yaml or csv."),
         (["logs", "a", "-k", "all"], "Cannot read the worker 'all'. Write a whole number, such as 0."),
         (["run", "--port", "99999", "a.py"], "Cannot take the port 99999. Write a number from 0 to 65535."),
         (["run", "--keep", "few", "a.py"], "Cannot read how many checkpoints to keep 'few'. Write a whole number"),

@@ -22,6 +22,8 @@ import typer.main
 
 import legato
 from legato import cli
+from legato.client.jobs import Job as Job_
+from legato.client.submission import JobOptions
 from legato.core import lifecycle
 from legato.core.spec import JobSpec
 from legato.core.wire import Metrics
@@ -38,6 +40,7 @@ PAGES = sorted(
     for path in ROOT.glob(pattern)
 )
 CLI = (ROOT / "docs/cli.md").read_text()
+CLIENT = (ROOT / "docs/client.md").read_text()
 API = (ROOT / "docs/api.md").read_text()
 
 
@@ -46,10 +49,10 @@ def page_id(page: Path) -> str:
 
 
 def section(text: str, title: str) -> str:
-    """Return a section of a page up to the next heading of the same level."""
+    """Return a section of a page up to the next heading of the same level or a higher one."""
     level = re.match("#+", title)
     assert level is not None
-    found = re.search(rf"^{re.escape(title)}$(.*?)(?=^{level[0]} |\Z)", text, re.MULTILINE | re.DOTALL)
+    found = re.search(rf"^{re.escape(title)}$(.*?)(?=^#{{2,{len(level[0])}}} |\Z)", text, re.MULTILINE | re.DOTALL)
     assert found is not None, f"there is no section '{title}'"
     return found[1]
 
@@ -59,18 +62,36 @@ def section(text: str, title: str) -> str:
 
 def commands() -> Iterator[tuple[str, click.Command]]:
     group = typer.main.get_command(cli.app)
-    assert hasattr(group, "commands")
-    yield from group.commands.items()
+    assert isinstance(group, typer.core.TyperGroup)
+    context = typer.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield name, command
+        for below, inner in getattr(command, "commands", {}).items():
+            yield f"{name} {below}", inner
+
+
+def section_of(command: str) -> str:
+    told = section(CLI, f"{'###' if ' ' in command else '##'} legato {command}")
+    return told.partition("\n### ")[0] if " " not in command else told
 
 
 def test_every_command_is_documented() -> None:
+    assert {len(name.split()) for name, _ in commands()} == {1, 2}
     for name, _ in commands():
-        assert f"## legato {name}\n" in CLI
+        assert section_of(name).strip() or name == "config", name
+
+
+def test_every_command_shows_an_example_that_names_it() -> None:
+    for name, command in commands():
+        if not hasattr(command, "commands"):
+            assert f"legato {name}" in (command.epilog or ""), name
 
 
 def test_every_option_is_documented_and_no_other() -> None:
     for name, command in commands():
-        told = section(CLI, f"## legato {name}")
+        told = section_of(name)
         options = [flag for option in command.params for flag in (*option.opts, *option.secondary_opts)]
         flags = {flag for flag in options if flag.startswith("-")}
         assert {flag for flag in flags if f"`{flag}`" not in told} == set(), name
@@ -167,7 +188,7 @@ def test_every_argument_is_documented() -> None:
 
 def test_every_public_name_is_documented() -> None:
     for name in legato.__all__:
-        assert name.startswith("__") or f"legato.{name}" in API, name
+        assert name.startswith("__") or f"legato.{name}" in API + CLIENT, name
     trainer = [name for name in vars(legato.Trainer) if not name.startswith("_")]
     callback = [name for name in vars(typing.cast(Any, legato).Callback) if not name.startswith("_")]
     assert [name for name in [*trainer, *callback] if not re.search(rf"\b{name}\(", API)] == []
@@ -243,3 +264,22 @@ def test_the_picture_is_drawn_from_the_record() -> None:
     assert (pictures / "demo.svg").read_text() == make_demo.draw(recorded)
     assert recorded["disturbed"]["sha256"] == recorded["undisturbed"]["sha256"]
     assert recorded["disturbed"]["losses"] == recorded["undisturbed"]["losses"]
+
+
+# ---------------------------------------------------------------- the client
+
+
+@pytest.mark.parametrize("kind", [legato.Client, Job_])
+def test_every_call_of_the_client_is_documented(kind: type) -> None:
+    calls = [
+        name for name in dir(kind) if not name.startswith("_") and name not in ("on", "server", "has_code", "upload")
+    ]
+    assert len(calls) > 20
+    assert [name for name in calls if f"`{name}" not in CLIENT and f".{name}(" not in CLIENT] == []
+
+
+def test_every_option_of_a_job_is_documented() -> None:
+    page = (ROOT / "docs/rest.md").read_text()
+    for name in JobOptions.__annotations__:
+        assert f"`{name}`" in section(CLIENT, "## Jobs"), name
+        assert f"| `{name}` |" in section(page, "### A submission"), name

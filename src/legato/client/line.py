@@ -57,6 +57,7 @@ class Line:
         patience_s: how long to go on trying when the server cannot be reached, or asks to come again.
         first_patience_s: the same until it has answered once. None: the same. Small where somebody waits at a
             terminal: an address that is wrong is not worth waiting for.
+        answer_limit_s: how long one try may take.
         transport: carries requests; for tests. None: the network.
         clock: seconds that never go backwards.
         sleep: waits so many seconds.
@@ -69,6 +70,7 @@ class Line:
         *,
         patience_s: float = _PATIENCE_S,
         first_patience_s: float | None = None,
+        answer_limit_s: float = _ANSWER_LIMIT_S,
         transport: httpx.BaseTransport | None = None,
         clock: Clock = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -90,7 +92,7 @@ class Line:
             follow_redirects=False,
             # A proxy may carry what it cannot read. Plain HTTP it could.
             trust_env=urlsplit(server.url).scheme == "https",
-            timeout=httpx.Timeout(_ANSWER_LIMIT_S, connect=_CONNECT_LIMIT_S),
+            timeout=httpx.Timeout(answer_limit_s, connect=min(answer_limit_s, _CONNECT_LIMIT_S)),
             transport=transport,
         )
 

@@ -70,6 +70,11 @@ class PoolCalls:
             yield from page.items
             after = int(page.after or 0)
 
+    def last_event(self) -> int:
+        """Return the ``seq`` of the newest event there is."""
+        params = {"after": "now", "limit": 1}
+        return int(self._line.ask(Page[Event], "GET", "/events", params=params).after or 0)
+
     # ------------------------------------------------------------ queues
 
     def queues(self) -> Listing[Queue]:

@@ -1,0 +1,202 @@
+"""Shows a job of the platform until it ends: what one of its workers writes, and what is decided for it meanwhile.
+
+Leaving off is never an order to the job. Of the workers, which all write the same, the one of rank 0 is shown.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from legato.commands.jobs import exit_code_of, tell_stage
+from legato.commands.words import clean, render_clock
+from legato.present import render_number
+
+if TYPE_CHECKING:
+    from legato.client.jobs import Job
+    from legato.client.logs import LogLine
+    from legato.client.records import Event, Progress, TrainingEvent
+    from legato.core.clock import Clock
+
+_LOOK_EVERY_S: Final = 1.0
+_PROGRESS_EVERY_S: Final = 5.0
+_OVER: Final = ("finished", "stopped", "failed")
+_TOLD: Final = ("stage", "decision", "changed")
+
+
+def attach(job: Job, *, tail: int | None, is_new: bool) -> int:
+    """Show a job until it ends, and return its exit code; Ctrl-C leaves it alone, and the code is 0.
+
+    Args:
+        job: of the platform.
+        tail: lines to begin with, from the end of the log. None: all.
+        is_new: it was submitted a moment ago, so all that happened to it is told.
+    """
+    try:
+        _show(job, tail=tail, is_new=is_new)
+    except KeyboardInterrupt:
+        typer.echo(
+            f"legato: detached; job '{job.name}' goes on. 'legato attach {job.id}' shows it again, "
+            f"'legato stop {job.id}' ends it.",
+            err=True,
+        )
+        return 0
+    record = job.refresh().record
+    typer.echo(f"legato: job '{job.name}' {tell_stage(record)}", err=record.stage == "failed")
+    if record.stage == "failed":
+        typer.echo(
+            f"legato: 'legato logs {job.id}' has all of its logs, 'legato logs {job.id} --driver' why.", err=True
+        )
+    elif record.stage == "succeeded":
+        typer.echo(f"legato: 'legato download {job.id}' brings its files here.")
+    return exit_code_of(record)
+
+
+class Speaker:
+    """Knows which worker speaks for the job: the lowest number in the newest view, which is its rank 0.
+
+    Args:
+        read: returns what the job's driver wrote down after an event.
+        clock: seconds that never go backwards.
+    """
+
+    def __init__(self, read: Callable[[int], Iterable[TrainingEvent]], clock: Clock) -> None:
+        self._read = read
+        self._clock = clock
+        self._seq = 0
+        self._started: set[int] = set()
+        self._view = 0
+        self._members: set[int] = set()
+        self._next_look = clock()
+        self._look()
+        # What a worker wrote while it spoke is shown, also where it comes late.
+        self._have_spoken: set[int] = set(self._current())
+
+    def speaks(self, worker: int) -> bool:
+        """Return whether what a worker wrote is shown."""
+        if worker not in self._started or self._clock() >= self._next_look:
+            self._look()
+            self._started.add(worker)
+            self._have_spoken |= self._current()
+        return worker in self._have_spoken
+
+    def _current(self) -> set[int]:
+        among = self._members or self._started
+        return {min(among)} if among else set()
+
+    def _look(self) -> None:
+        self._next_look = self._clock() + _LOOK_EVERY_S
+        for event in self._read(self._seq):
+            self._seq = event.seq
+            if event.kind in _OVER and event.worker is None:
+                self._started, self._members, self._view = set(), set(), 0
+            elif event.worker is None:
+                continue
+            elif event.kind == "started":
+                self._started.add(event.worker)
+            elif event.kind == "joined" and event.view is not None and event.view >= self._view:
+                if event.view > self._view:
+                    self._view, self._members = event.view, set()
+                self._members.add(event.worker)
+
+
+def _show(job: Job, *, tail: int | None, is_new: bool) -> None:
+    """Print lines and events until both streams have ended."""
+    told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    streams: list[Callable[[], Iterable[Any]]] = [
+        lambda: job.logs(follow=True, tail=tail),
+        lambda: job.events(follow=True, after=None if is_new else "now"),
+    ]
+    for read in streams:
+        threading.Thread(target=_pump, args=(read, told), daemon=True).start()
+    speaker = Speaker(lambda after: job.training_events(after=after), time.monotonic)
+    progress = _ProgressLine(job)
+    num_open = len(streams)
+    while num_open:
+        try:
+            found = told.get(timeout=_LOOK_EVERY_S)
+        except queue.Empty:
+            progress.look()
+            continue
+        if isinstance(found, _End):
+            num_open -= 1
+            if found.error is not None:
+                raise found.error
+        else:
+            _print(found, speaker)
+            progress.look()
+
+
+class _End:
+    """A stream has ended, or failed."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+
+def _pump(read: Callable[[], Iterable[Any]], told: queue.SimpleQueue[Any]) -> None:
+    try:
+        for found in read():
+            told.put(found)
+    except BaseException as error:  # noqa: BLE001 -- raised again where somebody waits for it
+        told.put(_End(error))
+    else:
+        told.put(_End())
+
+
+def _print(found: LogLine | Event, speaker: Speaker) -> None:
+    if isinstance(found, tuple):
+        if found.worker is None or speaker.speaks(found.worker):
+            typer.echo(found.text)
+        return
+    line = render_event(found)
+    if line is not None:
+        typer.echo(f"legato: {line}")
+
+
+def render_event(event: Event) -> str | None:
+    """Say on a line what happened to a job; None: it is of no interest here."""
+    if event.kind not in _TOLD:
+        return None
+    detail = event.detail or {}
+    label = {"stage": str(detail.get("to", "stage")), "decision": "decided"}.get(event.kind, event.kind)
+    return f"{render_clock(event.time, time.time())} {label:<9} {clean(event.reason)}"
+
+
+class _ProgressLine:
+    """Says now and then how far the job is, if it got on."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._next = time.monotonic() + _PROGRESS_EVERY_S
+        self._last: tuple[int | None, int] | None = None
+
+    def look(self) -> None:
+        if time.monotonic() < self._next:
+            return
+        record = self._job.refresh().record
+        self._next = time.monotonic() + _PROGRESS_EVERY_S
+        progress = record.progress
+        if progress is None or record.stage != "running":
+            return
+        now = (progress.step, progress.num_workers)
+        if now != self._last:
+            self._last = now
+            typer.echo(f"legato: {render_progress(progress)}")
+
+
+def render_progress(progress: Progress) -> str:
+    """Say on a line how far a job is."""
+    parts = [
+        None if progress.step is None else f"step {progress.step}",
+        None if progress.epoch is None else f"epoch {progress.epoch + 1}",
+        None if progress.loss is None else f"loss {render_number(progress.loss)}",
+        None if not progress.samples_per_s else f"{render_number(progress.samples_per_s)} samples/s",
+        f"workers {progress.num_workers}",
+    ]
+    return " · ".join(part for part in parts if part is not None)

@@ -1,0 +1,138 @@
+"""What people see of one job, of a plan, of an explanation: lines that read like somebody's answer. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from legato.commands.columns import render_labels, style_stage
+from legato.commands.words import clean, render_age, render_clock, render_gpus, render_time
+from legato.present import render_duration, render_number
+
+if TYPE_CHECKING:
+    from legato.client.records import Explanation, JobRecord, Plan, Spec
+
+
+def draw_job(job: JobRecord, spec: Spec, now: float) -> RenderableType:
+    """Draw all that is known of a job.
+
+    Args:
+        job: as it is.
+        spec: what it runs.
+        now: seconds since 1970.
+    """
+    head = Text.assemble((clean(f"{job.owner}/{job.name}"), "bold"), "  ", (job.stage, style_stage(job)), f"  {job.id}")
+    return Group(head, _draw_pairs([*_tell_state(job, now), *_tell_terms(job, spec), *_tell_times(job, now)]))
+
+
+def draw_explanation(job: JobRecord, told: Explanation, now: float) -> RenderableType:
+    """Draw why a job has what it has, and what can be done."""
+    parts: list[RenderableType] = [Text(clean(sentence)) for sentence in told.sentences]
+    if told.because:
+        named = ", ".join(f"{party.title} (has {party.num_slots})" for party in told.because)
+        parts.append(Text(clean(f"Because of: {named}.")))
+    if told.decisions:
+        parts += ["", Text("What was decided, the newest first:", style="dim")]
+        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
+        for _ in range(3):
+            table.add_column()
+        for decision in told.decisions:
+            gpus = f"{decision.num_slots} GPU{'' if decision.num_slots == 1 else 's'}"
+            table.add_row(render_clock(decision.time, now), gpus, Text(clean(decision.reason)))
+        parts.append(Padding(table, (0, 0, 0, 2)))
+    hint = suggest_next(job, told)
+    return Group(*parts, "", Text(hint)) if hint else Group(*parts)
+
+
+def suggest_next(job: JobRecord, told: Explanation) -> str | None:
+    """Say what one can type next; None: there is nothing to do."""
+    match job.stage:
+        case "paused":
+            return f"'legato resume {job.name}' lets it go on."
+        case "failed":
+            return (
+                f"'legato logs {job.name} --tail 50' shows the end of its logs, 'legato logs {job.name} --driver' why."
+            )
+        case "queued" | "running" | "starting" if _wants_more(job, told):
+            narrower = f", or 'legato scale {job.name} …' to ask for less" if job.stage == "queued" else ""
+            return (
+                f"To get more sooner: 'legato set {job.name} --priority N' (it has {job.priority}, higher is more)"
+                f"{narrower}. 'legato top' shows who has what."
+            )
+    return None
+
+
+def draw_plan(plan: Plan) -> RenderableType:
+    """Draw what would happen if a job were submitted."""
+    parts: list[RenderableType] = [Text(clean(f"It {plan.reason.rstrip('.')}."))]
+    share = f"{plan.slots} GPU{'' if plan.slots == 1 else 's'}"
+    parts.append(Text(f"In the end it would have {share}, as things are; its exact share is {plan.share:.2f}."))
+    if plan.effects:
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+        for title in ("JOB", "GPUS NOW", "GPUS THEN"):
+            table.add_column(title, justify="left" if title == "JOB" else "right")
+        for effect in plan.effects:
+            then = "0 (waits)" if effect.after == 0 else str(effect.after)
+            table.add_row(Text(clean(effect.title)), str(effect.before), then)
+        parts += ["", table]
+    return Group(*parts)
+
+
+def _wants_more(job: JobRecord, told: Explanation) -> bool:
+    most = job.max_workers if told.wanted is None else max(told.wanted, job.num_slots + bool(told.lost))
+    return job.stage == "queued" or job.num_slots < most
+
+
+def _tell_state(job: JobRecord, now: float) -> Iterable[tuple[str, str | None]]:
+    since = f"for {render_age(now - job.staged_at)}"
+    yield "stage", f"{job.stage} {since}: {job.reason}"
+    yield "gpus", render_gpus(job)
+    yield "why", job.decided_reason if job.ended_at is None else None
+    progress = job.progress
+    if progress is not None:
+        parts = [
+            f"step {progress.step}" if progress.step is not None else "",
+            f"epoch {progress.epoch}" if progress.epoch is not None else "",
+            f"loss {render_number(progress.loss)}" if progress.loss is not None else "",
+            f"{render_number(progress.samples_per_s)} samples/s" if progress.samples_per_s else "",
+            f"{render_duration(progress.step_s)} a step" if progress.step_s and progress.step_s >= 0.1 else "",
+        ]
+        yield "progress", " · ".join(filter(None, parts)) or None
+    yield "exit code", None if job.exit_code is None else str(job.exit_code)
+
+
+def _tell_terms(job: JobRecord, spec: Spec) -> Iterable[tuple[str, str | None]]:
+    kind = "elastic" if job.is_elastic else "static"
+    yield "terms", f"{kind}, queue {job.queue}, priority {job.priority}, version {job.version}"
+    yield "labels", render_labels(job.labels) or None
+    yield "program", shlex.join(spec.program)
+    yield "code", f"uploaded, {job.code[:12]}…" if job.code else None
+    yield "directory", spec.directory
+    variables = [f"{name}={'…' if value is None else value}" for name, value in spec.environment.items()]
+    yield "variables", " ".join(variables) or None
+    yield "checkpoints", f"every {spec.checkpoint_every}, {spec.keep} kept" if spec.checkpoint_every else None
+    yield "at most", render_duration(spec.max_run_s) if spec.max_run_s else None
+
+
+def _tell_times(job: JobRecord, now: float) -> Iterable[tuple[str, str | None]]:
+    yield "submitted", f"{render_time(job.submitted_at)} ({render_age(now - job.submitted_at)} ago)"
+    yield "started", render_time(job.started_at) or None
+    yield "ended", render_time(job.ended_at) or None
+    retries = f", {job.num_retries} of {job.max_retries} retries" if job.max_retries else ""
+    yield "attempt", f"{job.attempt}{retries}" if job.attempt else None
+
+
+def _draw_pairs(pairs: Sequence[tuple[str, str | None]]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, value in pairs:
+        if value is not None:
+            table.add_row(label, Text(clean(value)))
+    return table

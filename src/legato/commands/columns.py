@@ -1,0 +1,199 @@
+"""What people see of each kind of thing in a table. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from legato.commands.output import Column
+from legato.commands.words import (
+    render_age,
+    render_bytes,
+    render_gpus,
+    render_reason,
+    render_sparkline,
+    render_time,
+)
+from legato.present import render_number
+
+if TYPE_CHECKING:
+    from legato.client.platform_records import AuditEntry, Node, Queue, Slot, Token, Usage, User
+    from legato.client.records import Checkpoint, File, JobRecord, Series
+
+STAGE_STYLES: Final[Mapping[str, str]] = {
+    "queued": "yellow",
+    "starting": "cyan",
+    "running": "green",
+    "pausing": "yellow",
+    "paused": "yellow",
+    "stopping": "yellow",
+    "succeeded": "bold green",
+    "failed": "bold red",
+    "stopped": "yellow",
+}
+
+
+def style_stage(job: JobRecord) -> str:
+    """Return the style of a job's stage."""
+    return STAGE_STYLES.get(job.stage, "")
+
+
+def job_columns(now: float) -> Sequence[Column[JobRecord]]:
+    """Return the columns of jobs.
+
+    Args:
+        now: seconds since 1970.
+    """
+    return (
+        Column("ID", lambda job: job.id),
+        Column("NAME", lambda job: job.name),
+        Column("OWNER", lambda job: job.owner),
+        Column("QUEUE", lambda job: job.queue, is_wide=True),
+        Column("PRIORITY", lambda job: job.priority, is_wide=True, is_number=True),
+        Column("STAGE", lambda job: job.stage, style=style_stage),
+        Column("GPUS", render_gpus),
+        Column("STEP", lambda job: _progress(job, "step"), is_number=True),
+        Column("EPOCH", lambda job: _progress(job, "epoch"), is_wide=True, is_number=True),
+        Column("LOSS", lambda job: _number(_progress(job, "loss")), is_number=True),
+        Column("SAMPLES/S", lambda job: _number(_progress(job, "samples_per_s")), is_wide=True, is_number=True),
+        Column("ATTEMPT", lambda job: job.attempt, is_wide=True, is_number=True),
+        Column("LABELS", lambda job: render_labels(job.labels), is_wide=True),
+        Column("AGE", lambda job: render_age(now - job.submitted_at), is_number=True),
+        Column("REASON", render_reason),
+    )
+
+
+QUEUE_COLUMNS: Final[Sequence[Column[Queue]]] = (
+    Column("NAME", lambda queue: queue.name),
+    Column("WEIGHT", lambda queue: f"{queue.weight:g}", is_number=True),
+    Column("FLOOR", lambda queue: queue.floor, is_number=True),
+    Column("CEILING", lambda queue: "none" if queue.ceiling is None else queue.ceiling, is_number=True),
+    Column("GPUS", lambda queue: queue.num_slots, is_number=True),
+    Column("RUNNING", lambda queue: queue.num_holding, is_number=True),
+    Column("QUEUED", lambda queue: queue.num_queued, is_number=True),
+    Column("OPEN TO", lambda queue: "everybody" if queue.is_open else ", ".join(queue.members) or "nobody"),
+)
+
+NODE_COLUMNS: Final[Sequence[Column[Node]]] = (
+    Column("NAME", lambda node: node.name),
+    Column("GPUS", lambda node: node.num_slots, is_number=True),
+    Column("USABLE", lambda node: node.num_usable, is_number=True),
+    Column("FREE", lambda node: node.num_free, is_number=True),
+)
+
+
+def slot_columns(now: float, names: Mapping[str, str]) -> Sequence[Column[Slot]]:
+    """Return the columns of slots.
+
+    Args:
+        now: seconds since 1970.
+        names: of jobs, by id.
+    """
+    return (
+        Column("SLOT", lambda slot: slot.id),
+        Column("DEVICE", lambda slot: slot.device),
+        Column("STATE", _slot_state),
+        Column("JOB", lambda slot: slot.job and names.get(slot.job, slot.job)),
+        Column("FOR", lambda slot: None if slot.since is None else render_age(now - slot.since), is_number=True),
+        Column("REASON", lambda slot: slot.unusable_reason),
+    )
+
+
+def usage_columns(total_slot_s: float) -> Sequence[Column[Usage]]:
+    """Return the columns of who had how much.
+
+    Args:
+        total_slot_s: of all together.
+    """
+    return (
+        Column("OWNER", lambda usage: usage.owner),
+        Column("QUEUE", lambda usage: usage.queue),
+        Column("GPU HOURS", lambda usage: f"{usage.slot_s / 3600:.2f}", is_number=True),
+        Column("OF ALL", lambda usage: f"{100 * usage.slot_s / (total_slot_s or 1):.0f} %", is_number=True),
+        Column("JOBS", lambda usage: usage.num_jobs, is_number=True),
+    )
+
+
+FILE_COLUMNS: Final[Sequence[Column[File]]] = (
+    Column("PATH", lambda file: file.path + ("/" if file.kind == "folder" else "")),
+    Column("SIZE", lambda file: render_bytes(file.num_bytes) if file.kind == "file" else None, is_number=True),
+    Column("CHANGED", lambda file: render_time(file.modified_at)),
+)
+
+CHECKPOINT_COLUMNS: Final[Sequence[Column[Checkpoint]]] = (
+    Column("STEP", lambda checkpoint: checkpoint.step, is_number=True),
+    Column("SIZE", lambda checkpoint: render_bytes(checkpoint.num_bytes), is_number=True),
+    Column("WRITTEN", lambda checkpoint: render_time(checkpoint.modified_at)),
+    Column("PATH", lambda checkpoint: checkpoint.path),
+)
+
+SERIES_COLUMNS: Final[Sequence[Column[Series]]] = (
+    Column("NAME", lambda series: series.name),
+    Column("STEP", lambda series: series.step[-1] if series.step else None, is_number=True),
+    Column("LAST", lambda series: _number(_values(series)[-1] if _values(series) else None), is_number=True),
+    Column("LOWEST", lambda series: _number(min(_values(series), default=None)), is_number=True),
+    Column("HIGHEST", lambda series: _number(max(_values(series), default=None)), is_number=True),
+    Column("COURSE", lambda series: render_sparkline(_values(series))),
+)
+
+USER_COLUMNS: Final[Sequence[Column[User]]] = (
+    Column("NAME", lambda user: user.name),
+    Column("ROLE", lambda user: user.role),
+    Column("PASSWORD", lambda user: "yes" if user.has_password else "no"),
+    Column("CREATED", lambda user: render_time(user.created_at)),
+    Column("DISABLED", lambda user: render_time(user.disabled_at)),
+)
+
+TOKEN_COLUMNS: Final[Sequence[Column[Token]]] = (
+    Column("ID", lambda token: token.id),
+    Column("USER", lambda token: token.user),
+    Column("NAME", lambda token: token.name),
+    Column("ROLE", lambda token: token.role),
+    Column("CREATED", lambda token: render_time(token.created_at), is_wide=True),
+    Column("LAST USED", lambda token: render_time(token.used_at)),
+    Column("EXPIRES", lambda token: "never" if token.expires_at is None else render_time(token.expires_at)),
+    Column("REVOKED", lambda token: render_time(token.revoked_at)),
+)
+
+AUDIT_COLUMNS: Final[Sequence[Column[AuditEntry]]] = (
+    Column("TIME", lambda entry: render_time(entry.time)),
+    Column("WHO", lambda entry: entry.who),
+    Column("ACTION", lambda entry: entry.action),
+    Column("TARGET", lambda entry: entry.target),
+    Column("DETAIL", lambda entry: render_detail(entry.detail)),
+)
+
+
+def render_labels(labels: Mapping[str, str]) -> str:
+    """Write labels as they are typed.
+
+    >>> render_labels({"team": "vision", "run": "1"})
+    'team=vision,run=1'
+    """
+    return ",".join(f"{key}={value}" for key, value in labels.items())
+
+
+def render_detail(detail: Mapping[str, Any] | None) -> str:
+    """Write what else is told of something, on one line."""
+    return ", ".join(f"{key}: {value}" for key, value in (detail or {}).items() if value is not None)
+
+
+def _progress(job: JobRecord, field: str) -> float | None:
+    found: float | None = getattr(job.progress, field, None)
+    return found
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else render_number(value)
+
+
+def _values(series: Series) -> list[float]:
+    return [value for value in series.value if value is not None and abs(value) != float("inf") and value == value]  # noqa: PLR0124
+
+
+def _slot_state(slot: Slot) -> str:
+    if slot.unusable_since is not None:
+        return "unusable"
+    if slot.release_asked_at is not None:
+        return "leaving"
+    return "free" if slot.is_free else "held"

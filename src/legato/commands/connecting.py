@@ -1,0 +1,75 @@
+"""How a command reaches the platform, and finds a job of it. Decides nothing of it."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Final
+
+from legato.core.errors import NotFound, Unauthenticated
+
+if TYPE_CHECKING:
+    from legato.client.client import Client
+    from legato.client.jobs import Job
+    from legato.client.line import Line
+    from legato.client.servers import Server
+
+# Somebody waits at a terminal: long enough for a server that starts again, not for an address that is wrong.
+_PATIENCE_S: Final = 60.0
+_FIRST_PATIENCE_S: Final = 2.0
+_NUM_NAMES: Final = 200
+
+
+def open_line(server: Server) -> Line:
+    """Return a line to a server."""
+    from legato.client.line import Line
+
+    return Line(server, patience_s=_PATIENCE_S, first_patience_s=_FIRST_PATIENCE_S)
+
+
+def open_client(said: str | None = None) -> Client:
+    """Return a client of the server that is meant.
+
+    Args:
+        said: a name or an address. None: as `legato.client.servers.find_server` has it.
+
+    Raises:
+        Unauthenticated: no server is known, or no token for it.
+        NotFound: there is no server of that name.
+    """
+    from legato.client.client import Client
+    from legato.client.line import need_token
+    from legato.client.servers import find_server
+
+    return Client.on(open_line(need_token(find_server(said))))
+
+
+def is_server_known() -> bool:
+    """Return whether a server is meant where none is named."""
+    from legato.client.servers import find_server
+
+    try:
+        find_server()
+    except Unauthenticated:
+        return False
+    return True
+
+
+def find_job(name: str, server: str | None) -> Job:
+    """Return a job of the platform.
+
+    Raises:
+        NotFound: there is none; names one that may be meant.
+    """
+    client = open_client(server)
+    try:
+        return client.job(name)
+    except NotFound as error:
+        near = suggest(name, client)
+        raise NotFound(f"{error} Did you mean '{near}'?" if near else str(error)) from None
+
+
+def suggest(name: str, client: Client) -> str | None:
+    """Return the name of a job that may be meant by another name."""
+    names = {job.name.lower(): job.name for job in client.jobs(limit=_NUM_NAMES)}
+    close = difflib.get_close_matches(name.lower(), names, n=1)
+    return names[close[0]] if close else None

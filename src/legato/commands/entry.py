@@ -1,0 +1,55 @@
+"""A command as it is entered into the command line: its name, what it does, and an example of how it is typed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import typer
+import typer.main
+
+
+class Entry(NamedTuple):
+    """A command.
+
+    Args:
+        name: as it is typed.
+        run: does it; its parameters are its arguments and options.
+        example: shown below its help.
+        short: what it does, in the list of all commands. None: as its help begins.
+        takes_all: what follows its first argument is handed on, whatever it looks like.
+    """
+
+    name: str
+    run: Callable[..., Any]
+    example: str
+    short: str | None = None
+    takes_all: bool = False
+
+
+def enter(app: typer.Typer, entries: Iterable[Entry]) -> None:
+    """Add commands to a group."""
+    for entry in entries:
+        settings = {"allow_interspersed_args": False} if entry.takes_all else None
+        app.command(entry.name, short_help=entry.short, epilog=f"Example:  {entry.example}", context_settings=settings)(
+            entry.run
+        )
+
+
+def load_room(module: str) -> Mapping[str, Any]:
+    """Load the module of some commands, and return them by name: its ``ENTRIES``, and its ``GROUPS`` if it has any."""
+    room = importlib.import_module(module)
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.callback()(lambda: None)  # else a command that is alone would be the whole
+    enter(app, room.ENTRIES)
+    for group in getattr(room, "GROUPS", ()):
+        app.add_typer(group)
+    loaded: Any = typer.main.get_command(app)
+    commands: Mapping[str, Any] = loaded.commands
+    return commands
+
+
+def make_group(name: str, short: str) -> typer.Typer:
+    """Return a group of commands, such as ``legato queues …``."""
+    return typer.Typer(name=name, short_help=short, rich_markup_mode=None, pretty_exceptions_enable=False)

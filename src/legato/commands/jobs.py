@@ -1,0 +1,304 @@
+"""Commands on jobs of the platform: list, show, explain, change, pause, resume, wait, clone. Decides nothing."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+
+import typer
+
+from legato.commands.connecting import find_job, open_client
+from legato.commands.entry import Entry
+from legato.commands.options import (
+    LabelOption,
+    LimitOption,
+    MaxWorkersOption,
+    MinWorkersOption,
+    NameOption,
+    OutputOption,
+    PlatformJob,
+    PriorityOption,
+    QueueOption,
+    ServerOption,
+    WaitOption,
+    WatchOption,
+    WorkersOption,
+)
+from legato.commands.output import Output, make_table, watch, write
+from legato.commands.words import clean, read_duration, read_label
+from legato.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from legato.client.jobs import Job
+    from legato.client.records import JobRecord
+    from legato.client.submission import JobOptions
+
+EXIT_TIME_IS_UP: Final = 124  # as of timeout(1)
+_GOES_ON: Final = ("queued", "starting", "running", "pausing", "paused", "stopping")
+_STAGES: Final = (*_GOES_ON, "succeeded", "failed", "stopped")
+
+
+def ps(
+    every: Annotated[bool, typer.Option("--all", "-a", help="Those that have ended too.")] = False,
+    stage: Annotated[
+        list[str] | None, typer.Option("--stage", "-s", metavar="STAGE", help="In this stage; may be repeated.")
+    ] = None,
+    owner: Annotated[str | None, typer.Option(metavar="USER", help="Of this user.")] = None,
+    queue: QueueOption = None,
+    label: LabelOption = None,
+    name: Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", help="Whose name begins so.")] = None,
+    limit: LimitOption = 100,
+    output: OutputOption = Output.table,
+    again: WatchOption = False,
+    server: ServerOption = None,
+) -> None:
+    """List jobs: how many GPUs each has, and why."""
+    stages = _read_stages(stage) or (None if every else _GOES_ON)
+    labels = dict(_read_labels(label, example="team=vision"))
+    client = open_client(server)
+
+    def look() -> tuple[Any, Any, bool]:
+        found = client.jobs(stage=stages, owner=owner, queue=queue, labels=labels, name=name, limit=limit + 1)
+        records = [job.record for job in found[:limit]]
+        return records, _draw_jobs(records, output, is_more=len(found) > limit, is_every=every), True
+
+    watch(look, output, again=again)
+
+
+def show(
+    job: PlatformJob, output: OutputOption = Output.table, again: WatchOption = False, server: ServerOption = None
+) -> None:
+    """Show all that is known of a job."""
+    show_job(find_job(job, server), output, again=again)
+
+
+def explain(
+    job: PlatformJob,
+    decisions: Annotated[
+        int, typer.Option("--decisions", "-d", min=1, max=1000, metavar="NUMBER", help="How many of the last ones.")
+    ] = 5,
+    output: OutputOption = Output.table,
+    server: ServerOption = None,
+) -> None:
+    """Say why a job has the GPUs it has: what it waits for, who got what it lost, what can be done."""
+    from legato.commands.cards import draw_explanation
+
+    found = find_job(job, server)
+    told = found.explain(decisions)
+    write(told, output, lambda: draw_explanation(found.record, told, time.time()))
+
+
+def change(
+    job: PlatformJob,
+    workers: WorkersOption = None,
+    min_workers: MinWorkersOption = None,
+    max_workers: MaxWorkersOption = None,
+    priority: PriorityOption = None,
+    queue: QueueOption = None,
+    label: LabelOption = None,
+    if_version: Annotated[
+        int | None,
+        typer.Option(
+            "--if-version", min=0, metavar="NUMBER", help="Refuse if it was changed since it had this version."
+        ),
+    ] = None,
+    server: ServerOption = None,
+) -> None:
+    """Change what a job may have, while it trains: priority, queue, bounds, labels (KEY= takes one away)."""
+    found = find_job(job, server)
+    low, high = read_bounds(workers, min_workers, max_workers)
+    said: dict[str, Any] = {"min_workers": low, "max_workers": high, "priority": priority, "queue": queue}
+    if label:
+        said["labels"] = dict(read_label(one) for one in label)
+    if all(value is None for value in said.values()):
+        raise UsageError(
+            f"Cannot change job '{job}': nothing is said. Give --priority, --queue, --workers or --label; see "
+            "'legato set --help'."
+        )
+    if if_version is not None:
+        found.record = _with_version(found.record, if_version)
+    before = found.record
+    found.set(**said, only_if_unchanged=if_version is not None)
+    typer.echo(_tell_change(before, found.record))
+
+
+def pause(job: PlatformJob, wait: WaitOption = False, server: ServerOption = None) -> None:
+    """Save a job's state and free its GPUs, until it is resumed."""
+    found = find_job(job, server).pause()
+    if wait:
+        found.wait(until=("paused",))
+    way = "is paused" if found.stage == "paused" else "saves its state and frees its GPUs"
+    typer.echo(f"Job '{found.name}' {way}. 'legato resume {job}' lets it go on.")
+
+
+def resume(job: PlatformJob, wait: WaitOption = False, server: ServerOption = None) -> None:
+    """Let a paused job go on where it was."""
+    found = find_job(job, server).resume()
+    if wait:
+        found.wait(until=("running",))
+    way = "goes on" if found.stage == "running" else "goes on as soon as it gets GPUs"
+    typer.echo(f"Job '{found.name}' {way}. 'legato explain {job}' says when that is.")
+
+
+def wait_for(
+    job: PlatformJob,
+    until: Annotated[
+        list[str] | None, typer.Option(metavar="STAGE", help="Until it is in this stage. [default: it has ended]")
+    ] = None,
+    timeout: Annotated[str | None, typer.Option(metavar="TIME", help="No longer than this: 30m, 12h.")] = None,
+    server: ServerOption = None,
+) -> None:
+    """Wait until a job has ended, and exit with its code."""
+    from legato.client.records import ENDED
+
+    limit_s = None if timeout is None else read_duration(timeout, "the timeout")
+    found = find_job(job, server)
+    try:
+        found.wait(limit_s, until=_read_stages(until) or ENDED)
+    except TimeoutError as error:
+        typer.echo(f"legato: {error}", err=True)
+        raise typer.Exit(EXIT_TIME_IS_UP) from None
+    typer.echo(f"Job '{found.name}' {tell_stage(found.record)}")
+    raise typer.Exit(exit_code_of(found.record) if found.has_ended else 0)
+
+
+def clone(
+    job: PlatformJob,
+    name: NameOption = None,
+    workers: WorkersOption = None,
+    min_workers: MinWorkersOption = None,
+    max_workers: MaxWorkersOption = None,
+    priority: PriorityOption = None,
+    queue: QueueOption = None,
+    server: ServerOption = None,
+) -> None:
+    """Submit a new job like another one; it begins anew."""
+    found = find_job(job, server)
+    low, high = read_bounds(workers, min_workers, max_workers)
+    said = {"name": name, "min_workers": low, "max_workers": high, "priority": priority, "queue": queue}
+    options = cast("JobOptions", {key: value for key, value in said.items() if value is not None})
+    made = found.clone(**options)
+    typer.echo(f"Job '{made.name}' ({made.id}) is submitted, like {found.id}. 'legato attach {made.id}' follows it.")
+
+
+ENTRIES: Final = (
+    Entry("ps", ps, "legato ps --stage running -w", short="List the platform's jobs."),
+    Entry("show", show, "legato show mnist -o json | jq .num_slots", short="Show all that is known of a job."),
+    Entry("explain", explain, "legato explain mnist", short="Say why a job has the GPUs it has."),
+    Entry(
+        "set",
+        change,
+        "legato set mnist --priority 8000 --label team=vision",
+        short="Change a job's priority, queue, bounds, labels.",
+    ),
+    Entry("pause", pause, "legato pause mnist --wait", short="Free a job's GPUs; its state is saved."),
+    Entry("resume", resume, "legato resume mnist", short="Let a paused job go on."),
+    Entry(
+        "wait", wait_for, "legato wait mnist --timeout 2h && legato download mnist", short="Wait until a job has ended."
+    ),
+    Entry("clone", clone, "legato clone mnist --name mnist-2 --workers 1..8", short="Submit a job like another one."),
+)
+
+
+# ---------------------------------------------------------------- for other commands
+
+
+def show_job(job: Job, output: Output, *, again: bool) -> None:
+    """Show a job of the platform; again and again until it has ended."""
+    from legato.commands.cards import draw_job
+
+    spec = job.spec()
+
+    def look() -> tuple[Any, Any, bool]:
+        found = job.refresh()
+        return found.record, draw_job(found.record, spec, time.time()), not found.has_ended
+
+    watch(look, output, again=again)
+
+
+def exit_code_of(job: JobRecord) -> int:
+    """Return with which code to exit for a job that has ended: its program's, if it is known."""
+    if job.exit_code is not None:
+        return job.exit_code
+    return 1 if job.stage == "failed" else 0
+
+
+def tell_stage(job: JobRecord) -> str:
+    """Say in which stage a job is and why.
+
+    >>> from types import SimpleNamespace as Job
+    >>> tell_stage(Job(stage="stopped", reason="'anna' asked to stop it"))
+    "was stopped: 'anna' asked to stop it."
+    """
+    verb = {"succeeded": "has succeeded", "failed": "has failed", "stopped": "was stopped"}
+    return f"{verb.get(job.stage, f'is {job.stage}')}: {clean(job.reason).rstrip('.')}."
+
+
+def read_bounds(workers: str | None, low: int | None, high: int | None) -> tuple[int | None, int | None]:
+    """Return the minimum and maximum of workers that were said: ``4`` says the maximum alone, ``1..4`` both.
+
+    Raises:
+        UsageError: they were said twice, or do not fit together.
+    """
+    from legato.core.spec import parse_workers
+
+    if workers is None:
+        return low, high
+    if low is not None or high is not None:
+        raise UsageError("Cannot read --workers beside --min-workers or --max-workers: say it in one way.")
+    first, last, _ = parse_workers(workers)
+    return (first if ".." in workers else None), last
+
+
+def _read_stages(said: list[str] | None) -> list[str]:
+    for stage in said or ():
+        if stage not in _STAGES:
+            raise UsageError(f"Cannot read the stage '{stage}'. Write one of {', '.join(_STAGES)}.")
+    return list(said or ())
+
+
+def _read_labels(said: list[str] | None, *, example: str) -> list[tuple[str, str]]:
+    labels = []
+    for one in said or ():
+        key, value = read_label(one)
+        if value is None:
+            raise UsageError(f"Cannot look for the label '{one}'. Write KEY=VALUE, such as {example}.")
+        labels.append((key, value))
+    return labels
+
+
+def _draw_jobs(records: list[JobRecord], output: Output, *, is_more: bool, is_every: bool) -> Any:
+    from rich.console import Group
+    from rich.text import Text
+
+    from legato.commands.columns import job_columns
+
+    if not records:
+        hint = "'legato submit' submits one." if is_every else "'legato ps --all' lists those that have ended too."
+        return f"No such jobs. {hint}"
+    table = make_table(job_columns(time.time()), records, is_wide=output is Output.wide)
+    return Group(table, Text("and more: --limit shows them", style="dim")) if is_more else table
+
+
+def _tell_change(before: JobRecord, after: JobRecord) -> str:
+    changes = []
+    for field, name in (("priority", "priority"), ("queue", "queue"), ("labels", "labels")):
+        if getattr(before, field) != getattr(after, field):
+            changes.append(f"{name} {_plain(getattr(before, field))} → {_plain(getattr(after, field))}")
+    old, new = ((job.min_workers, job.max_workers) for job in (before, after))
+    if old != new:
+        changes.append(f"workers {old[0]}..{old[1]} → {new[0]}..{new[1]}")
+    told = ", ".join(changes) or "nothing changed, it was so already"
+    return f"Job '{after.name}': {told} (version {after.version})."
+
+
+def _plain(value: object) -> str:
+    from legato.commands.columns import render_labels
+
+    return (render_labels(value) or "none") if isinstance(value, dict) else str(value)
+
+
+def _with_version(record: JobRecord, version: int) -> JobRecord:
+    import msgspec
+
+    return msgspec.structs.replace(record, version=version)

@@ -1,0 +1,187 @@
+"""Commands on what jobs leave: events, metrics, files. Changes nothing on the platform."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from legato.commands.completing import complete_platform_jobs
+from legato.commands.connecting import find_job, open_client
+from legato.commands.entry import Entry
+from legato.commands.options import OutputOption, PlatformJob, ServerOption
+from legato.commands.output import Output, make_table, render_for_programs, write
+from legato.commands.words import clean, render_clock
+from legato.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from legato.client.records import Event, Metrics, TrainingEvent
+
+_NUM_EVENTS: Final = 100
+
+
+def events(
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="[JOB]", help="Of this job; without it, of all.", autocompletion=complete_platform_jobs),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on, until the job has ended or Ctrl-C.")] = False,
+    after: Annotated[
+        int | None, typer.Option(min=0, metavar="SEQ", help="Begin after the event of this number.")
+    ] = None,
+    training: Annotated[
+        bool, typer.Option("--training", help="What the job's driver wrote down: workers, views, checkpoints.")
+    ] = False,
+    output: OutputOption = Output.table,
+    server: ServerOption = None,
+) -> None:
+    """Show what happened, and why: to a job, or on the whole platform (the last hundred)."""
+    if training and (job is None or follow):
+        raise UsageError("Cannot show training events without a job, or follow them: name a job, without --follow.")
+    if follow and output is Output.csv:
+        raise UsageError("Cannot follow events as CSV: its columns are known at the end only. Write -o json.")
+    if training:
+        assert job is not None, "checked above"
+        told = list(find_job(job, server).training_events(after=after or 0))
+        write(told, output, lambda: "\n".join(map(_render_training, told)) or "Nothing is written down yet.")
+        return
+    found = _find_events(job, follow=follow, after=after, server=server)
+    if follow:
+        with contextlib.suppress(KeyboardInterrupt):
+            for event in found:
+                is_plain = output.is_for_people
+                line = _render(event, with_job=job is None) if is_plain else _as_line(event, output)
+                typer.echo(line)
+        return
+    listed = list(found)
+    write(
+        listed, output, lambda: "\n".join(_render(one, with_job=job is None) for one in listed) or "Nothing happened."
+    )
+
+
+def metrics(
+    job: PlatformJob,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Of these only.")] = None,
+    after_step: Annotated[int | None, typer.Option(min=0, metavar="STEP", help="Later ones only.")] = None,
+    points: Annotated[
+        int, typer.Option(min=2, max=10_000, metavar="NUMBER", help="Of each at most; the extremes stay.")
+    ] = 1000,
+    output: OutputOption = Output.table,
+    server: ServerOption = None,
+) -> None:
+    """Show what the program of a job logged; -o csv has all points."""
+    found = find_job(job, server).series(*(names or ()), after_step=after_step, num_points=points)
+    missing = sorted(set(names or ()) - {series.name for series in found.series})
+    if missing:
+        raise UsageError(f"Job '{job}' has logged nothing as '{missing[0]}'. 'legato metrics {job}' lists all names.")
+    if output is Output.csv:
+        typer.echo(render_for_programs(_as_rows(found), output), nl=False)
+        return
+
+    def draw() -> Any:
+        from legato.commands.columns import SERIES_COLUMNS
+
+        if not found.series:
+            return f"Job '{job}' has logged nothing yet. In the program: run.log(accuracy=0.97)."
+        return make_table(SERIES_COLUMNS, found.series, is_wide=output is Output.wide)
+
+    write(found, output, draw)
+
+
+def download(
+    job: PlatformJob,
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PATH]...", help="Files or folders of the job, as --list shows them. [default: all]"),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Where they go. [default: a new folder with the job's name]")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="Only list what there is.")] = False,
+    last: Annotated[bool, typer.Option("--checkpoint", help="The newest checkpoint.")] = False,
+    output: OutputOption = Output.table,
+    server: ServerOption = None,
+) -> None:
+    """Bring files of a job here: what its program wrote, checkpoints, logs, metrics."""
+    found = find_job(job, server)
+    if last and (paths or listing):
+        raise UsageError("Cannot download the newest checkpoint and other things at once: leave one of them out.")
+    if listing:
+        if paths and len(paths) > 1:
+            raise UsageError("Cannot list several folders at once: name one of them.")
+        _list_files(found.files((paths or [""])[0]), output)
+        return
+    if last:
+        checkpoints = found.checkpoints()
+        if not checkpoints:
+            raise UsageError(f"Job '{job}' has no checkpoint yet. --checkpoint-every of 'legato submit' makes some.")
+        paths = [checkpoints[0].path]
+    target = Path(to if to is not None else found.name)
+    written = [str(path) for wanted in paths or [""] for path in found.download(target, wanted, overwrite=overwrite)]
+    num_files = f"{len(written)} file{'' if len(written) == 1 else 's'}"
+    write(
+        written,
+        output,
+        lambda: f"{num_files} of job '{found.name}' {'is' if len(written) == 1 else 'are'} in {target}.",
+    )
+
+
+ENTRIES: Final = (
+    Entry("events", events, "legato events mnist --follow", short="Show what happened, and why."),
+    Entry(
+        "metrics",
+        metrics,
+        "legato metrics mnist accuracy -o csv > accuracy.csv",
+        short="Show what a job's program logged.",
+    ),
+    Entry("download", download, "legato download mnist work/results --to .", short="Bring files of a job here."),
+)
+
+
+def _find_events(job: str | None, *, follow: bool, after: int | None, server: str | None) -> Iterable[Event]:
+    if job is not None:
+        return find_job(job, server).events(follow, after=after)
+    client = open_client(server)
+    if after is None:
+        # The sequence has no gaps, so this is where the last hundred begin.
+        after = max(client.last_event() - _NUM_EVENTS, 0) if not follow else None
+    return client.events(follow, after="now" if after is None else after)
+
+
+def _render(event: Event, *, with_job: bool) -> str:
+    who = f"  {event.job or '-':<12}" if with_job else ""
+    moved = ""
+    if event.kind == "stage" and event.detail:
+        moved = f"{event.detail.get('from')} → {event.detail.get('to')}: "
+    return clean(f"{render_clock(event.time, time.time())}{who}  {event.kind:<9} {moved}{event.reason}")
+
+
+def _render_training(event: TrainingEvent) -> str:
+    step = "" if event.step is None else f" (step {event.step})"
+    return clean(f"{render_clock(event.time, time.time())}  {event.kind:<9} {event.reason}{step}")
+
+
+def _as_line(event: Event, output: Output) -> str:
+    return render_for_programs(event, output, is_one_line=True).rstrip("\n")
+
+
+def _as_rows(metrics: Metrics) -> list[dict[str, Any]]:
+    return [
+        {"name": series.name, "step": step, "epoch": epoch, "time": moment, "value": value}
+        for series in metrics.series
+        for step, epoch, moment, value in zip(series.step, series.epoch, series.time, series.value, strict=True)
+    ]
+
+
+def _list_files(files: Sequence[Any], output: Output) -> None:
+    def draw() -> Any:
+        from legato.commands.columns import FILE_COLUMNS
+
+        return make_table(FILE_COLUMNS, files, is_wide=output is Output.wide) if files else "There are no files yet."
+
+    write(list(files), output, draw)

@@ -1,0 +1,232 @@
+"""Commands on people: users and their tokens, and who did what. A secret is shown once, and taken from no argument.
+
+A password or token that is typed as an argument stands in the history of the shell and in the list of processes.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any, Final
+
+import typer
+
+from legato.commands.connecting import open_client
+from legato.commands.entry import Entry, enter, make_group
+from legato.commands.options import LimitOption, OutputOption, ServerOption
+from legato.commands.output import Output, make_table, write
+from legato.commands.words import render_time
+from legato.core.errors import UsageError
+from legato.options import read_whole
+
+_ROLES: Final = ("admin", "user", "viewer")
+UserName = Annotated[str, typer.Argument(metavar="USER", help="The name.")]
+RoleOption = Annotated[str | None, typer.Option("--role", metavar="[admin|user|viewer]", help="What one may do.")]
+PasswordOption = Annotated[
+    bool, typer.Option("--password-stdin", help="Read the password from standard input, its first line.")
+]
+
+# ---------------------------------------------------------------- users
+
+users = make_group("users", "List users and change them.")
+
+
+@users.callback(invoke_without_command=True, epilog="Example:  legato users -o json")
+def list_users(context: typer.Context, output: OutputOption = Output.table, server: ServerOption = None) -> None:
+    """List users. To change them: add, set, password."""
+    if context.invoked_subcommand is not None:
+        return
+    found = open_client(server).users()
+    write(list(found), output, lambda: _draw_users(found, output))
+
+
+def add_user(
+    user: UserName, role: RoleOption = "user", password_stdin: PasswordOption = False, server: ServerOption = None
+) -> None:
+    """Make a user. Without a password one gets in by a token only: 'legato tokens add NAME --user USER'. For admins."""
+    password = read_secret("password") if password_stdin else None
+    made = open_client(server).add_user(user, _read_role(role) or "user", password=password)
+    way = (
+        "may log in with the password"
+        if made.has_password
+        else f"needs a token: 'legato tokens add NAME --user {user}'"
+    )
+    typer.echo(f"User '{made.name}' is made, with the role '{made.role}', and {way}.")
+
+
+def change_user(
+    user: UserName,
+    role: RoleOption = None,
+    disable: Annotated[
+        bool | None, typer.Option("--disable/--enable", help="Nothing is allowed any more, or is again.")
+    ] = None,
+    server: ServerOption = None,
+) -> None:
+    """Change what a user may do. For admins."""
+    if role is None and disable is None:
+        raise UsageError(f"Cannot change user '{user}': nothing is said. Give --role, --disable or --enable.")
+    found = open_client(server).change_user(user, role=_read_role(role), is_disabled=disable)
+    state = "is disabled" if found.disabled_at is not None else f"has the role '{found.role}'"
+    typer.echo(f"User '{found.name}' {state}.")
+
+
+def set_password(
+    user: Annotated[str | None, typer.Argument(metavar="[USER]", help="The name. [default: yourself]")] = None,
+    password_stdin: PasswordOption = False,
+    server: ServerOption = None,
+) -> None:
+    """Set a password, your own or, as an admin, another's. All tokens of that user end with it."""
+    client = open_client(server)
+    password = read_secret("password") if password_stdin else ask_secret("New password", "--password-stdin", twice=True)
+    client.set_password(password, user)
+    typer.echo(f"The password of {'yourself' if user is None else repr(user)} is set; log in anew with 'legato login'.")
+
+
+enter(
+    users,
+    (
+        Entry(
+            "add", add_user, "legato users add ben --role user --password-stdin < password.txt", short="Make a user."
+        ),
+        Entry("set", change_user, "legato users set ben --disable", short="Change what a user may do."),
+        Entry("password", set_password, "legato users password", short="Set a password."),
+    ),
+)
+
+# ---------------------------------------------------------------- tokens
+
+tokens = make_group("tokens", "List tokens, make them and end them.")
+
+
+@tokens.callback(invoke_without_command=True, epilog="Example:  legato tokens --user ben")
+def list_tokens(
+    context: typer.Context,
+    user: Annotated[
+        str | None, typer.Option(metavar="USER", help="Of this user, for admins. [default: all seen]")
+    ] = None,
+    output: OutputOption = Output.table,
+    server: ServerOption = None,
+) -> None:
+    """List tokens, without their secrets. To make and end them: add, revoke."""
+    if context.invoked_subcommand is not None:
+        return
+    found = open_client(server).tokens(user)
+
+    def draw() -> Any:
+        from legato.commands.columns import TOKEN_COLUMNS
+
+        return make_table(TOKEN_COLUMNS, found, is_wide=output is Output.wide) if found else "There are no tokens."
+
+    write(list(found), output, draw)
+
+
+def add_token(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for.")],
+    user: Annotated[str | None, typer.Option(metavar="USER", help="Whose it is, for admins. [default: yours]")] = None,
+    role: RoleOption = None,
+    days: Annotated[
+        str | None, typer.Option(metavar="NUMBER|none", help="Until it expires. [default: as the server has it]")
+    ] = None,
+    output: OutputOption = Output.table,
+    server: ServerOption = None,
+) -> None:
+    """Make a token and show its secret, this once. What is shown on standard output is the secret alone."""
+    is_endless, number = _read_days(days)
+    made = open_client(server).add_token(name, user=user, role=_read_role(role), days=number, is_endless=is_endless)
+    if not output.is_for_people:
+        write(made, output, str)
+        return
+    token = made.token
+    until = "has no end" if token.expires_at is None else f"expires {render_time(token.expires_at)}"
+    typer.echo(f"Token '{token.name}' ({token.id}) of '{token.user}', role '{token.role}', {until}. Keep it:", err=True)
+    typer.echo(made.secret)
+
+
+def revoke_token(
+    token: Annotated[str, typer.Argument(metavar="ID", help="As 'legato tokens' lists it.")],
+    server: ServerOption = None,
+) -> None:
+    """End a token. Whoever uses it is refused from now on."""
+    ended = open_client(server).revoke_token(token)
+    typer.echo(f"Token '{ended.name}' ({ended.id}) of '{ended.user}' is revoked.")
+
+
+enter(
+    tokens,
+    (
+        Entry("add", add_token, "legato tokens add ci --days 30 > token.txt", short="Make a token."),
+        Entry("revoke", revoke_token, "legato tokens revoke t-37efnd0000", short="End a token."),
+    ),
+)
+
+# ---------------------------------------------------------------- who did what
+
+
+def audit(limit: LimitOption = 100, output: OutputOption = Output.table, server: ServerOption = None) -> None:
+    """List who did what, and when, the newest first. For admins."""
+    found = open_client(server).audit(limit)
+
+    def draw() -> Any:
+        from legato.commands.columns import AUDIT_COLUMNS
+
+        return make_table(AUDIT_COLUMNS, found, is_wide=output is Output.wide) if found else "Nobody did anything yet."
+
+    write(list(found), output, draw)
+
+
+GROUPS: Final = (users, tokens)
+ENTRIES: Final = (Entry("audit", audit, "legato audit --limit 20", short="List who did what."),)
+
+
+# ---------------------------------------------------------------- secrets
+
+
+def read_secret(what: str) -> str:
+    """Read a secret from standard input: its first line.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = sys.stdin.readline().rstrip("\r\n")
+    if not found:
+        raise UsageError(f"Cannot read the {what}: there is nothing on standard input. Send it there, on one line.")
+    return found
+
+
+def ask_secret(question: str, instead: str, *, twice: bool = False) -> str:
+    """Ask for a secret at the terminal, without showing it.
+
+    Args:
+        question: what is asked for.
+        instead: the option for where there is no terminal.
+        twice: ask again, so that it is not mistyped.
+
+    Raises:
+        UsageError: there is no terminal, or what was typed is empty or not the same.
+    """
+    if not sys.stdin.isatty():
+        raise UsageError(f"Cannot ask for the {question.lower()}: there is no terminal. Use {instead}.")
+    found: str = typer.prompt(question, hide_input=True, default="", show_default=False)
+    if not found:
+        raise UsageError(f"Nothing was typed as the {question.lower()}. Begin again.")
+    if twice and typer.prompt("The same again", hide_input=True, default="", show_default=False) != found:
+        raise UsageError("The two are not the same. Begin again.")
+    return found
+
+
+def _read_role(role: str | None) -> str | None:
+    if role is not None and role not in _ROLES:
+        raise UsageError(f"Cannot read the role '{role}'. Write {', '.join(_ROLES[:-1])} or {_ROLES[-1]}.")
+    return role
+
+
+def _read_days(days: str | None) -> tuple[bool, float | None]:
+    """Return whether a token has no end, and else its days."""
+    if days is None or days == "none":
+        return days == "none", None
+    return False, float(read_whole("the days", 30, highest=100_000)(days))
+
+
+def _draw_users(found: Any, output: Output) -> Any:
+    from legato.commands.columns import USER_COLUMNS
+
+    return make_table(USER_COLUMNS, found, is_wide=output is Output.wide)

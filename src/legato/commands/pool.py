@@ -1,0 +1,171 @@
+"""Commands on the pool: nodes, slots, who had how much, queues. Divides nothing."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, Final, Literal, cast
+
+import typer
+
+from legato.commands.completing import complete_queues
+from legato.commands.connecting import open_client
+from legato.commands.entry import Entry, enter, make_group
+from legato.commands.options import OutputOption, ServerOption, SinceOption, UntilOption, WatchOption
+from legato.commands.output import Output, make_table, watch, write
+from legato.commands.words import read_moment
+from legato.core.errors import UsageError
+
+_NUM_JOBS: Final = 1000
+QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="Its name.", autocompletion=complete_queues)]
+
+
+def nodes(output: OutputOption = Output.table, again: WatchOption = False, server: ServerOption = None) -> None:
+    """List the machines of the pool, and how many of their GPUs are free."""
+    client = open_client(server)
+
+    def look() -> tuple[Any, Any, bool]:
+        from legato.commands.columns import NODE_COLUMNS
+
+        found = client.nodes()
+        drawn = make_table(NODE_COLUMNS, found, is_wide=output is Output.wide)
+        return list(found), drawn if found else "No machine has offered anything yet.", True
+
+    watch(look, output, again=again)
+
+
+def slots(output: OutputOption = Output.table, again: WatchOption = False, server: ServerOption = None) -> None:
+    """List the GPUs (slots) of the pool, and which job has each."""
+    client = open_client(server)
+
+    def look() -> tuple[Any, Any, bool]:
+        from legato.commands.columns import slot_columns
+
+        found = client.slots()
+        names = {job.id: f"{job.record.owner}/{job.name}" for job in client.jobs(stage=_HOLDING, limit=_NUM_JOBS)}
+        drawn = make_table(slot_columns(time.time(), names), found, is_wide=output is Output.wide)
+        return list(found), drawn if found else "No machine has offered anything yet.", True
+
+    watch(look, output, again=again)
+
+
+_HOLDING: Final = ("starting", "running", "pausing", "stopping")
+
+
+def usage(
+    since: SinceOption = None,
+    until: UntilOption = None,
+    output: OutputOption = Output.table,
+    server: ServerOption = None,
+) -> None:
+    """Show who had how many GPU hours, by user and queue; of the last day, unless said otherwise."""
+    now = time.time()
+    begins = None if since is None else read_moment(since, now, "the beginning")
+    ends = None if until is None else read_moment(until, now, "the end")
+    found = open_client(server).usage(begins, ends)
+
+    def draw() -> Any:
+        from legato.commands.columns import usage_columns
+
+        if not found:
+            return "Nobody had any GPUs in that time."
+        total = sum(one.slot_s for one in found)
+        ordered = sorted(found, key=lambda one: -one.slot_s)
+        return make_table(usage_columns(total), ordered, is_wide=output is Output.wide)
+
+    write(list(found), output, draw)
+
+
+# ---------------------------------------------------------------- queues
+
+queues = make_group("queues", "List queues and change them.")
+
+
+@queues.callback(invoke_without_command=True, epilog="Example:  legato queues")
+def list_queues(
+    context: typer.Context,
+    output: OutputOption = Output.table,
+    again: WatchOption = False,
+    server: ServerOption = None,
+) -> None:
+    """List queues: their weight, what they hold, who waits in them. To change them: set, delete."""
+    if context.invoked_subcommand is not None:
+        return
+    client = open_client(server)
+
+    def look() -> tuple[Any, Any, bool]:
+        from legato.commands.columns import QUEUE_COLUMNS
+
+        found = client.queues()
+        drawn = make_table(QUEUE_COLUMNS, found, is_wide=output is Output.wide)
+        return list(found), drawn if found else "No queue is open to you. An admin can make you a member of one.", True
+
+    watch(look, output, again=again)
+
+
+def set_queue(
+    queue: QueueName,
+    weight: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="Its share in proportion to other queues'. [default: 1]")
+    ] = None,
+    floor: Annotated[
+        int | None, typer.Option(min=0, metavar="NUMBER", help="GPUs that it gets back whenever it wants them.")
+    ] = None,
+    ceiling: Annotated[str | None, typer.Option(metavar="NUMBER|none", help="GPUs at most.")] = None,
+    is_open: Annotated[
+        bool | None, typer.Option("--open/--closed", help="Open to everybody, or to its members only.")
+    ] = None,
+    member: Annotated[
+        list[str] | None, typer.Option(metavar="USER", help="A member; all of them, each with --member.")
+    ] = None,
+    no_members: Annotated[bool, typer.Option("--no-members", help="Nobody is a member.")] = False,
+    output: OutputOption = Output.table,
+    server: ServerOption = None,
+) -> None:
+    """Make a queue, or change one; what is not said stays. For admins."""
+    if member and no_members:
+        raise UsageError("Cannot set the members of a queue with both --member and --no-members: keep one of them.")
+    found = open_client(server).set_queue(
+        queue,
+        weight=weight,
+        floor=floor,
+        ceiling=_read_ceiling(ceiling),
+        is_open=is_open,
+        members=[] if no_members else member or None,
+    )
+
+    def draw() -> Any:
+        from legato.commands.columns import QUEUE_COLUMNS
+
+        return make_table(QUEUE_COLUMNS, [found], is_wide=True)
+
+    write(found, output, draw)
+
+
+def delete_queue(queue: QueueName, server: ServerOption = None) -> None:
+    """Delete a queue that no job names. For admins."""
+    open_client(server).delete_queue(queue)
+    typer.echo(f"Queue '{queue}' is deleted.")
+
+
+enter(
+    queues,
+    (
+        Entry("set", set_queue, "legato queues set night --weight 2 --ceiling 8", short="Make or change a queue."),
+        Entry("delete", delete_queue, "legato queues delete night", short="Delete a queue."),
+    ),
+)
+
+GROUPS: Final = (queues,)
+ENTRIES: Final = (
+    Entry("nodes", nodes, "legato nodes", short="List the machines."),
+    Entry("slots", slots, "legato slots -w", short="List the GPUs and who has them."),
+    Entry("usage", usage, "legato usage --since 7d", short="Show who had how many GPU hours."),
+)
+
+
+def _read_ceiling(said: str | None) -> int | Literal["none"] | None:
+    if said is None or said == "none":
+        return cast("Literal['none'] | None", said)
+    if not said.isascii() or not said.isdecimal():
+        raise UsageError(f"Cannot read the ceiling '{said}'. Write a whole number, such as 8, or none.")
+    return int(said)

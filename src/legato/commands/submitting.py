@@ -1,0 +1,168 @@
+"""Commands that submit a job, or say what would happen if one were submitted. Decides nothing of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+
+import typer
+
+from legato.commands.connecting import open_client
+from legato.commands.entry import Entry
+from legato.commands.options import (
+    CheckpointEveryOption,
+    EnvironmentOption,
+    HeartbeatOption,
+    KeepOption,
+    LabelOption,
+    MaxTimeOption,
+    MaxWorkersOption,
+    MicroBatchesOption,
+    MinWorkersOption,
+    NameOption,
+    OutputOption,
+    PriorityOption,
+    QueueOption,
+    RetriesOption,
+    ServerOption,
+    StaticOption,
+    ThreadsOption,
+    WorkersOption,
+)
+from legato.commands.output import Output, write
+from legato.commands.specs import read_flags, read_wanted
+
+if TYPE_CHECKING:
+    from legato.client.submission import JobOptions
+
+
+def submit(
+    target: Annotated[
+        str, typer.Argument(metavar="PROGRAM|FILE.yaml", help="The script, or a file that describes it.")
+    ],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGS]...", help="Handed to the script, with or without -- before.")
+    ] = None,
+    name: NameOption = None,
+    workers: WorkersOption = None,
+    min_workers: MinWorkersOption = None,
+    max_workers: MaxWorkersOption = None,
+    static: StaticOption = False,
+    queue: QueueOption = None,
+    priority: PriorityOption = None,
+    label: LabelOption = None,
+    env: EnvironmentOption = None,
+    code: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="What to upload. [default: the present directory if the script is in it, else the script's folder]",
+        ),
+    ] = None,
+    directory: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Upload nothing: the script lies here, on the machines.")
+    ] = None,
+    retries: RetriesOption = None,
+    max_time: MaxTimeOption = None,
+    threads: ThreadsOption = None,
+    micro_batches: MicroBatchesOption = None,
+    checkpoint_every: CheckpointEveryOption = None,
+    keep: KeepOption = None,
+    heartbeat_limit: HeartbeatOption = None,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="The same submission with the same key makes one job, however often."),
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return at once instead of following it.")] = False,
+    output: OutputOption = Output.table,
+    server: ServerOption = None,
+) -> None:
+    """Submit a job and follow it until it ends; Ctrl-C only leaves off looking."""
+    said = read_flags(
+        name=name,
+        workers=workers,
+        min_workers=min_workers,
+        max_workers=max_workers,
+        static=static,
+        queue=queue,
+        priority=priority,
+        label=label,
+        env=env,
+        retries=retries,
+        max_time=max_time,
+        threads=threads,
+        micro_batches=micro_batches,
+        checkpoint_every=checkpoint_every,
+        keep=keep,
+        heartbeat_limit=heartbeat_limit,
+    )
+    handed = list(arguments or ())
+    if handed[:1] == ["--"]:
+        del handed[0]
+    wanted = read_wanted(target, handed, said, code=code, directory=directory)
+    client = open_client(server)
+    options = cast("JobOptions", wanted.options)
+    job = client.submit(
+        wanted.program, *wanted.arguments, code=wanted.code, directory=wanted.directory, key=key, **options
+    )
+    if not output.is_for_people:
+        write(job.record, output, str)
+        return
+    follows = f"'legato attach {job.id}' follows it." if detach else "Ctrl-C leaves off looking; the job goes on."
+    typer.echo(f"legato: job '{job.name}' is submitted as {job.id}. {follows}")
+    if not detach:
+        from legato.commands.attaching import attach
+
+        raise typer.Exit(attach(job, tail=None, is_new=True))
+
+
+def plan(
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="[FILE.yaml]", help="A file that describes a job; a script may stand here too."),
+    ] = None,
+    name: NameOption = None,
+    workers: WorkersOption = None,
+    min_workers: MinWorkersOption = None,
+    max_workers: MaxWorkersOption = None,
+    static: StaticOption = False,
+    queue: QueueOption = None,
+    priority: PriorityOption = None,
+    micro_batches: MicroBatchesOption = None,
+    output: OutputOption = Output.table,
+    server: ServerOption = None,
+) -> None:
+    """Say what would happen if such a job were submitted now: its GPUs, and whose it would get. Submits nothing."""
+    said: dict[str, Any] = read_flags(
+        name=name,
+        workers=workers,
+        min_workers=min_workers,
+        max_workers=max_workers,
+        static=static,
+        queue=queue,
+        priority=priority,
+        micro_batches=micro_batches,
+    )
+    if target is not None:
+        said = read_wanted(target, (), said, code=None, directory=None).options
+    told = open_client(server).plan(target, **cast("JobOptions", said))
+
+    def draw() -> Any:
+        from legato.commands.cards import draw_plan
+
+        return draw_plan(told)
+
+    write(told, output, draw)
+
+
+ENTRIES: Final = (
+    Entry(
+        "submit",
+        submit,
+        "legato submit --workers 1..4 --name mnist train.py -- --epochs 20",
+        short="Submit a job to the platform.",
+        takes_all=True,
+    ),
+    Entry(
+        "plan", plan, "legato plan --workers 2..8 --priority 8000", short="Say what would happen if it were submitted."
+    ),
+)

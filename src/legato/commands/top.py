@@ -1,0 +1,105 @@
+"""`legato top`: the pool and its jobs on the whole screen, drawn anew every second. Changes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from legato.commands.connecting import open_client
+from legato.commands.entry import Entry
+from legato.commands.options import ServerOption
+from legato.commands.output import make_console, print_drawn
+from legato.core.errors import Unavailable, UsageError
+from legato.options import read_seconds
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from legato.client.client import Client
+    from legato.client.records import JobRecord
+
+_HOLDING: Final = ("starting", "running", "pausing", "stopping")
+_WAITING: Final = ("queued", "paused")
+_NUM_JOBS: Final = 500
+_ENDS: Final = ("q", "Q", "\x1b")
+
+
+def top(
+    every: Annotated[
+        float, typer.Option(parser=read_seconds("the time between two looks", 1), metavar="SECONDS", help="How often.")
+    ] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Draw it once and return.")] = False,
+    server: ServerOption = None,
+) -> None:
+    """Watch the pool live on the whole screen: who has which GPUs, which jobs there are and why. q ends it."""
+    if not 0.1 <= every <= 3600:
+        raise UsageError(f"Cannot look every {every:g} s. Write a number of seconds from 0.1 to 3600.")
+    client = open_client(server)
+    console = make_console()
+    if once or not console.is_terminal:
+        # Nobody could end it, and nothing could be drawn over.
+        print_drawn(draw_once(client, height=None))
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    live = Live(console=console, screen=True, auto_refresh=False)
+    with contextlib.suppress(KeyboardInterrupt), _keys() as key_within, live:
+        while True:
+            try:
+                live.update(draw_once(client, height=console.height), refresh=True)
+            except Unavailable as error:
+                # It comes back, or whoever watches ends this.
+                live.update(Text(str(error), style="red"), refresh=True)
+            if key_within(every) in _ENDS:
+                return
+
+
+ENTRIES: Final = (Entry("top", top, "legato top", short="Watch the pool live."),)
+
+
+def draw_once(client: Client, *, height: int | None) -> RenderableType:
+    """Ask for all that is shown, and draw it.
+
+    Args:
+        client: of the platform.
+        height: lines there are. None: as many as it takes.
+    """
+    from legato.commands.top_view import draw_top
+
+    jobs = [job.record for job in client.jobs(stage=(*_HOLDING, *_WAITING), limit=_NUM_JOBS)]
+    return draw_top(client.pool(), client.slots(), _in_order(jobs), time.time(), height=height)
+
+
+def _in_order(jobs: Sequence[JobRecord]) -> Sequence[JobRecord]:
+    return sorted(jobs, key=lambda job: (job.stage in _WAITING, -job.num_slots, job.id))
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[Callable[[float], str | None]]:
+    """Yield a function that waits so many seconds for a key, and returns it or nothing."""
+    if not sys.stdin.isatty():
+        yield time.sleep
+        return
+    import termios
+    import tty
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+
+    def key_within(limit_s: float) -> str:
+        ready, _, _ = select.select([descriptor], [], [], limit_s)
+        return os.read(descriptor, 32).decode(errors="replace") if ready else ""
+
+    try:
+        yield key_within
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -1,0 +1,188 @@
+"""Commands that exist for jobs of this machine and for those of a platform; this is where it is found which is meant.
+
+A name means the job of this machine if that runs, or began in the present directory; else the platform's, if one is
+known. ``--local`` and ``--server`` say it clearly. An id always means the platform's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from legato import local_jobs
+from legato.commands.completing import complete_jobs
+from legato.commands.connecting import find_job, is_server_known
+from legato.commands.entry import Entry
+from legato.commands.options import AnyJob, LocalOption, Now, OutputOption, ServerOption, WaitOption, WatchOption
+from legato.commands.output import Output
+from legato.core.errors import NotFound, ServerError, UsageError
+from legato.core.spec import parse_workers
+from legato.options import Plain, Worker, read_whole
+
+if TYPE_CHECKING:
+    from legato.client.jobs import Job
+
+_ID: Final = re.compile(r"j-[0-9a-z]{10}")
+_NUM_LINES: Final = 20
+
+
+def find(name: str, *, local: bool, server: str | None) -> Job | None:
+    """Return the job of a platform that is meant, None if a job of this machine is.
+
+    Raises:
+        UsageError: both are said, or neither has it.
+    """
+    if local and server is not None:
+        raise UsageError("Cannot mean a job of this machine and of a platform at once: --local or --server, not both.")
+    if local:
+        return None
+    if server is not None:
+        return find_job(name, server)
+    is_id = _ID.fullmatch(name) is not None
+    if (not is_id and local_jobs.is_meant_first(name)) or not is_server_known():
+        return None
+    try:
+        return find_job(name, None)
+    except (NotFound, ServerError) as error:
+        if not local_jobs.is_there(name):
+            raise
+        if isinstance(error, NotFound):
+            return None
+        raise type(error)(f"{error} For the job '{name}' of this machine add --local.") from error
+
+
+def scale(
+    job: AnyJob,
+    workers: Annotated[str, typer.Argument(metavar="WORKERS", help="How many; of a platform: at most 4, or 2..4.")],
+    local: LocalOption = False,
+    server: ServerOption = None,
+) -> None:
+    """Give a running job another number of workers; a job of a platform, another maximum (or range)."""
+    is_range = ".." in workers
+    number = 0 if is_range else read_whole("the number of workers", 2)(workers)
+    low, high = parse_workers(workers)[:2] if is_range else (None, number)
+    found = find(job, local=local, server=server)
+    if found is None:
+        if is_range:
+            raise UsageError(
+                f"Cannot scale job '{job}' of this machine to '{workers}': its bounds are set when it starts. Give one "
+                "number."
+            )
+        local_jobs.scale(job, number)
+        return
+    before = found.record
+    if low is None and (not before.is_elastic or high < before.min_workers):
+        low = high
+    found.resize(high, low)
+    now = found.record
+    typer.echo(
+        f"Job '{now.name}' may have {now.min_workers}..{now.max_workers} workers now (it had "
+        f"{before.min_workers}..{before.max_workers}). 'legato explain {job}' says how many it gets."
+    )
+
+
+def stop(
+    job: AnyJob, now: Now = False, wait: WaitOption = False, local: LocalOption = False, server: ServerOption = None
+) -> None:
+    """Stop a job after the current step, with a checkpoint."""
+    found = find(job, local=local, server=server)
+    if found is None:
+        if wait:
+            raise UsageError(f"Cannot wait for job '{job}' of this machine: 'legato attach {job}' shows it to its end.")
+        local_jobs.stop(job, now=now)
+        return
+    found.stop(now)
+    if wait:
+        found.wait()
+    ended = "is stopped" if found.has_ended else "stops"
+    how = "without another checkpoint" if now else "after the current step, with a checkpoint"
+    typer.echo(f"Job '{found.name}' {ended}." if found.has_ended else f"Job '{found.name}' {ended} {how}.")
+
+
+def attach(
+    job: AnyJob,
+    plain: Plain = False,
+    tail: Annotated[
+        int,
+        typer.Option(
+            parser=read_whole("how many lines", _NUM_LINES), metavar="LINES", help="To begin with; of a platform's job."
+        ),
+    ] = _NUM_LINES,
+    local: LocalOption = False,
+    server: ServerOption = None,
+) -> None:
+    """Watch a job until it ends; take one of this machine over if its driver has died. Ctrl-C detaches."""
+    found = find(job, local=local, server=server)
+    if found is None:
+        raise typer.Exit(local_jobs.attach(job, plain=plain))
+    from legato.commands.attaching import attach as follow
+
+    raise typer.Exit(follow(found, tail=tail, is_new=False))
+
+
+def status(
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[JOB]", help="The job; without it, all jobs of this machine.", autocompletion=complete_jobs
+        ),
+    ] = None,
+    output: OutputOption = Output.table,
+    again: WatchOption = False,
+    local: LocalOption = False,
+    server: ServerOption = None,
+) -> None:
+    """Show where a job is, or list all jobs of this machine ('legato ps' lists those of the platform)."""
+    if job is None and server is not None:
+        raise UsageError("Cannot list the jobs of a platform by 'legato status': 'legato ps --server …' lists them.")
+    found = None if job is None else find(job, local=local, server=server)
+    if found is None:
+        local_jobs.show_status(job, output, again=again)
+        return
+    from legato.commands.jobs import show_job
+
+    show_job(found, output, again=again)
+
+
+def logs(
+    job: AnyJob,
+    worker: Worker = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on while the job runs.")] = False,
+    tail: Annotated[
+        int | None,
+        typer.Option(
+            parser=read_whole("how many lines", 50), metavar="LINES", help="The last ones; of a platform's job."
+        ),
+    ] = None,
+    driver: Annotated[bool, typer.Option("--driver", help="The log of its driver; of a platform's job.")] = False,
+    local: LocalOption = False,
+    server: ServerOption = None,
+) -> None:
+    """Show what the workers of a job wrote; lines of several workers begin with their number."""
+    found = find(job, local=local, server=server)
+    if found is None:
+        if tail is not None or driver:
+            raise UsageError(
+                f"Cannot show that of job '{job}' of this machine: --tail and --driver are for jobs of a platform. Its "
+                "files are in the directory that 'legato run' names."
+            )
+        local_jobs.show_logs(job, worker, follow=follow)
+        return
+    is_alone = worker is not None or driver
+    with contextlib.suppress(KeyboardInterrupt):
+        for line in found.logs(follow, worker=worker, driver=driver, tail=tail):
+            typer.echo(line.text if is_alone else f"{line.worker} | {line.text}")
+
+
+ENTRIES: Final = (
+    Entry("scale", scale, "legato scale mnist 4", short="Give a job another number of workers."),
+    Entry(
+        "status", status, "legato status mnist -o json | jq .step", short="Show where a job is, or all of this machine."
+    ),
+    Entry("stop", stop, "legato stop mnist", short="Stop a job, with a checkpoint."),
+    Entry("attach", attach, "legato attach mnist", short="Watch a job until it ends."),
+    Entry("logs", logs, "legato logs mnist --worker 0 --follow", short="Show what the workers of a job wrote."),
+)

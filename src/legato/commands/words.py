@@ -1,0 +1,160 @@
+"""How things are written on the command line: numbers of slots, ages, durations, what others wrote. Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import TYPE_CHECKING, Final
+
+from legato.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from legato.client.records import JobRecord
+
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
+_DAY_S: Final = 86400
+_WAITING: Final = ("queued", "starting", "running", "pausing", "stopping")
+
+
+def clean(text: object) -> str:
+    r"""Return a text on one line without what could move the cursor: others wrote it.
+
+    >>> clean("a\x1b[31mb\nc")
+    'a?[31mb c'
+    """
+    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in str(text))
+
+
+def render_gpus(job: JobRecord) -> str:
+    """Say how many slots a job has, and may have: ``2 of 1..4``."""
+    bounds = str(job.max_workers)
+    if job.is_elastic and job.min_workers != job.max_workers:
+        bounds = f"{job.min_workers}..{job.max_workers}"
+    return f"{job.num_slots} of {bounds}"
+
+
+def render_reason(job: JobRecord) -> str:
+    """Say why a job is as it is: the policy's word while it has or wants slots, else that of its stage."""
+    return clean((job.stage in _WAITING and job.decided_reason) or job.reason)
+
+
+def render_age(seconds: float) -> str:
+    """Write how long ago something was, in one unit or two.
+
+    >>> [render_age(seconds) for seconds in (5, 83, 7384, 100000, 9e6)]
+    ['5s', '1m23s', '2h03m', '1d03h', '104d']
+    """
+    whole = max(int(seconds), 0)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    if whole < _DAY_S:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    days, rest = divmod(whole, _DAY_S)
+    return f"{days}d{rest // 3600:02}h" if days < 10 else f"{days}d"
+
+
+def render_time(unix_s: float | None) -> str:
+    """Write a moment in the time of this place; nothing for None."""
+    if unix_s is None:
+        return ""
+    return dt.datetime.fromtimestamp(unix_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def render_clock(unix_s: float, now: float) -> str:
+    """Write a moment of today as a time of day, another one with its date."""
+    moment = dt.datetime.fromtimestamp(unix_s).astimezone()
+    today = dt.datetime.fromtimestamp(now).astimezone().date()
+    return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M:%S")
+
+
+def render_bytes(number: int) -> str:
+    """Write a number of bytes.
+
+    >>> render_bytes(512), render_bytes(123456), render_bytes(3 * 2**30)
+    ('512 B', '120.6 KiB', '3.0 GiB')
+    """
+    if number < 1024:
+        return f"{number} B"
+    units = ("KiB", "MiB", "GiB", "TiB")
+    power = min((number.bit_length() - 1) // 10, len(units))
+    return f"{number / 1024**power:.1f} {units[power - 1]}"
+
+
+def render_sparkline(values: list[float]) -> str:
+    """Draw how a number went, in at most 24 characters.
+
+    >>> render_sparkline([0.0, 1.0, 2.0, 3.0])
+    '▁▃▆█'
+    """
+    marks = "▁▂▃▄▅▆▇█"
+    if not values:
+        return ""
+    shown = [values[place * (len(values) - 1) // 23] for place in range(24)] if len(values) > 24 else values
+    low, high = min(shown), max(shown)
+    span = (high - low) or 1.0
+    return "".join(marks[round((value - low) / span * (len(marks) - 1))] for value in shown)
+
+
+def read_duration(text: str, what: str) -> float:
+    """Read ``90s``, ``30m``, ``1.5h``, ``7d`` or a number of seconds; return seconds.
+
+    Raises:
+        UsageError: it is something else.
+
+    >>> read_duration("90s", "a time"), read_duration("1.5h", "a time"), read_duration("7", "a time")
+    (90.0, 5400.0, 7.0)
+    """
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is not None:
+        return float(found[1]) * _UNITS_S[found[2]]
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e12:
+        raise UsageError(f"Cannot read {what} '{text}'. Write a number and a unit, such as 90s, 30m, 12h or 7d.")
+    return seconds
+
+
+def read_moment(text: str, now: float, what: str) -> float:
+    """Read ``7d`` (so long ago), ``2026-03-01`` or ``2026-03-01T12:00``; return seconds since 1970.
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    if re.match(r"\d{4}-\d", text):
+        try:
+            return dt.datetime.fromisoformat(text).timestamp()
+        except ValueError as error:
+            raise UsageError(f"Cannot read {what} '{text}': {error}. Write 2026-03-01, or 2026-03-01T12:00.") from None
+    return now - read_duration(text, what)
+
+
+def read_label(text: str) -> tuple[str, str | None]:
+    """Read ``KEY=VALUE``, or ``KEY=`` for a label that shall go.
+
+    Raises:
+        UsageError: it is something else.
+
+    >>> read_label("team=vision"), read_label("team=")
+    (('team', 'vision'), ('team', None))
+    """
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise UsageError(f"Cannot read the label '{text}'. Write KEY=VALUE, such as team=vision.")
+    return key, value or None
+
+
+def read_variable(text: str) -> tuple[str, str]:
+    """Read ``NAME=VALUE``.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UsageError(f"Cannot read the variable '{text}'. Write NAME=VALUE, such as DATA=/data.")
+    return name, value

@@ -1,0 +1,133 @@
+"""What can be done with a job of this machine from another terminal: scale, stop, attach, look. Decides nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from legato import driving
+from legato.commands.output import Output, print_drawn, render_for_programs
+from legato.core.errors import JobNotFound, LegatoError, UsageError
+from legato.driver.journal import JobDirectory
+
+_WATCH_EVERY_S: Final = 1.0
+
+
+def is_there(name: str) -> bool:
+    """Return whether there is a job of this name, running or not."""
+    directory = JobDirectory.of(name)
+    return directory.is_locked() or directory.read_journal() is not None
+
+
+def is_meant_first(name: str) -> bool:
+    """Return whether a name without more means the job of this machine: it runs here, or began in this directory."""
+    directory = JobDirectory.of(name)
+    if directory.is_locked():
+        return True
+    journal = directory.read_journal()
+    return journal is not None and Path(journal.spec.directory) == Path.cwd()
+
+
+def scale(name: str, num_workers: int) -> None:
+    """Give a running job another number of workers."""
+    from legato.core.wire import ScaleRequest
+    from legato.driver import client
+
+    reply = client.request(name, ScaleRequest(num_workers=num_workers))
+    if reply.error is not None:
+        raise UsageError(reply.error)
+    there = reply.status.get("num_workers", 0)
+    if there == num_workers:
+        typer.echo(f"Job '{name}' has {num_workers} workers.")
+        return
+    typer.echo(f"Job '{name}' goes from {there} to {num_workers} workers while it trains.")
+
+
+def stop(name: str, *, now: bool) -> None:
+    """Stop a running job."""
+    from legato.core.wire import StopRequest
+    from legato.driver import client
+
+    reply = client.request(name, StopRequest(now=now))
+    if reply.error is not None:
+        raise UsageError(reply.error)
+    how = "now" if now else "after the current step, with a checkpoint"
+    typer.echo(f"Job '{name}' stops {how}.")
+
+
+def attach(name: str, *, plain: bool) -> int:
+    """Watch a job until it ends, or take it over, and return its exit code."""
+    from legato.driver import client
+    from legato.resuming import way_on
+    from legato.watching import watch
+
+    directory = JobDirectory.of(name)
+    if not directory.is_locked():
+        journal = directory.read_journal()
+        if journal is None:
+            client.find_job(name)  # raises, and says which jobs there are
+        elif journal.outcome is not None:
+            raise JobNotFound(
+                f"Cannot attach to job '{name}': it is over ({journal.outcome.outcome}: {journal.outcome.reason}). "
+                f"Its logs: 'legato logs {name}'."
+            )
+        told = f"legato: the driver of job '{name}' is gone; this process takes over. Ctrl-C stops the job."
+        typer.echo(told, err=True)
+        return driving.drive(directory, None, plain=plain)
+    try:
+        with driving.open_screen(plain=plain) as screen:
+            outcome = watch(name, screen)
+    except KeyboardInterrupt:
+        typer.echo(f"legato: detached; job '{name}' goes on.", err=True)
+        return 0
+    if outcome is None:
+        raise LegatoError(f"Lost job '{name}': its driver is gone. 'legato attach {name}' takes it over.")
+    typer.echo(f"legato: job '{name}' {outcome.outcome}: {outcome.reason}")
+    if (again := way_on(directory)) is not None:
+        typer.echo(f"go on with: {again}")
+    return outcome.exit_code
+
+
+def show_status(name: str | None, output: Output, *, again: bool) -> None:
+    """Show where a job is, or all jobs of this machine."""
+    from legato import watching
+
+    def show() -> bool:
+        if name is None:
+            _write(watching.statuses(), output)
+            return again
+        found = watching.status_of(name)
+        _write(found, output)
+        return again and found["state"] != "abandoned" and found.get("outcome") is None
+
+    with contextlib.suppress(KeyboardInterrupt):
+        watching.repeat(show, _WATCH_EVERY_S)
+
+
+def show_logs(name: str, worker: int | None, *, follow: bool) -> None:
+    """Show what the workers of a job wrote."""
+    from legato.driver import client
+    from legato.watching import read_logs
+
+    directory = JobDirectory.of(name)
+    if not directory.logs.is_dir():
+        client.find_job(name)  # raises, and says which jobs there are
+    with contextlib.suppress(KeyboardInterrupt):
+        for number, text in read_logs(directory, worker, follow=follow):
+            for line in text.splitlines():
+                typer.echo(line if worker is not None else f"{number} | {line}")
+
+
+def _write(found: dict[str, Any] | list[dict[str, Any]], output: Output) -> None:
+    from legato.present import render_jobs, render_status
+
+    if not output.is_for_people:
+        typer.echo(render_for_programs(found, output, is_one_line=output is Output.json), nl=False)
+        return
+    if found == []:
+        typer.echo("No jobs on this machine. Start one with 'legato run'.")
+        return
+    print_drawn(render_jobs(found) if isinstance(found, list) else render_status(found))
