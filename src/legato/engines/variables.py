@@ -28,8 +28,9 @@ def variables_of_parent(
     >>> found = variables_of_parent({"A": "1", "PYTHONPATH": "lib"}, {"B": "2", "PYTHONPATH": "src"}, "/own", "/job")
     >>> found["A"], found["B"], found["PYTHONPATH"], found["PYTHONHASHSEED"]
     ('1', '2', '/job/src:/own/lib', '0')
-    >>> variables_of_parent({}, {"PYTHONHASHSEED": "7"}, "/own", "/job")["PYTHONHASHSEED"]
-    '7'
+    >>> found = variables_of_parent({}, {"PYTHONHASHSEED": "7"}, "/own", "/job")
+    >>> found["PYTHONHASHSEED"], found["PYTORCH_NVML_BASED_CUDA_CHECK"], found["GLIBC_TUNABLES"]
+    ('7', '1', 'glibc.malloc.hugetlb=1')
     """
     both = {**_DEFAULTS, **own, **job}
     return {**both, **_large_pages(both), **search_path(own, job, own_directory, job_directory)}
