@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from legato.control.account import Account
 from legato.control.drivers import Assignment, DriverReport, DriverState
 from legato.control.pace import Pace
 from legato.control.records import Allocation, Facts, Job, JobChange, Progress, Verdict
@@ -38,6 +39,7 @@ class Memory:
         given_up: slots that the driver uses no more.
         most: slots that were left to it when it gave up the last one; it is given none in their place. None: any.
         pace: how fast it trains.
+        account: what was due to it, and what it had, over all attempts.
     """
 
     attempt: int
@@ -48,6 +50,7 @@ class Memory:
     given_up: set[str] = field(default_factory=set)
     most: int | None = None
     pace: Pace = field(default_factory=Pace)
+    account: Account = field(default_factory=Account)
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -146,14 +149,17 @@ def learn(pool: Pool, reports: Mapping[str, DriverReport], memories: dict[str, M
     """Return what the reports change: stages, slots that are confirmed free, progress."""
     changes = []
     for job in pool.facts.jobs:
-        report = reports.get(job.id)
+        report, memory = reports.get(job.id), memories.get(job.id)
+        if memory is not None:
+            wants = job.stage in (Stage.QUEUED, Stage.STARTING, Stage.RUNNING)
+            memory.account = memory.account.until(now, len(pool.held(job)), goes_on=wants)
         if report is None or report.attempt != job.attempt or job.stage not in HOLDING:
             continue
-        memory = memories.get(job.id)
         if memory is None or memory.attempt != job.attempt:
             # What is wanted for it goes on being wanted; all else was the last attempt's.
-            wanted, since = (memory.wanted, memory.wanted_since) if memory else (None, None)
-            memory = memories[job.id] = Memory(job.attempt, wanted, since)
+            last = memory or Memory(job.attempt)
+            memory = Memory(job.attempt, last.wanted, last.wanted_since, account=last.account)
+            memories[job.id] = memory
         change = None
         if report.state is DriverState.ENDED:
             change = _learn_end(pool, job, report)
@@ -304,6 +310,9 @@ def _describe(
         wanted_since=memory.wanted_since if memory else None,
         last_resized_at=memory.resized_at if memory else None,
         resize_cost_s=job.progress.resize_s if job.progress else None,
+        due_slot_s=memory.account.due_slot_s if memory else 0.0,
+        served_slot_s=memory.account.served_slot_s if memory else 0.0,
+        behind=memory.account.behind if memory else 0,
     )
 
 
@@ -331,6 +340,7 @@ def carry_out(pool: Pool, decisions: policy.Decisions, memories: dict[str, Memor
         memory = memories.setdefault(job.id, Memory(job.attempt))
         wanted_before = memory.wanted
         memory.wanted, memory.wanted_since = decision.wanted, decision.wanted_since
+        memory.account = memory.account.after(decision)
         kept = set(pool.kept(job))
         granted = sorted(set(decision.slots) - kept)
         if granted and pool.is_paused_by_policy(job):

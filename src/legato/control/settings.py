@@ -129,6 +129,30 @@ class Settings(BaseSettings):
         description="a job also keeps its slots for this many times its own measured time of a resize. 20: resizes "
         "then cost it at most 5 % of its time",
     )
+    gather_s: float = Field(
+        default=10,
+        ge=0,
+        description="seconds that a job waits, while slots are being freed, for all of its share before it takes "
+        "fewer. 10: a worker that is told to leave is gone or killed within that time",
+    )
+    reserve_after_s: float | None = Field(
+        default=None,
+        ge=0,
+        description="seconds; behind a job that is this old and whose minimum does not fit nobody is started any more. "
+        "None: they are, and pause for it, because a pause costs seconds",
+    )
+    ageing_s: float | None = Field(
+        default=None,
+        gt=0,
+        description="seconds of waiting that weigh as much as 5000 points of priority when the policy is fair and not "
+        "all minimums fit. None: priority decides, however long somebody waits",
+    )
+    fair_finish_s: float | None = Field(
+        default=None,
+        gt=0,
+        description="seconds; who has had less than its share for longer goes before others when the policy is fair "
+        "and not all minimums fit; jobs then take turns. None: it does not count; where the pool is full for hours, try 60",
+    )
     default_priority: int = Field(
         default=5000,
         ge=1,

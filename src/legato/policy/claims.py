@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from legato.policy.ageing import find_behind
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import largest_size, smallest_size
 from legato.policy.snapshot import MAX_PRIORITY, Job, Queue, Slot, Snapshot, Standing
@@ -40,6 +41,8 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     Args:
         job: as in the snapshot.
         order: who goes first: the smaller.
+        behind: how often its precedence is doubled.
+        due: what it would have if everybody could have a fraction of a slot.
         lo: its smallest size.
         hi: its largest useful size.
         slots: what it holds: usable and not leaving; after `place`, what it shall have.
@@ -62,6 +65,8 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     order: Order
     lo: int
     hi: int
+    behind: int = 0
+    due: float = 0.0
     slots: list[Slot] = msgspec.field(default_factory=list)
     held: int = 0
     lost: int = 0
@@ -110,9 +115,7 @@ class Pool(msgspec.Struct, eq=False, kw_only=True):
 
 def read_pool(snapshot: Snapshot, rules: Rules) -> Pool:
     """Sort a snapshot out, so that nothing depends on the order in which it came."""
-    claims = [
-        Claim(job=job, order=_order(job, rules), lo=smallest_size(job), hi=largest_size(job)) for job in snapshot.jobs
-    ]
+    claims = [_make_claim(job, rules) for job in snapshot.jobs]
     claims.sort(key=operator.attrgetter("order"))
     by_id = {claim.job.id: claim for claim in claims}
     assert len(by_id) == len(claims), "two jobs have the same id"
@@ -155,11 +158,19 @@ def _deal_slots(slots: tuple[Slot, ...], by_id: Mapping[str, Claim]) -> tuple[in
     return capacity, free, orphaned
 
 
-def _order(job: Job, rules: Rules) -> Order:
+def _make_claim(job: Job, rules: Rules) -> Claim:
+    lo, behind = smallest_size(job), 0
+    if rules.policy == Policy.FAIR and rules.fair_finish_s is not None:
+        behind = find_behind(job, lo, rules.fair_finish_s)
+    return Claim(job=job, order=_order(job, rules, behind), lo=lo, hi=largest_size(job), behind=behind)
+
+
+def _order(job: Job, rules: Rules, behind: int) -> Order:
     """Rank a job among others; the smaller goes first."""
     if rules.policy == Policy.FIFO:
         return (job.submitted_at, job.id)
+    priority = job.priority * 2**behind
     if rules.policy == Policy.FAIR and rules.ageing_s is not None:
-        # A fixed head start instead of a bonus that grows: the order of two jobs never changes, so nobody takes turns.
-        return (job.submitted_at - job.priority / 5000 * rules.ageing_s, job.id)
-    return (-job.priority, job.submitted_at, job.id)
+        # A fixed head start instead of a bonus that grows: of itself the order of two jobs never changes.
+        return (job.submitted_at - priority / 5000 * rules.ageing_s, job.id)
+    return (-priority, job.submitted_at, job.id)

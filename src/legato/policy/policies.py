@@ -15,9 +15,10 @@ import operator
 
 from legato.policy.causes import count
 from legato.policy.claims import Claim, Pool, read_pool
+from legato.policy.due import set_due
 from legato.policy.place import FreeSlots, place
 from legato.policy.reasons import Narrator, choose_verb
-from legato.policy.rules import Rules
+from legato.policy.rules import Policy, Rules
 from legato.policy.sizing import decide_targets
 from legato.policy.snapshot import Decision, Decisions, Snapshot
 from legato.policy.steadiness import settle
@@ -34,6 +35,8 @@ def decide(snapshot: Snapshot, rules: Rules) -> Decisions:
         rules: the policy and its settings.
     """
     pool = read_pool(snapshot, rules)
+    if rules.policy == Policy.FAIR and rules.fair_finish_s is not None:
+        set_due(pool)
     decide_targets(pool, rules)
     again_at = settle(pool, rules)
     place(pool.claims, FreeSlots(pool.free))
@@ -60,6 +63,8 @@ def _decide_one(claim: Claim, narrator: Narrator) -> Decision:
         wanted_since=claim.since,
         share=claim.share,
         because=because,
+        due=claim.due,
+        behind=claim.behind,
     )
 
 

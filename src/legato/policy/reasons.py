@@ -111,6 +111,8 @@ class Narrator:
             return f"queue '{gainer.job.queue}' has a right to them"
         if self._rules.policy == Policy.FIFO:
             return "was submitted before it" if gainer.order < claim.order else "can use them"
+        if gainer.behind > claim.behind:
+            return "has had less of its share for long"
         weight = "weight" if self._rules.policy == Policy.FAIR else "priority"
         if theirs == mine:
             return f"has the same {weight}"

@@ -78,6 +78,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         wanted_since: of the last decision.
         last_resized_at: when its number of workers last changed. None: never.
         resize_cost_s: how long training paused for a change, as measured. None: not known yet, taken as 0.
+        due_slot_s: seconds of slots that were due to it so far: its ``due`` of each decision, times how long that held.
+        served_slot_s: seconds of slots that it has had.
+        behind: of the last decision.
     """
 
     id: str
@@ -95,6 +98,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     wanted_since: float | None = None
     last_resized_at: float | None = None
     resize_cost_s: float | None = None
+    due_slot_s: float = 0.0
+    served_slot_s: float = 0.0
+    behind: int = 0
 
     @property
     def title(self) -> str:
@@ -143,6 +149,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         share: its exact share, of which ``wanted`` is the whole number; 0 if its minimum does not fit.
         because: ids of the jobs that are the cause, at most five: who gains if it loses, who has what it waits for,
             with whom it shares.
+        due: what it would have if everybody could have a fraction of a slot; 0 where that does not count.
+        behind: how often its precedence was doubled because it has had less than that. Hand it back too.
     """
 
     job: str
@@ -153,6 +161,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     wanted_since: float | None = None
     share: float = 0.0
     because: tuple[str, ...] = ()
+    due: float = 0.0
+    behind: int = 0
 
 
 class Decisions(msgspec.Struct, frozen=True, kw_only=True):

@@ -131,7 +131,13 @@ def make_services(
 def make_rules(settings: Settings) -> Rules:
     """Return the rules of the policy that the settings describe."""
     return Rules(
-        policy=Policy(settings.policy), stability_s=settings.stability_s, cooldown_factor=settings.resize_factor
+        policy=Policy(settings.policy),
+        stability_s=settings.stability_s,
+        cooldown_factor=settings.resize_factor,
+        gather_s=settings.gather_s,
+        reserve_after_s=settings.reserve_after_s,
+        ageing_s=settings.ageing_s,
+        fair_finish_s=settings.fair_finish_s,
     )
 
 

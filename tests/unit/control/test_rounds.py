@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from legato.control.account import Account
+from legato.control.drivers import DriverReport, DriverState
 from legato.control.records import Allocation, Facts, Job, Slot
-from legato.control.rounds import Memory, Pool, carry_out
+from legato.control.rounds import Memory, Pool, carry_out, learn
 from legato.control.stages import Stage
 from legato.policy.snapshot import Decision, Decisions, Verb
 from legato.sim import clock
@@ -11,6 +15,7 @@ from legato.sim.load import Load
 from legato.sim.workload import Plan
 from legato.sim.world import Setting, World, simulate
 
+NOTHING: dict[str, DriverReport] = {}
 SLOTS = ("n/0", "n/1", "n/2")
 
 
@@ -93,3 +98,20 @@ def test_a_day_of_changing_reasons_is_told_in_few_decisions() -> None:
     for decision in books.decisions:
         assert last.get(decision.job) != (decision.num_slots, decision.reason)
         last[decision.job] = (decision.num_slots, decision.reason)
+
+
+def test_what_was_due_is_counted_while_a_job_wants_slots_whatever_its_attempt() -> None:
+    job = make_running(2, "said")
+    memories = {job.id: Memory(1, account=Account(due=3.0, behind=1, counted_at=0.0))}
+    learn(make_pool(job, SLOTS[:2]), NOTHING, memories, 10.0)
+    assert (memories[job.id].account.due_slot_s, memories[job.id].account.served_slot_s) == (30.0, 20.0)
+    anew = msgspec.structs.replace(job, attempt=2, stage=Stage.STARTING)
+    report = DriverReport(attempt=2, state=DriverState.STARTING)
+    learn(make_pool(anew, ()), {job.id: report}, memories, 20.0)
+    assert (memories[job.id].attempt, memories[job.id].account.due_slot_s) == (2, 60.0)
+    assert memories[job.id].account.behind == 1
+    paused = msgspec.structs.replace(anew, stage=Stage.PAUSED)
+    learn(make_pool(paused, ()), NOTHING, memories, 30.0)
+    before = memories[job.id].account.due_slot_s
+    learn(make_pool(paused, ()), NOTHING, memories, 1000.0)
+    assert memories[job.id].account.due_slot_s == before

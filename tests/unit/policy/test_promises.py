@@ -20,6 +20,13 @@ def held(snapshot: Snapshot) -> Counter[str | None]:
     return Counter(slot.holder for slot in snapshot.slots if slot.usable and not slot.leaving)
 
 
+def make_eager(rules: Rules) -> Rules:
+    """Return the same rules without patience."""
+    return msgspec.structs.replace(
+        rules, **{name: getattr(EAGER, name) for name in ("stability_s", "cooldown_factor", "gather_s")}
+    )
+
+
 def capacity(snapshot: Snapshot) -> int:
     return sum(slot.usable for slot in snapshot.slots)
 
@@ -93,7 +100,7 @@ def test_no_useful_slot_is_idle_while_a_job_could_use_it(snapshot: Snapshot, rul
 
 @for_any(any_snapshots(), any_rules())
 def test_no_useful_slot_stays_idle(snapshot: Snapshot, rules: Rules) -> None:
-    after, _ = settle(snapshot, msgspec.structs.replace(EAGER, policy=rules.policy, ageing_s=rules.ageing_s))
+    after, _ = settle(snapshot, make_eager(rules))
     check_that_nothing_useful_is_idle(after, rules)
 
 
@@ -145,7 +152,7 @@ def test_a_new_job_raises_nobody_in_its_queue(jobs: list[Job], queues: list[Queu
 
 @for_any(any_snapshots(), any_rules())
 def test_all_comes_to_rest(snapshot: Snapshot, rules: Rules) -> None:
-    for patience in (rules, msgspec.structs.replace(EAGER, policy=rules.policy, ageing_s=rules.ageing_s)):
+    for patience in (rules, make_eager(rules)):
         after, decisions = settle(snapshot, patience, rounds=250)
         for decision, job in zip(
             decisions.decisions, sorted(after.jobs, key=lambda job: (job.submitted_at, job.id)), strict=True

@@ -76,7 +76,7 @@ def any_snapshots(draw: st.DrawFn, *, plain: bool = False, used: bool = True) ->
     slots = list(make_slots(draw(st.integers(0, 16))))
     if used:
         order = draw(st.permutations(range(len(slots))))
-        jobs = [_with_slots(draw, job, slots, order) for job in jobs]
+        jobs = [_with_account(draw, _with_slots(draw, job, slots, order)) for job in jobs]
         for index, slot in enumerate(slots):
             if slot.holder is None and draw(st.integers(0, 7)) == 0:
                 slots[index] = msgspec.structs.replace(slot, holder="an-ended-one", leaving=draw(st.booleans()))
@@ -105,7 +105,21 @@ def _with_slots(draw: st.DrawFn, job: Job, slots: list[Slot], order: list[int]) 
     )
 
 
+def _with_account(draw: st.DrawFn, job: Job) -> Job:
+    """Give a job some time in which it had more or less than was due to it."""
+    return msgspec.structs.replace(
+        job,
+        due_slot_s=draw(st.sampled_from([0.0, 100.0, 1e4])),
+        served_slot_s=draw(st.sampled_from([0.0, 100.0, 1e4])),
+        behind=draw(st.integers(0, 3)),
+    )
+
+
 def any_rules() -> st.SearchStrategy[Rules]:
     return st.builds(
-        Rules, policy=st.sampled_from(list(Policy)), ageing_s=st.sampled_from([None, 10.0]), stability_s=st.just(3.0)
+        Rules,
+        policy=st.sampled_from(list(Policy)),
+        ageing_s=st.sampled_from([None, 10.0]),
+        fair_finish_s=st.sampled_from([None, None, 60.0]),
+        stability_s=st.just(3.0),
     )

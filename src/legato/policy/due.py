@@ -1,0 +1,30 @@
+"""What is due to every job: what it would have if everybody could have a fraction of a slot. Gives nothing.
+
+That is its weighted share between nothing and what helps it, whatever its minimum is. To ask for more than one's share
+makes it no larger.
+"""
+
+from __future__ import annotations
+
+from legato.policy.admission import usable_floors
+from legato.policy.claims import Claim, Pool
+from legato.policy.share import Bounds, share_out
+
+
+def set_due(pool: Pool) -> None:
+    """Set what is due to every claim: queues share first, then the jobs of each."""
+    inside: dict[str, list[Claim]] = {}
+    for claim in pool.claims:
+        inside.setdefault(claim.job.queue, []).append(claim)
+    floors = usable_floors(pool.claims, pool.queues, pool.capacity)
+    names = sorted(inside)
+    bounds = []
+    for name in names:
+        queue, wanted = pool.queues[name], sum(claim.hi for claim in inside[name])
+        most = wanted if queue.ceiling is None else min(queue.ceiling, wanted)
+        bounds.append(Bounds(queue.weight, min(floors.get(name, 0), most), most))
+    for name, share in zip(names, share_out(pool.capacity, bounds), strict=True):
+        claims = inside[name]
+        shares = share_out(share, [Bounds(claim.job.priority, 0, claim.hi) for claim in claims])
+        for claim, due in zip(claims, shares, strict=True):
+            claim.due = due
