@@ -150,8 +150,8 @@ class Settings(BaseSettings):
     fair_finish_s: float | None = Field(
         default=None,
         gt=0,
-        description="seconds; who has had less than its share for longer goes before others when the policy is fair "
-        "and not all minimums fit; jobs then take turns. None: it does not count; where the pool is full for hours, try 60",
+        description="seconds; who has had less than its share for longer goes before others when the policy is "
+        "fair and not all minimums fit; jobs take turns then. None: it does not count. For a full pool try 60",
     )
     default_priority: int = Field(
         default=5000,
