@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -33,12 +34,16 @@ def make_app(services: Services) -> Door:
     for router in _ROUTERS:
         app.include_router(router, prefix=API)
     app.include_router(open_pages.router)
-    document: dict[str, Any] = publish(app, legato.__version__)
+
+    @functools.cache
+    def describe() -> dict[str, Any]:
+        # Not at each start: it takes longer than all else.
+        return publish(app, legato.__version__)
 
     @app.get(f"{API}/openapi.json", include_in_schema=False)
-    async def get_description() -> Response:
+    def get_description() -> Response:
         """Return what programs need to know of all this."""
-        return Answer(document)
+        return Answer(describe())
 
     for kind in (HTTPException, RequestValidationError, LegatoError, Exception):
         app.add_exception_handler(kind, answer_error)

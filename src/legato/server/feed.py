@@ -62,8 +62,9 @@ class Feed:
             self._poked.clear()
             try:
                 if self._last is None:
-                    self._last = await self.in_thread(self._store.events.read_last_seq)
-                await self._read_new(self._last)
+                    await self._move_on(await self.in_thread(self._store.events.read_last_seq))
+                else:
+                    await self._read_new(self._last)
             except Exception:  # noqa: BLE001 -- the store may be away for a while; followers wait
                 _log.exception("events could not be read")
 
@@ -131,11 +132,14 @@ class Feed:
         is_next = not self._recent or found[0].seq == self._recent[-1].seq + 1
         # A list, not a ring: places in it are differences of numbers, because the sequence has no gaps.
         self._recent = [*(self._recent if is_next else []), *found][-_NUM_KEPT:]
-        self._last = found[-1].seq
-        async with self._news:
-            self._news.notify_all()
+        await self._move_on(found[-1].seq)
         if len(found) == _NUM_READ:
             self._poked.set()
+
+    async def _move_on(self, last: int) -> None:
+        self._last = last
+        async with self._news:
+            self._news.notify_all()
 
     async def in_thread(self, reading: Callable[[], _T]) -> _T:
         """Read something in one of the threads for followers."""

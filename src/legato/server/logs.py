@@ -142,8 +142,10 @@ class Reader:
             except NotFound:
                 continue
             lines = content[: content.rfind(b"\n") + 1]
-            if not lines and (is_last or len(content) == _CHUNK_BYTES):
+            if not lines and len(content) == _CHUNK_BYTES:
                 lines = _whole_letters(content)
+            elif not lines and is_last:
+                lines = content
             if lines:
                 self.positions[found.log] = at + len(lines)
                 told.append((found.log, lines.decode(errors="replace")))

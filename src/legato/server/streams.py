@@ -7,12 +7,15 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import msgspec
+import structlog
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from legato.control.stages import ENDED
-from legato.core.errors import NotFound
+from legato.core.errors import NotFound, StoreError
 from legato.server.services import Services
+
+_log = structlog.get_logger(__name__)
 
 HEARTBEAT_S: Final = 15.0
 HEARTBEAT: Final = b": still here\n\n"
@@ -37,7 +40,16 @@ def wants_stream(request: Request) -> bool:
 
 def stream(messages: AsyncIterator[bytes]) -> StreamingResponse:
     """Return the answer that sends messages as they come. Proxies are asked not to hold them back."""
-    return StreamingResponse(messages, media_type=MEDIA_TYPE, headers={"X-Accel-Buffering": "no"})
+    return StreamingResponse(_until_away(messages), media_type=MEDIA_TYPE, headers={"X-Accel-Buffering": "no"})
+
+
+async def _until_away(messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """End where the store cannot be read: who connects again goes on there."""
+    try:
+        async for message in messages:
+            yield message
+    except StoreError as error:
+        _log.warning("a stream was ended, because the store cannot be read", error=str(error))
 
 
 class Watch:

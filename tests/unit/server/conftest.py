@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import structlog
-from tests.unit.server.platform import Platform, make_template
+from tests.unit.server.platform import ADMIN, NOW, Platform, make_template
+
+from legato.control.records import Queue
 
 NewPlatform = Callable[..., Platform]
 
@@ -39,3 +41,12 @@ def new_platform(tmp_path: Path, template: Path) -> Iterator[NewPlatform]:
 def platform(new_platform: NewPlatform) -> Platform:
     made: Any = new_platform()
     return made  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Platform]:
+    """One platform for all tests of a module that only see requests refused. There is a queue of admins alone."""
+    made = Platform(tmp_path_factory.mktemp("shared"), template)
+    made.store.queues.put(Queue(name="admins", is_open=False), ADMIN, NOW)
+    with made.running():
+        yield made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import json
 import shutil
 import socket
@@ -27,6 +28,7 @@ from legato.control.stages import Stage
 from legato.control.store import Store
 from legato.policy.snapshot import Decision, Decisions
 from legato.server.app import make_app
+from legato.server.premises import listen, tell_url
 from legato.server.services import Services, make_services
 
 ADMIN = Asker("admin", Role.ADMIN)
@@ -62,7 +64,7 @@ class Platform:
         self.home = home
         self.now = NOW
         self.settings = Settings(
-            **{"home": home, "slots": 2, "requests_per_s": 1e6, "requests_burst": 10**6, **settings}
+            **{"home": home, "slots": 2, "port": 0, "requests_per_s": 1e6, "requests_burst": 10**6, **settings}
         )
         shutil.copyfile(template, home / "legato.db")
         # Hashes that take no time.
@@ -83,8 +85,8 @@ class Platform:
     @contextlib.contextmanager
     def running(self) -> Iterator[Platform]:
         """Run the server for as long as the block lasts."""
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        (listener,) = listen(self.settings)
+        self.url = tell_url(self.settings, [listener])
         ready = threading.Event()
         self._ready = ready
         thread = threading.Thread(target=lambda: asyncio.run(self._serve(listener)))
@@ -158,6 +160,17 @@ class Platform:
             assert answer.status_code == 200, answer.read()
             assert answer.headers["content-type"].startswith("text/event-stream")
             yield Messages(answer)
+
+    def ask_raw(self, method: str, path: str, *, who: str = "ann") -> httpx.Response:
+        """Ask for a path as it is: other clients tidy it up before they send it."""
+        host = self.url.partition("://")[2]
+        connection = http.client.HTTPConnection(host, timeout=LIMIT_S)
+        try:
+            connection.request(method, path, headers=self.headers(who))
+            answer = connection.getresponse()
+            return httpx.Response(answer.status, headers=answer.getheaders(), content=answer.read())
+        finally:
+            connection.close()
 
     # ------------------------------------------------------------ what a control loop would write
 

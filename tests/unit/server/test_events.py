@@ -1,0 +1,174 @@
+"""What happened: as pages, with waiting, and as streams that go on where they were cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import threading
+from typing import Any
+
+from tests.unit.server.platform import ADMIN, NOW, Messages, Platform, check_problem
+
+from legato.control.records import Queue
+from legato.control.stages import Stage
+from legato.core.errors import StoreError
+from legato.server import streams
+
+
+def take(messages: Messages, number: int) -> list[dict[str, str]]:
+    return [next(messages) for _ in range(number)]
+
+
+def reasons(items: list[dict[str, Any]]) -> list[str]:
+    return [item["reason"] for item in items]
+
+
+def test_pages_of_events(platform: Platform) -> None:
+    job = platform.submit()
+    platform.ask("POST", f"jobs/{job}/pause")
+    told = platform.get("events")
+    assert told["items"][0] == {
+        "seq": 1,
+        "time": NOW,
+        "kind": "stage",
+        "reason": "submitted by 'ann'",
+        "job": job,
+        "attempt": None,
+        "detail": {"from": None, "to": "queued"},
+    }
+    assert told["items"][1]["detail"] == {"from": "queued", "to": "paused", "by": "ann"}
+    assert told["after"] == 2
+    assert platform.get("events?limit=1")["after"] == 1
+    assert platform.get("events?after=1")["items"] == told["items"][1:]
+    assert platform.get("events?after=2") == {"items": [], "after": 2}
+    assert platform.get("events?after=now")["items"] == []
+    for query in ("after=x", "after=-1", "limit=0", "limit=1001", "wait=61", "wait=-1", "wait=nan"):
+        check_problem(platform.ask("GET", f"events?{query}"), 422, "invalid")
+    for odd in ("x", "-1", "1.5", "9" * 30):
+        check_problem(platform.ask("GET", "events", Last_Event_ID=odd), 400, "bad-request", "Last-Event-ID")
+
+
+def test_an_empty_answer_is_held_back_until_there_is_something(platform: Platform) -> None:
+    platform.submit()
+    answers: list[Any] = []
+    asking = threading.Thread(target=lambda: answers.append(platform.get("events?after=1&wait=30")))
+    asking.start()
+    platform.submit(name="second")
+    asking.join(30)
+    assert reasons(answers[0]["items"]) == ["submitted by 'ann'"]
+    assert answers[0]["after"] == 2
+    assert platform.get("events?after=2&wait=0.01") == {"items": [], "after": 2}
+
+
+def test_what_one_may_not_see_ends_no_waiting_and_is_not_told(platform: Platform) -> None:
+    platform.store.queues.put(Queue(name="closed", is_open=False, members=("ben",)), ADMIN, NOW)
+    answers: list[Any] = []
+    asking = threading.Thread(target=lambda: answers.append(platform.get("events?after=now&wait=30")))
+    asking.start()
+    platform.submit("ben", queue="closed", name="hidden")
+    seen = platform.submit(name="seen")
+    asking.join(30)
+    assert [item["job"] for item in answers[0]["items"]] == [seen]
+    kinds = {item["kind"] for item in platform.get("events")["items"]}
+    assert kinds == {"stage", "queue"}, "what belongs to no job everybody sees"
+    hidden = platform.store.jobs.find("hidden").id
+    assert hidden not in json.dumps(platform.get("events"))
+    assert hidden in json.dumps(platform.get("events", who="eye"))
+    check_problem(platform.ask("GET", f"jobs/{hidden}/events"), 404, "not-found")
+
+
+def test_a_stream_tells_all_in_order_and_goes_on_where_it_was_cut_off(platform: Platform) -> None:
+    jobs = [platform.submit(name=f"job-{number}") for number in range(3)]
+    with platform.stream("events") as messages:
+        first = take(messages, 2)
+    assert [message["id"] for message in first] == ["1", "2"]
+    assert {message["event"] for message in first} == {"stage"}
+    assert json.loads(first[0]["data"])["job"] == jobs[0]
+    with platform.stream("events?after=now", Last_Event_ID="2") as messages:
+        assert json.loads(next(messages)["data"])["job"] == jobs[2], "Last-Event-ID wins over after"
+        jobs.append(platform.submit(name="live"))
+        message = next(messages)
+        assert (message["id"], json.loads(message["data"])["job"]) == ("4", jobs[3])
+    with platform.stream("events?after=now") as messages:
+        platform.submit(name="next")
+        assert next(messages)["id"] == "5"
+
+
+def test_the_stream_of_a_job_ends_when_the_job_has_ended_and_all_is_told(platform: Platform) -> None:
+    platform.lead()
+    job = platform.submit()
+    with platform.stream(f"jobs/{job}/events") as messages:
+        assert json.loads(next(messages)["data"])["detail"]["to"] == "queued"
+        platform.submit(name="another")
+        platform.start(job, "node/0")
+        platform.end(job, Stage.FAILED)
+        told = list(messages)
+    assert told[-1] == {"event": "end", "data": "{}"}
+    moves = [json.loads(message["data"])["detail"]["to"] for message in told[:-1] if message["event"] == "stage"]
+    assert moves == ["starting", "running", "failed"]
+    with platform.stream(f"jobs/{job}/events") as messages:
+        again = list(messages)
+    assert len(again) == len(told) + 1 and again[-1]["event"] == "end"
+    with platform.stream(f"jobs/{job}/events", Last_Event_ID=again[-2]["id"]) as messages:
+        assert [message["event"] for message in messages] == ["end"]
+
+
+def test_a_stream_ends_with_its_token(platform: Platform, monkeypatch: Any) -> None:
+    monkeypatch.setattr(streams, "HEARTBEAT_S", 0.05)
+    mine = platform.store.tokens.create("ann", "short", ADMIN, NOW, expires_at=None)
+    platform.secrets["short"] = mine.secret
+    with platform.stream("events", who="short") as messages:
+        platform.submit()
+        assert next(messages)["event"] == "stage"
+        platform.store.tokens.revoke(mine.token.id, ADMIN, NOW)
+        assert list(messages) == []
+    check_problem(platform.ask("GET", "events", who="short"), 401, "unauthenticated")
+
+
+def test_streams_end_when_the_server_stops(platform: Platform) -> None:
+    with platform.stream("events") as messages:
+        platform.submit()
+        next(messages)
+        stopping = platform.services.feed.close()
+        asyncio.run_coroutine_threadsafe(stopping, platform._running).result(30)
+        assert list(messages) == []
+
+
+def test_followers_are_counted(platform: Platform) -> None:
+    platform.submit()
+    with platform.stream("events") as messages, platform.stream("events") as others:
+        next(messages), next(others)
+        assert platform.services.feed.num_followers == 2
+
+
+def test_whoever_was_away_for_long_reads_from_the_store(platform: Platform, monkeypatch: Any) -> None:
+    from legato.server import feed
+
+    monkeypatch.setattr(feed, "_NUM_KEPT", 2)
+    for number in range(6):
+        platform.submit(name=f"job-{number}")
+    with platform.stream("events") as messages:
+        assert [message["id"] for message in take(messages, 6)] == ["1", "2", "3", "4", "5", "6"]
+
+
+def test_a_store_that_is_away_for_a_while_ends_streams_and_costs_no_event(platform: Platform, monkeypatch: Any) -> None:
+    read_after, is_away = platform.store.events.read_after, threading.Event()
+
+    def read(*given: Any, **more: Any) -> Any:
+        if is_away.is_set():
+            raise StoreError("Cannot use the store: it is away.")
+        return read_after(*given, **more)
+
+    monkeypatch.setattr(platform.store.events, "read_after", read)
+    platform.submit()
+    with platform.stream("events") as messages:
+        last = next(messages)["id"]
+        is_away.set()
+        job = platform.submit(name="unseen")
+        check_problem(platform.ask("GET", f"events?after={last}"), 503, "unavailable")
+        is_away.clear()
+        # Either it had not noticed, or it ended; what it tells is right in any case.
+        assert [json.loads(message["data"])["job"] for message in itertools.islice(messages, 1)] in ([], [job])
+    with platform.stream("events", Last_Event_ID=last) as messages:
+        assert json.loads(next(messages)["data"])["job"] == job

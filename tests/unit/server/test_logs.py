@@ -1,0 +1,217 @@
+"""Logs: which there are, pieces of them by byte and by line, and following them while they are written."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from tests.unit.server.platform import API, Messages, Platform, check_problem
+
+from legato.server.logs import MAX_BYTES, Reader, find_tail
+
+
+@pytest.fixture
+def job(platform: Platform) -> str:
+    made = platform.submit()
+    write(platform, made, "worker-0", "one\ntwo\nthree\n")
+    return made
+
+
+def write(platform: Platform, job: str, log: str, text: str | bytes) -> Path:
+    directory = platform.directory(job)
+    file = directory / "driver.log" if log == "driver" else directory / "logs" / f"{log}.log"
+    with file.open("ab") as stream:
+        stream.write(text.encode() if isinstance(text, str) else text)
+    return file
+
+
+def texts(messages: list[dict[str, str]]) -> dict[str, str]:
+    """What was told of each log, put together."""
+    told: dict[str, str] = {}
+    for message in messages:
+        if message["event"] == "log":
+            line = json.loads(message["data"])
+            told[line["log"]] = told.get(line["log"], "") + line["text"]
+    return told
+
+
+# ---------------------------------------------------------------- pieces
+
+
+def test_which_logs_there_are(platform: Platform, job: str) -> None:
+    for log in ("worker-10", "worker-2", "driver"):
+        write(platform, job, log, "x")
+    for odd in ("worker-x.log", "worker-01.log", "notes.txt", "worker-3.log.gz"):
+        (platform.directory(job) / "logs" / odd).touch()
+    listed = platform.get(f"jobs/{job}/logs")["items"]
+    assert [one["log"] for one in listed] == ["driver", "worker-0", "worker-2", "worker-10"]
+    assert set(listed[0]) == {"log", "num_bytes", "modified_at"}
+    assert listed[1]["num_bytes"] == 14
+    assert platform.get(f"jobs/{platform.submit(name='new')}/logs")["items"] == []
+
+
+def read(platform: Platform, job: str, query: str = "", log: str = "worker-0") -> tuple[str, int, int]:
+    answer = platform.ask("GET", f"jobs/{job}/logs/{log}{query}")
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    return answer.text, int(answer.headers["legato-log-offset"]), int(answer.headers["legato-log-end"])
+
+
+def test_pieces(platform: Platform, job: str) -> None:
+    assert read(platform, job) == ("one\ntwo\nthree\n", 0, 14)
+    assert read(platform, job, "?offset=4&max_bytes=3") == ("two", 4, 7)
+    assert read(platform, job, "?offset=14") == ("", 14, 14)
+    assert read(platform, job, "?offset=99") == ("", 99, 99), "it was cut; nothing lies there"
+    assert read(platform, job, "?tail=1") == ("three\n", 8, 14)
+    assert read(platform, job, "?tail=2") == ("two\nthree\n", 4, 14)
+    assert read(platform, job, "?tail=99") == ("one\ntwo\nthree\n", 0, 14)
+    assert read(platform, job, "?tail=0") == ("", 14, 14)
+    assert read(platform, job, "?tail=3&max_bytes=8") == ("o\nthree\n", 6, 14)
+    write(platform, job, "worker-0", "cut")
+    assert read(platform, job, "?tail=1") == ("cut", 14, 17)
+    write(platform, job, "driver", "d\n")
+    assert read(platform, job, log="driver")[0] == "d\n"
+
+
+def test_letters_stay_whole_where_there_is_more(platform: Platform, job: str) -> None:
+    write(platform, job, "worker-1", "aä€😀b")
+    assert read(platform, job, "?max_bytes=2", "worker-1") == ("a", 0, 1)
+    assert read(platform, job, "?offset=1&max_bytes=4", "worker-1") == ("ä", 1, 3)
+    assert read(platform, job, "?offset=3&max_bytes=6", "worker-1") == ("€", 3, 6)
+    assert read(platform, job, "?offset=6&max_bytes=4", "worker-1") == ("😀", 6, 10)
+    # Never nothing where there is something.
+    assert read(platform, job, "?offset=1&max_bytes=1", "worker-1")[2] == 2
+
+
+def test_pieces_that_cannot_be_had(platform: Platform, job: str) -> None:
+    for query in ("tail=1&offset=1", "tail=-1", "offset=-1", "max_bytes=0", f"max_bytes={MAX_BYTES + 1}", "tail=x"):
+        check_problem(platform.ask("GET", f"jobs/{job}/logs/worker-0?{query}"), 422, "invalid")
+    check_problem(platform.ask("GET", f"jobs/{job}/logs/worker-7"), 404, "not-found", "no log 'worker-7' of this job")
+
+
+TRICKS = (
+    *("worker-0.log", "worker-", "worker--1", "worker-00", "events", "journal", "WORKER-0", "worker-0%0a", "lock"),
+    *("..%2fworker-0", "%2e%2e", "..%2f..%2flegato.db", "worker-0/../driver", "%2fetc%2fpasswd", "worker-%d9%a1"),
+)
+
+
+def test_names_that_lead_elsewhere(platform: Platform, job: str) -> None:
+    write(platform, job, "driver", "d\n")
+    (platform.directory(job) / "lock.log").write_text("secret")
+    for path in TRICKS:
+        check_problem(platform.ask_raw("GET", f"{API}/jobs/{job}/logs/{path}"), 404, "not-found")
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_only_plain_files_are_logs(platform: Platform, job: str, kind: str) -> None:
+    file = platform.directory(job) / "logs" / "worker-1.log"
+    if kind == "link":
+        file.symlink_to(platform.home / "legato.db")
+    elif kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.mkdir()
+    check_problem(platform.ask("GET", f"jobs/{job}/logs/worker-1"), 404, "not-found")
+    logs = [one["log"] for one in platform.get(f"jobs/{job}/logs")["items"]]
+    assert logs == (["worker-0", "worker-1"] if kind == "folder" else ["worker-0"]) or logs == ["worker-0"]
+
+
+def test_a_folder_of_logs_that_is_a_link_leads_nowhere(platform: Platform) -> None:
+    job = platform.submit()
+    (platform.home / "secret").mkdir()
+    (platform.home / "secret" / "worker-0.log").write_text("secret")
+    directory = platform.home / "jobs" / job
+    directory.mkdir(parents=True)
+    (directory / "logs").symlink_to(platform.home / "secret")
+    assert platform.get(f"jobs/{job}/logs")["items"] == []
+    check_problem(platform.ask("GET", f"jobs/{job}/logs/worker-0"), 404, "not-found")
+
+
+def test_the_tail_of_a_large_log(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    file.write_bytes(b"".join(b"line %d\n" % number for number in range(100_000)))
+    with file.open("rb") as stream:
+        first = find_tail(stream, 50_000, MAX_BYTES)
+        stream.seek(first)
+        assert stream.readline() == b"line 50000\n"
+        assert find_tail(stream, 10**6, 1000) == file.stat().st_size - 1000
+
+
+# ---------------------------------------------------------------- following
+
+
+def test_following_until_the_job_has_ended(platform: Platform, job: str) -> None:
+    platform.lead()
+    with platform.stream(f"jobs/{job}/logs") as messages:
+        told = [next(messages)]
+        platform.start(job, "node/0")
+        write(platform, job, "worker-1", "comes later\nand is ")
+        write(platform, job, "driver", "not asked for\n")
+        told.append(next(messages))
+        write(platform, job, "worker-1", "whole\nno end of the line")
+        platform.end(job)
+        told += list(messages)
+    assert told[-1]["event"] == "end"
+    assert texts(told) == {"worker-0": "one\ntwo\nthree\n", "worker-1": "comes later\nand is whole\nno end of the line"}
+    assert json.loads(told[1]["data"])["text"] == "comes later\n", "lines are whole while there is more to come"
+
+
+def test_following_goes_on_where_it_was_cut_off(platform: Platform, job: str) -> None:
+    platform.lead()
+    platform.start(job, "node/0")
+    with platform.stream(f"jobs/{job}/logs") as messages:
+        cut_off = next(messages)
+    assert cut_off["id"] == "worker-0=14"
+    write(platform, job, "worker-0", "four\n")
+    write(platform, job, "worker-1", "new\n")
+    platform.end(job)
+    with platform.stream(f"jobs/{job}/logs?tail=0", Last_Event_ID=cut_off["id"]) as messages:
+        told = list(messages)
+    assert texts(told) == {"worker-0": "four\n", "worker-1": "new\n"}
+    for odd in ("x", "worker-0", "worker-0=x", "worker-0=-1", "../a=1", "worker-0=1,", "worker-0=" + "9" * 20):
+        answer = platform.ask("GET", f"jobs/{job}/logs", Accept="text/event-stream", Last_Event_ID=odd)
+        check_problem(answer, 400, "bad-request", "Last-Event-ID")
+
+
+def test_following_what_was_chosen_from_its_tail_on(platform: Platform, job: str) -> None:
+    platform.lead()
+    platform.start(job, "node/0")
+    write(platform, job, "driver", "a\nb\n")
+    write(platform, job, "worker-1", "c\nd\n")
+    platform.end(job)
+
+    def follow(query: str) -> dict[str, str]:
+        with platform.stream(f"jobs/{job}/logs?{query}") as messages:
+            return texts(list(messages))
+
+    assert follow("log=driver&log=worker-1") == {"driver": "a\nb\n", "worker-1": "c\nd\n"}
+    assert follow("tail=1") == {"worker-0": "three\n", "worker-1": "d\n"}
+    assert follow("tail=0") == {}
+    answer = platform.ask("GET", f"jobs/{job}/logs?log=../x", Accept="text/event-stream")
+    check_problem(answer, 422, "invalid", "Cannot follow the log")
+
+
+def test_a_line_without_an_end_is_told_in_parts(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    file = tmp_path / "logs" / "worker-0.log"
+    file.write_bytes(b"x" * 100 + b"\xff")
+    reader = Reader(tmp_path, (), {})
+    assert reader.read(is_last=False) == []
+    assert reader.read(is_last=True) == [("worker-0", "x" * 100 + "\ufffd")]
+    file.write_bytes(b"y" * 200_000)
+    reader = Reader(tmp_path, (), {})
+    told = ""
+    while batch := reader.read(is_last=False):
+        told += batch[0][1]
+    assert 100_000 < len(told) <= 200_000 and set(told) == {"y"}
+
+
+def test_messages_are_read_as_they_are_written(platform: Platform) -> None:
+    assert Messages is not None
+    job = platform.submit(name="lines")
+    write(platform, job, "worker-0", "colour \x1b[31mred\x1b[0m\r\ndata: not a message\n\n: nor this\n")
+    platform.ask("POST", f"jobs/{job}/stop")
+    with platform.stream(f"jobs/{job}/logs") as messages:
+        assert texts(list(messages)) == {"worker-0": "colour \x1b[31mred\x1b[0m\r\ndata: not a message\n\n: nor this\n"}

@@ -1,0 +1,111 @@
+"""What is known of one job besides itself: attempts, slots, what its driver wrote down, its series."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.server.platform import NOW, Platform, check_problem
+
+from legato.control.stages import Stage
+from legato.server.series import thin_out
+
+
+def write_lines(file: Path, *lines: Any, cut_off: str = "") -> None:
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines) + cut_off)
+
+
+def test_attempts_and_allocations(platform: Platform) -> None:
+    platform.lead()
+    job = platform.submit(max_retries=1)
+    platform.start(job, "node/0")
+    platform.now += 5
+    platform.write(job, stage=Stage.QUEUED, closed=("node/0",), reason="tries again: it broke", is_retry=True)
+    platform.now += 5
+    platform.start(job, "node/1")
+    first, second = platform.get(f"jobs/{job}/attempts")["items"]
+    want: dict[str, Any] = {"job": job, "attempt": 1, "started_at": NOW, "ended_at": NOW + 5}
+    assert first == want | {"outcome": "queued", "reason": "tries again: it broke"}
+    want = {"job": job, "attempt": 2, "started_at": NOW + 10, "ended_at": None}
+    assert second == want | {"outcome": None, "reason": None}
+    gone, held = platform.get(f"jobs/{job}/allocations")["items"]
+    assert (gone["slot"], gone["attempt"], gone["since"], gone["until"]) == ("node/0", 1, NOW, NOW + 5)
+    assert (held["slot"], held["attempt"], held["release_asked_at"], held["until"]) == ("node/1", 2, None, None)
+    assert platform.get(f"jobs/{job}")["num_retries"] == 1
+
+
+def test_what_the_driver_wrote_down(platform: Platform) -> None:
+    job = platform.submit()
+    assert platform.get(f"jobs/{job}/training-events") == {"items": [], "after": 0}, "it has not begun"
+    lines = [
+        {"seq": seq, "time": NOW, "kind": "note", "level": "info", "reason": f"r{seq}", "worker": 0}
+        for seq in (1, 2, 3)
+    ]
+    file = platform.directory(job) / "events.jsonl"
+    write_lines(file, *lines, "odd", {"seq": "x"}, cut_off='{"seq": 4, "ti')
+    told = platform.get(f"jobs/{job}/training-events")
+    assert told["after"] == 3
+    assert told["items"][0] == lines[0] | {"view": None, "step": None, "detail": None}
+    assert [one["seq"] for one in platform.get(f"jobs/{job}/training-events?limit=2")["items"]] == [1, 2]
+    assert [one["seq"] for one in platform.get(f"jobs/{job}/training-events?after=2")["items"]] == [3]
+    assert platform.get(f"jobs/{job}/training-events?after=9") == {"items": [], "after": 9}
+    check_problem(platform.ask("GET", f"jobs/{job}/training-events?after=-1"), 422, "invalid")
+
+
+def test_series(platform: Platform) -> None:
+    job = platform.submit()
+    empty = {"series": [], "steps": {"step": [], "epoch": [], "view": [], "time": []}}
+    assert platform.get(f"jobs/{job}/metrics") == empty
+    directory = platform.directory(job)
+    logged = [
+        {"index": step, "step": step, "epoch": 0, "time": NOW + step, "values": {"loss": 1 / step, "lr": None}}
+        for step in range(1, 5)
+    ]
+    write_lines(directory / "metrics.jsonl", *logged, cut_off='{"index"')
+    write_lines(directory / "ledger.jsonl", *({"step": s, "epoch": 0, "view": 1, "time": NOW + s} for s in range(1, 5)))
+    told = platform.get(f"jobs/{job}/metrics")
+    assert [series["name"] for series in told["series"]] == ["loss", "lr"]
+    assert told["series"][0] == {
+        "name": "loss",
+        "step": [1, 2, 3, 4],
+        "epoch": [0] * 4,
+        "time": [NOW + step for step in range(1, 5)],
+        "value": [1.0, 0.5, 1 / 3, 0.25],
+    }
+    assert told["series"][1]["value"] == [None] * 4
+    assert told["steps"] == {"step": [1, 2, 3, 4], "epoch": [0] * 4, "view": [1] * 4, "time": told["series"][0]["time"]}
+    some = platform.get(f"jobs/{job}/metrics?name=loss&after_step=2&points=2")
+    assert [(series["name"], series["step"]) for series in some["series"]] == [("loss", [3, 4])]
+    assert some["steps"]["step"] == [3, 4]
+    for query in ("points=1", "points=10001", "after_step=-1", "after_step=x"):
+        check_problem(platform.ask("GET", f"jobs/{job}/metrics?{query}"), 422, "invalid")
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_what_a_program_puts_in_the_place_of_a_record_is_not_read(platform: Platform, kind: str) -> None:
+    job = platform.submit()
+    file = platform.directory(job) / "events.jsonl"
+    line = {"seq": 1, "time": NOW, "kind": "note", "level": "info", "reason": "another's"}
+    write_lines(platform.home / "elsewhere.jsonl", line)
+    if kind == "link":
+        file.symlink_to(platform.home / "elsewhere.jsonl")
+    elif kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.mkdir()
+    assert platform.get(f"jobs/{job}/training-events")["items"] == []
+
+
+def test_thinning_out_keeps_the_ends_of_each_stretch() -> None:
+    values = [float(number % 7) for number in range(100)]
+    values[42], values[77] = 99.0, -99.0
+    kept = thin_out(list(enumerate(values)), values, 10)
+    assert len(kept) <= 10
+    assert {(42, 99.0), (77, -99.0)} <= set(kept)
+    assert kept == sorted(kept)
+    odd = [float("nan"), None, 1.0, float("inf"), 2.0, None]
+    assert len(thin_out(odd, odd, 2)) == 2
+    assert thin_out([float("nan")] * 9, [float("nan")] * 9, 2)[0] != 0

@@ -1,0 +1,140 @@
+"""Why a job has what it has, and what would happen if one were submitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.unit.server.platform import ADMIN, JOB, NOW, Platform, check_problem
+
+from legato.control.records import Queue, Verdict
+from legato.control.stages import Stage
+from legato.policy.snapshot import Decision, Verb
+
+
+def decision(job: str, wanted: int, *because: str) -> Decision:
+    return Decision(job=job, slots=(), verb=Verb.KEEP, reason="as decided", wanted=wanted, share=1.5, because=because)
+
+
+# ---------------------------------------------------------------- explain
+
+
+def test_a_job_that_waits(platform: Platform) -> None:
+    platform.lead()
+    big = platform.submit("ben", name="big", max_workers=2)
+    platform.start(big, "node/0", "node/1")
+    job = platform.submit(max_workers=2)
+    platform.write(job, verdict=Verdict(0, "waits for 2 slots"))
+    told = platform.get(f"jobs/{job}/explain")
+    assert told["job"] == job
+    assert told["sentences"] == [
+        "ann/mnist waits in its queue: waits for slots.",
+        "The policy: waits for 2 slots.",
+        "Slots that others hold: ben/big 2; free: 0.",
+    ]
+    assert (told["wanted"], told["share"], told["because"]) == (None, None, []), "this server has decided nothing"
+    assert told["holders"] == [{"job": big, "title": "ben/big", "num_slots": 2}]
+    assert told["decisions"] == [{"time": NOW, "attempt": 0, "num_slots": 0, "reason": "waits for 2 slots"}]
+    platform.decide(decision(job, 2, big, "j-00000000gone"))
+    told = platform.get(f"jobs/{job}/explain")
+    assert (told["wanted"], told["share"]) == (2, 1.5)
+    assert told["because"] == [{"job": big, "title": "ben/big", "num_slots": 2}], "what is gone is no cause"
+
+
+def test_who_got_the_slot_that_it_lost(platform: Platform) -> None:
+    platform.lead()
+    job = platform.submit(max_workers=2)
+    platform.start(job, "node/0", "node/1")
+    other = platform.submit("ben", name="other")
+    platform.now += 10
+    platform.write(job, released=("node/1",), reason="shrinks", verdict=Verdict(1, "shrinks 2 → 1: ben/other came"))
+    lost = platform.get(f"jobs/{job}/explain")["lost"]
+    want: dict[str, Any] = {"slot": "node/1", "time": NOW + 10, "reason": "shrinks 2 → 1: ben/other came"}
+    assert lost == [want | {"job": None, "title": None}]
+    platform.write(job, closed=("node/1",))
+    platform.start(other, "node/1")
+    told = platform.get(f"jobs/{job}/explain")
+    assert told["lost"] == [want | {"job": other, "title": "ben/other"}]
+    assert told["sentences"][-1] == (
+        "It was asked to leave slot node/1 (shrinks 2 → 1: ben/other came); ben/other has it now."
+    )
+
+
+def test_of_a_job_that_one_may_not_see_only_its_title_is_told(platform: Platform) -> None:
+    platform.lead()
+    platform.store.queues.put(Queue(name="closed", is_open=False, members=("ben",)), ADMIN, NOW)
+    hidden = platform.submit("ben", name="hidden", queue="closed")
+    platform.start(hidden, "node/0")
+    job = platform.submit()
+    platform.decide(decision(job, 1, hidden))
+    told = platform.get(f"jobs/{job}/explain")
+    assert told["holders"] == told["because"] == [{"job": None, "title": "ben/hidden", "num_slots": 1}]
+    assert platform.get(f"jobs/{job}/explain", who="eye")["because"][0]["job"] == hidden
+
+
+def test_jobs_that_want_nothing_more(platform: Platform) -> None:
+    platform.lead()
+    job = platform.submit()
+    platform.start(job, "node/0")
+    platform.start(platform.submit("ben"), "node/1")
+    assert platform.get(f"jobs/{job}/explain")["holders"] == []
+    platform.end(job)
+    assert platform.get(f"jobs/{job}/explain")["sentences"] == ["ann/mnist has succeeded: it ended."]
+    other = platform.submit(name="paused")
+    platform.ask("POST", f"jobs/{other}/pause")
+    assert platform.get(f"jobs/{other}/explain")["sentences"][-1] == "It wants no slots until somebody resumes it."
+
+
+def test_so_many_decisions_as_asked_for(platform: Platform) -> None:
+    platform.lead()
+    job = platform.submit()
+    for number in range(5):
+        platform.now += 1
+        platform.write(job, verdict=Verdict(0, f"reason {number}"))
+    told = platform.get(f"jobs/{job}/explain?limit=2")["decisions"]
+    assert [one["reason"] for one in told] == ["reason 4", "reason 3"]
+    check_problem(platform.ask("GET", f"jobs/{job}/explain?limit=0"), 422, "invalid")
+
+
+# ---------------------------------------------------------------- plan
+
+
+def test_what_would_happen(platform: Platform) -> None:
+    platform.lead()
+    plan = platform.ask("POST", "plan", JOB | {"max_workers": 4}).json()
+    assert plan == {
+        "starts": "now",
+        "slots_now": 2,
+        "slots": 2,
+        "share": 2.0,
+        "reason": "would start at once with 2 slots; nobody loses any",
+        "effects": [],
+    }
+    job = platform.submit("ben", name="big", max_workers=4)
+    platform.start(job, "node/0", "node/1")
+    plan = platform.ask("POST", "plan", JOB).json()
+    assert (plan["starts"], plan["slots_now"], plan["slots"]) == ("soon", 0, 1)
+    assert plan["effects"] == [{"job": job, "title": "ben/big", "before": 2, "after": 1}]
+    assert "ben/big 2 → 1" in plan["reason"]
+    large = platform.ask("POST", "plan", JOB | {"min_workers": 3, "max_workers": 3}).json()
+    assert (large["starts"], large["slots"]) == ("later", 0)
+    assert [found["id"] for found in platform.get("jobs", who="admin")["items"]] == [job], "nothing was submitted"
+
+
+def test_plans_need_no_place_for_the_program_but_a_queue(platform: Platform) -> None:
+    platform.lead()
+    nowhere = {"name": "a", "program": ["train.py"]}
+    assert platform.ask("POST", "plan", nowhere).status_code == 200
+    assert platform.ask("POST", "plan", nowhere | {"code": "0" * 64}).status_code == 200
+    check_problem(platform.ask("POST", "plan", nowhere | {"queue": "no"}), 404, "not-found", "no queue 'no'")
+    check_problem(platform.ask("POST", "plan", nowhere, who="eye"), 403, "forbidden")
+
+
+def test_a_plan_is_made_beside_jobs_whose_spec_cannot_be_read(platform: Platform) -> None:
+    from legato.control.records import NewJob
+
+    platform.lead()
+    odd = NewJob(name="odd", spec={"program": ["a"], "colour": "red"}, min_workers=1, max_workers=1)
+    platform.store.jobs.submit(odd, ADMIN, NOW)
+    assert platform.ask("POST", "plan", JOB).json()["starts"] == "now"
+    check_problem(platform.ask("GET", "jobs/odd/spec", who="admin"), 422, "invalid", "Cannot read the job's spec")
+    assert platform.get("jobs/odd", who="admin")["stage"] == Stage.QUEUED
