@@ -156,7 +156,7 @@ class Life:
         """End, with a checkpoint unless ``now``."""
         if self._ending is None:
             outcome = Outcome("stopped", 130 if now else 0, reason)
-            self._begin_end(outcome, 0.0 if now else self._house.costs.checkpoint_s)
+            self._begin_end(outcome, 0.0 if now else self._house.costs.checkpoint_s, saves=not now)
 
     def fail(self, reason: str) -> None:
         """Have the program raise."""
@@ -315,9 +315,9 @@ class Life:
             self.saved.step = self.step
             self._begin_end(Outcome("succeeded", 0, "the program ran to its end"), 0.0)
 
-    def _begin_end(self, outcome: Outcome, after_s: float) -> None:
+    def _begin_end(self, outcome: Outcome, after_s: float, *, saves: bool = False) -> None:
         self._catch_up()
-        if outcome.outcome == "stopped" and after_s > 0:
+        if saves:
             # The members write it; of nobody there is nothing new to write.
             self.saved.step = self.step
         self._ending = outcome

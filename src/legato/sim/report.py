@@ -152,7 +152,7 @@ def _report_one(job: Job, plan: Plan, world: World, slot_s: float) -> JobReport:
     setting = world.setting
     completion_s = job.ended_at - job.submitted_at if job.stage is Stage.SUCCEEDED and job.ended_at else None
     sizes = range(plan.min_workers, min(plan.max_workers, find_limit(plan, setting)) + 1)
-    alone_s = time_alone(plan.load, sizes if plan.is_elastic else (plan.max_workers,), setting.costs)
+    alone_s = time_alone(plan.load, sizes if plan.is_elastic and sizes else (plan.max_workers,), setting.costs)
     saved = world.drivers.saved.get(job.id, Saved())
     return JobReport(
         id=job.id,

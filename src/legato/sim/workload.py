@@ -94,7 +94,10 @@ def read_workload(path: Path) -> list[Plan]:
             where = f"{told}, line {rows.line_num}"
             if row.get(""):
                 raise UsageError(f"{where}: there are more values than columns. Put values with commas into quotes.")
-            plan = _read_row({name: (value or "").strip() for name, value in row.items()}, rows.line_num, where)
+            values = {name: (value or "").strip() for name, value in row.items()}
+            if not any(values.values()):
+                continue
+            plan = _read_row(values, rows.line_num, where)
             if plans and plan.submitted_at < plans[-1].submitted_at:
                 raise UsageError(
                     f"{where}: submitted_at is {plan.submitted_at:g}, before the {plans[-1].submitted_at:g} of line "

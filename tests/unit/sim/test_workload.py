@@ -1,0 +1,107 @@
+"""Workloads are read as they are written, and refused with the line where they cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from legato.core.errors import UsageError
+from legato.sim.load import Load
+from legato.sim.workload import Plan, draw_workload, read_workload, write_workload
+
+ROOT = Path(__file__).parents[3]
+
+
+def read(tmp_path: Path, text: str) -> list[Plan]:
+    (tmp_path / "w.csv").write_text(text)
+    return read_workload(tmp_path / "w.csv")
+
+
+def test_all_columns(tmp_path: Path) -> None:
+    text = """name,owner,queue,submitted_at,min,max,priority,static,steps,step_s,num_micro_batches,overhead_s
+    a,ann,night,1.5,2,4,9000,no,100,0.25,8,0.01
+
+    b,ben,default,2,1,4,,yes,10,,,
+    """
+    first, second = read(tmp_path, text)
+    assert first == Plan(
+        name="a",
+        owner="ann",
+        queue="night",
+        submitted_at=1.5,
+        min_workers=2,
+        max_workers=4,
+        priority=9000,
+        load=Load(num_steps=100, step_s=0.25, num_micro_batches=8, overhead_s=0.01),
+        line=2,
+    )
+    assert (second.line, second.is_elastic, second.priority, second.load) == (
+        4,
+        False,
+        5000,
+        Load(num_steps=10, step_s=1.0),
+    )
+
+
+def test_few_columns(tmp_path: Path) -> None:
+    (plan,) = read(tmp_path, "max,duration_s\n4,90\n")
+    assert (plan.name, plan.submitted_at, plan.min_workers, plan.load.num_steps) == ("line-2", 0.0, 1, 90)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "line 1: name at least the columns max and steps"),
+        ("name,steps\na,1\n", "line 1: name at least the columns max"),
+        ("name,max\na,1\n", "line 1: name at least the columns max and steps, or max and duration_s"),
+        ("max,steps,colour\n1,1,red\n", "line 1: there is no column 'colour'"),
+        ("max,max,steps\n1,1,1\n", "line 1: a column is named twice"),
+        ("max,steps\n", "it has no jobs"),
+        ("max,steps\n\n\n", "it has no jobs"),
+        ("max,steps\n4,10\n4,-10\n", "line 3: steps and step_s must be above 0"),
+        ("max,steps\n-4,10\n", "line 2: 1..-4 workers is no range"),
+        ("max,steps\n4,ten\n", "line 2: steps is 'ten'. Write a whole number"),
+        ("max,steps\n,10\n", "line 2: max is empty"),
+        ("max,steps\n4\n", "line 2: give either steps or duration_s"),
+        ("max,steps\n4,10,7\n", "line 2: there are more values than columns"),
+        ("min,max,steps\n5,4,10\n", "line 2: 5..4 workers is no range"),
+        ("max,steps,priority\n4,10,0\n", "line 2: priority is 0. Write a number from 1 to 10000"),
+        ("max,steps,static\n4,10,maybe\n", "line 2: static is 'maybe'. Write yes or no"),
+        ("max,steps,step_s\n4,10,0\n", "line 2: steps and step_s must be above 0"),
+        ("max,steps,submitted_at\n4,10,-1\n", "line 2: submitted_at is '-1'. Write seconds, 0 or more"),
+        ("max,steps,submitted_at\n4,10,nan\n", "line 2: submitted_at is 'nan'"),
+        ("max,steps,submitted_at\n4,10,5\n4,10,9\n\n4,10,7\n", "line 5: submitted_at is 7, before the 9 of line 3"),
+        ("max,steps,num_micro_batches\n4,10,0\n", "line 2: num_micro_batches is below 1"),
+        ("max,steps,overhead_s\n4,10,-1\n", "line 2: overhead_s is '-1'"),
+        ("max,steps,duration_s\n4,10,10\n", "line 2: give either steps or duration_s"),
+        ('max,steps,name\n4,10,"open\n', "it is not CSV"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_line(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        read(tmp_path, text)
+    assert told in str(raised.value), raised.value
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "w.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        read_workload(tmp_path / "w.csv")
+    with pytest.raises(UsageError, match="No such file"):
+        read_workload(tmp_path / "none.csv")
+    with pytest.raises(UsageError, match="directory"):
+        read_workload(tmp_path)
+
+
+def test_what_is_drawn_can_be_written_and_read(tmp_path: Path) -> None:
+    plans = draw_workload(7, 50)
+    assert plans == draw_workload(7, 50) != draw_workload(8, 50)
+    write_workload(tmp_path / "w.csv", plans)
+    assert [msgspec.structs.replace(plan, line=None) for plan in read_workload(tmp_path / "w.csv")] == plans
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples/workloads").glob("*.csv")), ids=lambda path: path.name)
+def test_the_examples_are_workloads(path: Path) -> None:
+    assert len(read_workload(path)) >= 2
