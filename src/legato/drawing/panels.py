@@ -30,7 +30,9 @@ def draw_panel(panel: Panel, frame: Frame, top: float) -> tuple[list[Shape], flo
     if panel.title or panel.told:
         shapes.append(Words((MARGIN, y + 14), panel.title, 14, bold=True))
         beside = MARGIN + (measure(panel.title, 15) + 14 if panel.title else 0.0)
-        shapes.append(Words((beside, y + 14), shorten(panel.told, 12, WIDTH - RIGHT - beside), role="dim"))
+        shapes.append(
+            Words((beside, y + 14), shorten(panel.told, 12, WIDTH - RIGHT - beside, is_sentence=True), role="dim")
+        )
         y += 24
     marks = sorted((mark for mark in panel.marks if frame.begin <= mark.time <= frame.end), key=lambda mark: mark.time)
     y += 16 if marks else 4
@@ -68,7 +70,8 @@ def _tell_marks(marks: Sequence[Mark], frame: Frame, foot: float) -> Iterator[Sh
         y = foot + _LINE * index
         yield Words((MARGIN + 20, y), str(index + 1), anchor="end", bold=True)
         yield Words((MARGIN + 30, y), frame.tell_time(mark.time), role="dim")
-        yield Words((MARGIN + 110, y), shorten(mark.told, 12, WIDTH - RIGHT - MARGIN - 110))
+        told = shorten(mark.told, 12, WIDTH - RIGHT - MARGIN - 110, is_sentence=True)
+        yield Words((MARGIN + 110, y), told)
     if len(marks) > MAX_TOLD:
         y = foot + _LINE * MAX_TOLD
         yield Words(

@@ -115,16 +115,24 @@ def measure(text: str, size: float) -> float:
     return size * (_LETTER_WIDTH * (len(text) - wide) + _WIDE_LETTER_WIDTH * wide)
 
 
-def shorten(text: str, size: float, width: float) -> str:
+def shorten(text: str, size: float, width: float, *, is_sentence: bool = False) -> str:
     """Return a text that fits into a width; what is left out is in its middle, because names differ at their ends.
+
+    Args:
+        text: a name.
+        size: of its letters, in pixels.
+        width: in pixels.
+        is_sentence: it is one, and its end is left out.
 
     >>> shorten("experiment-with-a-long-name-17", 10, 100)
     'experime…-name-17'
+    >>> shorten("it waits for some slots", 10, 100, is_sentence=True)
+    'it waits for som…'
     """
     if measure(text, size) <= width:
         return text
     for kept in range(len(text) - 1, 0, -1):
-        tail = kept // 2
+        tail = 0 if is_sentence else kept // 2
         shortened = text[: kept - tail] + "…" + text[len(text) - tail :]
         if measure(shortened, size) <= width:
             return shortened
