@@ -108,11 +108,11 @@ class Queues:
         """Return what is in each queue; one that is left out has no job that has not ended."""
         by_stage = select(jobs.c.queue, jobs.c.stage, func.count().label("num_jobs"))
         by_stage = by_stage.where(jobs.c.stage.not_in(ENDED)).group_by(jobs.c.queue, jobs.c.stage)
-        held = select(jobs.c.queue, func.count()).join(allocations, allocations.c.job == jobs.c.id)
+        held = select(jobs.c.queue, func.count().label("num_slots")).join(allocations, allocations.c.job == jobs.c.id)
         held = held.where(allocations.c.until.is_(None)).group_by(jobs.c.queue)
         with self._database.reading() as connection:
             counted = connection.execute(by_stage).all()
-            num_slots: dict[str, int] = dict(connection.execute(held).tuples().all())
+            num_slots: dict[str, int] = {row.queue: row.num_slots for row in connection.execute(held)}
         loads: dict[str, QueueLoad] = {}
         for queue in {row.queue for row in counted} | set(num_slots):
             of_queue = {row.stage: row.num_jobs for row in counted if row.queue == queue}

@@ -32,7 +32,7 @@ def make_app(services: Services) -> Door:
     )
     app.state.services = services
     for router in _ROUTERS:
-        app.include_router(router, prefix=API)
+        app.include_router(router)
     app.include_router(open_pages.router)
 
     @functools.cache

@@ -14,9 +14,10 @@ from legato.control.store_uploads import check_sha256
 from legato.core.errors import NotFound
 from legato.server.answers import Answer, tells
 from legato.server.asking import WhoAsks
+from legato.server.door import API
 from legato.server.services import Here, Services
 
-router = APIRouter(tags=["code"])
+router = APIRouter(prefix=API, tags=["code"])
 
 _BODY = {
     "requestBody": {

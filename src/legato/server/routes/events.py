@@ -15,13 +15,14 @@ from starlette.responses import Response
 from legato.control.records import Event
 from legato.server.answers import Answer, tells
 from legato.server.asking import WhoAsks
+from legato.server.door import API
 from legato.server.problems import Problem
 from legato.server.services import Here, Services
 from legato.server.streams import END, HEARTBEAT, Watch, render_message, stream, wants_stream
 
 T = TypeVar("T")
 
-router = APIRouter(tags=["events"])
+router = APIRouter(prefix=API, tags=["events"])
 
 _MAX_SEQ: Final = 2**53
 _MAX_WAIT_S: Final = 60.0

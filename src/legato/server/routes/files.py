@@ -14,12 +14,13 @@ from legato.control.roles import Asker
 from legato.core.errors import Forbidden, NotFound
 from legato.server.answers import Answer, Listed, tells
 from legato.server.asking import WhoAsks
+from legato.server.door import API
 from legato.server.job_files import Files, list_files, open_file, split_path
 from legato.server.ranges import BYTES, answer_file
 from legato.server.routes.jobs import may_see_inside
 from legato.server.services import Here, Services
 
-router = APIRouter(tags=["files"])
+router = APIRouter(prefix=API, tags=["files"])
 
 _CHECKPOINT: Final = re.compile(r"checkpoints/step-([0-9]{1,15})\.legato")
 

@@ -20,11 +20,12 @@ from legato.policy.whatif import Plan
 from legato.server.answers import Answer, show_job, tells
 from legato.server.asking import WhoAsks
 from legato.server.bodies import JobFields, Patch, Resize, Stop, Submission, make_job
+from legato.server.door import API
 from legato.server.planning import check_queue, imagine
 from legato.server.problems import Problem
 from legato.server.services import Here, Services, make_rules
 
-router = APIRouter(tags=["jobs"])
+router = APIRouter(prefix=API, tags=["jobs"])
 
 _MAX_TRIES: Final = 5
 _CHANGES: Final[dict[str, Any]] = tells(Job, errors=(404, 409, 412, 413, 415))

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from legato.core.errors import UsageError
 from legato.server.answers import Answer, Listed, tells
 from legato.server.asking import WhoAsks
+from legato.server.door import API
 from legato.server.logs import (
     MAX_BYTES,
     Log,
@@ -29,7 +30,7 @@ from legato.server.routes.events import LastEventId
 from legato.server.services import Here, Services
 from legato.server.streams import END, HEARTBEAT, Watch, render_message, stream, wants_stream
 
-router = APIRouter(tags=["logs"])
+router = APIRouter(prefix=API, tags=["logs"])
 
 _POLL_S: Final = 0.3
 _MAX_LINES: Final = 1_000_000

@@ -13,12 +13,13 @@ from legato.driver.record import Event
 from legato.policy.snapshot import Decision
 from legato.server.answers import Answer, Listed, tells
 from legato.server.asking import WhoAsks
+from legato.server.door import API
 from legato.server.explaining import Explainer, Explanation
 from legato.server.routes.events import Told
 from legato.server.series import JobMetrics, read_lines, read_metrics
 from legato.server.services import Here, Services
 
-router = APIRouter(tags=["jobs"])
+router = APIRouter(prefix=API, tags=["jobs"])
 
 _MAX_INT: Final = 2**53
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
 from fastapi import APIRouter, Query
@@ -14,11 +14,14 @@ from legato.control.roles import check_is_admin
 from legato.control.settings import Settings
 from legato.server.answers import Answer, Listed, tells
 from legato.server.asking import WhoAsks
+from legato.server.door import API
 from legato.server.services import Here
 
-router = APIRouter(tags=["operating"])
+router = APIRouter(prefix=API, tags=["operating"])
 
 _HIDDEN: Final = "***"
+_BEFORE_HOST: Final = re.compile(r"(://[^:/?#@]*):[^/?#]*@")
+_IN_QUERY: Final = re.compile(r"([?&][^=&]*pass[^=&]*=)[^&]*", re.IGNORECASE)
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -67,10 +70,4 @@ def hide_password(url: str) -> str:
     >>> hide_password("postgresql://ann:geheim@db/legato?password=geheim")
     'postgresql://ann:***@db/legato?password=***'
     """
-    parts = urlsplit(url)
-    user, at, place = parts.netloc.rpartition("@")
-    if ":" in user:
-        user = f"{user.partition(':')[0]}:{_HIDDEN}"
-    asked = [(key, _HIDDEN if "pass" in key.lower() else value) for key, value in parse_qsl(parts.query)]
-    query = urlencode(asked, safe="*/:@") if asked else ""
-    return urlunsplit(parts._replace(netloc=f"{user}{at}{place}", query=query))
+    return _IN_QUERY.sub(rf"\1{_HIDDEN}", _BEFORE_HOST.sub(rf"\1:{_HIDDEN}@", url))

@@ -15,10 +15,10 @@ from legato.core.errors import NotFound, UsageError
 from legato.server.answers import Answer, Listed, Secret, show_secret, tells
 from legato.server.asking import WhoAsks
 from legato.server.bodies import Login, NewPassword, NewTokenBody, NewUser, UserPatch
-from legato.server.door import read_address
+from legato.server.door import API, read_address
 from legato.server.services import Here, Services
 
-router = APIRouter(tags=["people"])
+router = APIRouter(prefix=API, tags=["people"])
 
 _DAY_S: Final = 86400.0
 _HOUR_S: Final = 3600.0

@@ -16,9 +16,10 @@ from legato.core.errors import NotFound, UsageError
 from legato.server.answers import Answer, Listed, tells
 from legato.server.asking import WhoAsks
 from legato.server.bodies import QueueBody
+from legato.server.door import API
 from legato.server.services import Here, Services
 
-router = APIRouter(tags=["pool"])
+router = APIRouter(prefix=API, tags=["pool"])
 
 _HOUR_S = 3600.0
 _DAY_S = 86400.0

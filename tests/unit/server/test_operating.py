@@ -1,0 +1,152 @@
+"""For operators: the audit log, the settings, the open pages and their figures, and what goes when it is old."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from tests.unit.server.platform import NOW, Platform, check_problem
+
+from legato.control.settings import Settings
+from legato.core.errors import StoreError
+from legato.server.keeping import tidy_up
+from legato.server.routes.operating import hide_password
+
+DAY_S = 86400.0
+
+
+def test_the_audit_log_comes_in_pages(platform: Platform) -> None:
+    for number in range(5):
+        platform.submit(name=f"job-{number}")
+    seen: list[int] = []
+    after: str | None = ""
+    while after is not None:
+        page = platform.get(f"audit?limit=3{after}", who="admin")
+        seen += [line["id"] for line in page["items"]]
+        after = None if page["after"] is None else f"&after={page['after']}"
+    assert seen == sorted(seen, reverse=True)
+    assert len(seen) == len(platform.get("audit?limit=1000", who="admin")["items"])
+    for who in ("ann", "eye"):
+        check_problem(platform.ask("GET", "audit", who=who), 403, "forbidden", "only admins may")
+    for odd in ("limit=0", "limit=1001", "after=x", "after=-1"):
+        check_problem(platform.ask("GET", f"audit?{odd}", who="admin"), 422, "invalid")
+
+
+def test_the_settings_are_told_without_passwords(platform: Platform) -> None:
+    told = {one["name"]: one for one in platform.get("config", who="admin")["items"]}
+    assert set(told) == set(Settings.model_fields)
+    assert told["slots"]["value"] == 2
+    assert told["policy"]["value"] == "fair"
+    assert told["home"]["value"] == str(platform.home)
+    assert told["allowed_hosts"]["value"] == ["localhost", "127.0.0.1", "[::1]"]
+    assert all(one["meaning"] for one in told.values())
+    for who in ("ann", "eye"):
+        check_problem(platform.ask("GET", "config", who=who), 403, "forbidden")
+    changed = platform.settings.model_copy(update={"database_url": "postgresql://ann:geheim@db/legato"})
+    object.__setattr__(platform.services, "settings", changed)
+    answer = platform.ask("GET", "config", who="admin")
+    assert "geheim" not in answer.text and "ann:***@db" in answer.text
+
+
+def test_passwords_in_all_places() -> None:
+    for url in ("postgresql://a:geheim@h/n", "postgresql://h/n?user=a&password=geheim", "postgresql://a:ge@heim@h/n"):
+        assert "heim" not in hide_password(url)
+    assert hide_password("sqlite:////var/lib/legato.db") == "sqlite:////var/lib/legato.db"
+    assert (
+        hide_password("postgresql://legato@h:5432/n?sslmode=require") == "postgresql://legato@h:5432/n?sslmode=require"
+    )
+
+
+# ---------------------------------------------------------------- open pages
+
+
+def test_whether_it_lives_and_is_ready(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert platform.get("/healthz", who=None) == {"status": "ok"}
+    late = {"ready": False, "store": True, "loop": "late"}
+    assert platform.get("/readyz", who=None, want=503) == late, "nobody has decided yet"
+    platform.lead()
+    assert platform.get("/readyz", who=None) == {"ready": True, "store": True, "loop": "leading"}
+    platform.loop.owner = "another"
+    assert platform.get("/readyz", who=None)["loop"] == "following"
+    platform.now += 11
+    assert platform.get("/readyz", who=None, want=503) == late, "nobody has decided for long"
+
+    def fail() -> None:
+        raise StoreError("away")
+
+    monkeypatch.setattr(platform.store.loop, "read_lease", fail)
+    assert platform.get("/readyz", who=None, want=503)["store"] is False
+    assert platform.get("/healthz", who=None) == {"status": "ok"}
+
+
+def test_the_version(platform: Platform) -> None:
+    import legato
+
+    assert platform.get("/version", who=None) == {"version": legato.__version__, "api": ["v1"]}
+
+
+def test_figures_name_nobody(platform: Platform) -> None:
+    platform.lead()
+    job = platform.submit(name="secret-name", max_workers=2)
+    platform.start(job, "node/0")
+    platform.get(f"jobs/{job}")
+    platform.ask("GET", f"jobs/{job}/nothing")
+    text = platform.ask("GET", "/metrics", who=None).text
+    assert 'legato_jobs{stage="running"} 1.0' in text
+    assert 'legato_jobs{stage="queued"} 0.0' in text
+    assert 'legato_slots{state="held"} 1.0' in text and 'legato_slots{state="free"} 1.0' in text
+    assert "legato_leads 1.0" in text
+    assert 'legato_requests_total{method="GET",route="/api/v1/jobs/{job}",status="200"} 1.0' in text
+    assert 'legato_requests_total{method="GET",route="none",status="404"} 1.0' in text
+    for name in (job, "secret-name", "ann", "admin", "node/0"):
+        assert name not in re.sub(r"^# .*$", "", text, flags=re.MULTILINE)
+
+
+# ---------------------------------------------------------------- what is old
+
+
+def test_what_is_old_goes_with_its_files(new_platform: Callable[..., Platform]) -> None:
+    from tests.unit.server.test_code import SHA256, put
+
+    platform = new_platform(keep_jobs_days=10, keep_uploads_days=5)
+    platform.lead()
+    old, young = platform.submit(name="old"), platform.submit(name="young")
+    put(platform)
+    platform.start(old, "node/0")
+    platform.end(old)
+    for job in (old, young):
+        platform.directory(job)
+    platform.now += 11 * DAY_S
+    tidy_up(platform.services)
+    assert platform.ask("GET", f"jobs/{old}").status_code == 200, "another one decides, or nobody"
+    platform.lead()
+    tidy_up(platform.services)
+    assert platform.ask("GET", f"jobs/{old}").status_code == 404
+    assert platform.ask("GET", f"jobs/{young}").status_code == 200
+    assert not (platform.home / "jobs" / old).exists() and (platform.home / "jobs" / young).exists()
+    assert not (platform.home / "code" / SHA256).exists()
+    assert platform.ask("HEAD", f"code/{SHA256}").status_code == 404
+
+
+def test_what_is_kept_for_ever_is_kept(new_platform: Callable[..., Platform]) -> None:
+    platform = new_platform(keep_jobs_days=None, keep_uploads_days=None)
+    platform.lead()
+    job = platform.submit()
+    platform.start(job, "node/0")
+    platform.end(job)
+    platform.now += 10_000 * DAY_S
+    platform.lead()
+    tidy_up(platform.services)
+    assert platform.store.jobs.get(job).id == job
+
+
+def test_what_a_crash_left_of_uploads_goes(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    code = platform.home / "code"
+    for name, age_s in ((".incoming-old", 2 * DAY_S), (".incoming-new", 10.0)):
+        (code / name).mkdir()
+        os.utime(code / name, (NOW - age_s, NOW - age_s))
+    tidy_up(platform.services)
+    assert [path.name for path in code.glob(".incoming-*")] == [".incoming-new"]
