@@ -153,12 +153,42 @@ def _scheduling(rows: Sequence[dict[str, Any]]) -> list[str]:
     return _table(("policy, moment", "pool", "one decision (quartiles)", "of the bound", "reach"), table)
 
 
+def _sharing(rows: Sequence[dict[str, Any]]) -> list[str]:
+    table = [
+        (
+            f"**{row['ratio']:.2f}**",
+            f"{row['elastic_s']:.1f} : {row['gang_s']:.1f}",
+            "yes" if row["same_weights"] else "**no**",
+        )
+        for row in rows
+    ]
+    return _table(("elastic / gang, total time", "s, elastic : gang", "all four weights the same"), table)
+
+
+def _load(rows: Sequence[dict[str, Any]]) -> list[str]:
+    table = [
+        (row["what"], f"**{row['value']:{row['format']}} {row['unit']}**", _reach(row), row["told"]) for row in rows
+    ]
+    return _table(("load", "measured", "reach", "how"), table)
+
+
+def _reach(row: dict[str, Any]) -> str:
+    if row["target"] is None:
+        return "-"
+    sign, better = (
+        ("≥", row["value"] >= row["target"]) if row["more_is_better"] else ("≤", row["value"] <= row["target"])
+    )
+    return f"{sign} {row['target']:g} {row['unit']}: {'reached' if better else '**not reached**'}"
+
+
 _RENDERERS: Final[dict[str, Callable[[Sequence[dict[str, Any]]], list[str]]]] = {
     "step_time": _step_time,
     "changes": _changes,
     "deaths": _deaths,
     "peers": _peers,
     "scheduling": _scheduling,
+    "sharing": _sharing,
+    "load": _load,
 }
 
 

@@ -1,0 +1,139 @@
+"""What one server with the embedded store bears: submissions, a long queue, many who follow the events.
+
+No job runs: each needs two slots, and the pool has one. Clients run in processes of their own and compete with the
+server for the same cores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import itertools
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import httpx
+
+from benchmarks.jobs import BenchmarkError, Say, scratch
+from benchmarks.platform import Platform, platform
+
+_TARGET_PER_S: Final = 200.0
+_TARGET_PS_S: Final = 0.3
+_NUM_CLIENTS: Final = 8
+_MANY: Final = 1e9
+_LIMIT_S: Final = 120.0
+
+
+def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
+    """Yield one row per load."""
+    num_jobs, num_followers = (500, 50) if quick else (10_000, 500)
+    with (
+        scratch() as directory,
+        platform(directory / "platform", slots=1, requests_per_s=_MANY, requests_burst=10**9) as server,
+    ):
+        rate, kept = _submit_many(server, num_jobs)
+        if kept != num_jobs:
+            raise BenchmarkError(f"{num_jobs} jobs were submitted, and {kept} are there.")
+        yield _row(
+            "submissions, each on disk when answered", rate, "/s", ".0f", _TARGET_PER_S, more_is_better=True,
+            told=f"{num_jobs:,} by {_NUM_CLIENTS} clients at once, SQLite, synchronous writes",
+        )  # fmt: skip
+        say(f"{rate:.0f} submissions/s")
+        took_s = [_time_ps(server) for _ in range(5 if quick else 20)]
+        yield _row(
+            "`legato ps`", statistics.median(took_s), "s", ".2f", _TARGET_PS_S, more_is_better=False,
+            told=f"whole command, from its start to its end, with {num_jobs:,} queued jobs; median",
+        )  # fmt: skip
+        say(f"ps in {statistics.median(took_s):.2f} s")
+        answers_s = [_time_list(server) for _ in range(5 if quick else 20)]
+        yield _row(
+            "`GET /jobs`, the first 100", 1e3 * statistics.median(answers_s), "ms", ".0f", None,
+            more_is_better=False, told="answer alone, on an open connection; median",
+        )  # fmt: skip
+        delays_s = asyncio.run(_follow(server, num_followers))
+        yield _row(
+            f"{num_followers} followers of the events", max(delays_s), "s", ".2f", None, more_is_better=False,
+            told="from a submission's request to the last follower that has its event",
+        )  # fmt: skip
+        say(f"{num_followers} followers: the last one after {max(delays_s):.2f} s")
+
+
+def _row(
+    what: str, value: float, unit: str, form: str, target: float | None, *, more_is_better: bool, told: str
+) -> dict[str, Any]:
+    return {
+        "what": what,
+        "value": value,
+        "unit": unit,
+        "format": form,
+        "target": target,
+        "more_is_better": more_is_better,
+        "told": told,
+    }
+
+
+def _submission(name: str) -> dict[str, Any]:
+    return {"name": name, "program": ["train.py"], "directory": "/", "is_elastic": False, "max_workers": 2}
+
+
+def _submit_many(server: Platform, num_jobs: int) -> tuple[float, int]:
+    """Submit jobs from several processes; returns submissions per second, and how many jobs there are then."""
+    shares = [num_jobs // _NUM_CLIENTS + (index < num_jobs % _NUM_CLIENTS) for index in range(_NUM_CLIENTS)]
+    where = itertools.repeat((server.url, server.token))
+    with concurrent.futures.ProcessPoolExecutor(_NUM_CLIENTS) as pool:
+        list(pool.map(_submit_share, where, [1] * _NUM_CLIENTS))  # so that all are up
+        began = time.monotonic()
+        list(pool.map(_submit_share, where, shares))
+        took_s = time.monotonic() - began
+    kept = sum(1 for _ in server.client.jobs(limit=None)) - _NUM_CLIENTS
+    return num_jobs / took_s, kept
+
+
+def _submit_share(where: tuple[str, str], num_jobs: int) -> None:
+    url, token = where
+    with httpx.Client(base_url=f"{url}/api/v1", headers={"Authorization": f"Bearer {token}"}, timeout=_LIMIT_S) as line:
+        for index in range(num_jobs):
+            line.post("/jobs", json=_submission(f"load-{index}")).raise_for_status()
+
+
+def _time_ps(server: Platform) -> float:
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-m", "legato.cli", "ps"], env=server.environment, check=True, capture_output=True)
+    return time.monotonic() - began
+
+
+def _time_list(server: Platform) -> float:
+    began = time.monotonic()
+    server.client.jobs(limit=100)
+    return time.monotonic() - began
+
+
+async def _follow(server: Platform, num_followers: int) -> list[float]:
+    """Let followers connect, submit one job, and return for each how long its event took to come."""
+    limits = httpx.Limits(max_connections=None)
+    headers = {"Authorization": f"Bearer {server.token}", "Accept": "text/event-stream"}
+    connected = asyncio.Semaphore(0)
+    async with httpx.AsyncClient(base_url=f"{server.url}/api/v1", limits=limits, timeout=_LIMIT_S) as line:
+
+        async def follow() -> float:
+            async with line.stream("GET", "/events", params={"after": "now"}, headers=headers) as stream:
+                connected.release()
+                async for text in stream.aiter_lines():
+                    if text == "event: stage":
+                        return time.monotonic()
+            raise BenchmarkError("A stream of events ended by itself.")
+
+        followers = [asyncio.create_task(follow()) for _ in range(num_followers)]
+        for _ in followers:
+            await connected.acquire()
+        began = time.monotonic()
+        answer = await line.post(
+            "/jobs", json=_submission("followed"), headers=headers | {"Accept": "application/json"}
+        )
+        answer.raise_for_status()
+        arrived = await asyncio.gather(*followers)
+    return [at - began for at in arrived]

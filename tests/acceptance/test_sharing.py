@@ -1,0 +1,127 @@
+"""Two people share a pool of four slots, as a user tells it: through the command line, with real training."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.jobs import PROGRAMS
+from benchmarks.platform import Platform, platform
+
+PROGRAM = PROGRAMS / "slow_digits.py"
+EPOCHS, WAIT_S = 25, 0.01
+LIMIT_S = 120.0
+HASH = re.compile(r"weights sha256 (\w{64})")
+RUNNING = "running"
+
+
+class Person:
+    """Somebody at a terminal.
+
+    Args:
+        name: of the user.
+        environment: of the commands.
+    """
+
+    def __init__(self, name: str, environment: dict[str, str]) -> None:
+        self.name = name
+        self._environment = environment
+
+    def types(self, *words: object) -> str:
+        """Run a command to its end; returns what it shows."""
+        done = subprocess.run(
+            [sys.executable, "-m", "legato.cli", *map(str, words)],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_S,
+        )
+        assert done.returncode == 0, f"legato {words}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def sees(self, *words: object) -> Any:
+        """Run a command, and read the JSON that it shows."""
+        return json.loads(self.types(*words, "-o", "json"))
+
+    def slots_of(self, *jobs: str) -> list[tuple[str, int, int]]:
+        """Return stage, slots and workers of some jobs."""
+        shown = [self.sees("show", job) for job in jobs]
+        return [
+            (job["stage"], job["num_slots"], (job["progress"] or {"num_workers": 0})["num_workers"]) for job in shown
+        ]
+
+    def waits_until(self, wanted: list[tuple[str, int, int]], *jobs: str) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while (found := self.slots_of(*jobs)) != wanted:
+            assert time.monotonic() < deadline, f"{jobs}: {found}, never {wanted}: {self.types('ps', '--all')}"
+            time.sleep(0.2)
+
+
+@pytest.fixture
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
+    for name in [name for name in os.environ if name.startswith("LEGATO_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with platform(tmp_path / "platform", slots=4, stability_s=0.5) as made:
+        yield made
+
+
+def arrive(running: Platform, name: str) -> Person:
+    """Make a user, and a token for them."""
+    admin = Person("admin", running.environment)
+    admin.types("users", "add", name)
+    made = admin.sees("tokens", "add", "laptop", "--user", name)
+    return Person(name, {**running.environment, "LEGATO_TOKEN": made["secret"]})
+
+
+def submit(person: Person, name: str, seed: int, slow_while: Path) -> None:
+    slow_while.touch()
+    job = ("--detach", "--workers", "1..4", "--name", name, "--directory", PROGRAMS)
+    person.types("submit", *job, PROGRAM.name, "--", EPOCHS, WAIT_S, seed, slow_while)
+
+
+def weights_alone(seed: int) -> str:
+    told = subprocess.run([sys.executable, PROGRAM, str(EPOCHS), "0", str(seed)], check=True, capture_output=True)
+    return found_in(told.stdout.decode())
+
+
+def found_in(text: str) -> str:
+    (found,) = set(HASH.findall(text))
+    return str(found)
+
+
+@pytest.mark.timeout(600)
+def test_two_people_share_four_slots(running: Platform, tmp_path: Path) -> None:
+    ann, bob = arrive(running, "ann"), arrive(running, "bob")
+    submit(ann, "first", 1, tmp_path / "first-is-slow")
+    ann.waits_until([(RUNNING, 4, 4)], "first")
+
+    submit(bob, "second", 2, tmp_path / "second-is-slow")
+    bob.waits_until([(RUNNING, 2, 2)], "second")
+    ann.waits_until([(RUNNING, 2, 2)], "first")
+    assert "second" in ann.types("explain", "first")
+
+    bob.types("set", "second", "--priority", 10_000)
+    bob.waits_until([(RUNNING, 3, 3)], "second")
+    ann.waits_until([(RUNNING, 1, 1)], "first")
+    assert "bob/second" in ann.types("explain", "first")
+
+    (tmp_path / "first-is-slow").unlink()
+    ann.types("wait", "first")
+    bob.waits_until([(RUNNING, 4, 4)], "second")
+    (tmp_path / "second-is-slow").unlink()
+    bob.types("wait", "second")
+
+    for person, name, seed in ((ann, "first", 1), (bob, "second", 2)):
+        job = person.sees("show", name)
+        assert (job["stage"], job["attempt"], job["num_slots"]) == ("succeeded", 1, 0)
+        assert found_in(person.types("logs", name)) == weights_alone(seed)
