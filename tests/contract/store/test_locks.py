@@ -1,4 +1,4 @@
-"""Transactions that touch the same thing come one after another, on both databases. The tests hold the first one open."""
+"""Transactions that touch the same thing come one after another, on both databases: the first one is held open."""
 
 from __future__ import annotations
 
