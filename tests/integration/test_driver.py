@@ -143,6 +143,29 @@ def test_killed_driver_and_attach(stage: Stage, reference: Reference, commands: 
     stage.collect(Outcome("succeeded", code, "")).check(want, finishers=2)
 
 
+def test_stopped_driver(stage: Stage, reference: Reference, commands: Commands) -> None:
+    want = reference.of("vision.py")
+    hold_back(stage, 0.1)
+    driver = commands.start(*RUN, "2", "--checkpoint-every", "1steps", str(PROGRAMS / "vision.py"))
+    directory = JobDirectory.of(NAME)
+    wait_for(lambda: num_lines(directory.ledger_file) >= 3, "three steps")
+    driver.send_signal(signal.SIGSTOP)
+    state = Path(f"/proc/{driver.pid}/stat")
+    wait_for(lambda: state.read_text().rpartition(")")[2].split()[0] == "T", "the driver is stopped")
+    before = max(directory.checkpoints.glob("step-*.legato")).name
+    num_lines_before = num_lines(directory.ledger_file)
+    later = f"step-{int(before[5:13]) + 5:08}.legato"
+    wait_for(lambda: max(directory.checkpoints.glob("step-*.legato")).name >= later, "five more steps")
+    assert num_lines(directory.ledger_file) == num_lines_before
+    driver.send_signal(signal.SIGCONT)
+    hold_back(stage, 0.0)
+    output, _ = driver.communicate(timeout=LIMIT_S)
+    assert driver.returncode == 0, output
+    result = stage.collect(Outcome("succeeded", 0, ""))
+    result.check(want, finishers=2)
+    assert not result.of_kind("fenced") and not result.of_kind("died"), result.story()
+
+
 def test_driver_away_too_long(stage: Stage, reference: Reference) -> None:
     want = reference.of("vision.py")
     spec = JobSpec(

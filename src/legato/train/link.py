@@ -1,30 +1,31 @@
-"""The worker's end of its connection to the driver: one thread that listens, reports and keeps the connection up.
+"""The worker's end of its connection to the driver: a thread that listens and keeps the connection up, one that sends.
 
 What the driver wants is kept as plain facts that the training thread reads when it is ready for them; only two things
-happen at once: a recovery breaks the groups of older views, and a refusal ends the process. Without a driver the worker
-trains on; what it has to say is kept and said to the next one. Decides nothing about membership.
+happen at once: a recovery breaks the groups of older views, and a refusal ends the process. Without a driver, or with
+one that is stopped, the worker trains on; what it has to say is kept (`outbox`). Decides nothing about membership.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import sys
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
 from legato.core import wire
 from legato.core.errors import LegatoError
 from legato.core.view import View
+from legato.train.outbox import Outbox
 
 EXIT_REFUSED: Final = 75
 EXIT_LOST_LINK: Final = 70
@@ -32,7 +33,7 @@ _RETRY_S: Final = 0.2
 _FLUSH_S: Final = 0.1
 _STUCK_S: Final = 10.0
 _HELLO_LIMIT_S: Final = 30.0
-_MAX_UNSENT: Final = 10_000
+_LAST_WORDS_S: Final = 1.0
 
 
 class Link:
@@ -64,16 +65,14 @@ class Link:
         self.on_proposed: Callable[[View], None] = _ignore
         self.on_stuck: Callable[[], None] = _do_nothing
         self.on_recover: Callable[[View], None] = _ignore
-        self._connection: ClientConnection | None = None
-        self._sending = threading.Lock()
-        self._unsent: deque[wire.Message] = deque(maxlen=_MAX_UNSENT)
-        self._unrecorded: deque[wire.Metrics] = deque(maxlen=_MAX_UNSENT)
-        self._progress: wire.Progress | None = None
-        self._reported: wire.Progress | None = None
+        self._outbox = Outbox()
         self._last_heard = time.monotonic()
         self._rounds_when_orphaned: int | None = None
         self._closing = False
-        self._thread = threading.Thread(target=self._run_or_die, name="legato-link", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._run_or_die, args=(body,), name=f"legato-{name}", daemon=True)
+            for name, body in (("link", self._run), ("outbox", self._outbox.send_forever))
+        ]
 
     def open(self) -> wire.Welcome:
         """Connect, say Hello, and wait for the settings of the job.
@@ -81,7 +80,8 @@ class Link:
         Raises:
             LegatoError: no driver answers.
         """
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         with self.changed:
             if not self.changed.wait_for(lambda: self.settings is not None, _HELLO_LIMIT_S):
                 raise LegatoError(f"No driver answers at the address in {self._driver_file}. Is the job still wanted?")
@@ -89,56 +89,73 @@ class Link:
             return self.settings
 
     def send(self, message: wire.Message) -> None:
-        """Say something to the driver now, or to the next driver if there is none."""
-        with self._sending:
-            if isinstance(message, wire.Metrics):
-                self._unrecorded.append(message)
-            self._unsent.append(message)
-            self._send_unsent()
+        """Have something said to the driver, or to the next one if there is none. Never waits."""
+        self._outbox.put(message)
 
     def report(self, progress: wire.Progress) -> None:
-        """Report committed steps; reports that come quickly are merged into one."""
-        with self._sending:
-            self._progress = _merge(self._progress, progress)
-            self._reported = _merge(self._reported, progress)
+        """Report committed steps; reports that come quickly are merged into one. Never waits."""
+        self._outbox.report(progress)
 
     def flush(self) -> None:
-        """Send now what was reported and waits to be merged with more."""
-        with self._sending:
-            self._take_progress()
-            self._send_unsent()
+        """Have said now what was reported and waits to be merged with more. Never waits."""
+        self._outbox.flush()
 
     def close(self) -> None:
-        """Say what is still to be said, then close the connection."""
+        """Say what is still to be said, then close the connection.
+
+        Without a driver that listens this waits for one, for as long as workers train without one: how a worker ended
+        the driver must know, or another worker will do the end again.
+        """
+        self._outbox.flush()
+        limit_s = self.settings.away_limit_s if self.settings is not None else 0.0
+        is_said = self._outbox.wait_until_sent(max(self._last_heard + limit_s - time.monotonic(), _LAST_WORDS_S))
         self._closing = True
-        with self._sending:
-            self._take_progress()
-            self._send_unsent()
-            connection, self._connection = self._connection, None
-        if connection is not None:
+        connection = self._outbox.disconnect()
+        if connection is None:
+            return
+        if is_said:
             connection.close()
+        else:
+            # A farewell would wait behind what the driver does not read.
+            with contextlib.suppress(OSError):
+                connection.socket.shutdown(socket.SHUT_RDWR)
 
     def file_descriptors(self) -> list[int]:
         """Return the descriptor of the connection, for child processes to close."""
-        connection = self._connection
+        connection = self._outbox.connection
         return [] if connection is None else [connection.socket.fileno()]
 
-    # ------------------------------------------------------------ the thread
+    # ------------------------------------------------------------ the threads
 
-    def _run_or_die(self) -> None:
+    def _run_or_die(self, body: Callable[[], None]) -> None:
         try:
-            self._run()
+            body()
         except BaseException:  # noqa: BLE001 - printed whole, and the process ends
-            # Without this thread the worker would train on unheard, and hear nothing: better that it dies and says why.
+            # Without this thread the worker would train on unheard, or hear nothing: better that it dies and says why.
             traceback.print_exc()
             sys.stderr.flush()
             os._exit(EXIT_LOST_LINK)
 
     def _run(self) -> None:
         while not self._closing:
-            try:
-                where = json.loads(self._driver_file.read_text())
-                connection = connect(
+            with contextlib.ExitStack() as stack:
+                connection = self._connect(stack)
+                if connection is not None:
+                    try:
+                        self._serve(connection)
+                    except (ConnectionClosed, OSError):
+                        pass
+                    finally:
+                        self._outbox.disconnect()
+            self._check_away()
+            if connection is None:
+                time.sleep(_RETRY_S)
+
+    def _connect(self, stack: contextlib.ExitStack) -> ClientConnection | None:
+        try:
+            where = json.loads(self._driver_file.read_text())
+            return stack.enter_context(
+                connect(
                     where["url"],
                     additional_headers={"Authorization": f"Bearer {where['token']}"},
                     open_timeout=5,
@@ -147,19 +164,9 @@ class Link:
                     ping_interval=None,
                     proxy=None,
                 )
-            except (OSError, ValueError, KeyError, WebSocketException):
-                self._check_away()
-                time.sleep(_RETRY_S)
-                continue
-            try:
-                self._serve(connection)
-            except (ConnectionClosed, OSError):
-                pass
-            finally:
-                with self._sending:
-                    self._connection = None
-                connection.close()
-            self._check_away()
+            )
+        except (OSError, ValueError, KeyError, WebSocketException):
+            return None
 
     def _serve(self, connection: ClientConnection) -> None:
         hello = wire.Hello(
@@ -180,13 +187,11 @@ class Link:
                 self._hear(wire.decode_driver_message(frame), connection)
             except TimeoutError:
                 pass
-            with self._sending:
-                self._take_progress()
-                self._send_unsent()
+            self._outbox.flush()
             now = time.monotonic()
             if self.settings is not None and now >= next_heartbeat:
                 number = self.view.number if self.view else 0
-                connection.send(wire.encode(wire.Heartbeat(view=number, num_rounds=self.num_rounds)))
+                self._outbox.put_heartbeat(wire.Heartbeat(view=number, num_rounds=self.num_rounds))
                 next_heartbeat = now + self.settings.heartbeat_interval_s
             self._check_away()
 
@@ -196,9 +201,7 @@ class Link:
             match message:
                 case wire.Welcome():
                     self.settings = message
-                    with self._sending:
-                        self._connection = connection
-                        self._say_again()
+                    self._outbox.connect(connection, self.broken)
                 case wire.Prepare():
                     if self._is_news(message.proposed):
                         self.proposed = message.proposed
@@ -217,7 +220,8 @@ class Link:
                     sys.stderr.flush()
                     os._exit(EXIT_REFUSED)
                 case wire.Heartbeat():
-                    self._forget_metrics(message.num_metrics)
+                    self.num_metrics = message.num_metrics
+                    self._outbox.forget_metrics(message.num_metrics)
             self.changed.notify_all()
 
     def _is_news(self, view: View) -> bool:
@@ -225,35 +229,6 @@ class Link:
         if self.recovery is not None:
             known.append(self.recovery.proposed.number)
         return view.number > max(known, default=0)
-
-    def _say_again(self) -> None:
-        if self.broken is not None:
-            self._unsent.append(self.broken)
-        # A driver that died may have lost what was under way, so the next one hears all steps again, and all metrics
-        # that are not known to stand in the records.
-        unsent = [message for message in self._unsent if not isinstance(message, wire.Progress | wire.Metrics)]
-        self._unsent = deque([*self._unrecorded, *unsent], self._unsent.maxlen)
-        self._progress = self._reported
-
-    def _forget_metrics(self, num_recorded: int) -> None:
-        self.num_metrics = num_recorded
-        with self._sending:
-            while self._unrecorded and self._unrecorded[0].index < num_recorded:
-                self._unrecorded.popleft()
-
-    def _take_progress(self) -> None:
-        if self._progress is not None and self._connection is not None:
-            self._unsent.append(self._progress)
-            self._progress = None
-
-    def _send_unsent(self) -> None:
-        while self._unsent and self._connection is not None:
-            try:
-                self._connection.send(wire.encode(self._unsent[0]))
-            except (ConnectionClosed, OSError):
-                self._connection = None
-                return
-            self._unsent.popleft()
 
     def _check_away(self) -> None:
         limit = self.settings.away_limit_s if self.settings is not None else None
@@ -273,14 +248,6 @@ class Link:
 def _ignore(view: View) -> None:
     """Do nothing about a view: nobody waits for one yet."""
     del view
-
-
-def _merge(known: wire.Progress | None, later: wire.Progress) -> wire.Progress:
-    if known is None:
-        return later
-    return msgspec.structs.replace(
-        later, first_step=known.first_step, num_samples=known.num_samples + later.num_samples
-    )
 
 
 def _do_nothing() -> None:

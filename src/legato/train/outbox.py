@@ -1,0 +1,132 @@
+"""What a worker has to say to its driver, kept in order until it is said. Loses nothing and never waits for the driver.
+
+A driver that is stopped does not read, and whoever writes to it waits for as long. That is one thread's business:
+everybody else only puts something into the box. How much may gather is bounded by the time that workers train without a
+driver.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+import msgspec
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection
+
+from legato.core import wire
+
+
+class Outbox:
+    """Messages on their way to a driver, or to the next one.
+
+    Attributes:
+        connection: to the driver; None while there is none, or before it has answered.
+    """
+
+    def __init__(self) -> None:
+        self.connection: ClientConnection | None = None
+        self._changed = threading.Condition()
+        self._unsent: deque[wire.Message] = deque()
+        self._unrecorded: deque[wire.Metrics] = deque()
+        self._progress: wire.Progress | None = None
+        self._reported: wire.Progress | None = None
+        self._resumed: wire.Progress | None = None
+        self._saved: wire.Saved | None = None
+
+    def put(self, message: wire.Message) -> None:
+        """Have a message sent, now or to the next driver. `Progress` says from where a checkpoint lets the job go on."""
+        with self._changed:
+            if isinstance(message, wire.Metrics):
+                self._unrecorded.append(message)
+            elif isinstance(message, wire.Saved):
+                self._saved = message
+            elif isinstance(message, wire.Progress):
+                self._resumed = message
+            self._unsent.append(message)
+            self._changed.notify_all()
+
+    def put_heartbeat(self, message: wire.Heartbeat) -> None:
+        """Have a sign of life sent, unless something else is about to be."""
+        with self._changed:
+            if self.connection is not None and not self._unsent:
+                self._unsent.append(message)
+                self._changed.notify_all()
+
+    def report(self, progress: wire.Progress) -> None:
+        """Keep a report of committed steps, merged with those that wait already, until `flush`."""
+        with self._changed:
+            self._progress = _merge(self._progress, progress)
+            self._reported = _merge(self._reported, progress)
+
+    def flush(self) -> None:
+        """Have sent what was reported."""
+        with self._changed:
+            if self._progress is not None and self.connection is not None:
+                self._unsent.append(self._progress)
+                self._progress = None
+                self._changed.notify_all()
+
+    def connect(self, connection: ClientConnection, broken: wire.Broken | None) -> None:
+        """Send over another connection from now on, and say again what may be lost with the last one.
+
+        A driver that died may have lost what was under way: the next one hears of all steps, of the last checkpoint,
+        of all metrics that are not known to stand in the records, and of the view that ``broken`` says is broken.
+        """
+        told_anew = wire.Progress | wire.Metrics | wire.Broken | wire.Heartbeat
+        with self._changed:
+            kept = [message for message in self._unsent if not isinstance(message, told_anew)]
+            saved = self._saved if self._saved not in kept else None
+            again = [self._resumed, *self._unrecorded, saved, *kept, broken]
+            self._unsent = deque(message for message in again if message is not None)
+            self._progress = self._reported
+            self.connection = connection
+            self._changed.notify_all()
+
+    def disconnect(self) -> ClientConnection | None:
+        """Send nothing more until the next `connect`. Returns the connection that there was."""
+        with self._changed:
+            connection, self.connection = self.connection, None
+            self._changed.notify_all()
+            return connection
+
+    def forget_metrics(self, num_recorded: int) -> None:
+        """Take note that metrics of a lower index stand in the records."""
+        with self._changed:
+            while self._unrecorded and self._unrecorded[0].index < num_recorded:
+                self._unrecorded.popleft()
+
+    def wait_until_sent(self, limit_s: float) -> bool:
+        """Wait until everything is sent. Returns whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._unsent and self._progress is None, limit_s)
+
+    def send_forever(self) -> None:
+        """Send what is put in, in order. The only one who may have to wait for the driver."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self.connection is not None and self._unsent)
+                connection, message = self.connection, self._unsent[0]
+            assert connection is not None
+            try:
+                connection.send(wire.encode(message))
+            except (ConnectionClosed, OSError):
+                with self._changed:
+                    if self.connection is connection:
+                        self.connection = None
+                continue
+            with self._changed:
+                if self._unsent and self._unsent[0] is message:
+                    self._unsent.popleft()
+                else:
+                    # `connect` has put others before it meanwhile, or it is told anew.
+                    self._unsent = deque(other for other in self._unsent if other is not message)
+                self._changed.notify_all()
+
+
+def _merge(known: wire.Progress | None, later: wire.Progress) -> wire.Progress:
+    if known is None:
+        return later
+    return msgspec.structs.replace(
+        later, first_step=known.first_step, num_samples=known.num_samples + later.num_samples
+    )
