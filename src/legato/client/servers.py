@@ -224,8 +224,12 @@ def is_in_the_clear(url: str) -> bool:
     >>> is_in_the_clear("http://gpu.example.org"), is_in_the_clear("http://localhost:8765")
     (True, False)
     """
-    parts = urlsplit(url)
-    return parts.scheme == "http" and parts.hostname not in _LOOPBACK
+    return urlsplit(url).scheme == "http" and not is_loopback(url)
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether an address is on this machine."""
+    return urlsplit(url).hostname in _LOOPBACK
 
 
 def check_token(token: str) -> str:

@@ -19,7 +19,6 @@ from legato.present import render_number
 
 if TYPE_CHECKING:
     from legato.client.jobs import Job
-    from legato.client.logs import LogLine
     from legato.client.records import Event, Progress, TrainingEvent
     from legato.core.clock import Clock
 
@@ -107,6 +106,8 @@ class Speaker:
 
 def _show(job: Job, *, tail: int | None, is_new: bool) -> None:
     """Print lines and events until both streams have ended."""
+    from legato.client.logs import LogLine
+
     told: queue.SimpleQueue[Any] = queue.SimpleQueue()
     streams: list[Callable[[], Iterable[Any]]] = [
         lambda: job.logs(follow=True, tail=tail),
@@ -116,6 +117,7 @@ def _show(job: Job, *, tail: int | None, is_new: bool) -> None:
         threading.Thread(target=_pump, args=(read, told), daemon=True).start()
     speaker = Speaker(lambda after: job.training_events(after=after), time.monotonic)
     progress = _ProgressLine(job)
+    last_reason = ""
     num_open = len(streams)
     while num_open:
         try:
@@ -127,9 +129,15 @@ def _show(job: Job, *, tail: int | None, is_new: bool) -> None:
             num_open -= 1
             if found.error is not None:
                 raise found.error
-        else:
-            _print(found, speaker)
-            progress.look()
+            continue
+        if isinstance(found, LogLine):
+            if found.worker is None or speaker.speaks(found.worker):
+                typer.echo(found.text)
+        # What is decided and what becomes of it have the same reason: once is enough.
+        elif found.kind in _TOLD and found.reason != last_reason:
+            last_reason = found.reason
+            typer.echo(f"legato: {render_event(found)}")
+        progress.look()
 
 
 class _End:
@@ -149,20 +157,8 @@ def _pump(read: Callable[[], Iterable[Any]], told: queue.SimpleQueue[Any]) -> No
         told.put(_End())
 
 
-def _print(found: LogLine | Event, speaker: Speaker) -> None:
-    if isinstance(found, tuple):
-        if found.worker is None or speaker.speaks(found.worker):
-            typer.echo(found.text)
-        return
-    line = render_event(found)
-    if line is not None:
-        typer.echo(f"legato: {line}")
-
-
-def render_event(event: Event) -> str | None:
-    """Say on a line what happened to a job; None: it is of no interest here."""
-    if event.kind not in _TOLD:
-        return None
+def render_event(event: Event) -> str:
+    """Say on a line what happened to a job."""
     detail = event.detail or {}
     label = {"stage": str(detail.get("to", "stage")), "decision": "decided"}.get(event.kind, event.kind)
     return f"{render_clock(event.time, time.time())} {label:<9} {clean(event.reason)}"

@@ -50,6 +50,12 @@ def load_room(module: str) -> Mapping[str, Any]:
     return commands
 
 
-def make_group(name: str, short: str) -> typer.Typer:
-    """Return a group of commands, such as ``legato queues …``."""
-    return typer.Typer(name=name, short_help=short, rich_markup_mode=None, pretty_exceptions_enable=False)
+def make_group(name: str, short: str, example: str) -> typer.Typer:
+    """Return a group of commands, such as ``legato queues …``; arguments as of `Entry`."""
+    return typer.Typer(
+        name=name,
+        short_help=short,
+        epilog=f"Example:  {example}",
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )

@@ -157,7 +157,7 @@ def _render(event: Event, *, with_job: bool) -> str:
     who = f"  {event.job or '-':<12}" if with_job else ""
     moved = ""
     if event.kind == "stage" and event.detail:
-        moved = f"{event.detail.get('from')} → {event.detail.get('to')}: "
+        moved = " → ".join(str(stage) for stage in (event.detail.get("from"), event.detail.get("to")) if stage) + ": "
     return clean(f"{render_clock(event.time, time.time())}{who}  {event.kind:<9} {moved}{event.reason}")
 
 

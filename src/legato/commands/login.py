@@ -173,8 +173,11 @@ def _find_here() -> str | None:
 
 
 def _free_name(url: str, known: KnownServers) -> str:
-    """Return the host as a name, with a number where that is taken."""
-    host = (urlsplit(url).hostname or "server").replace(":", "-").strip("-.")[: _MAX_NAME - 4] or "server"
+    """Return the host as a name, ``here`` for this machine, with a number where that is taken."""
+    from legato.client.servers import is_loopback
+
+    host = "here" if is_loopback(url) else (urlsplit(url).hostname or "").replace(":", "-").strip("-.")
+    host = host[: _MAX_NAME - 4] or "server"
     name, number = host, 1
     while name in known.servers:
         number += 1

@@ -61,14 +61,22 @@ class Column(NamedTuple, Generic[R]):
     is_number: bool = False
 
 
-def make_table(columns: Sequence[Column[R]], records: Sequence[R], *, is_wide: bool) -> Table:
-    """Draw records, a row each; the last column may be folded, the others not."""
+def make_table(columns: Sequence[Column[R]], records: Sequence[R], *, is_wide: bool, is_folded: bool = True) -> Table:
+    """Draw records, a row each.
+
+    Args:
+        columns: of the table.
+        records: in order.
+        is_wide: show the columns that are wide too.
+        is_folded: the last column takes several lines where it is too long for one; else it is cut off.
+    """
     from rich.table import Table
     from rich.text import Text
 
     shown = [column for column in columns if is_wide or not column.is_wide]
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for number, column in enumerate(shown):
+        # Where there is no room for all, it is the last one that gives way.
         is_last = number == len(shown) - 1
         table.add_column(
             column.title,
@@ -81,7 +89,8 @@ def make_table(columns: Sequence[Column[R]], records: Sequence[R], *, is_wide: b
         for column in shown:
             value = column.read(record)
             style = column.style(record) if column.style else ""
-            cells.append(Text("" if value is None else clean(value), style=style))
+            text = "" if value is None else clean(value)
+            cells.append(Text(text, style, no_wrap=not is_folded or None, overflow=None if is_folded else "ellipsis"))
         table.add_row(*cells)
     return table
 

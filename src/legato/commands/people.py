@@ -27,10 +27,10 @@ PasswordOption = Annotated[
 
 # ---------------------------------------------------------------- users
 
-users = make_group("users", "List users and change them.")
+users = make_group("users", "List users and change them.", "legato users -o json")
 
 
-@users.callback(invoke_without_command=True, epilog="Example:  legato users -o json")
+@users.callback(invoke_without_command=True)
 def list_users(context: typer.Context, output: OutputOption = Output.table, server: ServerOption = None) -> None:
     """List users. To change them: add, set, password."""
     if context.invoked_subcommand is not None:
@@ -94,10 +94,10 @@ enter(
 
 # ---------------------------------------------------------------- tokens
 
-tokens = make_group("tokens", "List tokens, make them and end them.")
+tokens = make_group("tokens", "List tokens, make them and end them.", "legato tokens --user ben")
 
 
-@tokens.callback(invoke_without_command=True, epilog="Example:  legato tokens --user ben")
+@tokens.callback(invoke_without_command=True)
 def list_tokens(
     context: typer.Context,
     user: Annotated[

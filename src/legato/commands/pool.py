@@ -77,10 +77,10 @@ def usage(
 
 # ---------------------------------------------------------------- queues
 
-queues = make_group("queues", "List queues and change them.")
+queues = make_group("queues", "List queues and change them.", "legato queues")
 
 
-@queues.callback(invoke_without_command=True, epilog="Example:  legato queues")
+@queues.callback(invoke_without_command=True)
 def list_queues(
     context: typer.Context,
     output: OutputOption = Output.table,

@@ -52,10 +52,12 @@ def up(
     _serve(_read_settings(config, said, other), runs_jobs=True)
 
 
-server = make_group("server", "Run a server among others; care for its store.")
+server = make_group(
+    "server", "Run a server among others; care for its store.", "legato server --config /etc/legato.toml --api-only"
+)
 
 
-@server.callback(invoke_without_command=True, epilog="Example:  legato server --config /etc/legato.toml --api-only")
+@server.callback(invoke_without_command=True)
 def run_server(
     context: typer.Context,
     config: FileOption = None,
@@ -117,7 +119,7 @@ enter(
 
 # ---------------------------------------------------------------- settings
 
-config = make_group("config", "Show settings, and the platforms you know.")
+config = make_group("config", "Show settings, and the platforms you know.", "legato config show")
 
 
 def show_config(

@@ -25,7 +25,7 @@ _FREE: Final = "·"
 _UNUSABLE: Final = "x"
 _HIDDEN: Final = "?"
 _NUM_NODES: Final = 16
-_HEAD_LINES: Final = 4
+_NUM_OTHER_LINES: Final = 5  # two at the top, an empty one, the titles, and how many are left out
 
 
 def draw_top(
@@ -42,12 +42,12 @@ def draw_top(
     """
     letters = choose_letters(jobs)
     bars = draw_bars(slots, letters)
-    shown = len(jobs) if height is None else max(height - len(bars) - _HEAD_LINES, 1)
+    shown = len(jobs) if height is None else max(height - len(bars) - _NUM_OTHER_LINES, 1)
     none = ("", "")
     mark: Column[JobRecord] = Column(
         "", lambda job: letters.get(job.id, none)[0], lambda job: letters.get(job.id, none)[1]
     )
-    table = make_table((mark, *job_columns(now)), jobs[:shown], is_wide=False)
+    table = make_table((mark, *job_columns(now)), jobs[:shown], is_wide=False, is_folded=False)
     head = Text.assemble(
         ("legato top", "bold"),
         f"  {render_clock(now, now)}  policy {pool.policy}  ",

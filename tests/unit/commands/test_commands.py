@@ -1,0 +1,790 @@
+"""What commands ask of the platform, what they say, and with which code they end; and what each of them refuses."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import typer.main
+from tests.unit.client.platform import NOW, TOKEN, URL, Platform, stream
+from tests.unit.commands.conftest import Call
+
+from legato import cli
+from legato.client.servers import find_file, read_known
+from legato.commands import attaching, completing
+from legato.driver.journal import JobDirectory, JobJournal, Outcome
+
+SPEC = {"max_workers": 4, "num_workers": 1}
+
+
+@pytest.fixture
+def job(platform: Platform) -> dict[str, Any]:
+    return platform.add_job(1)
+
+
+@pytest.fixture
+def script(place: Path) -> str:
+    (place / "here" / "train.py").write_text("print('hello')\n")
+    return "train.py"
+
+
+def sent(platform: Platform, number: int = -1) -> dict[str, Any]:
+    return json.loads(platform.requests[number].content)
+
+
+def follow(platform: Platform, job: str, *messages: Any, log: Any = ()) -> None:
+    """Have a job tell this when it is followed."""
+    platform.streams[f"/jobs/{job}/logs"] = deque([stream(*log, ("end", {}, None))])
+    platform.streams[f"/jobs/{job}/events"] = deque([stream(*messages, ("end", {}, None))])
+
+
+def stage(seq: int, to: str, reason: str) -> Any:
+    event = {"seq": seq, "time": NOW, "kind": "stage", "reason": reason, "job": "j", "attempt": 1}
+    return "stage", event | {"detail": {"to": to}}, str(seq)
+
+
+def line(worker: int, text: str) -> Any:
+    return "log", {"log": f"worker-{worker}", "text": text}, f"worker-{worker}=1"
+
+
+# ---------------------------------------------------------------- submit
+
+
+def test_submit_says_what_flags_say(platform: Platform, call: Call, script: str) -> None:
+    platform.add_queue("night")
+    flags = [
+        *("--workers", "2..4", "--name", "mnist", "-q", "night", "-p", "7000", "-l", "team=vision", "-l", "run=1"),
+        *("-e", "DATA=/data", "--retries", "2", "--max-time", "12h", "--threads", "2", "--micro-batches", "16"),
+        *("--checkpoint-every", "1epochs", "--keep", "5", "--heartbeat-limit", "7", "--key", "k", "--detach"),
+    ]
+    code, out, _ = call("submit", *flags, script, "--", "--epochs", "3", "-w", "x")
+    assert (code, out) == (
+        0,
+        "legato: job 'mnist' is submitted as j-0000000001. 'legato attach j-0000000001' follows it.\n",
+    )
+    body = sent(platform)
+    assert body == {
+        "name": "mnist",
+        "program": ["train.py", "--epochs", "3", "-w", "x"],
+        "code": body["code"],
+        "min_workers": 2,
+        "max_workers": 4,
+        "queue": "night",
+        "priority": 7000,
+        "labels": {"team": "vision", "run": "1"},
+        "environment": {"DATA": "/data"},
+        "max_retries": 2,
+        "max_run_s": 43200.0,
+        "num_threads": 2,
+        "num_micro_batches": 16,
+        "checkpoint_every": "1epochs",
+        "keep": 5,
+        "heartbeat_limit_s": 7.0,
+    }
+    assert platform.requests[-1].headers["idempotency-key"] == "k"
+    call("submit", "-d", "--static", "--max-workers", "3", "--directory", "/work", "far.py", "a")
+    assert sent(platform) == {
+        "name": "far",
+        "program": ["far.py", "a"],
+        "directory": "/work",
+        "max_workers": 3,
+        "is_elastic": False,
+    }
+
+
+JOB_FILE = """
+name: mnist
+program: train.py --epochs 20
+workers: 1..4
+code: src
+priority: 6000
+labels: {team: vision, run: 7, big: true}
+environment: {DATA: /data}
+"""
+
+
+def test_submit_reads_a_file_and_flags_win(platform: Platform, call: Call, place: Path) -> None:
+    (place / "project" / "src").mkdir(parents=True)
+    (place / "project" / "src" / "train.py").write_text("")
+    (place / "project" / "job.yaml").write_text(JOB_FILE)
+    call("submit", "-d", "-p", "9000", "-l", "team=audio", "../project/job.yaml", "--", "--lr", "1")
+    body = sent(platform)
+    assert (body["program"], body["priority"]) == (["train.py", "--epochs", "20", "--lr", "1"], 9000)
+    assert (body["min_workers"], body["max_workers"]) == (1, 4)
+    assert body["labels"] == {"team": "audio", "run": "7", "big": "true"}
+    assert body["environment"] == {"DATA": "/data"}
+    with tarfile.open(fileobj=io.BytesIO(platform.code[body["code"]])) as tar:
+        assert tar.getnames() == ["train.py"]
+    (place / "project" / "job.yaml").write_text("program: [src/train.py, 3]\ndirectory: /work\n")
+    call("submit", "-d", "../project/job.yaml")
+    assert sent(platform) == {"name": "train", "program": ["src/train.py", "3"], "directory": "/work"}
+    (place / "project" / "job.yaml").write_text("program: [src/train.py]\n")
+    call("submit", "-d", "../project/job.yaml")
+    assert sent(platform)["program"] == ["src/train.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("", "it is no list of 'field: value'"),
+        ("- a", "it is no list of 'field: value'"),
+        ("a: [", "Cannot read 'job.yaml'"),
+        ("program: train.py\nmax_worker: 3", "no field 'max_worker'. Did you mean max_workers?"),
+        ("program: train.py\nworkers: 4\nmax_workers: 4", "Keep one way"),
+        ("program: train.py\nworkers: many", "Cannot read the number of workers 'many'"),
+        ("name: x", "Cannot read 'program'"),
+        ("program: {a: b}", "Cannot read 'program'"),
+        ("program: 'a \"b'", "Cannot read 'program'"),
+        ("program: train.py\nlabels: [a]", "Cannot read 'labels'"),
+        ("program: nowhere.py", "there is no such file"),
+    ],
+)
+def test_a_file_that_is_no_job_is_refused(platform: Platform, call: Call, script: str, text: str, want: str) -> None:
+    Path("job.yaml").write_text(text)
+    code, out, err = call("submit", "job.yaml")
+    assert (code, out) == (2, "")
+    assert want in err
+    assert platform.requests == []
+
+
+def test_submit_follows_the_job_to_its_end(platform: Platform, call: Call, script: str) -> None:
+    follow(
+        platform,
+        "j-0000000001",
+        stage(1, "queued", "submitted by 'anna'"),
+        ("granted", {**stage(2, "", "starts with 2 slots")[1], "kind": "granted"}, "2"),
+        ("decision", {**stage(3, "", "starts with 2 slots")[1], "kind": "decision"}, "3"),
+        stage(4, "starting", "starts with 2 slots"),
+        stage(5, "failed", "worker 0 died"),
+        log=[line(0, "epoch 0\nepoch 1\n")],
+    )
+    platform.faults.extend([None, None])  # the code
+
+    def end(request: httpx.Request, do: Any) -> httpx.Response:
+        answer = do()
+        platform.jobs["j-0000000001"] |= {"stage": "failed", "reason": "worker 0 died", "exit_code": 7}
+        return answer
+
+    platform.faults.append(end)
+    code, out, err = call("submit", script)
+    assert code == 7
+    assert set(out.splitlines()) == {
+        "legato: job 'train' is submitted as j-0000000001. Ctrl-C leaves off looking; the job goes on.",
+        "epoch 0",
+        "epoch 1",
+        "legato: 14:13:20 queued    submitted by 'anna'",
+        "legato: 14:13:20 decided   starts with 2 slots",
+        "legato: 14:13:20 failed    worker 0 died",
+    }
+    assert err == (
+        "legato: job 'train' has failed: worker 0 died.\n"
+        "legato: 'legato logs j-0000000001' has all of its logs, 'legato logs j-0000000001 --driver' why.\n"
+    )
+
+
+def test_ctrl_c_leaves_off_looking_and_never_stops_the_job(
+    platform: Platform, call: Call, job: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(attaching, "_show", interrupt)
+    code, out, err = call("attach", "mnist")
+    assert (code, out) == (0, "")
+    assert err == (
+        "legato: detached; job 'mnist' goes on. 'legato attach j-0000000001' shows it again, "
+        "'legato stop j-0000000001' ends it.\n"
+    )
+    assert {request.method for request in platform.requests} == {"GET"}
+
+
+def test_what_ends_following_is_told(platform: Platform, call: Call, job: dict[str, Any]) -> None:
+    follow(platform, job["id"])
+    platform.streams[f"/jobs/{job['id']}/logs"] = deque(
+        [
+            httpx.Response(
+                403,
+                json={
+                    "type": "urn:legato:problem:forbidden",
+                    "title": "",
+                    "status": 403,
+                    "detail": "Your token was revoked. Log in.",
+                },
+            )
+        ]
+    )
+    code, _, err = call("attach", "mnist")
+    assert (code, err) == (2, "legato: Your token was revoked. Log in.\n")
+
+
+@pytest.mark.parametrize(
+    ("stage", "exit_code", "want"),
+    [("succeeded", 0, 0), ("stopped", 0, 0), ("stopped", 130, 130), ("stopped", None, 0), ("failed", None, 1)],
+)
+def test_attach_and_wait_end_as_the_job_did(
+    platform: Platform, call: Call, job: dict[str, Any], stage: str, exit_code: int | None, want: int
+) -> None:
+    platform.jobs[job["id"]] |= {"stage": stage, "exit_code": exit_code}
+    follow(platform, job["id"])
+    assert call("attach", "mnist")[0] == want
+    assert call("wait", "mnist")[0] == want
+
+
+def test_the_worker_of_rank_0_speaks() -> None:
+    told: list[Any] = []
+
+    class Told:
+        def __init__(self, kind: str, worker: int | None, view: int | None = None) -> None:
+            self.seq, self.kind, self.worker, self.view = len(told) + 1, kind, worker, view
+
+    def tell(kind: str, worker: int | None, view: int | None = None) -> None:
+        told.append(Told(kind, worker, view))
+
+    now = 0.0
+    speaker = attaching.Speaker(lambda after: told[after:], lambda: now)
+    for worker in (0, 1, 2):
+        tell("started", worker)
+    assert [speaker.speaks(worker) for worker in (2, 1, 0)] == [False, False, True]
+    for worker in (1, 0, 2):
+        tell("joined", worker, 1)
+    now = 2.0
+    assert [speaker.speaks(worker) for worker in (0, 1)] == [True, False]
+    # Worker 0 dies; the others form the next view, with a new one. What it wrote last is shown all the same.
+    tell("died", 0)
+    tell("started", 3)
+    for worker in (2, 3, 1):
+        tell("joined", worker, 2)
+    now = 4.0
+    assert [speaker.speaks(worker) for worker in (3, 1, 0, 2)] == [False, True, True, False]
+    # It is paused and goes on with others.
+    tell("stopped", None)
+    tell("started", 4)
+    tell("joined", 4, 1)
+    assert speaker.speaks(4)
+    # Who comes later hears of it from its present speaker on.
+    late = attaching.Speaker(lambda after: told[after:], lambda: now)
+    assert [late.speaks(worker) for worker in (0, 1, 4)] == [False, False, True]
+
+
+# ---------------------------------------------------------------- change
+
+
+def test_set(platform: Platform, call: Call, job: dict[str, Any]) -> None:
+    platform.add_queue("night")
+    platform.jobs[job["id"]]["labels"] = {"old": "1"}
+    flags = ["--priority", "8000", "--queue", "night", "--workers", "2..3", "-l", "team=vision", "-l", "old="]
+    assert call("set", "mnist", *flags)[1] == (
+        "Job 'mnist': priority 5000 → 8000, queue default → night, labels old=1 → team=vision, workers 1..4 → 2..3 "
+        "(version 4).\n"
+    )
+    assert "it was so already" in call("set", "mnist", "-p", "8000")[1]
+    code, _, err = call("set", "mnist", "-p", "1", "--if-version", "3")
+    assert code == 2
+    assert 'not "3"' in err
+    assert call("set", "mnist", "-p", "1", "--if-version", "5")[0] == 0
+
+
+def test_pause_and_resume(platform: Platform, call: Call, job: dict[str, Any]) -> None:
+    assert call("pause", "mnist")[1] == (
+        "Job 'mnist' saves its state and frees its GPUs. 'legato resume mnist' lets it go on.\n"
+    )
+    platform.jobs[job["id"]]["stage"] = "running"
+    platform.waited = lambda: platform.move(job["id"], "paused", "saved")
+    assert call("pause", "mnist", "--wait")[1].startswith("Job 'mnist' is paused.")
+    platform.waited = lambda: platform.move(job["id"], "running", "it trains")
+    assert call("resume", "mnist", "--wait")[1].startswith("Job 'mnist' goes on. ")
+
+
+def test_scale_and_stop(platform: Platform, call: Call, job: dict[str, Any]) -> None:
+    assert call("scale", "mnist", "3")[1] == (
+        "Job 'mnist' may have 1..3 workers now (it had 1..4). 'legato explain mnist' says how many it gets.\n"
+    )
+    assert sent(platform) == {"max_workers": 3}
+    call("scale", "mnist", "2..6")
+    assert sent(platform) == {"min_workers": 2, "max_workers": 6}
+    call("scale", "mnist", "1")
+    assert sent(platform) == {"min_workers": 1, "max_workers": 1}, "the minimum goes down with it"
+    platform.jobs[job["id"]] |= {"is_elastic": False, "min_workers": 2, "max_workers": 2}
+    call("scale", "mnist", "4")
+    assert sent(platform) == {"min_workers": 4, "max_workers": 4}
+    assert call("stop", "mnist")[1] == "Job 'mnist' stops after the current step, with a checkpoint.\n"
+    platform.jobs[job["id"]]["stage"] = "running"
+    platform.waited = lambda: platform.move(job["id"], "stopped", "as asked", 0)
+    assert call("stop", "mnist", "--now", "--wait")[1] == "Job 'mnist' is stopped.\n"
+    assert [json.loads(one.content) for one in platform.requests if one.url.path.endswith("stop")][-1] == {"now": True}
+
+
+def test_wait_for_a_time(platform: Platform, call: Call, job: dict[str, Any]) -> None:
+    code, _, err = call("wait", "mnist", "--timeout", "5s")
+    assert (code, err) == (124, "legato: Job 'mnist' is running after 5 s: its driver reports that it trains.\n")
+    assert call("wait", "mnist", "--until", "running")[:2] == (
+        0,
+        "Job 'mnist' is running: its driver reports that it trains.\n",
+    )
+
+
+def test_clone(platform: Platform, call: Call, job: dict[str, Any]) -> None:
+    out = call("clone", "mnist", "--name", "again", "--workers", "8")[1]
+    assert (
+        out == "Job 'again' (j-0000000002) is submitted, like j-0000000001. 'legato attach j-0000000002' follows it.\n"
+    )
+    assert sent(platform) == {"name": "again", "max_workers": 8}
+
+
+def test_logs(platform: Platform, call: Call, job: dict[str, Any]) -> None:
+    platform.logs = {"driver": "it starts\n", "worker-0": "a\nb\n", "worker-1": "c\n"}
+    assert call("logs", "mnist")[1] == "0 | a\n0 | b\n1 | c\n"
+    assert call("logs", "mnist", "-k", "0", "--tail", "1")[1] == "b\n"
+    assert call("logs", "mnist", "--driver")[1] == "it starts\n"
+    platform.streams[f"/jobs/{job['id']}/logs"] = deque([stream(line(1, "d\n"), ("end", {}, None))])
+    assert call("logs", "mnist", "-f")[1] == "1 | d\n"
+
+
+def test_following_events(platform: Platform, call: Call, job: dict[str, Any]) -> None:
+    def again() -> None:
+        platform.streams["/jobs/j-0000000001/events"] = deque([stream(stage(1, "running", "so"), ("end", {}, None))])
+
+    again()
+    assert call("events", "mnist", "-f")[1] == "14:13:20  stage     running: so\n"
+    again()
+    assert json.loads(call("events", "mnist", "-f", "-o", "json")[1])["reason"] == "so"
+    platform.streams["/events"] = deque([stream(stage(1, "running", "so"), ("end", {}, None))])
+    call("events", "-f")
+    assert platform.asked()[-1] == "GET /api/v1/events?after=now"
+
+
+def test_download(platform: Platform, call: Call, job: dict[str, Any]) -> None:
+    platform.files = {"work/a.txt": b"a", "work/out/b.txt": b"bb", "checkpoints/step-7.legato": b"ccc"}
+    assert call("download", "mnist")[1] == "3 files of job 'mnist' are in mnist.\n"
+    assert Path("mnist/work/out/b.txt").read_text() == "bb"
+    assert call("download", "mnist", "work/a.txt", "--to", ".")[1] == "1 file of job 'mnist' is in ..\n"
+    code, _, err = call("download", "mnist")
+    assert code == 2
+    assert "is there already" in err and "--overwrite" in err
+    assert call("download", "mnist", "--overwrite")[0] == 0
+    assert [row.split()[0] for row in call("download", "mnist", "--list")[1].splitlines()] == [
+        *("PATH", "checkpoints/", "work/")
+    ]
+    platform.canned["checkpoints"] = {"items": []}
+    assert "no checkpoint yet" in call("download", "mnist", "--checkpoint")[2]
+    newest = {"step": 7, "path": "checkpoints/step-7.legato", "num_bytes": 3, "modified_at": NOW}
+    platform.canned["checkpoints"] = {"items": [newest]}
+    written = json.loads(call("download", "mnist", "--checkpoint", "--to", "ck", "-o", "json")[1])
+    assert written == ["ck/step-7.legato"]
+
+
+# ---------------------------------------------------------------- queues and people
+
+
+def test_queues_are_changed(platform: Platform, call: Call) -> None:
+    out = call("queues", "set", "night", "--weight", "2", "--ceiling", "8", "--closed", "--member", "ann")[1]
+    assert out.splitlines()[1].split() == ["night", "2", "0", "8", "0", "0", "0", "ann"]
+    call("queues", "set", "night", "--ceiling", "none", "--no-members")
+    assert (platform.queues["night"]["ceiling"], platform.queues["night"]["members"]) == (None, [])
+    assert call("queues", "delete", "night")[1] == "Queue 'night' is deleted.\n"
+
+
+def test_people(platform: Platform, call: Call) -> None:
+    out = call("users", "add", "ben", "--password-stdin", given="geheim-1234\n")[1]
+    assert out == "User 'ben' is made, with the role 'user', and may log in with the password.\n"
+    assert "needs a token: 'legato tokens add NAME --user eve'" in call("users", "add", "eve", "--role", "viewer")[1]
+    assert call("users", "set", "eve", "--disable")[1] == "User 'eve' is disabled.\n"
+    assert "has the role 'admin'" in call("users", "set", "eve", "--enable", "--role", "admin")[1]
+    assert [row.split()[:3] for row in call("users")[1].splitlines()[1:]] == [
+        ["ben", "user", "yes"],
+        ["eve", "admin", "no"],
+    ]
+    assert "is set" in call("users", "password", "ben", "--password-stdin", given="other-5678\n")[1]
+    assert platform.password == "other-5678"
+    platform.canned["/audit"] = {
+        "items": [
+            {"id": 1, "time": NOW, "who": "anna", "action": "user.create", "target": "ben", "detail": {"role": "user"}}
+        ],
+        "after": None,
+    }
+    assert call("audit")[1].splitlines()[1].endswith("anna  user.create  ben     role: user")
+
+
+def test_a_token_is_shown_once_and_alone(platform: Platform, call: Call) -> None:
+    code, out, err = call("tokens", "add", "ci", "--days", "30")
+    assert (code, out) == (0, "lgt_fresh\n")
+    assert "'ci'" in err
+    assert platform.token_body == {"name": "ci", "days": 30.0}
+    call("tokens", "add", "ci", "--days", "none", "--user", "ben", "--role", "viewer")
+    assert platform.token_body == {"name": "ci", "user": "ben", "role": "viewer", "days": None}
+    listed = call("tokens")[1]
+    assert "lgt_" not in listed
+    assert call("tokens", "revoke", "t-0000000001")[1] == "Token 'ci' (t-0000000001) of 'anna' is revoked.\n"
+
+
+# ---------------------------------------------------------------- which platform
+
+
+def test_login_with_a_token(platform: Platform, call: Call) -> None:
+    out = call("login", URL, "--name", "prod", "--token-stdin", given=f"{TOKEN}\n")[1]
+    assert out == f"You are logged in to {URL} as 'anna' (admin); it is called 'prod' here.\n"
+    known = read_known(find_file())
+    assert (known.current, known.servers["prod"].token) == ("prod", TOKEN)
+    call("config", "use", "test")
+    assert call("config", "servers")[1] == (
+        "   NAME  USER  ADDRESS\n*  test  anna  http://platform.test\n   prod  anna  http://platform.test\n"
+    )
+    assert TOKEN not in call("config", "servers", "-o", "json")[1]
+
+
+def test_login_with_a_password_and_out_again(platform: Platform, call: Call) -> None:
+    platform.say("unauthenticated", 401, "Cannot log in: the name or the password is wrong.")
+    code, _, err = call("login", URL, "--user", "anna", "--password-stdin", given="wrong\n")
+    assert (code, err.splitlines()[-1]) == (2, "legato: Cannot log in: the name or the password is wrong.")
+    # The fake knows one token; the fresh one is let in once.
+    platform.faults.extend([None, lambda request, do: httpx.Response(200, json={"name": "anna", "role": "user"})])
+    call("login", URL, "--user", "anna", "--password-stdin", given="right\n")
+    server = read_known(find_file()).servers["test"]
+    assert (server.token, server.token_id) == ("lgt_fresh", "t-0000000001")
+    platform.faults.append(lambda request, do: httpx.Response(200, json=platform.tokens["t-0000000001"]))
+    assert call("logout")[1] == f"'test' ({URL}) is forgotten, and its token is revoked.\n"
+    assert platform.asked()[-1] == "DELETE /api/v1/tokens/t-0000000001"
+    assert read_known(find_file()).servers == {}
+    assert "You are not logged in anywhere" in call("logout")[2]
+
+
+def test_a_token_that_is_refused_is_not_kept(platform: Platform, call: Call) -> None:
+    before = find_file().read_text()
+    code, out, err = call("login", URL, "--token-stdin", given="lgt_wrong\n")
+    assert (code, out) == (2, "")
+    assert "the token is unknown" in err
+    assert find_file().read_text() == before
+    assert "lgt_wrong" not in err
+
+
+def test_login_finds_the_platform_of_this_machine(platform: Platform, call: Call, place: Path) -> None:
+    (place / "home").mkdir()
+    (place / "home" / "server.json").write_text('{"url": "http://127.0.0.1:8765", "pid": 1}')
+    call("login", "--token-stdin", given=f"{TOKEN}\n")
+    assert read_known(find_file()).servers["here"].url == "http://127.0.0.1:8765"
+
+
+def test_a_password_in_the_clear_is_warned_of(platform: Platform, call: Call) -> None:
+    assert "is not encrypted" in call("login", URL, "--token-stdin", given=f"{TOKEN}\n")[2]
+
+
+def test_a_server_is_chosen_for_one_command(platform: Platform, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "There is no server 'nowhere' here. Known: test." in call("ps", "--server", "nowhere")[2]
+    assert "There is no token for the server at https://a.b" in call("ps", "--server", "https://a.b")[2]
+    monkeypatch.setenv("LEGATO_SERVER", "test")
+    assert call("ps", "--server", "current")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["login", URL], ["login", URL, "-u", "anna"], ["users", "password"]],
+)
+def test_nothing_is_asked_without_a_terminal(platform: Platform, call: Call, command: list[str]) -> None:
+    code, out, err = call(*command, given="anything\n")
+    assert (code, out) == (2, "")
+    assert "there is no terminal. Use --" in err
+
+
+# ---------------------------------------------------------------- which job
+
+
+@pytest.fixture
+def local(place: Path) -> JobDirectory:
+    """A job of this machine that ended, of another directory, with the name of one of the platform."""
+    directory = JobDirectory.of("mnist")
+    directory.path.mkdir(parents=True)
+    write_journal(directory, "/elsewhere")
+    (directory.path / "logs").mkdir()
+    (directory.path / "logs" / "worker-0.log").write_text("local\n")
+    return directory
+
+
+def write_journal(directory: JobDirectory, where: str) -> None:
+    from legato.core.spec import JobSpec
+
+    spec = JobSpec(name=directory.path.name, program=("a.py",), directory=where, **SPEC)
+    directory.write_journal(JobJournal(spec=spec, token="t", outcome=Outcome("stopped", 0, "Ctrl-C")))
+
+
+def test_which_job_is_meant(platform: Platform, call: Call, local: JobDirectory, place: Path) -> None:
+    platform.logs = {"worker-0": "of the platform\n"}
+    platform.add_job(1)
+
+    def meant(*flags: str, name: str = "mnist") -> str:
+        return call("logs", name, *flags)[1]
+
+    assert meant() == "0 | of the platform\n", "the one here is over, and began elsewhere"
+    assert meant("--local") == "0 | local\n"
+    write_journal(local, str(place / "here"))
+    assert meant() == "0 | local\n", "it began in this directory"
+    assert meant("--server", "test") == meant("--server", "current") == "0 | of the platform\n"
+    assert meant(name="j-0000000001") == "0 | of the platform\n"
+    write_journal(local, "/elsewhere")
+    local.lock()
+    try:
+        assert meant() == "0 | local\n", "it runs"
+    finally:
+        local.unlock()
+    platform.jobs.clear()
+    assert meant() == "0 | local\n", "the platform has none"
+    find_file().unlink()
+    assert meant() == "0 | local\n", "no platform is known"
+
+
+def test_where_the_platform_cannot_be_asked_it_is_said_how_to_mean_the_one_here(
+    platform: Platform, call: Call, local: JobDirectory
+) -> None:
+    platform.refuse_connection(100)
+    code, _, err = call("logs", "mnist")
+    assert code == 1
+    assert err.rstrip().endswith("For the job 'mnist' of this machine add --local.")
+
+
+def test_the_directory_of_a_job_of_the_platform_is_not_taken_for_one_of_this_machine(
+    platform: Platform, call: Call, place: Path
+) -> None:
+    """On the machine of the server both lie side by side; its driver is the platform's to command."""
+    job = platform.add_job(1)
+    directory = JobDirectory.of(job["id"])
+    directory.lock()
+    try:
+        assert call("stop", job["id"])[1] == "Job 'mnist' stops after the current step, with a checkpoint.\n"
+    finally:
+        directory.unlock()
+    assert platform.jobs[job["id"]]["stage"] == "stopping"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        (["scale", "mnist", "1..2", "--local"], "its bounds are set when it starts"),
+        (["stop", "mnist", "--wait", "--local"], "'legato attach mnist' shows it to its end"),
+        (["logs", "mnist", "--tail", "3", "--local"], "--tail and --driver are for jobs of a platform"),
+        (["logs", "mnist", "--local", "--server", "test"], "--local or --server, not both"),
+        (["status", "--server", "test"], "'legato ps --server …' lists them"),
+    ],
+)
+def test_what_only_one_of_the_two_has(
+    platform: Platform, call: Call, local: JobDirectory, arguments: list[str], want: str
+) -> None:
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert want in err
+
+
+# ---------------------------------------------------------------- refusals
+
+
+JOB_COMMANDS = (
+    *("show", "explain", "pause", "resume", "wait", "clone", "events", "metrics", "download"),
+    *("status", "attach", "logs", "stop"),
+)
+
+
+@pytest.mark.parametrize(
+    "command", [[name, "minst"] for name in JOB_COMMANDS] + [["scale", "minst", "2"], ["set", "minst", "-p", "1"]]
+)
+def test_an_unknown_job_is_refused_by_every_command(
+    platform: Platform, call: Call, job: Any, command: list[str]
+) -> None:
+    code, out, err = call(*command)
+    assert (code, out) == (2, "")
+    assert err == "legato: There is no job 'minst' that you may see. 'legato ps' lists yours. Did you mean 'mnist'?\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        (["submit", "nowhere.py"], "Cannot submit 'nowhere.py': there is no such file"),
+        (["submit", "nowhere.yaml"], "Cannot submit 'nowhere.yaml': there is no such file"),
+        (["submit", "--workers", "4..2", "SCRIPT"], "the minimum is above the maximum"),
+        (["submit", "--workers", "4", "--max-workers", "4", "SCRIPT"], "say it in one way"),
+        (["submit", "--env", "DATA", "SCRIPT"], "Cannot read the variable 'DATA'"),
+        (["submit", "--label", "team", "SCRIPT"], "Cannot read the label 'team'"),
+        (["submit", "--max-time", "long", "SCRIPT"], "Cannot read the longest time 'long'"),
+        (["submit", "--priority", "high", "SCRIPT"], "Cannot read the priority 'high'"),
+        (["submit", "--queue", "none", "-d", "SCRIPT"], "There is no queue 'none'"),
+        (["submit", "--max-workers", "0", "-d", "SCRIPT"], "max_workers=0 is below 1"),
+        (["submit", "--code", "nowhere", "SCRIPT"], "does not lie in 'nowhere'"),
+        (["plan", "--workers", "x"], "Cannot read the number of workers 'x'"),
+        (["ps", "--stage", "done"], "Cannot read the stage 'done'. Write one of queued"),
+        (["ps", "--label", "team"], "Cannot read the label 'team'"),
+        (["ps", "--limit", "many"], "Cannot read the limit 'many'"),
+        (["ps", "-o", "xml"], "Cannot read the form of output 'xml'"),
+        (["set", "mnist"], "nothing is said"),
+        (["set", "mnist", "--queue", "day"], "There is no queue 'day'"),
+        (["set", "mnist", "--workers", "0"], "below 1"),
+        (["resume", "mnist"], "Cannot resume job 'mnist': it is running"),
+        (["scale", "mnist", "two"], "Cannot read the number of workers 'two'"),
+        (["wait", "mnist", "--timeout", "soon"], "Cannot read the timeout 'soon'"),
+        (["wait", "mnist", "--until", "done"], "Cannot read the stage 'done'"),
+        (["clone", "mnist", "--workers", "a"], "Cannot read the number of workers 'a'"),
+        (["events", "--training"], "without a job"),
+        (["events", "mnist", "-f", "-o", "csv"], "Cannot follow events as CSV"),
+        (["metrics", "mnist", "nothing"], "has logged nothing as 'nothing'"),
+        (["download", "mnist", "work/no"], "There is no file 'work/no'"),
+        (["download", "mnist", "--list", "--checkpoint"], "leave one of them out"),
+        (["download", "mnist", "a", "b", "--list"], "Cannot list several folders at once"),
+        (["top", "--every", "0"], "Cannot look every 0 s"),
+        (["usage", "--since", "long"], "Cannot read the beginning 'long'"),
+        (["queues", "set", "a", "--ceiling", "high"], "Cannot read the ceiling 'high'"),
+        (["queues", "set", "a", "--member", "a", "--no-members"], "keep one of them"),
+        (["queues", "delete", "nothing"], "There is no queue 'nothing'"),
+        (["users", "add", "x", "--role", "god"], "Cannot read the role 'god'"),
+        (["users", "set", "x"], "nothing is said"),
+        (["users", "set", "nobody", "--disable"], "There is no user 'nobody'"),
+        (["users", "password", "nobody", "--password-stdin"], "nothing on standard input"),
+        (["tokens", "add", "x", "--days", "long"], "Cannot read the days 'long'"),
+        (["tokens", "revoke", "t-1"], "There is no token 't-1' of yours"),
+        (["login", "ftp://a.b"], "as the address of a server"),
+        (["login", "--token-stdin", "--user", "a"], "both a token and a password"),
+        (["login", "--password-stdin"], "without a name"),
+        (["logout", "nowhere"], "Cannot log out of 'nowhere'"),
+        (["config", "use", "nowhere"], "There is no server 'nowhere' here. Known: test."),
+        (["config", "show", "--server", "test", "--home", "x"], "leave one of them out"),
+        (["config", "show", "--set", "port"], "Cannot read the setting 'port'"),
+        (["config", "show", "--set", "prot=1"], "there is no setting prot. Did you mean port?"),
+        (["up", "--set", "port=1", "--port", "2"], "The setting port is said twice"),
+        (["up", "--port", "many"], "port='many' cannot be used"),
+        (["up", "--config", "nowhere.toml"], "there is no such file"),
+        (["server", "--policy", "best"], "policy='best' cannot be used"),
+        (["server", "migrate", "--database-url", "mysql://a"], "Cannot"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_sentence(
+    platform: Platform, call: Call, job: Any, script: str, arguments: list[str], want: str
+) -> None:
+    empty: dict[str, list[Any]] = {"step": [], "epoch": [], "view": [], "time": []}
+    platform.canned["metrics"] = {"series": [], "steps": empty}
+    code, out, err = call(*[script if part == "SCRIPT" else part for part in arguments])
+    assert (code, out) == (2, "")
+    assert want in err
+    assert err.startswith("legato: ")
+    assert err.count("\n") == 1
+
+
+def test_a_server_that_cannot_be_reached_is_told_soon(platform: Platform, call: Call) -> None:
+    platform.refuse_connection(1000)
+    code, out, err = call("ps")
+    assert (code, out) == (1, "")
+    assert err.startswith(f"legato: Cannot reach the server at {URL}: Connection refused.")
+    assert platform.time.now <= 2
+
+
+def test_no_server_is_known(platform: Platform, call: Call) -> None:
+    find_file().unlink()
+    for command in ("ps", "top", "queues", "users"):
+        code, out, err = call(command)
+        assert (code, out) == (2, "")
+        assert (
+            err == "legato: No server is known. Log in with 'legato login URL', or start one here with 'legato up'.\n"
+        )
+
+
+# ---------------------------------------------------------------- settings
+
+
+def test_settings_are_shown_with_where_they_come_from(
+    platform: Platform, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEGATO_SLOTS", "3")
+    monkeypatch.setenv("LEGATO_DATABASE_URL", "postgresql://ann:geheim@db/legato")
+    rows = json.loads(call("config", "show", "--set", "port=1", "-o", "json")[1])
+    shown = {row["name"]: (row["value"], row["from"]) for row in rows}
+    assert shown["slots"] == (3, "environment")
+    assert shown["port"] == (1, "flag")
+    assert shown["policy"] == ("fair", "default")
+    assert "geheim" not in call("config", "show")[1]
+    platform.canned["/config"] = {"items": [{"name": "port", "value": 8765, "meaning": "port to listen on"}]}
+    assert call("config", "show", "--server", "test", "-o", "wide")[1] == (
+        "NAME  VALUE  FROM        MEANING\nport  8765   the server  port to listen on\n"
+    )
+
+
+def test_up_serves_with_the_settings_that_were_said(call: Call, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[Any] = []
+    monkeypatch.setattr("legato.server.serving.serve", lambda settings, **how: served.append((settings, how)))
+    call("up", "--port", "0", "--slots", "4", "--set", "stability_s=2", "--policy", "fifo")
+    call("server", "--api-only", "--host", "0.0.0.0")
+    (settings, how), (other, how_other) = served
+    assert (settings.port, settings.slots, settings.stability_s, settings.policy) == (0, 4, 2.0, "fifo")
+    assert (other.host, how["runs_jobs"], how_other["runs_jobs"]) == ("0.0.0.0", True, False)
+    assert how["say"] is not None
+
+
+# ---------------------------------------------------------------- the whole
+
+
+def commands() -> dict[str, Any]:
+    group: Any = typer.main.get_command(cli.app)
+    context = typer.Context(group)
+    return {name: group.get_command(context, name) for name in group.list_commands(context)}
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_command_helps(call: Call, name: str) -> None:
+    code, out, _ = call(name, "--help")
+    assert code == 0
+    assert "Example:  legato" in out
+    for below in getattr(commands()[name], "commands", {}):
+        assert "Example:  legato" in call(name, below, "--help")[1]
+
+
+def test_every_command_of_a_room_is_in_the_index() -> None:
+    from legato.commands.entry import load_room
+
+    for room, names in cli.ROOMS.items():
+        assert set(load_room(room)) == set(names)
+
+
+def loaded_by(code: str) -> set[str]:
+    program = f"import sys; {code}; print(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+HEAVY = {
+    "torch",
+    "numpy",
+    "pandas",
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "sqlalchemy",
+    "alembic",
+    "pydantic",
+    "cloudpickle",
+}
+
+
+def test_commands_load_no_more_than_they_need() -> None:
+    ps = "from legato.commands import jobs, cards, columns; from legato.client.client import Client"
+    assert not HEAVY & loaded_by(ps)
+    everything = "; ".join(f"import {room}" for room in cli.ROOMS)
+    assert not {*HEAVY, "httpx"} & loaded_by(everything)
+
+
+def test_completion_offers_what_there_is_and_is_silent(platform: Platform, call: Call, local: JobDirectory) -> None:
+    platform.add_job(1)
+    platform.add_job(2, name="bert")
+    assert completing.complete_jobs("m") == ["mnist"]
+    assert completing.complete_jobs("") == ["mnist", "bert"]
+    assert completing.complete_platform_jobs("b") == ["bert"]
+    assert completing.complete_queues("d") == ["default"]
+    assert completing.complete_servers("") == ["test", "current"]
+    platform.refuse_connection(100)
+    assert completing.complete_jobs("") == ["mnist"]
+    assert platform.time.now == 0
+    find_file().write_text("{")
+    assert completing.complete_queues("") == completing.complete_servers("") == []
