@@ -97,6 +97,7 @@ class Run:
         self._session = session
         self._stepper = Stepper(session, stop_on_nan=stop_on_nan)
         self._replay = Replay(session)
+        self._has_looped = False
         session.place.on_end(self._close_loaders)
         self._loaders: list[tuple[tuple[Any, ...], tuple[Order, Loader]]] = []
 
@@ -172,8 +173,18 @@ class Run:
         """Yield the epochs ``0 .. num_epochs - 1``; a worker that joins later starts at the present one.
 
         At the end a last checkpoint is written.
+
+        Raises:
+            ProgramError: there was such a loop before.
         """
         session = self._session
+        if self._has_looped:
+            raise ProgramError(
+                "run.epochs was called a second time. A job has one loop over epochs, by which a worker that joins "
+                "finds its place. Loop over all epochs at once and let the phases differ inside, such as `for epoch in "
+                "run.epochs(8):` with `if epoch < 3:`, or call run.batches several times in each epoch."
+            )
+        self._has_looped = True
         self._stepper.num_epochs = num_epochs
         self._replay.begin_epochs()
         try:
@@ -186,8 +197,7 @@ class Run:
             # Broken off by the program, by an error or because this worker leaves: its end will tell.
             session.is_broken_off = True
             raise
-        session.ensure_loaded()
-        session.save_and_wait()
+        self._replay.end_epochs()
 
     def batches(
         self,

@@ -29,6 +29,18 @@ class Replay:
         else:
             session.cursor.skip_to_epoch_of(self._target)
 
+    def end_epochs(self) -> None:
+        """Have a last checkpoint written, unless the job has done so."""
+        session = self._session
+        while not session.is_loaded:
+            session.join()
+            if self._target.is_over:
+                session.cursor.is_over = True
+                return
+            session.try_to_load()
+        session.save_together(may_join=True)
+        session.cursor.is_over = True
+
     def skips_pass(self) -> bool:
         """Skip the next pass if the job has completed it; if not, load its state."""
         session = self._session

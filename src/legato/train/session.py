@@ -145,12 +145,6 @@ class Session:
             self.cursor.show_loss_of(self.target)
             self._entry = entry
 
-    def ensure_loaded(self) -> None:
-        """Have the state of the job, wherever it stands."""
-        while not self.is_loaded:
-            self.join()
-            self.try_to_load()
-
     def try_to_load(self) -> None:
         """Receive the state, or be its source in the first view. If the view breaks, the worker has to join again."""
         entry, group = self._entry, self.cohort.group
@@ -248,7 +242,8 @@ class Session:
             raise leaving
         if not in_evaluation:
             if self.cohort.stop_agreed:
-                self._stop()
+                self.save_together(may_join=False)
+                self.cohort.leave("stopped")
             self._follow_freezing()
             self._save_if_due()
         while True:
@@ -266,9 +261,8 @@ class Session:
         if entry is not None:
             self._unserved = entry if entry.joiners else None
             self.cohort.joined(time.monotonic() - start)
-        if self._unserved is not None and not in_evaluation:
-            self._welcome(self._unserved)
-            self._unserved = None
+        if not in_evaluation:
+            self._welcome_joiners()
 
     def recover(self, error: BrokenView, broken: Round | None) -> bool:
         """Go on in the driver's next view after a break.
@@ -304,9 +298,13 @@ class Session:
             # Who is gone is missed by the next thing that all do together.
             self.cohort.group.finish(outgoing)
 
-    def _welcome(self, entry: Entry) -> None:
+    def _welcome_joiners(self) -> None:
+        """Start giving the state to those who wait for it."""
+        entry, self._unserved = self._unserved, None
+        if entry is None:
+            return
         group = self.cohort.group
-        if entry.joiners and group.rank == entry.sources[0]:
+        if group.rank == entry.sources[0]:
             cursor = state.encode({"cursor": self.cursor.to_plain()})
             self.outgoing += state.send_bytes(group, entry.joiners, cursor)
         self._send_state(entry)
@@ -319,18 +317,6 @@ class Session:
         self.reducer.close()
         self._make_reducer().buffers.known = moving
 
-    def _stop(self) -> None:
-        """End together: rank 0 saves, the others wait for it, and take over if it dies meanwhile."""
-        while True:
-            if self.cohort.rank == 0:
-                self.save_and_wait()
-            try:
-                self.group_with_state().announce()
-                break
-            except BrokenView as error:
-                self.recover(error, None)
-        self.cohort.leave("stopped")
-
     # ------------------------------------------------------------ checkpoints
 
     def save(self) -> None:
@@ -341,9 +327,30 @@ class Session:
                 self.place.link.flush()
             self._saver.save(self._state(), self.cursor.step)
 
+    def save_together(self, *, may_join: bool) -> None:
+        """Have a checkpoint written at an end: rank 0 does it, the others wait, and take over if it dies meanwhile.
+
+        Args:
+            may_join: the program goes on from here, so those who still wait for the state take part.
+        """
+        has_saved = False
+        while True:
+            try:
+                if may_join:
+                    self._welcome_joiners()
+                if self.cohort.rank == 0 and not has_saved:
+                    self.save_and_wait()
+                    has_saved = True
+                self.group_with_state().announce()
+            except BrokenView as error:
+                self.recover(error, None)
+            else:
+                self.finish_sending()
+                return
+
     def save_and_wait(self) -> None:
-        """Have rank 0 write a checkpoint and wait until it stands."""
-        if self._saver is not None and self.cohort.rank == 0:
+        """Write a checkpoint and wait until it stands."""
+        if self._saver is not None:
             self.save()
             self._saver.wait()
 
@@ -362,9 +369,9 @@ class Session:
     def _finish(self) -> None:
         """End with the program; not called when an error ends it."""
         failed = getattr(sys, "last_value", None) is not None
-        if self.is_broken_off and not failed and not self.cohort.has_left:
+        if self.is_broken_off and self.is_loaded and not failed and not self.cohort.has_left:
             # What it has is the end of its training all the same.
-            self.save_and_wait()
+            self.save_together(may_join=False)
         elif self._saver is not None:
             self._saver.wait()
 

@@ -51,22 +51,31 @@ def _run(program: list[str], place: job.Place, link: Link) -> int:
     try:
         job.check_device(place.device, "Set CUDA_VISIBLE_DEVICES= to train on the CPU.")
         try:
-            runpy.run_path(program[0], run_name="__main__")
+            _play(program[0], place)
         except Leave:
-            for ending in place.endings:
-                ending()
+            _end(place)
             return 0
-        except SystemExit as ending_program:
-            if ending_program.code not in (None, 0):
-                raise
-        for ending in place.endings:
-            ending()
         link.phase = "finished"
         number = link.view.number if link.view else 0
         link.send(wire.Finished(view=number, num_rounds=link.num_rounds, trained=place.taken))
         return 0
     except BaseException as error:  # noqa: BLE001 - whatever ends the program is told, once, where the user looks
         return _tell_failure(error, link)
+
+
+def _play(path: str, place: job.Place) -> None:
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as ending_program:
+        if isinstance(ending_program, Leave) or ending_program.code not in (None, 0):
+            raise
+    # Here, too, this worker may learn that it has to leave.
+    _end(place)
+
+
+def _end(place: job.Place) -> None:
+    for ending in place.endings:
+        ending()
 
 
 def _tell_failure(error: BaseException, link: Link) -> int:

@@ -167,6 +167,16 @@ def test_reentrant_checkpointing_needs_run_backward() -> None:
         train(True, False)
 
 
+def test_a_second_loop_over_epochs_is_refused() -> None:
+    run, model, optimizer = make_run()
+    for _ in run.epochs(1):
+        for _ in passed(run, model, optimizer, make_data()):
+            pass
+    with pytest.raises(ProgramError, match=r"run\.epochs was called a second time.* Loop over all epochs at once"):
+        next(run.epochs(2))
+    assert run.step == NUM_STEPS
+
+
 def test_a_data_loader_is_refused_by_name() -> None:
     run, model, _ = make_run()
     loader = DataLoader(make_data(), batch_size=8)

@@ -398,14 +398,7 @@ def test_a_stop_after_the_death_of_rank_0_saves(saving_job: Job, tmp_path: Path)
 
 def test_a_stop_in_which_rank_0_dies_saves(saving_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = saving_job.begin(2, train_for_ever)
-    saving = threading.Event()
-
-    def die() -> None:
-        saving.set()
-        first.lose_peers()
-        first.session.cohort.leave("dead")
-
-    monkeypatch.setattr(first.session, "save_and_wait", die)
+    saving = dies_as_it_saves(first, monkeypatch)
     for worker in (first, second):
         worker.hear(wire.Stop(reason="the test"))
     assert saving.wait(LIMIT_S)
@@ -413,6 +406,118 @@ def test_a_stop_in_which_rank_0_dies_saves(saving_job: Job, tmp_path: Path, monk
     saving_job.recover(second)
     assert left_as(second) == "stopped"
     assert saved_steps(tmp_path) == [second.run.step]
+
+
+def train_to_the_end(worker: Worker) -> Any:
+    model, optimizer = prepared(worker)
+    for _ in worker.run.epochs(2):
+        for (inputs,) in worker.run.batches(SHORT):
+            turn(worker, model, optimizer, inputs)
+    return worker.run.step, model.bias.tolist()
+
+
+def leave_and_end(worker: Worker) -> Any:
+    model, optimizer = prepared(worker)
+    for _ in worker.run.epochs(9):
+        for (inputs,) in worker.run.batches(SHORT):
+            turn(worker, model, optimizer, inputs)
+        if worker.run.step == 4:
+            break
+    worker.session._finish()
+    return worker.run.step, model.bias.tolist()
+
+
+def dies_as_it_saves(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    saving = threading.Event()
+
+    def die() -> None:
+        saving.set()
+        worker.lose_peers()
+        worker.session.cohort.leave("dead")
+
+    monkeypatch.setattr(worker.session, "save_and_wait", die)
+    return saving
+
+
+@pytest.mark.parametrize("program", [train_to_the_end, leave_and_end])
+def test_who_is_left_writes_the_last_checkpoint(
+    saving_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Callable[[Worker], Any]
+) -> None:
+    first, second, third = (saving_job.start(program) for _ in range(3))
+    saving = [dies_as_it_saves(worker, monkeypatch) for worker in (first, second)]
+    saving_job.propose(first, second, third)
+    assert saving[0].wait(LIMIT_S)
+    third.await_message(wire.Broken)
+    saving_job.recover(second, third)
+    assert saving[1].wait(LIMIT_S)
+    third.await_message(wire.Broken, view=2)
+    assert saved_steps(tmp_path) == []
+    saving_job.recover(third)
+    assert third.end() == (4, [-4.0, -4.0])
+    assert saved_steps(tmp_path) == [4]
+
+
+def test_the_death_of_another_is_no_reason_to_save_twice(saving_job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = saving_job.start(train_to_the_end), saving_job.start(train_to_the_end)
+    dead = threading.Event()
+    save = first.session.save_and_wait
+    num_saves = []
+
+    def save_and_wait() -> None:
+        num_saves.append(first.run.step)
+        assert dead.wait(LIMIT_S)
+        save()
+
+    def die(**_: object) -> None:
+        second.lose_peers()
+        dead.set()
+        second.session.cohort.leave("dead")
+
+    monkeypatch.setattr(first.session, "save_and_wait", save_and_wait)
+    monkeypatch.setattr(second.session, "save_together", die)
+    saving_job.propose(first, second)
+    first.await_message(wire.Broken)
+    saving_job.recover(first)
+    assert first.end() == (4, [-4.0, -4.0])
+    assert num_saves == [4]
+
+
+def test_who_comes_as_the_last_checkpoint_is_written_ends_with_the_others(
+    saving_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = saving_job.start(train_to_the_end), saving_job.start(train_to_the_end)
+    saving = dies_as_it_saves(first, monkeypatch)
+    saving_job.propose(first, second)
+    assert saving.wait(LIMIT_S)
+    second.await_message(wire.Broken)
+    third = saving_job.start(train_to_the_end)
+    third.await_message(wire.Warm)
+    saving_job.recover(second, third)
+    assert second.end() == third.end() == (4, [-4.0, -4.0])
+    assert saved_steps(tmp_path) == [4]
+
+
+def test_a_joiner_finds_the_passes_after_the_loop(saving_job: Job) -> None:
+    def program(worker: Worker) -> Any:
+        run = worker.run
+        model, optimizer = prepared(worker)
+        for _ in run.epochs(1):
+            for (inputs,) in run.batches(SHORT):
+                turn(worker, model, optimizer, inputs)
+        found = [run.evaluate(model, pairs(SHORT), mean_output)]
+        for (inputs,) in run.batches(ENDLESS):
+            turn(worker, model, optimizer, inputs)
+            if run.num_workers == 2 and run.stepped:
+                break
+        return found, run.step, model.bias.tolist()
+
+    (first,) = saving_job.begin(1, program)
+    first.await_message(wire.Progress, last_step=3)
+    second = saving_job.start(program)
+    saving_job.propose(first, second)
+    found, step, bias = first.end()
+    assert (found, bias) == ([-8.0], [-step, -step])
+    assert second.end() == (found, step, bias)
 
 
 def test_an_orphan_whose_peer_hangs_saves_and_leaves(saving_job: Job, tmp_path: Path) -> None:
