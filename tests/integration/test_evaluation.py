@@ -6,6 +6,7 @@ from tests.integration.harness import (
     Act,
     Reference,
     Stage,
+    World,
     after_event,
     arm,
     both,
@@ -18,8 +19,14 @@ from tests.integration.harness import (
     with_members,
 )
 
+from legato.present import render_progress_line
+
 SLOW_S = 0.05
 three_again = both(after_event("recovered"), with_members(3))
+
+
+def evaluates(world: World) -> bool:
+    return world.status.get("phase") == "evaluate" and "evaluating" in render_progress_line(world.status)
 
 
 def test_comings_and_goings_in_evaluations(stage: Stage, reference: Reference) -> None:
@@ -42,7 +49,7 @@ def test_joiners_of_the_last_evaluation_end_with_the_job(stage: Stage, reference
     want = reference.of(*program)
     stage.slow_evaluation(0.3)
     plan = [
-        Act(marked("end-2"), scale(3), "two come too late"),
+        Act(both(marked("end-2"), evaluates), scale(3), "two come too late"),
         Act(after_event("proposed"), do_all(hasten_evaluation), "and are ready"),
     ]
     result = stage.run(*program, workers=(1, 3, 1), plan=plan)

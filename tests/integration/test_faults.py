@@ -6,6 +6,7 @@ import pytest
 from tests.integration.harness import (
     Act,
     Reference,
+    Result,
     Stage,
     after_event,
     arm,
@@ -134,6 +135,32 @@ def test_all_die_with_a_checkpoint(stage: Stage, reference: Reference) -> None:
     result = stage.run("vision.py", workers=(1, 2, 2), plan=plan, checkpoint_every="3steps")
     result.check(want, finishers=2)
     assert any("Resumed from" in event["reason"] for event in result.events), result.story()
+
+
+def check_that_nothing_was_done_again(result: Result, num_steps: int) -> None:
+    story = result.story()
+    assert len(result.of_kind("died")) == 1, story
+    assert not result.of_kind("resumed"), story
+    assert not any("the end again" in event["reason"] for event in result.of_kind("started")), story
+    assert {event["reason"].split()[3] for event in result.of_kind("saved")} == {str(num_steps)}, story
+
+
+@pytest.mark.parametrize("leaving", [(), ("--leave-after", "2")], ids=["at the end", "left early"])
+def test_a_death_in_the_last_checkpoint(stage: Stage, reference: Reference, leaving: tuple[str, ...]) -> None:
+    program = ("text.py", "--epochs", "3", *leaving)
+    want = reference.of(*program)
+    result = stage.run(*program, workers=(1, 3, 3), faults=f"0@{want.num_steps}:checkpoint=kill")
+    # One who leaves the loop early tells its result before its end.
+    result.check(want, finishers=3 if leaving else 2)
+    check_that_nothing_was_done_again(result, want.num_steps)
+
+
+def test_a_death_in_the_last_checkpoint_below_the_minimum(stage: Stage, reference: Reference) -> None:
+    program = ("text.py", "--epochs", "3")
+    want = reference.of(*program)
+    result = stage.run(*program, workers=(2, 2, 2), faults=f"0@{want.num_steps}:checkpoint=kill")
+    result.check(want, finishers=2)
+    check_that_nothing_was_done_again(result, want.num_steps)
 
 
 def test_below_the_minimum(stage: Stage, reference: Reference) -> None:

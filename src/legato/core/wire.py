@@ -91,7 +91,7 @@ class Progress(Message, frozen=True):
     Args:
         epoch: of the last step, from 0.
         loss: mean loss of the last step, None if the program does not tell it.
-        num_samples: samples of all these steps.
+        num_samples: samples of all these steps; 0 if they are nothing new: said again after a resume, or for the phase.
         num_steps: all steps of the job if known, else None.
         num_epochs: likewise.
         phase: ``train`` or ``evaluate``.

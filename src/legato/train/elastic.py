@@ -283,12 +283,14 @@ class Run:
         order, loader = self._loader_of("evaluate", dataset, False, collate_fn, num_workers)
         modes = [(module, module.training) for module in model.modules()]
         model.eval()
+        self._stepper.tell_phase("evaluate")
         try:
             with torch.no_grad(), untouched():
                 result = evaluate(session, model, order, loader, metric)
         finally:
             for module, was_training in modes:
                 module.training = was_training
+        self._stepper.tell_phase("train")
         session.cursor.note_evaluation(result)
         return _unwrap(result)
 

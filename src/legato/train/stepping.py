@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterator
 from typing import Any, Final
 
+import msgspec
+
 from legato.core import wire
 from legato.core.errors import BrokenView, ProgramError
 from legato.train import faults
@@ -125,6 +127,19 @@ class Stepper:
             session.place.link.report(self._progress())
         if loss is not None and not math.isfinite(loss):
             self._on_not_finite(loss)
+
+    def tell_phase(self, phase: str) -> None:
+        """Tell the driver whether the job trains or evaluates; its first commit tells that it trains.
+
+        Args:
+            phase: as in `Progress`.
+        """
+        session = self._session
+        link = session.place.link
+        if link is not None and session.cohort.rank == 0 and session.cursor.step:
+            link.report(msgspec.structs.replace(self._progress(), num_samples=0, phase=phase))
+            # At once: merged with the next step, it would report this one again.
+            link.flush()
 
     def _progress(self) -> wire.Progress:
         session, cursor = self._session, self._session.cursor

@@ -61,6 +61,7 @@ class Average:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--leave-after", type=int, default=0, help="epochs after which the loop is left; 0 for none")
     args = parser.parse_args()
     run = legato.elastic(global_batch_size=12, micro_batch_size=2, seed=5)
     model = Model()
@@ -95,6 +96,8 @@ def main() -> None:
                 total += run.loss
         assert run.loss is not None
         run.log(loss=run.loss)
+        if run.epoch + 1 == args.leave_after:
+            break
     tell(run, model, adam, sgd, schedule, scaler, average)
 
 

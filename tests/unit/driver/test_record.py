@@ -7,11 +7,13 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from legato.core import wire
 from legato.driver import words
 from legato.driver.journal import JobDirectory
 from legato.driver.record import Records
+from legato.driver.status import Meter
 
 
 def test_what_is_being_written_when_the_writer_is_cancelled_is_not_lost(tmp_path: Path) -> None:
@@ -63,3 +65,20 @@ def test_metrics_count_as_known_only_when_they_are_on_disk(tmp_path: Path) -> No
     later = Records(directory, lambda: 0.0)
     later.load()
     assert later.num_metrics == 5
+
+
+def test_a_report_of_the_phase_commits_nothing_and_repeats_nothing(tmp_path: Path) -> None:
+    records, meter = Records(JobDirectory(tmp_path), lambda: 0.0), Meter()
+
+    def note(**fields: Any) -> tuple[int, str | None]:
+        told = {"epoch": 0, "loss": 1.0, "num_steps": 9, "num_epochs": 1, **fields}
+        progress = wire.Progress(**told)
+        found = records.note_progress(0, progress)
+        meter.note(progress, found[0], 1.0)
+        return found
+
+    assert note(first_step=1, last_step=2, num_samples=8) == (2, None)
+    assert note(first_step=2, last_step=2, num_samples=0, phase="evaluate") == (0, None)
+    assert meter.last is not None and (meter.last.phase, meter.last.last_step) == ("evaluate", 2)
+    assert note(first_step=3, last_step=3, num_samples=4) == (1, None)
+    assert meter.last.phase == "train"

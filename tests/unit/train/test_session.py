@@ -258,6 +258,41 @@ def test_a_joiner_that_dies_where_the_loop_is_left_is_missed_by_the_next_round(j
     assert measured == -4.0 * step
 
 
+def test_the_driver_hears_what_the_job_is_at(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed = wire.Note(level="info", text="flushed")
+    monkeypatch.setattr(Worker, "flush", lambda worker: worker.send(flushed))
+
+    def program(worker: Worker) -> list[str]:
+        run = worker.run
+        model, optimizer = prepared(worker)
+        run.evaluate(model, pairs(SHORT), mean_output)
+        told = []
+        for (inputs,) in run.batches(SHORT):
+            turn(worker, model, optimizer, inputs)
+            if run.step == 1 and run.stepped:
+                told = [said.phase for said in worker.said if isinstance(said, wire.Progress)]
+                run.evaluate(model, pairs(SHORT), mean_output)
+        return told
+
+    first, second = job.begin(2, program)
+    assert first.end() == second.end() == ["train"]
+    told = [
+        [
+            (said.phase, said.first_step, said.last_step, said.num_samples)
+            for said in worker.said
+            if isinstance(said, wire.Progress)
+        ]
+        for worker in (first, second)
+    ]
+    steps = [("train", 1, 1, 4), ("train", 2, 2, 4)]
+    # For all of them rank 0 says it, and nothing is merged with it.
+    assert [first.said[at + 1] for at, said in enumerate(first.said) if getattr(said, "num_samples", 1) == 0] == [
+        flushed,
+        flushed,
+    ]
+    assert told == [[steps[0], ("evaluate", 1, 1, 0), ("train", 1, 1, 0), steps[1]], steps]
+
+
 # ---------------------------------------------------------------- deaths
 
 

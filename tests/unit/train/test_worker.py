@@ -1,0 +1,69 @@
+"""How a worker's program ends, and what is said of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from legato.core import wire
+from legato.train import worker
+from legato.train.connection import Leave
+from legato.train.job import Place
+from legato.train.link import Link
+
+
+@pytest.fixture
+def link() -> Link:
+    return Link(Path("/nowhere"), 0, "127.0.0.1")
+
+
+def run(tmp_path: Path, link: Link, place: Place, program: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr("sys.argv", [])
+    monkeypatch.setattr("sys.path", [])
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    return worker._run([str(path)], place, link)
+
+
+@pytest.mark.parametrize("program", ["", "raise SystemExit(0)"])
+def test_who_learns_at_the_very_end_that_it_has_to_leave_has_not_failed(
+    tmp_path: Path, link: Link, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(link, None, "cpu", 1)
+    ended = []
+
+    def end() -> None:
+        ended.append(len(ended))
+        if len(ended) == 1:
+            raise Leave(0)
+
+    place.on_end(end)
+    assert run(tmp_path, link, place, program, monkeypatch) == 0
+    assert ended == [0, 1]
+    assert list(link._unsent) == []
+
+
+def test_who_leaves_in_the_middle_has_not_finished(tmp_path: Path, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(link, None, "cpu", 1)
+    ended = []
+    place.on_end(lambda: ended.append(None))
+    program = "from legato.train.connection import Leave\nraise Leave(0)"
+    assert run(tmp_path, link, place, program, monkeypatch) == 0
+    assert len(ended) == 1
+    assert list(link._unsent) == []
+
+
+@pytest.mark.parametrize(
+    ("program", "exit_code", "said"),
+    [("", 0, wire.Finished), ("raise SystemExit(0)", 0, wire.Finished), ("raise SystemExit(3)", 3, wire.Failed)],
+)
+def test_a_program_that_ends_by_itself(
+    tmp_path: Path, link: Link, program: str, exit_code: int, said: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(link, None, "cpu", 1)
+    ended = []
+    place.on_end(lambda: ended.append(None))
+    assert run(tmp_path, link, place, program, monkeypatch) == exit_code
+    assert [type(message) for message in link._unsent] == [said]
+    assert len(ended) == (exit_code == 0)
