@@ -13,12 +13,23 @@ from legato.train.job import Place
 from legato.train.link import Link
 
 
+class Tape(Link):
+    """A link that leads nowhere, and keeps what is said."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("/nowhere"), 0, "127.0.0.1")
+        self.said: list[wire.Message] = []
+
+    def send(self, message: wire.Message) -> None:
+        self.said.append(message)
+
+
 @pytest.fixture
-def link() -> Link:
-    return Link(Path("/nowhere"), 0, "127.0.0.1")
+def link() -> Tape:
+    return Tape()
 
 
-def run(tmp_path: Path, link: Link, place: Place, program: str, monkeypatch: pytest.MonkeyPatch) -> int:
+def run(tmp_path: Path, link: Tape, place: Place, program: str, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr("sys.argv", [])
     monkeypatch.setattr("sys.path", [])
     path = tmp_path / "program.py"
@@ -28,7 +39,7 @@ def run(tmp_path: Path, link: Link, place: Place, program: str, monkeypatch: pyt
 
 @pytest.mark.parametrize("program", ["", "raise SystemExit(0)"])
 def test_who_learns_at_the_very_end_that_it_has_to_leave_has_not_failed(
-    tmp_path: Path, link: Link, program: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, link: Tape, program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Place(link, None, "cpu", 1)
     ended = []
@@ -41,17 +52,17 @@ def test_who_learns_at_the_very_end_that_it_has_to_leave_has_not_failed(
     place.on_end(end)
     assert run(tmp_path, link, place, program, monkeypatch) == 0
     assert ended == [0, 1]
-    assert list(link._unsent) == []
+    assert link.said == []
 
 
-def test_who_leaves_in_the_middle_has_not_finished(tmp_path: Path, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_leaves_in_the_middle_has_not_finished(tmp_path: Path, link: Tape, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place(link, None, "cpu", 1)
     ended = []
     place.on_end(lambda: ended.append(None))
     program = "from legato.train.connection import Leave\nraise Leave(0)"
     assert run(tmp_path, link, place, program, monkeypatch) == 0
     assert len(ended) == 1
-    assert list(link._unsent) == []
+    assert link.said == []
 
 
 @pytest.mark.parametrize(
@@ -59,11 +70,11 @@ def test_who_leaves_in_the_middle_has_not_finished(tmp_path: Path, link: Link, m
     [("", 0, wire.Finished), ("raise SystemExit(0)", 0, wire.Finished), ("raise SystemExit(3)", 3, wire.Failed)],
 )
 def test_a_program_that_ends_by_itself(
-    tmp_path: Path, link: Link, program: str, exit_code: int, said: type, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, link: Tape, program: str, exit_code: int, said: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Place(link, None, "cpu", 1)
     ended = []
     place.on_end(lambda: ended.append(None))
     assert run(tmp_path, link, place, program, monkeypatch) == exit_code
-    assert [type(message) for message in link._unsent] == [said]
+    assert [type(message) for message in link.said] == [said]
     assert len(ended) == (exit_code == 0)
