@@ -12,6 +12,7 @@ import typer
 import typer.core
 
 from legato import __version__, driving
+from legato.commands.connecting import close_lines
 from legato.commands.entry import load_room
 from legato.core.errors import LegatoError, UsageError
 from legato.options import (
@@ -38,6 +39,7 @@ ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
     "legato.commands.login": ("login", "logout"),
     "legato.commands.people": ("users", "tokens", "audit"),
     "legato.commands.serving": ("up", "server", "config"),
+    "legato.commands.simulate": ("simulate",),
 }
 
 
@@ -65,6 +67,8 @@ class _Commands(typer.core.TyperGroup):
                 raise
             typer.echo(f"legato: {error.message}", err=True)
             raise typer.Exit(EXIT_USAGE) from error
+        finally:
+            close_lines()
 
 
 app = typer.Typer(

@@ -19,11 +19,22 @@ _FIRST_PATIENCE_S: Final = 2.0
 _NUM_NAMES: Final = 200
 
 
+_lines: Final[list[Line]] = []
+
+
 def open_line(server: Server) -> Line:
-    """Return a line to a server."""
+    """Return a line to a server; it is closed when the command ends."""
     from legato.client.line import Line
 
-    return Line(server, patience_s=_PATIENCE_S, first_patience_s=_FIRST_PATIENCE_S)
+    line = Line(server, patience_s=_PATIENCE_S, first_patience_s=_FIRST_PATIENCE_S)
+    _lines.append(line)
+    return line
+
+
+def close_lines() -> None:
+    """Close what the command has opened."""
+    while _lines:
+        _lines.pop().close()
 
 
 def open_client(said: str | None = None) -> Client:
