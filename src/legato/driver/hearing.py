@@ -69,6 +69,7 @@ def _follow_switch(job: Job, view_number: int) -> None:
 def _hear_hello(job: Job, worker: Worker, hello: wire.Hello) -> None:
     fresh = worker.phase is WorkerPhase.STARTING
     worker.host, worker.pid = hello.host, hello.pid
+    worker.repeats = worker.saved
     view = hello.current
     took_part = hello.phase in (WorkerPhase.MEMBER, WorkerPhase.FINISHED)
     if view is not None and took_part and job.state is JobState.ADOPTING:
@@ -163,9 +164,9 @@ def _hear_heartbeat(job: Job, worker: Worker, heartbeat: wire.Heartbeat) -> None
 
 def _hear_saved(job: Job, worker: Worker, saved: wire.Saved) -> None:
     job.saved_step = max(job.saved_step or 0, saved.step)
-    # Said again on every connection.
-    if saved.path != worker.saved:
-        worker.saved = saved.path
+    is_repeated = saved.path == worker.repeats
+    worker.saved, worker.repeats = saved.path, None
+    if not is_repeated:
         job.record("saved", f"checkpoint of step {saved.step} at {saved.path}", worker)
 
 

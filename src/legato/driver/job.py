@@ -26,6 +26,7 @@ class Worker:
         farewell: how it took its leave, None if it did not: finished, shrunk, stopped, orphaned, superseded, refused.
         finished_in: number and rank of the view in which its program ended.
         saved: the path of the checkpoint that it said last that it had written.
+        repeats: what it will say of one again, because it has connected anew.
     """
 
     number: int
@@ -44,6 +45,7 @@ class Worker:
     farewell: str | None = None
     finished_in: tuple[int, int | None] | None = None
     saved: str | None = None
+    repeats: str | None = None
     history: list[str] = field(default_factory=list)
 
     def move(self, phase: WorkerPhase, now: float, why: str) -> None:

@@ -583,15 +583,18 @@ def test_a_stop_right_after_going_on_from_a_checkpoint_has_that_one() -> None:
     assert [(end.outcome, end.exit_code) for end in world.ends] == [("stopped", 0)]
 
 
-def test_a_checkpoint_that_is_said_again_is_one_event() -> None:
+def test_a_checkpoint_of_which_a_worker_tells_again_on_a_new_connection_is_one_event() -> None:
     world = make_training(num_workers=2)
+    body, saved = world.bodies[0], wire.Saved(view=1, step=3, path="/c/step-3")
     for _ in range(2):
-        world.feed(words.Heard(0, wire.Saved(view=1, step=3, path="/c/step-3")))
-    world.feed(words.Heard(0, wire.Saved(view=1, step=6, path="/c/step-6")))
-    assert [record.reason for record in kinds(world, "saved")] == [
-        "checkpoint of step 3 at /c/step-3",
-        "checkpoint of step 6 at /c/step-6",
-    ]
+        world.feed(words.Heard(0, saved))
+        world.disconnect(body)
+        world.connect(body)
+        world.deliver(body)
+    assert len(kinds(world, "saved")) == 1
+    world.feed(words.Heard(0, saved))
+    world.feed(words.Heard(0, saved))
+    assert len(kinds(world, "saved")) == 2, "written a second time, because it held again at the same step"
 
 
 def test_a_stop_that_kills_is_told_from_one_that_saves() -> None:
