@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
 
 from legato.core.errors import StoreError, UsageError
 
@@ -93,7 +93,9 @@ class Database:
     def _telling(self) -> Iterator[None]:
         try:
             yield
-        except (OperationalError, InterfaceError, SyncError) as error:
+        except (DatabaseError, InterfaceError, SyncError) as error:
+            if isinstance(error, DatabaseError) and type(error) not in (DatabaseError, OperationalError):
+                raise  # what was to be written does not fit: whoever wrote it knows what that means
             why = str(error.orig if isinstance(error, DBAPIError) else error).strip().partition("\n")[0].rstrip(".")
             raise StoreError(
                 f"Cannot use the store {self.name}: {why}. Check that the database runs, that the setting database_url "

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 import legato
-from legato.core.errors import LegatoError
+from legato.core.errors import LegatoError, UsageError
 from legato.server.answers import Answer, publish
 from legato.server.door import API, Door, answer_error
 from legato.server.routes import code, events, files, jobs, logs, looking, open_pages, operating, people, pool
@@ -32,7 +32,7 @@ def make_app(services: Services) -> Door:
     )
     app.state.services = services
     for router in _ROUTERS:
-        app.include_router(router)
+        app.include_router(router, dependencies=[Depends(_refuse_unknown)])
     app.include_router(open_pages.router)
 
     @functools.cache
@@ -54,6 +54,16 @@ def make_app(services: Services) -> Door:
         figures=services.figures,
         changed=lambda: _tell_change(services),
     )
+
+
+async def _refuse_unknown(request: Request) -> None:
+    """Refuse a query that is not understood whole: a filter that is misspelt must not be no filter."""
+    route: APIRoute = request.scope["route"]
+    known = [field.alias for field in route.dependant.query_params]
+    for name in request.query_params:
+        if name not in known:
+            told = f"It takes {', '.join(sorted(known))}" if known else "It takes none"
+            raise UsageError(f"Cannot use the request: its path takes no '{name[:100]}' in the query. {told}.")
 
 
 def _name(route: APIRoute) -> str:

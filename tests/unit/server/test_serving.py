@@ -1,0 +1,256 @@
+"""Before a server starts: its directory, port, slots and store; each error says what to do, and nothing was begun."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from tests.unit.server.platform import NOW, Platform
+
+from legato.control.records import NewToken, Token
+from legato.control.roles import Role
+from legato.control.settings import Settings
+from legato.control.store import open_store
+from legato.core.errors import SettingsError, StoreError, UsageError
+from legato.server import machine
+from legato.server.log_lines import begin_log
+from legato.server.machine import Declaration, find_slots, name_node
+from legato.server.premises import hold_home, listen, open_home, tell_url
+from legato.server.serving import _greet, make_admin_token, serve, upgrade_store
+
+
+@pytest.fixture(autouse=True)
+def same_log() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    yield
+    root.handlers, root.level = handlers, level
+    structlog.reset_defaults()
+
+
+def make_settings(home: Path, **changes: Any) -> Settings:
+    return Settings(**{"home": home, "port": 0, "slots": 2, **changes})
+
+
+def refuse(settings: Settings, error: type[Exception], told: str, **how: Any) -> None:
+    """Check that no server starts with these settings, and that it says nothing but why."""
+    said: list[str] = []
+    with pytest.raises(error, match=told):
+        serve(settings, say=said.append, **how)
+    assert said == []
+
+
+# ---------------------------------------------------------------- the directory
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for home in (tmp_path / "file", tmp_path / "file" / "inside"):
+        with pytest.raises(UsageError, match=r"Cannot keep anything in '.*file.*': .+ Make it a directory that this"):
+            open_home(home)
+        refuse(make_settings(home), UsageError, "Cannot keep anything in")
+    home = tmp_path / "deep" / "home"
+    open_home(home)
+    assert home.stat().st_mode & 0o077 == 0
+    assert list(home.iterdir()) == []
+
+
+def test_a_second_server_is_kept_out(tmp_path: Path) -> None:
+    with hold_home(tmp_path, is_shared=False):
+        for is_shared in (False, True):
+            with (
+                pytest.raises(UsageError, match="another server runs on"),
+                hold_home(tmp_path, is_shared=is_shared),
+            ):
+                pass
+        refuse(make_settings(tmp_path), UsageError, "Use that one, stop it, or name another directory")
+    with hold_home(tmp_path, is_shared=True), hold_home(tmp_path, is_shared=True):
+        refuse(make_settings(tmp_path), UsageError, "another server runs on")
+    with hold_home(tmp_path, is_shared=False):
+        pass
+
+
+# ---------------------------------------------------------------- the port
+
+
+def test_where_it_listens(tmp_path: Path) -> None:
+    for host, want in (
+        ("127.0.0.1", "http://127.0.0.1:"),
+        ("localhost", "http://localhost:"),
+        ("", "http://localhost:"),
+    ):
+        settings = make_settings(tmp_path, host=host)
+        sockets = listen(settings)
+        url = tell_url(settings, sockets)
+        assert url.startswith(want)
+        port = int(url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=10):
+            pass
+        again = make_settings(tmp_path, host=host, port=port)
+        with pytest.raises(UsageError, match=f":{port}: something else listens there. Stop it, or choose another port"):
+            listen(again)
+        refuse(again, UsageError, "something else listens there")
+        assert not (tmp_path / "legato.db").exists(), "nothing was begun"
+        for opened in sockets:
+            # By this number asyncio knows that small answers are not to be held back.
+            assert opened.proto == socket.IPPROTO_TCP
+            opened.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [
+        ("192.0.2.7", "it is not an address of this machine"),
+        ("no.such.host.invalid", "is no address or name of a host"),
+    ],
+)
+def test_where_it_cannot_listen(tmp_path: Path, host: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        listen(make_settings(tmp_path, host=host, port=9))
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="there is no IPv6 here")
+def test_addresses_of_the_new_kind(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path, host="::1")
+    try:
+        sockets = listen(settings)
+    except UsageError:
+        pytest.skip("there is no IPv6 here")
+    assert tell_url(settings, sockets).startswith("http://[::1]:")
+    for opened in sockets:
+        opened.close()
+
+
+# ---------------------------------------------------------------- the store
+
+
+def test_a_store_that_cannot_be_used(tmp_path: Path) -> None:
+    away = "postgresql://ann:geheim@127.0.0.1:1/legato"
+    with pytest.raises(StoreError) as refusal:
+        serve(make_settings(tmp_path, database_url=away), say=print)
+    assert "Check that the database runs" in str(refusal.value)
+    assert "geheim" not in str(refusal.value)
+    refuse(make_settings(tmp_path, database_url="mysql://a/b"), UsageError, "database_url begins with 'mysql://'")
+    (tmp_path / "legato.db").write_bytes(b"no database at all" * 100)
+    refuse(make_settings(tmp_path), StoreError, "file is not a database")
+
+
+def test_the_store_is_made_and_its_admin_has_a_token(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path)
+    upgrade_store(settings)
+    upgrade_store(settings)
+    secret = make_admin_token(settings, "recovery")
+    again = make_admin_token(settings, "recovery")
+    assert secret != again
+    with open_store(settings.store_url) as store:
+        for shown in (secret, again):
+            assert (store.tokens.verify(shown, NOW).name, store.tokens.verify(shown, NOW).role) == ("admin", Role.ADMIN)
+    with pytest.raises(UsageError, match="Cannot name a token"):
+        make_admin_token(settings, "-odd")
+
+
+# ---------------------------------------------------------------- this machine
+
+
+def test_the_slots_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(machine, "find_devices", tuple)
+    assert find_slots(3) == ("cpu",) * 3
+    assert set(find_slots(None)) == {"cpu"}
+    monkeypatch.setattr(machine, "find_devices", lambda: ("cuda:0", "cuda:1"))
+    assert find_slots(None) == ("cuda:0", "cuda:1")
+    assert find_slots(1) == ("cuda:0",)
+    with pytest.raises(SettingsError, match="Cannot offer slots=3: this machine has 2 GPUs"):
+        find_slots(3)
+    refuse(make_settings(tmp_path, slots=3), SettingsError, "Cannot offer slots=3")
+
+
+def test_a_machine_keeps_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "Gpu_7 (lab).example.org")
+    assert name_node(tmp_path) == "Gpu_7-lab"
+    monkeypatch.setattr(socket, "gethostname", lambda: "renamed")
+    assert name_node(tmp_path) == "Gpu_7-lab", "jobs that run remember their slots by it"
+    (tmp_path / "other").mkdir()
+    monkeypatch.setattr(socket, "gethostname", lambda: "((((.org")
+    assert name_node(tmp_path / "other") == "here"
+
+
+def test_slots_that_nobody_drives_any_more_are_said_to_be_gone(platform: Platform) -> None:
+    lease = platform.lead(num_slots=2)
+    Declaration(platform.store, "mine", ("cpu", "cuda:0")).declare(lease, NOW)
+    slots = {slot.id: (slot.device, slot.unusable_since) for slot in platform.store.pool.list_slots()}
+    assert slots == {
+        "node/0": ("cpu", NOW),
+        "node/1": ("cpu", NOW),
+        "mine/0": ("cpu", None),
+        "mine/1": ("cuda:0", None),
+    }
+    Declaration(platform.store, "mine", ("cpu",)).declare(lease, NOW)
+    assert [slot.id for slot in platform.store.pool.list_slots() if slot.unusable_since is None] == ["mine/0"]
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def test_how_it_greets(tmp_path: Path) -> None:
+    token = Token(
+        id="t-1",
+        user="admin",
+        name="first",
+        role=Role.ADMIN,
+        created_at=NOW,
+        expires_at=None,
+        revoked_at=None,
+        used_at=None,
+    )
+    settings = make_settings(tmp_path)
+    first = list(_greet(settings, "http://localhost:1", ("cpu", "cpu"), NewToken(token, "lgt_secret")))
+    assert "answers at http://localhost:1, with 2 slots (cpu); it keeps everything in" in first[0]
+    assert first[1:] == [
+        "This is its first start. It has one user, 'admin', whose token is shown this once:",
+        "  lgt_secret",
+        "Log in with: legato login http://localhost:1",
+    ]
+    later = list(_greet(settings, "http://localhost:1", (), None))
+    assert len(later) == 2 and "with no slots" in later[0]
+
+
+def test_the_log_is_lines_of_json_without_variables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    begin_log(make_settings(tmp_path))
+    log = structlog.get_logger("legato.test")
+    log.debug("left out")
+    log.info("told", job="j-1")
+    logging.getLogger("elsewhere").warning("by %s", "another")
+    logging.getLogger("uvicorn.error").info("left out")
+    secret = "geheim"
+    try:
+        raise RuntimeError("a story of " + str(len(secret)))
+    except RuntimeError:
+        log.exception("failed")
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["level"], line["event"]) for line in told] == [
+        ("info", "told"),
+        ("warning", "by another"),
+        ("error", "failed"),
+    ]
+    assert (told[0]["job"], told[0]["logger"]) == ("j-1", "legato.test")
+    assert "RuntimeError: a story of 6" in told[2]["exception"]
+    assert "geheim" not in json.dumps(told), "variables may hold secrets"
+
+
+def test_the_log_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    begin_log(make_settings(tmp_path, log_format="text", log_level="warning"))
+    log = structlog.get_logger("legato.test")
+    log.info("left out")
+    try:
+        raise RuntimeError("a story")
+    except RuntimeError:
+        log.exception("failed", job="j-1")
+    told = capsys.readouterr().err
+    assert "left out" not in told
+    assert "failed" in told and "job=j-1" in told and "RuntimeError: a story" in told
