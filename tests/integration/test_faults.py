@@ -155,8 +155,11 @@ def test_a_death_in_the_last_checkpoint(stage: Stage, reference: Reference, leav
     check_that_nothing_was_done_again(result, want.num_steps)
 
 
-def test_a_death_in_the_last_checkpoint_below_the_minimum(stage: Stage, reference: Reference) -> None:
-    program = ("text.py", "--epochs", "3")
+@pytest.mark.parametrize("leaving", [(), ("--leave-after", "2")], ids=["at the end", "left early"])
+def test_a_death_in_the_last_checkpoint_below_the_minimum(
+    stage: Stage, reference: Reference, leaving: tuple[str, ...]
+) -> None:
+    program = ("text.py", "--epochs", "3", *leaving)
     want = reference.of(*program)
     result = stage.run(*program, workers=(2, 2, 2), faults=f"0@{want.num_steps}:checkpoint=kill")
     result.check(want, finishers=2)

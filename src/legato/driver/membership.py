@@ -294,10 +294,12 @@ class Membership:
         job = self.job
         if job.state in (JobState.ADOPTING, JobState.STOPPING, JobState.FAILING):
             return
+        # Who waits for a state that went with the last of those who had it would begin the job anew.
+        is_late = job.closed and not any(worker.has_state for worker in job.present())
         for worker in job.present():
             # While a program that trains nothing ends, the others run it to its end too.
             not_needed = job.state is JobState.FINISHING and job.current is not None and not job.tail
-            idle = worker.coming or (worker.phase is WorkerPhase.WARM and not job.in_view(worker))
+            idle = worker.coming or (worker.phase is WorkerPhase.WARM and (is_late or not job.in_view(worker)))
             if idle and (not_needed or worker.slot not in job.wanted):
                 dismiss(job, worker, "the training ends" if not_needed else "not wanted any more")
 

@@ -496,6 +496,22 @@ def test_rank_0_dead_in_the_tail_is_done_again() -> None:
     assert [end.outcome for end in world.ends] == ["succeeded"]
 
 
+def test_who_waits_for_a_state_that_went_with_its_last_owner_does_not_begin_anew() -> None:
+    world = make_training(num_workers=2, min_workers=2)
+    world.die(0, -9)
+    world.deliver_engine()
+    meet(world, 2)
+    view = job_of(world).current
+    assert view is not None and view.workers == (1, 2)
+    world.bodies[1].at = view
+    world.feed(words.Heard(1, wire.Joined(view=view.number, num_rounds=9, pause_s=0.0)))
+    finish(world, 1)
+    assert [message for message in world.bodies[2].inbox if isinstance(message, wire.Stop)]
+    world.calm(5)
+    assert [end.outcome for end in world.ends] == ["succeeded"]
+    assert job_of(world).last_view == view.number
+
+
 def test_those_still_in_a_round_recover_when_others_have_finished() -> None:
     world = make_training(num_workers=3)
     finish(world, 0)

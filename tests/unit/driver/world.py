@@ -296,11 +296,11 @@ class World:
             body.doing = "waiting"
             body.proposed = None
             self.say(body, wire.Broken(view=view.number, num_rounds=body.num_rounds, reason="a peer is gone"))
-            if body.stop:
-                self.leave(body, "stopped")
         else:
             body.at, body.doing = None, "warm"
             self.say(body, wire.Broken(view=view.number, num_rounds=0, reason="a peer is gone"))
+        if body.stop:
+            self.leave(body, "stopped")
 
     def run_round(self, here: list[Body], view: View) -> None:
         for body in here:
