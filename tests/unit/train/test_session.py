@@ -258,6 +258,26 @@ def test_a_joiner_that_dies_where_the_loop_is_left_is_missed_by_the_next_round(j
     assert measured == -4.0 * step
 
 
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_what_the_program_does_to_a_buffer_behind_its_back_lasts(job: Job, num_workers: int) -> None:
+    def program(worker: Worker) -> Any:
+        run = worker.run
+        model, optimizer = prepared(worker)
+        seen = []
+        for _ in run.epochs(3):
+            for (inputs,) in run.batches(SHORT):
+                seen.append(model.tally.item())
+                turn(worker, model, optimizer, inputs)
+                if run.stepped:
+                    model.tally.data.add_(1)
+            model.tally.data.mul_(-1)
+        return sorted(set(seen)), model.tally.item()
+
+    # 0 1 | -2 -1 | 0 1
+    for worker in job.begin(num_workers, program):
+        assert worker.end() == ([-2.0, -1.0, 0.0, 1.0], -2.0)
+
+
 def test_the_driver_hears_what_the_job_is_at(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed = wire.Note(level="info", text="flushed")
     monkeypatch.setattr(Worker, "flush", lambda worker: worker.send(flushed))
