@@ -1,0 +1,169 @@
+"""A server as a process of its own, to be stopped, killed and started again, and somebody who asks it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 60.0
+PROGRAM = """
+import json, sys
+from legato.control.settings import read_settings
+from legato.core.errors import LegatoError
+from legato.server.serving import serve
+flags = json.loads(sys.argv[1])
+runs_jobs = flags.pop("runs_jobs")
+try:
+    serve(read_settings(flags=flags), say=lambda line: print(line, flush=True), runs_jobs=runs_jobs)
+except LegatoError as error:
+    print(f"refused: {error}", flush=True)
+    sys.exit(2)
+"""
+
+
+class Server:
+    """One server.
+
+    Args:
+        home: of the platform.
+        settings: others, by name.
+    """
+
+    def __init__(self, home: Path, *, runs_jobs: bool = True, **settings: Any) -> None:
+        self.home = home
+        self._flags = {"home": str(home), "port": 0, "runs_jobs": runs_jobs, **settings}
+        self._process: subprocess.Popen[str] | None = None
+        self.told: list[str] = []
+        self.secret: str | None = None
+        self.url = ""
+        self.clients: list[httpx.Client] = []
+
+    def start(self) -> None:
+        """Start it and wait until it says where it answers; the first one makes the admin's token."""
+        process = self.spawn()
+        assert process.stdout is not None
+        while not any(line.startswith("Log in with") for line in self.told):
+            line = process.stdout.readline()
+            assert line, f"the server has ended: {self.told}, {self.log()}"
+            self.told.append(line.rstrip("\n"))
+        self.url = self.told[0].partition(" answers at ")[2].partition(",")[0]
+        for line in self.told:
+            if line.strip().startswith("lgt_"):
+                self.secret = line.strip()
+
+    def spawn(self) -> subprocess.Popen[str]:
+        """Start its process and wait for nothing."""
+        self.told = []
+        with (self.home.parent / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, json.dumps(self._flags)],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            )
+        return self._process
+
+    def log(self) -> str:
+        return (self.home.parent / "server.log").read_text()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ask it to end, and return its exit code."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        out, _ = self._process.communicate(timeout=LIMIT_S)
+        self.told += out.splitlines()
+        return self._process.returncode
+
+    def kill(self) -> None:
+        """Kill it as the machine would."""
+        self.stop(signal.SIGKILL)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+
+class Asker:
+    """Asks a server with the token of the admin."""
+
+    def __init__(self, server: Server, secret: str | None = None) -> None:
+        secret = secret or server.secret
+        assert secret is not None
+        self.http = httpx.Client(
+            base_url=f"{server.url}/api/v1", timeout=LIMIT_S, headers={"Authorization": f"Bearer {secret}"}
+        )
+        self._secret = secret
+        server.clients.append(self.http)
+
+    def at(self, server: Server) -> Asker:
+        """Ask another server, or one that was started again."""
+        return Asker(server, self._secret)
+
+    def get(self, path: str, **query: Any) -> Any:
+        answer = self.http.get(path, params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def post(self, path: str, body: Any = None, want: int = 200, **headers: str) -> Any:
+        answer = self.http.post(path, json=body, headers=headers) if body is not None else self.http.post(path)
+        assert answer.status_code == want, answer.text
+        return answer.json()
+
+    def wait(self, path: str, condition: Callable[[Any], bool], limit_s: float = LIMIT_S) -> Any:
+        """Ask again and again until the answer is as it should be."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            found = self.get(path)
+            if condition(found):
+                return found
+            assert time.monotonic() < deadline, found
+            time.sleep(0.1)
+
+    @contextlib.contextmanager
+    def follow(self, path: str, **headers: str) -> Iterator[Iterator[dict[str, str]]]:
+        """Follow a stream: its messages, until it ends or is cut off."""
+        with self.http.stream("GET", path, headers={"Accept": "text/event-stream", **headers}) as answer:
+            assert answer.status_code == 200, answer.read()
+            yield self._messages(answer)
+
+    @staticmethod
+    def _messages(answer: httpx.Response) -> Iterator[dict[str, str]]:
+        message: dict[str, str] = {}
+        with contextlib.suppress(httpx.TransportError):
+            for line in answer.iter_lines():
+                if not line and message:
+                    yield message
+                    message = {}
+                name, _, value = line.partition(": ")
+                if name and value:
+                    message[name] = value
+
+
+def pids_of(home: Path) -> set[int]:
+    """Return all processes that work for jobs of a platform: drivers, warm parents and workers."""
+    mark = f"{home}/jobs/".encode()
+    found = set()
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            if mark in (process / "cmdline").read_bytes():
+                found.add(int(process.name))
+    return found
+
+
+def wait_until(condition: Callable[[], bool], told: str, limit_s: float = LIMIT_S) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, told
+        time.sleep(0.05)
