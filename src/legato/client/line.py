@@ -238,10 +238,12 @@ class Line:
             headers = {"Accept": "text/event-stream"}
             if last_id is not None:
                 headers["Last-Event-ID"] = last_id
+            has_begun = False
+            lost: tuple[LegatoError, BaseException | None, float | None]
             try:
                 for message in self._read_stream(path, params, headers):
+                    has_begun = True
                     if message is None:
-                        tries.go_on()
                         continue
                     tries = self.begin_tries()
                     if message.event == "end":
@@ -249,12 +251,16 @@ class Line:
                     last_id = message.id if message.id is not None else last_id
                     yield message
             except httpx.TransportError as error:
-                tries.wait(self._describe(error), error)
+                lost = self._describe(error), error, None
             except _ComesAgain as refused:
-                tries.wait(refused.error, None, refused.wait_s)
+                lost = refused.error, None, refused.wait_s
             else:
                 # It ended without saying so: the server stops, and another one or itself comes again.
-                tries.wait(Unavailable(f"The server at {self.server.url} ended the stream."), None)
+                lost = Unavailable(f"The server at {self.server.url} ended the stream."), None, None
+            if has_begun:
+                # However long it was quiet, the server was there until now.
+                tries.go_on()
+            tries.wait(*lost)
 
     def _read_stream(
         self, path: str, params: Mapping[str, Any] | None, headers: Mapping[str, str]

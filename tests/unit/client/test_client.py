@@ -265,11 +265,16 @@ def test_a_job_by_name_is_the_newest(client: Client, platform: Platform) -> None
 
 
 def test_waiting_until_it_ends(client: Client, platform: Platform) -> None:
-    job = Job(client._line, client.job(platform.add_job(1)["id"]).record)
+    job = client.job(platform.add_job(1)["id"])
+    platform.add_event("decision", "of before", job.id)
+    platform.add_event("decision", "of before", job.id)
     ends = iter([None, None, ("succeeded", "it has done all its steps", 0)])
     platform.waited = lambda: (end := next(ends)) and platform.move(job.id, *end)
     assert job.wait() is job
     assert (job.stage, job.exit_code, platform.time.now) == ("succeeded", 0, 3.0)
+    # From before the first look on, so that nothing is missed in between; what is old wakes nobody.
+    asked = [asked.partition("events?")[2] for asked in platform.asked() if "events?" in asked]
+    assert asked == ["after=now&limit=1", *[f"after={after}&limit=500&wait=30.0" for after in (2, 2, 2)]]
     assert client.job(job.id).wait(timeout_s=0).stage == "succeeded"
 
 
@@ -472,10 +477,25 @@ def test_a_download_goes_on_where_it_broke(job: Job, platform: Platform, tmp_pat
     [written] = job.download(tmp_path, name)
     assert written.read_bytes() == content
     assert [request.headers.get("range") for request in platform.requests[1:]] == [None, "bytes=1000-", "bytes=1500-"]
-    # Another version of the file begins anew.
-    platform.faults.extend([None, break_after(1000, '"old"')])
-    [written] = job.download(tmp_path, name, overwrite=True)
-    assert written.read_bytes() == content
+
+
+@pytest.mark.parametrize("num_bytes", [100, 5000])
+def test_a_file_that_changes_while_it_is_downloaded_is_begun_anew(
+    job: Job, platform: Platform, tmp_path: Path, num_bytes: int
+) -> None:
+    def change(request: httpx.Request, do: Any) -> httpx.Response:
+        old = do()
+        platform.files["work/train.py"] = b"new" * num_bytes
+
+        def broken() -> Any:
+            yield b"o" * 1000
+            raise httpx.ReadError("")
+
+        return httpx.Response(200, headers={"etag": old.headers["etag"]}, content=broken())
+
+    platform.faults.extend([None, change])
+    [written] = job.download(tmp_path, "work/train.py")
+    assert written.read_bytes() == b"new" * num_bytes
 
 
 def test_a_download_that_fails_leaves_nothing_half_done(job: Job, platform: Platform, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -292,6 +293,20 @@ def test_a_stream_that_may_not_be_seen_any_more_ends_with_the_reason(platform: P
         list(job.events(follow=True))
 
 
+def test_a_stream_that_was_quiet_for_long_is_begun_again(platform: Platform) -> None:
+    job = platform.client(patience_s=10).job("mnist")
+
+    def quiet() -> Iterator[bytes]:
+        yield b": still here\n\n"
+        platform.time.now += 3600
+        raise httpx.ReadError("")
+
+    told = {"content-type": "text/event-stream"}
+    answers = [httpx.Response(200, headers=told, content=quiet()) for _ in range(3)]
+    platform.streams["/jobs/j-0000000001/events"] = deque([*answers, stream(("end", {}, None))])
+    assert list(job.events(follow=True)) == []
+
+
 def test_a_stream_of_nothing_is_waited_for_with_patience_then_given_up(platform: Platform) -> None:
     job = platform.client(patience_s=10).job("mnist")
     platform.refuse_connection(1000)
@@ -305,6 +320,10 @@ def test_only_the_line_breaks_of_the_standard_end_a_line() -> None:
     want = [Message("message", '{"text": "a\u2028b\x85c\x0bd"}', None)]
     assert list(read_messages([said])) == want
     assert list(read_messages(said[place : place + 1] for place in range(len(said)))) == want
+
+
+def test_a_line_break_that_is_cut_in_two_is_one() -> None:
+    assert list(read_messages([b"data: a\r", b"\ndata: b\r\n\r", b"\n"])) == [Message("message", "a\nb", None)]
 
 
 def test_messages_of_several_lines() -> None:

@@ -87,12 +87,14 @@ def render(drawn: object, width: int) -> list[str]:
 
 def test_on_a_narrow_terminal_only_the_reason_is_folded() -> None:
     records = [msgspec.convert(make_job(number, **extra), JobRecord) for number, extra in ((1, {}), (2, BERT))]
-    assert render(make_table(job_columns(NOW), records, is_wide=False), 100) == [
+    assert render(make_table(job_columns(NOW), records, is_wide=False), 90) == [
         "ID            NAME   OWNER  STAGE    GPUS       STEP    LOSS    AGE  REASON",
-        "j-0000000001  mnist  anna   running  2 of 1..4   120  0.1234  2m00s  2 of up to 4 slots: an equal",
-        "                                                                     share with bob/bert",
-        "j-0000000002  bert   bob    queued   0 of 1..4                   5s  waits for 2 slots; none is",
-        "                                                                     free, 2 are being freed by",
+        "j-0000000001  mnist  anna   running  2 of 1..4   120  0.1234  2m00s  2 of up to 4 slots:",
+        "                                                                     an equal share with",
+        "                                                                     bob/bert",
+        "j-0000000002  bert   bob    queued   0 of 1..4                   5s  waits for 2 slots;",
+        "                                                                     none is free, 2 are",
+        "                                                                     being freed by",
         "                                                                     anna/mnist",
     ]
 
