@@ -97,6 +97,8 @@ def test_on_a_narrow_terminal_only_the_reason_is_folded() -> None:
         "                                                                     being freed by",
         "                                                                     anna/mnist",
     ]
+    narrow = render(make_table(job_columns(NOW), records, is_wide=False), 78)
+    assert narrow[1].startswith("j-0000000001  mnist  anna   running  2 of 1..4   120  0.1234  2m00s  2")
 
 
 def make_slot(number: int, **changes: object) -> Slot:
