@@ -25,6 +25,7 @@ from legato.policy.rules import Rules
 from legato.policy.snapshot import Decisions
 
 _SPARE: Final = 0.5  # of the lease must be left when drivers are told, so that they hear it before it expires
+_REST: Final = 3.0  # times what a round took; or until the next one would come anyway
 
 _log = structlog.get_logger(__name__)
 
@@ -93,7 +94,7 @@ class ControlLoop:
         self.decisions: Decisions | None = None
 
     async def run(self, interval_s: float, woken: asyncio.Event) -> None:
-        """Do rounds until cancelled: every ``interval_s``, and when woken; at most half of the time goes into them."""
+        """Do rounds until cancelled: every ``interval_s``, and when woken; most of the time is left to others."""
         clock = asyncio.get_running_loop().time
         while True:
             woken.clear()
@@ -105,7 +106,7 @@ class ControlLoop:
             except Exception:  # noqa: BLE001 -- whatever it is, the next round begins from the facts
                 _log.exception("a round of the control loop failed")
             # Where rounds are long, because there are many jobs, those who submit must not wait for each of them.
-            await asyncio.sleep(min(clock() - begun, interval_s))
+            await asyncio.sleep(min((clock() - begun) * _REST, interval_s))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval_s):
                     await woken.wait()

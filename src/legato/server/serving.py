@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import os
 import secrets
 import signal
@@ -224,6 +225,9 @@ async def _serve_until_stopped(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         running.add_signal_handler(number, stop)
+    # What is there by now stays: the collector of cycles need not look at it again and again while it answers.
+    gc.collect()
+    gc.freeze()
     tasks = [asyncio.create_task(part(), name=name) for name, part in parts.items()]
     for task in tasks:
         task.add_done_callback(note_end)
