@@ -15,6 +15,7 @@ import typer
 
 from legato.commands.jobs import exit_code_of, tell_stage
 from legato.commands.words import clean, render_clock
+from legato.core.errors import ServerError
 from legato.present import render_number
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ def attach(job: Job, *, tail: int | None, is_new: bool) -> int:
             err=True,
         )
         return 0
+    except ServerError as error:
+        again = f"The job goes on; 'legato attach {job.id}' shows it again."
+        raise type(error)(f"{error} {again}") from error
     record = job.refresh().record
     typer.echo(f"legato: job '{job.name}' {tell_stage(record)}", err=record.stage == "failed")
     if record.stage == "failed":

@@ -31,8 +31,15 @@ def draw_job(job: JobRecord, spec: Spec, now: float) -> RenderableType:
     return Group(head, _draw_pairs([*_tell_state(job, now), *_tell_terms(job, spec), *_tell_times(job, now)]))
 
 
-def draw_explanation(job: JobRecord, told: Explanation, now: float) -> RenderableType:
-    """Draw why a job has what it has, and what can be done."""
+def draw_explanation(job: JobRecord, told: Explanation, called: str, now: float) -> RenderableType:
+    """Draw why a job has what it has, and what can be done.
+
+    Args:
+        job: as it is.
+        told: by the server.
+        called: how the job was named: its own name may mean a newer one.
+        now: seconds since 1970.
+    """
     parts: list[RenderableType] = [Text(clean(sentence)) for sentence in told.sentences]
     if told.because:
         named = ", ".join(f"{party.title} (has {party.num_slots})" for party in told.because)
@@ -46,23 +53,21 @@ def draw_explanation(job: JobRecord, told: Explanation, now: float) -> Renderabl
             gpus = f"{decision.num_slots} GPU{'' if decision.num_slots == 1 else 's'}"
             table.add_row(render_clock(decision.time, now), gpus, Text(clean(decision.reason)))
         parts.append(Padding(table, (0, 0, 0, 2)))
-    hint = suggest_next(job, told)
+    hint = suggest_next(job, told, called)
     return Group(*parts, "", Text(hint)) if hint else Group(*parts)
 
 
-def suggest_next(job: JobRecord, told: Explanation) -> str | None:
-    """Say what one can type next; None: there is nothing to do."""
+def suggest_next(job: JobRecord, told: Explanation, called: str) -> str | None:
+    """Say what one can type next, None if there is nothing to do; arguments as of `draw_explanation`."""
     match job.stage:
         case "paused":
-            return f"'legato resume {job.name}' lets it go on."
+            return f"'legato resume {called}' lets it go on."
         case "failed":
-            return (
-                f"'legato logs {job.name} --tail 50' shows the end of its logs, 'legato logs {job.name} --driver' why."
-            )
+            return f"'legato logs {called} --tail 50' shows the end of its logs, 'legato logs {called} --driver' why."
         case "queued" | "running" | "starting" if _wants_more(job, told):
-            narrower = f", or 'legato scale {job.name} …' to ask for less" if job.stage == "queued" else ""
+            narrower = f", or 'legato scale {called} …' to ask for less" if job.stage == "queued" else ""
             return (
-                f"To get more sooner: 'legato set {job.name} --priority N' (it has {job.priority}, higher is more)"
+                f"To get more sooner: 'legato set {called} --priority N' (it has {job.priority}, higher is more)"
                 f"{narrower}. 'legato top' shows who has what."
             )
     return None

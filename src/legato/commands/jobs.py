@@ -85,7 +85,7 @@ def explain(
 
     found = find_job(job, server)
     told = found.explain(decisions)
-    write(told, output, lambda: draw_explanation(found.record, told, time.time()))
+    write(told, output, lambda: draw_explanation(found.record, told, job, time.time()))
 
 
 def change(

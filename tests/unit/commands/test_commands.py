@@ -224,6 +224,11 @@ def test_what_ends_following_is_told(platform: Platform, call: Call, job: dict[s
     )
     code, _, err = call("attach", "mnist")
     assert (code, err) == (2, "legato: Your token was revoked. Log in.\n")
+    follow(platform, job["id"])
+    platform.streams[f"/jobs/{job['id']}/logs"] = deque([httpx.Response(500, json={})])
+    code, _, err = call("attach", "mnist")
+    assert code == 1
+    assert err.endswith("The job goes on; 'legato attach j-0000000001' shows it again.\n")
 
 
 @pytest.mark.parametrize(

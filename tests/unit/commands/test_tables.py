@@ -219,6 +219,7 @@ def test_explain_answers_like_a_colleague(jobs: Platform, call: Call) -> None:
         "ask for less. 'legato top' shows who has what.\n"
     )
     assert jobs.asked()[-1].endswith("explain?limit=5")
+    assert "'legato set j-0000000002 --priority N'" in call("explain", "j-0000000002")[1], "the name may be another's"
     assert json.loads(call("explain", "bert", "-o", "json", "-d", "1")[1])["wanted"] == 2
 
 
