@@ -28,7 +28,7 @@ HEAVY = {
     "uvicorn",
     "sqlalchemy",
     "alembic",
-    "pydantic",
+    "pydantic_settings",
     "structlog",
 }
 
