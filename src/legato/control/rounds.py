@@ -223,7 +223,7 @@ def _learn_progress(pool: Pool, job: Job, report: DriverReport, memory: Memory, 
             loss=status["loss"],
             samples_per_s=status["samples_per_s"],
             step_s=memory.pace.step_s,
-            resize_s=memory.pace.resize_s,
+            resize_s=_resize_s(job, status, memory),
         )
     if not (closed or released or trains or progress):
         return None
@@ -237,6 +237,13 @@ def _learn_progress(pool: Pool, job: Job, report: DriverReport, memory: Memory, 
         released=tuple(released),
         progress=progress,
     )
+
+
+def _resize_s(job: Job, status: Mapping[str, Any], memory: Memory) -> float | None:
+    """Return what a resize costs: as the driver measures it, else as seen from here, else as it was known before."""
+    before = job.progress.resize_s if job.progress else None
+    known = (status.get("resize_s"), memory.pace.resize_s, before)
+    return next((resize_s for resize_s in known if resize_s is not None), None)
 
 
 # ---------------------------------------------------------------- decide

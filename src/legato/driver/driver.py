@@ -241,7 +241,9 @@ class Driver:
     def _note_reports(self, number: int, message: wire.WorkerMessage) -> None:
         if isinstance(message, wire.Progress):
             num_new, complaint = self._records.note_progress(number, message)
-            self._meter.note(message, num_new, self._clock())
+            job = self._membership.job
+            is_planned = job.current is not None and job.current.number == message.view and job.recovering is None
+            self._meter.note(message, num_new, self._clock(), is_planned=is_planned)
             if complaint is not None:
                 self._show(words.Record(kind="note", reason=complaint, level="error", worker=number))
         elif isinstance(message, wire.Metrics):

@@ -9,11 +9,13 @@ from typing import Any, Final
 import msgspec
 
 from legato.core.wire import Metrics, Progress
+from legato.driver.delays import Delays
 from legato.driver.job import Job
 from legato.driver.journal import Outcome
 from legato.driver.record import Event
 
 NUM_EVENTS: Final = 20  # events shown in a status
+_TRAINS: Final = "train"
 _SMOOTHING_S: Final = 10.0  # a rate of before this long counts for a third
 
 
@@ -25,17 +27,20 @@ class Meter:
         self.from_step: int | None = None
         self.samples_per_s: float | None = None
         self.metrics: Metrics | None = None
+        self.delays = Delays()
         self._measured_at: float | None = None
 
     def note_metrics(self, metrics: Metrics) -> None:
         """Keep what the program logged last."""
         self.metrics = metrics
 
-    def note(self, progress: Progress, num_new: int, now: float) -> None:
+    def note(self, progress: Progress, num_new: int, now: float, *, is_planned: bool = False) -> None:
         """Take in a report of which ``num_new`` steps were new.
 
         A job that went back to a checkpoint reports old steps: they show where it is but not how fast it gets on.
+        ``is_planned``: its view is that of a planned change.
         """
+        evaluates = progress.phase != _TRAINS or (self.last is not None and self.last.phase != _TRAINS)
         if self.from_step is None:
             # Without samples: where the checkpoint is from which the job goes on.
             self.from_step = progress.first_step - 1 if progress.num_samples else progress.last_step
@@ -47,6 +52,10 @@ class Meter:
         num_samples = progress.num_samples * num_new / num_reported
         elapsed_s = now - self._measured_at if self._measured_at is not None else 0.0
         self._measured_at = now
+        if evaluates:
+            self.delays.skip(progress.view)
+        elif elapsed_s > 0:
+            self.delays.note(progress.view, num_new, elapsed_s, is_planned=is_planned)
         if elapsed_s > 0:
             rate = num_samples / elapsed_s
             weight = 1.0 if self.samples_per_s is None else 1 - math.exp(-elapsed_s / _SMOOTHING_S)
@@ -67,6 +76,7 @@ def build_status(job: Job, meter: Meter, events: deque[Event], outcome: Outcome 
         "loss": last.loss if last else None,
         "phase": last.phase if last else None,
         "samples_per_s": meter.samples_per_s,
+        "resize_s": meter.delays.last_s,
         "metrics": {"step": logged.step, "epoch": logged.epoch, "values": logged.values} if logged else None,
         "num_workers": sum(1 for member in job.members() if member.has_state),
         "num_wanted": len(job.wanted),

@@ -44,3 +44,48 @@ def test_the_last_metrics_are_kept() -> None:
     metrics = Metrics(index=0, step=3, epoch=0, values={"accuracy": 0.5})
     meter.note_metrics(metrics)
     assert meter.metrics == metrics
+
+
+def test_what_a_planned_change_costs_is_measured() -> None:
+    meter, now, step = Meter(), 0.0, 0
+
+    def do(view: int, seconds: float, *, is_planned: bool = True, phase: str = "train") -> None:
+        nonlocal now, step
+        now, step = now + seconds, step + 1
+        report = Progress(
+            view=view,
+            first_step=step,
+            last_step=step,
+            epoch=0,
+            loss=None,
+            num_samples=8,
+            num_steps=99,
+            num_epochs=1,
+            phase=phase,
+        )
+        meter.note(report, 1, now, is_planned=is_planned)
+
+    for view, seconds in [(1, 9.0), (1, 1.0), (1, 1.0), (2, 3.0)]:
+        do(view, seconds)
+    assert meter.delays.last_s is None, "how fast it is with more workers is not known yet"
+    do(2, 0.5)
+    assert meter.delays.last_s == 2.0, "growing"
+    do(3, 2.5)
+    do(3, 1.0)
+    assert meter.delays.last_s == 1.5, "shrinking: a step takes longer afterwards, which is no delay"
+    do(4, 20.0, is_planned=False)
+    do(4, 1.0)
+    assert meter.delays.last_s == 1.5, "a death is no resize"
+    do(4, 30.0, phase="evaluate")
+    do(5, 60.0)
+    do(5, 1.0)
+    do(6, 1.2)
+    do(6, 1.0)
+    assert meter.delays.last_s is not None and abs(meter.delays.last_s - 0.2) < 1e-9, "evaluations are none either"
+
+
+def test_reports_of_an_older_view_measure_nothing() -> None:
+    meter = Meter()
+    for view, step, now in [(2, 1, 0.0), (2, 2, 1.0), (1, 3, 9.0), (3, 4, 20.0), (3, 5, 21.0)]:
+        meter.note(progress(view, step), 1, now, is_planned=True)
+    assert meter.delays.last_s is None
