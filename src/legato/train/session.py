@@ -249,7 +249,9 @@ class Session:
         while True:
             try:
                 self._enter_agreed(in_evaluation=in_evaluation)
-                if not in_evaluation:
+                # Behind the last step of a pass none is needed, and a rank that knew its result earlier may be further:
+                # in the next pass, before which the program has frozen or thawed something.
+                if not in_evaluation and self.cursor.step_in_pass < self.num_steps_of_pass:
                     self.exchange = self.cohort.ensure_exchange(self.reducer.layout)
                 return
             except BrokenView as error:

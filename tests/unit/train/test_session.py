@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from legato.core import wire
-from legato.core.errors import ProgramError
+from legato.core.errors import BrokenView, ProgramError
 from legato.train import checkpoint, state
 from legato.train import session as sessions
 from legato.train.groups import Group
@@ -433,6 +433,50 @@ def test_half_a_state_is_overwritten_by_a_checkpoint(saving_job: Job, half_arriv
     second.hear(job.settings(resume=True))
     job.recover(second)
     assert second.end() == (step, [-step] * 2, [-step] * 2)
+
+
+# ---------------------------------------------------------------- the layout of gradients
+
+
+def test_a_rank_that_missed_the_last_step_of_a_pass_follows_one_that_has_thawed_a_part(job: Job) -> None:
+    def program(worker: Worker) -> Any:
+        model, optimizer = prepared(worker)
+        model.weight.requires_grad_(False)
+        if worker.worker == 1:
+            lose_result_of(worker, 2)
+        for epoch in worker.run.epochs(2):
+            model.weight.requires_grad_(epoch > 0)
+            for (inputs,) in worker.run.batches(SHORT):
+                turn(worker, model, optimizer, inputs)
+        return model.weight.tolist(), model.bias.tolist()
+
+    def lose_result_of(worker: Worker, step: int) -> None:
+        run_round = worker.session.run_round
+
+        def lose() -> None:
+            if worker.session.cursor.step + 1 != step or worker.session.cohort.connection.view.number > 1:
+                return run_round()
+            reducer = worker.session.reducer
+            whole = reducer.run_round
+
+            def run_and_lose(word: Any) -> Any:
+                whole(word)
+                first.await_message(wire.Progress, last_step=step)
+                raise BrokenView("the result came too late")
+
+            reducer.run_round = run_and_lose
+            try:
+                return run_round()
+            finally:
+                reducer.run_round = whole
+
+        worker.session.run_round = lose
+
+    first, second = job.begin(2, program)
+    second.await_message(wire.Broken)
+    first.await_message(wire.Broken)
+    job.recover(first, second)
+    assert first.end() == second.end() == ([-2.0, -2.0], [-4.0, -4.0])
 
 
 # ---------------------------------------------------------------- the end
