@@ -80,6 +80,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     program: tuple[str, ...]
     directory: str | None
     environment: dict[str, str | None]
+    data: str | None
+    seed: int | None
     num_threads: int
     num_micro_batches: int | None
     checkpoint_every: str | None

@@ -23,8 +23,8 @@ class JobOptions(TypedDict, total=False):
     """What a job may be told besides its program; what is not said is as ``docs/rest.md`` has it.
 
     ``name``: default that of the script or function. ``max_run_s`` and ``heartbeat_limit_s``: seconds. ``num_threads``:
-    per worker. ``is_elastic`` False: exactly ``max_workers`` slots, or none. ``checkpoint_every``: ``100steps``,
-    ``2epochs`` or ``60s``.
+    per worker. ``data``: a directory on the machines. ``is_elastic`` False: exactly ``max_workers`` slots, or none.
+    ``checkpoint_every``: ``100steps``, ``2epochs`` or ``60s``.
     """
 
     name: str
@@ -37,6 +37,8 @@ class JobOptions(TypedDict, total=False):
     max_retries: int
     max_run_s: float | None
     environment: Mapping[str, str]
+    data: str | None
+    seed: int | None
     num_threads: int
     num_micro_batches: int | None
     checkpoint_every: str | None

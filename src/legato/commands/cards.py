@@ -121,6 +121,8 @@ def _tell_terms(job: JobRecord, spec: Spec) -> Iterable[tuple[str, str | None]]:
     yield "directory", spec.directory
     variables = [f"{name}={'…' if value is None else value}" for name, value in spec.environment.items()]
     yield "variables", " ".join(variables) or None
+    yield "data", spec.data
+    yield "seed", None if spec.seed is None else str(spec.seed)
     yield "checkpoints", f"every {spec.checkpoint_every}, {spec.keep} kept" if spec.checkpoint_every else None
     yield "at most", render_duration(spec.max_run_s) if spec.max_run_s else None
 

@@ -84,6 +84,16 @@ EnvironmentOption = Annotated[
     list[str] | None,
     typer.Option("--env", "-e", metavar="NAME=VALUE", help="A variable of its workers; may be given several times."),
 ]
+DataOption = Annotated[
+    str | None,
+    typer.Option("--data", metavar="PATH", help="A directory on the machines; the program finds it in LEGATO_DATA."),
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(
+        "--seed", parser=read_whole("the seed", 0), metavar="NUMBER", help="In place of the program's own seed."
+    ),
+]
 RetriesOption = Annotated[
     int | None,
     typer.Option(

@@ -10,6 +10,7 @@ from legato.commands.connecting import open_client
 from legato.commands.entry import Entry
 from legato.commands.options import (
     CheckpointEveryOption,
+    DataOption,
     EnvironmentOption,
     HeartbeatOption,
     KeepOption,
@@ -23,6 +24,7 @@ from legato.commands.options import (
     PriorityOption,
     QueueOption,
     RetriesOption,
+    SeedOption,
     ServerOption,
     StaticOption,
     ThreadsOption,
@@ -61,6 +63,8 @@ def submit(
     directory: Annotated[
         str | None, typer.Option(metavar="PATH", help="Upload nothing: the script lies here, on the machines.")
     ] = None,
+    data: DataOption = None,
+    seed: SeedOption = None,
     retries: RetriesOption = None,
     max_time: MaxTimeOption = None,
     threads: ThreadsOption = None,
@@ -87,6 +91,8 @@ def submit(
         priority=priority,
         label=label,
         env=env,
+        data=data,
+        seed=seed,
         retries=retries,
         max_time=max_time,
         threads=threads,

@@ -21,6 +21,7 @@ from legato.client.servers import Server
 from legato.client.submission import JobOptions
 from legato.control.stages import ENDED, Stage
 from legato.core.errors import Conflict, Forbidden, KeyReused, NotFound, StaleVersion, Unauthenticated, UsageError
+from legato.server.bodies import JobFields
 
 LIMIT_S = 20.0
 EVERYTHING: JobOptions = {
@@ -33,7 +34,9 @@ EVERYTHING: JobOptions = {
     "labels": {"team": "vision"},
     "max_retries": 1,
     "max_run_s": 3600.0,
-    "environment": {"DATA": "/data"},
+    "environment": {"WORD": "text"},
+    "data": "/data",
+    "seed": 7,
     "num_threads": 2,
     "num_micro_batches": 16,
     "checkpoint_every": "1epochs",
@@ -76,8 +79,33 @@ def write_files(platform: Platform, job: str) -> Path:
     return home
 
 
+RECORDS = (
+    *(
+        records.JobRecord,
+        records.Spec,
+        records.Plan,
+        records.Effect,
+        records.Explanation,
+        records.Party,
+        records.LostSlot,
+    ),
+    *(records.Attempt, records.Event, records.Progress, records.Upload, records.Checkpoint, records.Series),
+    *(platform_records.User, platform_records.Token, platform_records.AuditEntry, platform_records.Usage),
+)
+
+
 def test_the_stages_are_the_same() -> None:
     assert {str(stage) for stage in ENDED} == records.ENDED
+
+
+def test_a_job_has_the_same_fields_here_and_there(platform: Platform) -> None:
+    assert set(JobOptions.__annotations__) == set(JobFields.model_fields) - {"program", "code", "directory"}
+    schemas = platform.get("openapi.json")["components"]["schemas"]
+    for record in RECORDS:
+        name = record.__name__.removesuffix("Record")
+        published = set(schemas[name]["properties"])
+        # An attempt is of the job that was asked for.
+        assert published - {"job"} == set(record.__struct_fields__) - {"job"}, name
 
 
 def test_every_option_of_a_job_arrives(ann: Client) -> None:

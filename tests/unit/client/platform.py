@@ -148,6 +148,8 @@ class Platform:
             "program": ["train.py", "--epochs", "20"],
             "directory": None,
             "environment": {"DATA": "/data"},
+            "data": None,
+            "seed": None,
             "num_threads": 1,
             "num_micro_batches": None,
             "checkpoint_every": "1epochs",

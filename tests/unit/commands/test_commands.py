@@ -64,7 +64,21 @@ def test_submit_says_what_flags_say(platform: Platform, call: Call, script: str)
     flags = [
         *("--workers", "2..4", "--name", "mnist", "-q", "night", "-p", "7000", "-l", "team=vision", "-l", "run=1"),
         *("-e", "DATA=/data", "--retries", "2", "--max-time", "12h", "--threads", "2", "--micro-batches", "16"),
-        *("--checkpoint-every", "1epochs", "--keep", "5", "--heartbeat-limit", "7", "--key", "k", "--detach"),
+        *(
+            "--data",
+            "/mnt/digits",
+            "--seed",
+            "7",
+            "--checkpoint-every",
+            "1epochs",
+            "--keep",
+            "5",
+            "--heartbeat-limit",
+            "7",
+            "--key",
+            "k",
+            "--detach",
+        ),
     ]
     code, out, _ = call("submit", *flags, script, "--", "--epochs", "3", "-w", "x")
     assert (code, out) == (
@@ -82,6 +96,8 @@ def test_submit_says_what_flags_say(platform: Platform, call: Call, script: str)
         "priority": 7000,
         "labels": {"team": "vision", "run": "1"},
         "environment": {"DATA": "/data"},
+        "data": "/mnt/digits",
+        "seed": 7,
         "max_retries": 2,
         "max_run_s": 43200.0,
         "num_threads": 2,
@@ -616,6 +632,7 @@ def test_an_unknown_job_is_refused_by_every_command(
         (["submit", "--env", "DATA", "SCRIPT"], "Cannot read the variable 'DATA'"),
         (["submit", "--label", "team", "SCRIPT"], "Cannot read the label 'team'"),
         (["submit", "--max-time", "long", "SCRIPT"], "Cannot read the longest time 'long'"),
+        (["submit", "--seed", "luck", "SCRIPT"], "Cannot read the seed 'luck'"),
         (["submit", "--priority", "high", "SCRIPT"], "Cannot read the priority 'high'"),
         (["submit", "--queue", "none", "-d", "SCRIPT"], "There is no queue 'none'"),
         (["submit", "--max-workers", "0", "-d", "SCRIPT"], "max_workers=0 is below 1"),
