@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,18 @@ def test_a_picture_is_drawn(two: Path, tmp_path: Path) -> None:
     text = "".join(ET.parse(tmp_path / "a.svg").getroot().itertext())
     for told in ("two.csv on 4 slots", "fair", "gang", "user/first", "shrinks 4 → 2", "has the same weight"):
         assert told in text
+
+
+def test_the_page_tells_and_shows_what_the_command_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs/simulation.md").read_text()
+    (line,) = re.findall(r"^legato simulate (.*elasticdl.*) --draw (\S+)$", page, re.MULTILINE)
+    monkeypatch.chdir(ROOT)
+    done = call(*line[0].split(), "--draw", tmp_path / "again.svg", "-o", "json")
+    makespans = {report["policy"]: report["makespan_s"] for report in json.loads(done.stdout)}
+    base = makespans.pop("gang")
+    told = [f"{base:.0f} s", *(f"{makespan:.0f} s, {makespan / base:.2f}" for makespan in makespans.values())]
+    assert f"| simulated | {' | '.join(told)} |" in page
+    assert (tmp_path / "again.svg").read_text() == (ROOT / line[1]).read_text(), "draw it again with the command"
 
 
 def test_jobs_are_drawn_by_lot_and_written_down(tmp_path: Path) -> None:
