@@ -47,6 +47,7 @@ class Replay:
         while not session.is_loaded:
             session.join()
             if self._target.pass_index > session.cursor.pass_index:
+                self._check_kept(session.cursor.pass_index in self._target.ends)
                 session.cursor.skip_pass(self._target)
                 return True
             session.try_to_load()
@@ -59,6 +60,7 @@ class Replay:
             session.join()
             number = session.cursor.num_evaluations
             if number < self._target.num_evaluations:
+                self._check_kept(number in self._target.evaluations)
                 session.cursor.num_evaluations += 1
                 return self._target.evaluations[number]
             session.try_to_load()
@@ -72,6 +74,12 @@ class Replay:
             session.cursor.num_logs += 1
         else:
             session.teller.log(session.cursor, values)
+
+    def _check_kept(self, is_kept: bool) -> None:
+        """Leave if the job has gone on, while this program waited, to an epoch in which it kept nothing of this one."""
+        if not is_kept:
+            # Only a new process can come to where it is.
+            self._session.cohort.leave("superseded")
 
     @property
     def _target(self) -> Cursor:

@@ -414,6 +414,27 @@ def test_half_a_state_is_not_begun_from(job: Job, half_arrived: threading.Event)
     assert left_as(second) == "superseded"
 
 
+def test_a_program_that_is_epochs_behind_is_superseded(job: Job, half_arrived: threading.Event) -> None:
+    def program(worker: Worker) -> None:
+        model, optimizer = prepared(worker)
+        for _ in worker.run.epochs(10**6):
+            for (inputs,) in worker.run.batches(SHORT):
+                turn(worker, model, optimizer, inputs)
+
+    (first,) = job.begin(1, program)
+    first.await_message(wire.Progress)
+    second = job.start(program)
+    job.propose(first, second)
+    assert half_arrived.wait(LIMIT_S)
+    first.lose_peers()
+    first.await_message(wire.Broken)
+    job.recover(first)
+    now = max(said.epoch for said in first.said if isinstance(said, wire.Progress))
+    first.await_message(wire.Progress, epoch=now + 2)
+    job.propose(first, second)
+    assert left_as(second) == "superseded"
+
+
 def test_half_a_state_is_overwritten_by_a_checkpoint(saving_job: Job, half_arrived: threading.Event) -> None:
     job = saving_job
 
