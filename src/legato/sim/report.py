@@ -215,9 +215,9 @@ def make_panel(world: World, report: Report) -> Panel:
         for allocation in [*world.books.closed, *world.books.open.values()]
     ]
     mean_s = report.completion_s.mean
-    told = f"makespan {tell_elapsed(round(report.makespan_s))}, {report.allocation:.0%} of the slots allocated"
+    told = f"makespan {tell_elapsed(int(report.makespan_s))}, {report.allocation:.0%} of the slots allocated"
     if mean_s is not None:
-        told = f"mean completion time {tell_elapsed(round(mean_s))}, {told}"
+        told = f"mean completion time {tell_elapsed(int(mean_s))}, {told}"
     return Panel(
         holdings=holdings,
         slots=world.setting.slots(),

@@ -98,7 +98,7 @@ def any_story(draw: st.DrawFn) -> Story:
         setting=Setting(
             num_slots=draw(st.integers(5, 8)),
             slots_per_node=4,
-            rules=Rules(policy=draw(st.sampled_from(Policy))),
+            rules=Rules(policy=draw(st.sampled_from(Policy)), fair_finish_s=draw(st.sampled_from([None, None, 10.0]))),
             costs=Costs(drain_s=draw(st.sampled_from([0.3, 4.0])), start_s=draw(st.sampled_from([0.2, 3.0]))),
             quiet_s=5.0,
         ),
