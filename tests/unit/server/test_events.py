@@ -8,6 +8,7 @@ import json
 import threading
 from typing import Any
 
+import pytest
 from tests.unit.server.platform import ADMIN, NOW, Messages, Platform, check_problem
 
 from legato.control.records import Queue
@@ -63,16 +64,19 @@ def test_an_empty_answer_is_held_back_until_there_is_something(platform: Platfor
 
 def test_what_one_may_not_see_ends_no_waiting_and_is_not_told(platform: Platform) -> None:
     platform.store.queues.put(Queue(name="closed", is_open=False, members=("ben",)), ADMIN, NOW)
+    after = platform.get("events?wait=30")["after"]
+    hidden = platform.submit("ben", queue="closed", name="hidden")
+    # Now the server has it in memory, for everybody who follows.
+    assert platform.get(f"events?after={after}&wait=30", who="eye")["items"][0]["job"] == hidden
+    assert platform.get(f"events?after={after}") == {"items": [], "after": after + 1}
     answers: list[Any] = []
-    asking = threading.Thread(target=lambda: answers.append(platform.get("events?after=now&wait=30")))
+    asking = threading.Thread(target=lambda: answers.append(platform.get(f"events?after={after}&wait=30")))
     asking.start()
-    platform.submit("ben", queue="closed", name="hidden")
     seen = platform.submit(name="seen")
     asking.join(30)
     assert [item["job"] for item in answers[0]["items"]] == [seen]
     kinds = {item["kind"] for item in platform.get("events")["items"]}
     assert kinds == {"stage", "queue"}, "what belongs to no job everybody sees"
-    hidden = platform.store.jobs.find("hidden").id
     assert hidden not in json.dumps(platform.get("events"))
     assert hidden in json.dumps(platform.get("events", who="eye"))
     check_problem(platform.ask("GET", f"jobs/{hidden}/events"), 404, "not-found")
@@ -112,6 +116,28 @@ def test_the_stream_of_a_job_ends_when_the_job_has_ended_and_all_is_told(platfor
     assert len(again) == len(told) + 1 and again[-1]["event"] == "end"
     with platform.stream(f"jobs/{job}/events", Last_Event_ID=again[-2]["id"]) as messages:
         assert [message["event"] for message in messages] == ["end"]
+
+
+def test_the_end_of_a_job_is_told_after_all_else_although_the_server_heard_of_it_late(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform.lead()
+    job = platform.submit()
+
+    async def hear_nothing(_last: int) -> None:
+        """The feed is late."""
+
+    with platform.stream(f"jobs/{job}/events") as messages:
+        assert json.loads(next(messages)["data"])["detail"]["to"] == "queued"
+        platform.start(job, "node/0")
+        while json.loads(next(messages)["data"])["detail"].get("to") != "running":
+            pass
+        monkeypatch.setattr(platform.services.feed, "_read_new", hear_nothing)
+        platform.end(job)
+        with platform.stream(f"jobs/{job}/events", Last_Event_ID="3") as others:
+            told = list(others)
+    assert told[-1]["event"] == "end"
+    assert json.loads(told[-2]["data"])["detail"]["to"] == "succeeded"
 
 
 def test_a_stream_ends_with_its_token(platform: Platform, monkeypatch: Any) -> None:
