@@ -6,10 +6,11 @@ import asyncio
 import itertools
 import json
 import threading
+import time
 from typing import Any
 
 import pytest
-from tests.unit.server.platform import ADMIN, NOW, Messages, Platform, check_problem
+from tests.unit.server.platform import ADMIN, LIMIT_S, NOW, Messages, Platform, check_problem
 
 from legato.control.records import Queue
 from legato.control.stages import Stage
@@ -23,6 +24,17 @@ def take(messages: Messages, number: int) -> list[dict[str, str]]:
 
 def reasons(items: list[dict[str, Any]]) -> list[str]:
     return [item["reason"] for item in items]
+
+
+def wait_for_memory(platform: Platform) -> None:
+    """Wait until followers are told from memory, as far as everything has happened by now."""
+    feed, last = platform.services.feed, platform.store.events.read_last_seq()
+    deadline = time.monotonic() + LIMIT_S
+    while not (feed._recent and feed._recent[-1].seq >= last):
+        assert time.monotonic() < deadline
+        if not feed._recent:
+            platform.submit("admin", name="more")  # the first ones it only counts
+        time.sleep(0.05)
 
 
 def test_pages_of_events(platform: Platform) -> None:
@@ -67,7 +79,12 @@ def test_what_one_may_not_see_ends_no_waiting_and_is_not_told(platform: Platform
     after = platform.get("events?wait=30")["after"]
     hidden = platform.submit("ben", queue="closed", name="hidden")
     # Now the server has it in memory, for everybody who follows.
+    wait_for_memory(platform)
     assert platform.get(f"events?after={after}&wait=30", who="eye")["items"][0]["job"] == hidden
+    after = platform.get("events", who="eye")["after"]
+    assert platform.get(f"events?after={after}") == {"items": [], "after": after}
+    hidden = platform.submit("ben", queue="closed", name="hidden")
+    wait_for_memory(platform)
     assert platform.get(f"events?after={after}") == {"items": [], "after": after + 1}
     answers: list[Any] = []
     asking = threading.Thread(target=lambda: answers.append(platform.get(f"events?after={after}&wait=30")))
@@ -130,11 +147,14 @@ def test_the_end_of_a_job_is_told_after_all_else_although_the_server_heard_of_it
     with platform.stream(f"jobs/{job}/events") as messages:
         assert json.loads(next(messages)["data"])["detail"]["to"] == "queued"
         platform.start(job, "node/0")
-        while json.loads(next(messages)["data"])["detail"].get("to") != "running":
+        while json.loads((message := next(messages))["data"])["detail"].get("to") != "running":
             pass
+        wait_for_memory(platform)
+        known = str(platform.services.feed._recent[-1].seq)
+        assert int(known) >= int(message["id"])
         monkeypatch.setattr(platform.services.feed, "_read_new", hear_nothing)
         platform.end(job)
-        with platform.stream(f"jobs/{job}/events", Last_Event_ID="3") as others:
+        with platform.stream(f"jobs/{job}/events", Last_Event_ID=known) as others:
             told = list(others)
     assert told[-1]["event"] == "end"
     assert json.loads(told[-2]["data"])["detail"]["to"] == "succeeded"
