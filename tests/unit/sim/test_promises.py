@@ -22,7 +22,7 @@ Drawn = tuple[list[Plan], Setting]
 def for_any_calm(**kinds: bool) -> Callable[[Any], Any]:
     def decorate(test: Any) -> Any:
         slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
-        return settings(deadline=None, max_examples=60, suppress_health_check=slow)(given(any_calm(**kinds))(test))
+        return settings(deadline=None, max_examples=40, suppress_health_check=slow)(given(any_calm(**kinds))(test))
 
     return decorate
 
