@@ -57,12 +57,17 @@ def make_exchange(
             shared.hide()
 
 
-def can_read_peers(group: Group) -> bool:
-    """Find out whether all ranks can read each other's memory. All ranks call this together."""
+def can_read_peers(group: Group, *, may_try: bool = True) -> bool:
+    """Find out whether all ranks can read each other's memory. All ranks call this together.
+
+    Args:
+        group: of the view.
+        may_try: False: this rank has found before that it cannot.
+    """
     hosts = {member.host for member in group.view.members}
     if group.size == 1 or len(hosts) > 1:
         return False
-    return can_read_each_other(lambda text: _swap_texts(group, text), group.rank)
+    return can_read_each_other(lambda text: _swap_texts(group, text), group.rank, may_try=may_try)
 
 
 def _swap_texts(group: Group, mine: str) -> list[str]:

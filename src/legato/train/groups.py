@@ -17,7 +17,7 @@ import os
 import queue
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
 import torch
@@ -110,16 +110,14 @@ class Group:
         Raises:
             BrokenView: a peer is gone or the group was broken.
         """
-        works: list[Work] = []
-        try:
+
+        def start() -> Iterator[Work]:
             for peer in self.peers:
-                works.extend(self.receive(tensor, peer, tag) for tag, tensor in enumerate(incoming[peer]))
+                yield from (self.receive(tensor, peer, tag) for tag, tensor in enumerate(incoming[peer]))
             for peer in self.peers:
-                works.extend(self.send(tensor, peer, tag) for tag, tensor in enumerate(outgoing[peer]))
-        except BrokenView:
-            self.give_up(works)
-            raise
-        self.finish(works)
+                yield from (self.send(tensor, peer, tag) for tag, tensor in enumerate(outgoing[peer]))
+
+        self.finish(self.start_all(start()))
 
     def tell_all(self, mine: torch.Tensor, theirs: Sequence[torch.Tensor]) -> None:
         """Send a small tensor to every peer and receive ``theirs[r]`` from each rank r, in one round trip.
@@ -156,6 +154,21 @@ class Group:
     def receive(self, tensor: torch.Tensor, peer: int, tag: int) -> Work:
         """Start receiving from one peer; the returned work goes to `finish`."""
         return self._start(lambda group: group.recv([tensor], self._ranks[peer], tag), tensor)
+
+    def start_all(self, starting: Iterable[Work]) -> list[Work]:
+        """Collect works as they are started; if one cannot be, none of the others is left under way.
+
+        Raises:
+            BrokenView: a peer is gone or the group was broken.
+        """
+        works: list[Work] = []
+        try:
+            for work in starting:
+                works.append(work)  # noqa: PERF402 -- those before an error count
+        except BaseException:
+            self.give_up(works)
+            raise
+        return works
 
     def finish(self, works: Sequence[Pending]) -> None:
         """Wait for works that `send` and `receive` started; each can be waited for once.

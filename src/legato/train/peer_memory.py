@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import datetime
+import errno
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,10 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 class _Piece(ctypes.Structure):
     _fields_ = (("address", ctypes.c_void_p), ("num_bytes", ctypes.c_size_t))
+
+
+class UnreadableLoan(BrokenView):
+    """A loan stands, but this process cannot read it: it need not try it with its peers again."""
 
 
 class Loan:
@@ -55,15 +60,17 @@ class Loan:
         self._parts.clear()
 
 
-def can_read_each_other(tell_all: Callable[[str], list[str]], rank: int) -> bool:
+def can_read_each_other(tell_all: Callable[[str], list[str]], rank: int, *, may_try: bool = True) -> bool:
     """Find out whether all members of a view can read each other's memory. All call this together.
 
     Args:
         tell_all: tells every rank a short text and returns what each told, in rank order.
         rank: this member's.
+        may_try: False: this member has found before that it cannot.
     """
     mark = torch.frombuffer(bytearray(secrets.token_bytes(_MARK_BYTES)), dtype=torch.uint8)
-    told = tell_all(f"{os.getpid()} {mark.data_ptr()} {bytes(mark.tolist()).hex()}" if _let_peers_read() else "")
+    is_able = may_try and _let_peers_read()
+    told = tell_all(f"{os.getpid()} {mark.data_ptr()} {bytes(mark.tolist()).hex()}" if is_able else "")
     readable = all(told) and all(_has_mark(*text.split()) for peer, text in enumerate(told) if peer != rank)
     return all(tell_all("yes" if readable else ""))
 
@@ -78,6 +85,7 @@ def borrow(loan: dict[str, Any], targets: Sequence[torch.Tensor], on_chunk: Call
 
     Raises:
         BrokenView: the owner is gone or has ended the loan; the targets are worthless then.
+        UnreadableLoan: it could be read if this process were allowed to, or its memory of a kind that can be.
     """
     pid = loan["pid"]
     try:
@@ -86,6 +94,8 @@ def borrow(loan: dict[str, Any], targets: Sequence[torch.Tensor], on_chunk: Call
             on_chunk()
         is_whole = _has_mark(pid, loan["mark_at"], loan["mark"])
     except OSError as error:
+        if error.errno == errno.EPERM or _has_mark(pid, loan["mark_at"], loan["mark"]):
+            raise UnreadableLoan(f"the state that the process {pid} lent cannot be read: {error}") from error
         raise BrokenView(f"the process {pid} that lent its state cannot be read any more: {error}") from error
     if not is_whole:
         raise BrokenView(f"the process {pid} changed its state before it was read")

@@ -28,6 +28,7 @@ from legato.train.exchange import Exchange
 from legato.train.fingerprints import identity_of
 from legato.train.groups import Group, Pending
 from legato.train.order import Layout
+from legato.train.peer_memory import UnreadableLoan
 from legato.train.reducer import StepReducer
 from legato.train.saving import Saver
 from legato.train.telling import Teller
@@ -77,6 +78,7 @@ class Session:
         self._reducer: StepReducer | None = None
         self._saver: Saver | None = None
         self._unserved: Entry | None = None
+        self._may_read_peers = True
         self._is_broken = False
         self._is_spoiled = False
         self._resumed: dict[str, Any] | None = None
@@ -160,9 +162,12 @@ class Session:
                     self._resumed = None
                 self.reducer.buffers.rebase()
                 self._send_state(entry)
-                group.finish(self.outgoing)
-                self.outgoing = []
+                # Each can be waited for once, also if that fails.
+                outgoing, self.outgoing = self.outgoing, []
+                group.finish(outgoing)
         except BrokenView:
+            # Whoever waits for this rank in that view need not wait until the driver says so.
+            group.break_connections()
             self._entry = None
             return
         self.is_loaded = True
@@ -206,7 +211,13 @@ class Session:
         # The models come first in both trees, so their tensors arrive where they belong, without a copy.
         _, own = state.take_apart({"models": self._state()["models"]})
         self._is_spoiled = True
-        self._load(state.receive_tree(group, entry.sources, letter, own))
+        try:
+            tree = state.receive_tree(group, entry.sources, letter, own)
+        except UnreadableLoan:
+            # In the next view it is sent.
+            self._may_read_peers = False
+            raise
+        self._load(tree)
         self.teller.tell_received(self.cursor)
 
     def _state(self) -> dict[str, Any]:
@@ -251,11 +262,14 @@ class Session:
                 self._enter_agreed(in_evaluation=in_evaluation)
                 # Behind the last step of a pass none is needed, and a rank that knew its result earlier may be further:
                 # in the next pass, before which the program has frozen or thawed something.
-                if not in_evaluation and self.cursor.step_in_pass < self.num_steps_of_pass:
+                if not in_evaluation and self._is_before_step():
                     self.exchange = self.cohort.ensure_exchange(self.reducer.layout)
                 return
             except BrokenView as error:
                 self.recover(error, None)
+
+    def _is_before_step(self) -> bool:
+        return self.cursor.step_in_pass < self.num_steps_of_pass
 
     def _enter_agreed(self, *, in_evaluation: bool) -> None:
         start = time.monotonic()
@@ -263,7 +277,9 @@ class Session:
         if entry is not None:
             self._unserved = entry if entry.joiners else None
             self.cohort.joined(time.monotonic() - start)
-        if not in_evaluation:
+        # Who came by a recovery is served before a step: behind the last step of a pass another rank may be further, in
+        # an evaluation that counts them out. Who comes by a vote finds all at the same place.
+        if not in_evaluation and (entry is not None or self._is_before_step()):
             self._welcome_joiners()
 
     def recover(self, error: BrokenView, broken: Round | None) -> bool:
@@ -389,5 +405,5 @@ class Session:
         # Read once: beside this thread the training may replace it, when a layer thaws.
         reducer = self.reducer
         exchange = make_exchange(group, reducer.buckets, self.layout.num_micro_batches, exact=self._exact)
-        group.reads_peers = can_read_peers(group)
+        group.reads_peers = can_read_peers(group, may_try=self._may_read_peers)
         return exchange, reducer.layout

@@ -104,11 +104,8 @@ def send_bytes(group: Group, peers: Sequence[int], payload: bytes) -> list[Work]
     """Start sending bytes to some peers; pass the works to ``group.finish``."""
     length = torch.tensor([len(payload)], dtype=torch.int64)
     body = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
-    works = []
-    for peer in peers:
-        works.append(group.send(length, peer, _LENGTH_TAG))
-        works.append(group.send(body, peer, _SKELETON_TAG))
-    return works
+    parts = ((length, _LENGTH_TAG), (body, _SKELETON_TAG))
+    return group.start_all(group.send(part, peer, tag) for peer in peers for part, tag in parts)
 
 
 def receive_bytes(group: Group, peer: int) -> bytes:
@@ -133,23 +130,33 @@ class Letter(NamedTuple):
 
 
 def send_tree(group: Group, sources: Sequence[int], joiners: Sequence[int], tree: Any) -> list[Pending]:
-    """Start giving a state to the joiners; all sources call this together.
+    """Start giving a state to the joiners; all sources call this together, and any other rank gives nothing.
 
     The tree must stay as it is until ``group.finish`` has seen what is returned.
+
+    Raises:
+        BrokenView: a peer is gone; nothing is under way, and nothing is lent any more.
     """
+    if group.rank not in sources:
+        return []
     skeleton, tensors = take_apart(tree)
     is_first = group.rank == sources[0]
     loan = Loan(tensors) if is_first and group.reads_peers else None
+    lent: list[Pending] = [] if loan is None else [loan]
     pending: list[Pending] = []
-    if is_first:
-        letter = Letter(skeleton, loan.describe() if loan is not None else None)
-        pending += send_bytes(group, joiners, encode(letter._asdict()))
-    faults.strike("transfer")
-    if loan is not None:
-        pending += [*await_thanks(group, joiners), loan]
-    elif not group.reads_peers:
-        pending += send_share(group, sources, joiners, tensors)
-    return pending
+    try:
+        if is_first:
+            letter = Letter(skeleton, loan.describe() if loan is not None else None)
+            pending += send_bytes(group, joiners, encode(letter._asdict()))
+        faults.strike("transfer")
+        if loan is not None:
+            pending += await_thanks(group, joiners)
+        elif not group.reads_peers:
+            pending += send_share(group, sources, joiners, tensors)
+    except BaseException:
+        group.give_up([*pending, *lent])
+        raise
+    return [*pending, *lent]
 
 
 def receive_letter(group: Group, source: int) -> Letter:
@@ -187,13 +194,14 @@ def send_share(
 
     The tensors must stay as they are until ``group.finish`` has seen the returned works.
     """
-    works: list[Work] = []
-    share = sources.index(group.rank)
-    for chunk in _chunks(tensors, len(sources), share):
-        pieces = [_bytes_of(tensors[index])[start:stop] for index, start, stop in chunk]
-        body = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-        works.extend(group.send(body, peer, _TENSOR_TAG) for peer in joiners)
-    return works
+
+    def start() -> Iterator[Work]:
+        for chunk in _chunks(tensors, len(sources), sources.index(group.rank)):
+            pieces = [_bytes_of(tensors[index])[start:stop] for index, start, stop in chunk]
+            body = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+            yield from (group.send(body, peer, _TENSOR_TAG) for peer in joiners)
+
+    return group.start_all(start())
 
 
 def receive_shares(
@@ -227,7 +235,7 @@ def receive_shares(
 
 def await_thanks(group: Group, joiners: Sequence[int]) -> list[Work]:
     """Start waiting for every joiner to say that it has read what was lent to it."""
-    return [group.receive(torch.empty(1, dtype=torch.uint8), peer, _THANKS_TAG) for peer in joiners]
+    return group.start_all(group.receive(torch.empty(1, dtype=torch.uint8), peer, _THANKS_TAG) for peer in joiners)
 
 
 def receive_loan(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import os
 import signal
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ from tests.unit.train.ranks import run_ranks
 from legato.core.errors import BrokenView
 from legato.train import peer_memory
 from legato.train.connecting import can_read_peers
-from legato.train.peer_memory import Loan, borrow
+from legato.train.peer_memory import Loan, UnreadableLoan, borrow
 
 NOW = datetime.timedelta()
 
@@ -66,6 +68,40 @@ def test_a_loan_that_ended_meanwhile_is_not_believed() -> None:
         borrow(loan.describe(), [torch.zeros(4)], lambda: loan.wait(NOW))
 
 
+def test_a_loan_that_ends_while_it_is_read_is_no_reason_never_to_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    loan = Loan([torch.ones(4)])
+    read = peer_memory._read
+
+    def end_and_fail(*pieces: Any) -> None:
+        if not ended:
+            ended.append(loan.wait(NOW))
+            raise OSError(errno.EFAULT, "Bad address")
+        read(*pieces)
+
+    ended: list[None] = []
+    monkeypatch.setattr(peer_memory, "_read", end_and_fail)
+    with pytest.raises(BrokenView) as caught:
+        borrow(loan.describe(), [torch.zeros(4)], nothing)
+    assert not isinstance(caught.value, UnreadableLoan)
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EFAULT])
+def test_a_loan_that_stands_but_cannot_be_read_is_told_from_one_that_ended(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    loan = Loan([torch.ones(4)])
+    read = peer_memory._read
+
+    def fail(pid: int, local: Any, remote: Any) -> None:
+        if number == errno.EPERM or remote[0][0] != loan.describe()["mark_at"]:
+            raise OSError(number, os.strerror(number))
+        read(pid, local, remote)
+
+    monkeypatch.setattr(peer_memory, "_read", fail)
+    with pytest.raises(UnreadableLoan, match="cannot be read"):
+        borrow(loan.describe(), [torch.zeros(4)], nothing)
+
+
 def test_a_lender_that_died_is_a_broken_view() -> None:
     child = os.fork()
     if child == 0:
@@ -73,8 +109,9 @@ def test_a_lender_that_died_is_a_broken_view() -> None:
     description = Loan([torch.ones(4)]).describe() | {"pid": child}
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    with pytest.raises(BrokenView, match="cannot be read"):
+    with pytest.raises(BrokenView, match="cannot be read") as caught:
         borrow(description, [torch.zeros(4)], nothing)
+    assert not isinstance(caught.value, UnreadableLoan)
 
 
 def test_memory_that_is_not_there_is_a_broken_view() -> None:
@@ -94,3 +131,7 @@ def test_where_one_member_cannot_nobody_does(monkeypatch: pytest.MonkeyPatch) ->
     first = iter([False])
     monkeypatch.setattr(peer_memory, "_let_peers_read", lambda: next(first, True))
     assert run_ranks(3, can_read_peers) == [False] * 3
+
+
+def test_where_one_member_has_found_that_it_cannot_nobody_does() -> None:
+    assert run_ranks(3, lambda group: can_read_peers(group, may_try=group.rank != 1)) == [False] * 3

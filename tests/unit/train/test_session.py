@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,8 +17,9 @@ from torch.utils.data import TensorDataset
 
 from legato.core import wire
 from legato.core.errors import BrokenView, ProgramError
-from legato.train import checkpoint, state
+from legato.train import checkpoint, peer_memory, state
 from legato.train import session as sessions
+from legato.train.connection import Leave
 from legato.train.groups import Group
 from legato.train.order import Layout
 from legato.train.peer_memory import borrow
@@ -386,7 +388,7 @@ def half_arrived(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
         monkeypatch.setattr(state, "receive_loan", read_half)
         return arrived
-    monkeypatch.setattr(sessions, "can_read_peers", lambda group: False)
+    monkeypatch.setattr(sessions, "can_read_peers", lambda group, **_: False)
     send, receive = state.send_share, state.receive_shares
     monkeypatch.setattr(state, "_CHUNK_BYTES", 8)
     monkeypatch.setattr(state, "send_share", lambda group, *peers: send(group, *peers[:2], peers[2][:1]))
@@ -401,6 +403,48 @@ def joiner(worker: Worker) -> Any:
     for _ in worker.run.batches(ENDLESS):
         return worker.run.step, model.bias.tolist(), model.weight.tolist()
     return None
+
+
+@pytest.mark.parametrize("way", ["sent", "lent"])
+def test_a_worker_lost_in_the_very_first_transfer_leaves_nothing_behind(
+    job: Job, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    if way == "sent":
+        monkeypatch.setattr(sessions, "can_read_peers", lambda group, **_: False)
+
+    def die(group: Group, *_: object) -> None:
+        group.break_connections()
+        raise Leave(0)
+
+    monkeypatch.setattr(state, "receive_tree", die)
+    first, second = job.begin(2, train_to_the_end)
+    first.await_message(wire.Broken, view=1)
+    assert isinstance(second.end(), Leave)
+    assert not first.session.outgoing
+    job.propose(first)
+    assert first.end() == (4, [-4.0, -4.0])
+
+
+def test_who_cannot_read_what_is_lent_is_sent_it_in_the_next_view(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    forbidden = PermissionError(errno.EPERM, "not allowed")
+    tried: list[None] = []
+
+    def refuse(*_: object) -> None:
+        tried.append(None)
+        raise forbidden
+
+    monkeypatch.setattr(peer_memory, "_has_mark", lambda *_: True)
+    monkeypatch.setattr(peer_memory, "_read", refuse)
+    (first,) = job.begin(1, train_for_ever)
+    first.await_message(wire.Progress)
+    second = job.start(joiner)
+    job.propose(first, second)
+    first.await_message(wire.Broken, view=2)
+    second.await_message(wire.Broken, view=2)
+    job.recover(first, second)
+    step, bias, weight = second.end()
+    assert bias == weight == [-step, -step]
+    assert len(tried) == 1
 
 
 def test_half_a_state_is_not_begun_from(job: Job, half_arrived: threading.Event) -> None:
@@ -459,39 +503,72 @@ def test_half_a_state_is_overwritten_by_a_checkpoint(saving_job: Job, half_arriv
 # ---------------------------------------------------------------- the layout of gradients
 
 
+def loses_result_of(worker: Worker, step: int, ahead: Callable[[], Worker]) -> None:
+    """Let a worker miss the result of a step of the first view, which another one has."""
+    run_round = worker.session.run_round
+
+    def lose() -> None:
+        if worker.session.cursor.step + 1 != step or worker.session.cohort.connection.view.number > 1:
+            return run_round()
+        reducer = worker.session.reducer
+        whole = reducer.run_round
+
+        def run_and_lose(word: Any) -> Any:
+            whole(word)
+            ahead().await_message(wire.Progress, last_step=step)
+            raise BrokenView("the result came too late")
+
+        reducer.run_round = run_and_lose
+        try:
+            return run_round()
+        finally:
+            reducer.run_round = whole
+
+    worker.session.run_round = lose
+
+
+@pytest.mark.parametrize("way", ["sent", "lent"])
+def test_who_comes_as_a_rank_misses_the_last_step_of_a_pass_is_served_before_the_next_step(
+    job: Job, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    if way == "sent":
+        monkeypatch.setattr(sessions, "can_read_peers", lambda group, **_: False)
+
+    def program(worker: Worker) -> Any:
+        model, optimizer = prepared(worker)
+        if worker.worker == 1:
+            loses_result_of(worker, 2, lambda: first)
+        found = []
+        for _ in worker.run.epochs(2):
+            for (inputs,) in worker.run.batches(SHORT):
+                turn(worker, model, optimizer, inputs)
+                if worker.worker == 2 and worker.run.step == 2:
+                    worker.session.cohort.leave("dead")
+            found.append(worker.run.evaluate(model, pairs(SHORT), mean_output))
+        return found, model.weight.tolist(), model.bias.tolist()
+
+    first, second, _ = job.begin(3, program)
+    fourth = job.start(program)
+    second.await_message(wire.Broken)
+    first.await_message(wire.Broken)
+    fourth.await_message(wire.Warm)
+    job.recover(first, second, fourth)
+    want = ([-8.0, -16.0], [-4.0, -4.0], [-4.0, -4.0])
+    assert first.end() == second.end() == want
+    assert fourth.end() == ([want[0][1]], *want[1:])
+
+
 def test_a_rank_that_missed_the_last_step_of_a_pass_follows_one_that_has_thawed_a_part(job: Job) -> None:
     def program(worker: Worker) -> Any:
         model, optimizer = prepared(worker)
         model.weight.requires_grad_(False)
         if worker.worker == 1:
-            lose_result_of(worker, 2)
+            loses_result_of(worker, 2, lambda: first)
         for epoch in worker.run.epochs(2):
             model.weight.requires_grad_(epoch > 0)
             for (inputs,) in worker.run.batches(SHORT):
                 turn(worker, model, optimizer, inputs)
         return model.weight.tolist(), model.bias.tolist()
-
-    def lose_result_of(worker: Worker, step: int) -> None:
-        run_round = worker.session.run_round
-
-        def lose() -> None:
-            if worker.session.cursor.step + 1 != step or worker.session.cohort.connection.view.number > 1:
-                return run_round()
-            reducer = worker.session.reducer
-            whole = reducer.run_round
-
-            def run_and_lose(word: Any) -> Any:
-                whole(word)
-                first.await_message(wire.Progress, last_step=step)
-                raise BrokenView("the result came too late")
-
-            reducer.run_round = run_and_lose
-            try:
-                return run_round()
-            finally:
-                reducer.run_round = whole
-
-        worker.session.run_round = lose
 
     first, second = job.begin(2, program)
     second.await_message(wire.Broken)

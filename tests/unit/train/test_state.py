@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.train.ranks import LIMIT_S, run_ranks
 
-from legato.core.errors import CheckpointError
+from legato.core.errors import BrokenView, CheckpointError
+from legato.core.view import Member, View
 from legato.train import state
-from legato.train.groups import Group
-from legato.train.peer_memory import Loan
+from legato.train.groups import Group, Work
+from legato.train.peer_memory import Loan, borrow
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 tensors = st.builds(
@@ -101,6 +104,52 @@ def test_what_is_lent_stays_until_it_was_read() -> None:
     lent, got = run_ranks(2, play)
     assert all(map(torch.equal, got, lent))
     assert still == [False]
+
+
+@pytest.mark.parametrize("breaks", ["_SKELETON_TAG", "_THANKS_TAG"])
+def test_nothing_is_lent_or_under_way_where_a_joiner_is_lost_at_the_beginning(
+    monkeypatch: pytest.MonkeyPatch, breaks: str
+) -> None:
+    loans: list[Loan] = []
+    waited: list[int] = []
+    broken_tag = getattr(state, breaks)
+
+    class Noted(Loan):
+        def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+            super().__init__(tensors)
+            self.told = self.describe()
+            loans.append(self)
+
+    class Started(Work):
+        def __init__(self, tag: int) -> None:
+            self.tag = tag
+
+        def wait(self, _: datetime.timedelta) -> None:
+            waited.append(self.tag)
+
+    def start(_group: Group, _tensor: torch.Tensor, peer: int, tag: int) -> Work:
+        if tag == broken_tag and peer == 2:
+            raise BrokenView("rank 2 is gone")
+        return Started(tag)
+
+    monkeypatch.setattr(state, "Loan", Noted)
+    monkeypatch.setattr(Group, "send", start)
+    monkeypatch.setattr(Group, "receive", start)
+    group = Group(View(1, tuple(Member(rank, "") for rank in range(3)), ""), 0)
+    group.reads_peers = True
+    with pytest.raises(BrokenView, match="rank 2"):
+        state.send_tree(group, [0], [1, 2], {"weight": torch.ones(3)})
+    length, skeleton, thanks = state._LENGTH_TAG, state._SKELETON_TAG, state._THANKS_TAG
+    want = [length, skeleton, length, *([skeleton, thanks] if broken_tag == thanks else [])]
+    assert sorted(waited) == sorted(want)
+    assert group.is_broken
+    with pytest.raises(BrokenView):
+        borrow(loans[0].told, [torch.zeros(3)], lambda: None)
+
+
+def test_who_has_the_state_by_a_repair_gives_nothing() -> None:
+    group = Group(View(1, tuple(Member(rank, "") for rank in range(3)), ""), 1)
+    assert state.send_tree(group, [0], [2], {"weight": torch.ones(3)}) == []
 
 
 def test_bytes_arrive() -> None:
