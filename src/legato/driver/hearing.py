@@ -153,8 +153,7 @@ def _hear_leaving(job: Job, worker: Worker, leaving: wire.Leaving) -> None:
 def _hear_progress(job: Job, worker: Worker, progress: wire.Progress) -> None:
     note_commit(job, worker, step=progress.last_step)
     job.step = max(job.step, progress.last_step)
-    if progress.num_samples == 0:
-        # It says where a checkpoint let the job go on.
+    if progress.resumed:
         job.saved_step = max(job.saved_step or 0, progress.last_step)
 
 

@@ -143,16 +143,15 @@ class Records:
     def note_progress(self, worker: int, progress: Progress) -> tuple[int, str | None]:
         """Write down the first commit of each step.
 
-        A report without samples says that the job went on from a checkpoint: its steps were committed before, perhaps
-        without a driver to hear of it. In an empty ledger they are another job's.
+        Where the job went on from a checkpoint, its steps were committed before, perhaps without a driver to hear of it.
+        In an empty ledger they are another job's. A report without samples repeats steps on purpose.
 
         Returns:
             How many steps were new, and what is wrong: a worker reported steps that it had reported before.
         """
-        resumed = progress.num_samples == 0
-        if resumed and self._steps.top is None:
+        if progress.resumed and self._steps.top is None:
             self._steps.top = progress.last_step
-        last = 0 if resumed else self._last_reported.get(worker, 0)
+        last = self._last_reported.get(worker, 0) if progress.num_samples else 0
         complaint = None
         if progress.first_step <= last:
             again = f"{progress.first_step}..{min(last, progress.last_step)}"

@@ -112,7 +112,7 @@ class Cursor(msgspec.Struct):
 
     # ------------------------------------------------------------ what the driver is told
 
-    def past(self, num_told: int, *, num_samples: int) -> wire.Progress:
+    def past(self, num_told: int, *, num_samples: int, resumed: bool = False) -> wire.Progress:
         """Return a report of all steps but the first ``num_told``: of a driver's ledger none may be missing."""
         return wire.Progress(
             first_step=num_told + 1,
@@ -122,6 +122,7 @@ class Cursor(msgspec.Struct):
             num_samples=num_samples,
             num_steps=None,
             num_epochs=None,
+            resumed=resumed,
         )
 
     def log(self, values: dict[str, float]) -> wire.Metrics:

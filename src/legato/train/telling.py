@@ -43,7 +43,7 @@ class Teller:
     def tell_resumed(self, cursor: Cursor) -> None:
         """Tell what was before a checkpoint: it happened before, but perhaps with no driver to hear of it."""
         if cursor.step:
-            self.say(cursor.past(0, num_samples=0))
+            self.say(cursor.past(0, num_samples=0, resumed=True))
             self._tell_metrics(cursor)
 
     def tell_received(self, cursor: Cursor) -> None:

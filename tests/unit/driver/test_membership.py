@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import msgspec
 import pytest
-from tests.unit.driver.world import TICK_S, World, make_world_spec
+from tests.unit.driver.world import TICK_S, World, make_world_spec, progress
 
 from legato.core import wire
 from legato.core.errors import LayoutError, UsageError
@@ -590,13 +591,34 @@ def test_a_stop_right_after_going_on_from_a_checkpoint_has_that_one() -> None:
     world = make_world(num_workers=1, resume=True)
     world.calm(TICK_S)
     past = wire.Progress(
-        view=1, first_step=1, last_step=7, epoch=0, loss=None, num_samples=0, num_steps=None, num_epochs=None
+        view=1,
+        first_step=1,
+        last_step=7,
+        epoch=0,
+        loss=None,
+        num_samples=0,
+        num_steps=None,
+        num_epochs=None,
+        resumed=True,
     )
     world.feed(words.Heard(0, past))
     world.feed(words.StopAsked(False, "test"))
     world.die(0, -9)
     world.deliver_engine()
     assert [(end.outcome, end.exit_code) for end in world.ends] == [("stopped", 0)]
+
+
+def test_an_evaluation_is_no_checkpoint() -> None:
+    world = make_training(num_workers=1)
+    world.can_save = False
+    for phase in ("evaluate", "train"):
+        step = job_of(world).step
+        told = msgspec.structs.replace(progress(1, step), num_samples=0, phase=phase)
+        world.feed(words.Heard(0, told))
+    assert job_of(world).saved_step is None
+    world.feed(words.StopAsked(False, "test"))
+    world.calm(2)
+    assert [(end.outcome, end.exit_code) for end in world.ends] == [("stopped", 1)]
 
 
 def test_a_checkpoint_of_which_a_worker_tells_again_on_a_new_connection_is_one_event() -> None:

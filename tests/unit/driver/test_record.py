@@ -82,3 +82,4 @@ def test_a_report_of_the_phase_commits_nothing_and_repeats_nothing(tmp_path: Pat
     assert meter.last is not None and (meter.last.phase, meter.last.last_step) == ("evaluate", 2)
     assert note(first_step=3, last_step=3, num_samples=4) == (1, None)
     assert meter.last.phase == "train"
+    assert note(first_step=3, last_step=3, num_samples=4)[1] is not None, "but a step is committed once"

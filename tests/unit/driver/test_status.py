@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from legato.core.wire import Metrics, Progress
 from legato.driver.status import Meter
 
@@ -32,7 +34,7 @@ def test_a_run_begins_at_the_first_step_or_at_its_checkpoint() -> None:
     anew, resumed = Meter(), Meter()
     anew.note(progress(1, 1), 1, 0.0)
     # What a worker says of the steps before its checkpoint has no samples.
-    before = Progress(view=1, first_step=1, last_step=30, epoch=0, loss=None, num_samples=0, num_steps=99, num_epochs=1)
+    before = msgspec.structs.replace(progress(1, 30), first_step=1, num_samples=0, resumed=True)
     resumed.note(before, 0, 0.0)
     for meter, step in ((anew, 2), (resumed, 31)):
         meter.note(progress(1, step), 1, 1.0)

@@ -498,6 +498,7 @@ def test_half_a_state_is_overwritten_by_a_checkpoint(saving_job: Job, half_arriv
     second.hear(job.settings(resume=True))
     job.recover(second)
     assert second.end() == (step, [-step] * 2, [-step] * 2)
+    assert [said.last_step for said in second.said if isinstance(said, wire.Progress) and said.resumed] == [step]
 
 
 # ---------------------------------------------------------------- the layout of gradients
