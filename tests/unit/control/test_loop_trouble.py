@@ -130,6 +130,12 @@ def test_who_begins_to_decide_says_so_before_it_reads_anything() -> None:
         assert await second.round() and not await first.round()
         assert told == [("first", 1), ("second", 2)]
         assert first.decisions is None, "what it decided is not what holds"
+        # It may never notice that another one decided meanwhile.
+        await asyncio.sleep(11.0)
+        assert await first.round()
+        await asyncio.sleep(11.0)
+        assert await second.round()
+        assert told[2:] == [("first", 3), ("second", 4)]
 
     on_a_platform(story)
 
