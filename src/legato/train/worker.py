@@ -18,7 +18,7 @@ from legato.core import wire
 from legato.core.errors import LegatoError, MismatchError
 from legato.train import faults, job
 from legato.train.connection import Leave
-from legato.train.link import Link
+from legato.train.link import EXIT_LOST_LINK, Link
 
 EXIT_FAILED: Final = 1
 
@@ -35,8 +35,9 @@ def main(program: list[str]) -> NoReturn:
     try:
         settings = link.open()
     except LegatoError as error:
+        # Not the program's fault: it has not begun.
         sys.stderr.write(f"legato: {error}\n")
-        _exit(EXIT_FAILED)
+        _exit(EXIT_LOST_LINK)
     num_threads = int(os.environ.get("LEGATO_THREADS", "1"))
     place = job.Place(link, settings, os.environ.get("LEGATO_DEVICE", "cpu"), num_threads)
     job.set_place(place)

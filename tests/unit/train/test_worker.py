@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from legato.core import wire
+from legato.core.errors import LegatoError
 from legato.train import worker
 from legato.train.connection import Leave
 from legato.train.job import Place
-from legato.train.link import Link
+from legato.train.link import EXIT_LOST_LINK, Link
 
 
 class Tape(Link):
@@ -63,6 +65,26 @@ def test_who_leaves_in_the_middle_has_not_finished(tmp_path: Path, link: Tape, m
     assert run(tmp_path, link, place, program, monkeypatch) == 0
     assert len(ended) == 1
     assert link.said == []
+
+
+def test_a_worker_that_no_driver_answers_does_not_blame_the_program(
+    link: Tape, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def wait_in_vain() -> NoReturn:
+        raise LegatoError("No driver answers.")
+
+    def end(code: int) -> NoReturn:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(link, "open", wait_in_vain)
+    monkeypatch.setattr(worker, "Link", lambda *_: link)
+    monkeypatch.setattr(worker, "_exit", end)
+    monkeypatch.setenv("LEGATO_WORKER", "0")
+    monkeypatch.setenv("LEGATO_DRIVER_FILE", "/nowhere")
+    with pytest.raises(SystemExit) as ending:
+        worker.main(["never.py"])
+    assert ending.value.code == EXIT_LOST_LINK
+    assert "No driver answers." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
