@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Final
 
+_HASH_SEED: Final = "PYTHONHASHSEED"
 _DEFAULTS: Final = {
     # Sets of texts have one order in all workers, forked or not, and in the next run too.
-    "PYTHONHASHSEED": "0",
+    _HASH_SEED: "0",
     # To ask for GPUs must not begin to use them: what is forked after that could not, and would see all of them.
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
 }
@@ -31,9 +32,18 @@ def variables_of_parent(
     >>> found = variables_of_parent({}, {"PYTHONHASHSEED": "7"}, "/own", "/job")
     >>> found["PYTHONHASHSEED"], found["PYTORCH_NVML_BASED_CUDA_CHECK"], found["GLIBC_TUNABLES"]
     ('7', '1', 'glibc.malloc.hugetlb=1')
+    >>> [variables_of_parent({"PYTHONHASHSEED": said}, {}, "/own", "/job")["PYTHONHASHSEED"] for said in ("random", "")]
+    ['0', '0']
+    >>> variables_of_parent({"PYTHONHASHSEED": "7"}, {"PYTHONHASHSEED": "random"}, "/own", "/job")["PYTHONHASHSEED"]
+    '7'
     """
-    both = {**_DEFAULTS, **own, **job}
+    both = {**_DEFAULTS, **_settled(own), **_settled(job)}
     return {**both, **_large_pages(both), **search_path(own, job, own_directory, job_directory)}
+
+
+def _settled(variables: Mapping[str, str]) -> dict[str, str]:
+    # Python takes these two for "another one in each process", which no job can mean.
+    return {name: value for name, value in variables.items() if name != _HASH_SEED or value not in ("", "random")}
 
 
 def search_path(

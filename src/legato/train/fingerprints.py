@@ -25,6 +25,14 @@ def identity_of(model: str, layout: Layout, seed: int, *, exact: bool) -> dict[s
     }
 
 
+def hashing() -> dict[str, str]:
+    """Return what must be equal in all workers that train at the same time, but may differ in the next run.
+
+    By the hash of a text sets are ordered, and a program may be led by that order.
+    """
+    return {"hash of texts (PYTHONHASHSEED)": hashlib.sha256(str(hash("legato")).encode()).hexdigest()[:16]}
+
+
 def num_samples_of(dataset: Dataset[Any]) -> int:
     """Return the length of a data set.
 

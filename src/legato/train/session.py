@@ -25,7 +25,7 @@ from legato.train.connecting import can_read_peers, make_exchange
 from legato.train.connection import Entry, Round
 from legato.train.cursor import Cursor
 from legato.train.exchange import Exchange
-from legato.train.fingerprints import identity_of
+from legato.train.fingerprints import hashing, identity_of
 from legato.train.groups import Group, Pending
 from legato.train.order import Layout
 from legato.train.peer_memory import UnreadableLoan
@@ -135,7 +135,7 @@ class Session:
                 self.cohort.start_alone()
                 entry = Entry((0,), (), repaired=False)
             else:
-                entry = self.cohort.meet_first(self._identity)
+                entry = self.cohort.meet_first({**self._identity, **hashing()})
             try:
                 self.target = self._agree_on_target(entry)
             except BrokenView:

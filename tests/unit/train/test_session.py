@@ -17,7 +17,7 @@ from torch.utils.data import TensorDataset
 
 from legato.core import wire
 from legato.core.errors import BrokenView, ProgramError
-from legato.train import checkpoint, peer_memory, state
+from legato.train import checkpoint, fingerprints, peer_memory, state
 from legato.train import session as sessions
 from legato.train.connection import Leave
 from legato.train.groups import Group
@@ -88,6 +88,23 @@ def saved_steps(directory: Path) -> list[int]:
 
 
 # ---------------------------------------------------------------- what a joiner takes over
+
+
+def test_who_orders_sets_otherwise_is_told_from_the_others_but_may_take_its_checkpoints(
+    saving_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (first,) = saving_job.begin(1, train_to_the_end)
+    first.end()
+    monkeypatch.setattr(fingerprints, "hash", lambda _: 7, raising=False)
+    second = saving_job.start(train_to_the_end)
+    mine, other = (worker.await_message(wire.Warm).fingerprint for worker in (first, second))
+    differing = [part for part in mine if mine[part] != other[part]]
+    assert differing == ["hash of texts (PYTHONHASHSEED)"]
+    (step,) = saved_steps(tmp_path)
+    second.hear(saving_job.settings(resume=True))
+    saving_job.propose(second)
+    assert second.end() == first.end()
+    assert [said.last_step for said in second.said if isinstance(said, wire.Progress) and said.resumed] == [step]
 
 
 def test_a_joiner_has_the_modes_of_the_incumbents(job: Job) -> None:
