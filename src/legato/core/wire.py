@@ -7,10 +7,11 @@ speaks of a view older than its own where that matters.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from legato.core.errors import ProgramError
 from legato.core.view import View
 
 
@@ -304,11 +305,48 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 ClientRequest = StatusRequest | ScaleRequest | AssignRequest | StopRequest
 
+MAX_FRAME_BYTES: Final = 16 * 2**20  # a traceback or a large dictionary of metrics; never a tensor
+MAX_TEXT_LENGTH: Final = 2**20
+_M = TypeVar("_M", bound=Message)
+
 _encoder: Final = msgspec.msgpack.Encoder()
 _worker_decoder: Final[msgspec.msgpack.Decoder[WorkerMessage]] = msgspec.msgpack.Decoder(WorkerMessage)
 _driver_decoder: Final[msgspec.msgpack.Decoder[DriverMessage]] = msgspec.msgpack.Decoder(DriverMessage)
 _request_decoder: Final[msgspec.msgpack.Decoder[ClientRequest]] = msgspec.msgpack.Decoder(ClientRequest)
 _reply_decoder: Final = msgspec.msgpack.Decoder(Reply)
+
+
+def sendable(message: _M) -> _M:
+    """Return a message as it can be sent, whatever texts a program has put into it.
+
+    What no encoding knows is written as escapes, and of a long text the middle is left out.
+
+    Raises:
+        ProgramError: it is larger than a frame even so.
+    """
+    values = {name: getattr(message, name) for name in message.__struct_fields__}
+    changes = {name: new for name, value in values.items() if (new := _repaired(value)) is not value}
+    message = msgspec.structs.replace(message, **changes) if changes else message
+    num_bytes = len(encode(message))
+    if num_bytes > MAX_FRAME_BYTES:
+        raise ProgramError(
+            f"A message of {num_bytes} bytes ({type(message).__name__}) is too large for the driver, which takes "
+            f"{MAX_FRAME_BYTES}. Log fewer values at once."
+        )
+    return message
+
+
+def _repaired(value: Any) -> Any:
+    if isinstance(value, dict):
+        changed = {_repaired(key): _repaired(inner) for key, inner in value.items()}
+        return value if changed == value else changed
+    if not isinstance(value, str):
+        return value
+    if len(value) > MAX_TEXT_LENGTH:
+        half = MAX_TEXT_LENGTH // 2
+        left_out = f"\n… {len(value) - 2 * half} characters are left out here …\n"
+        value = value[:half] + left_out + value[-half:]
+    return value if value.isascii() else value.encode(errors="backslashreplace").decode()
 
 
 def encode(message: Message | Request | Reply) -> bytes:

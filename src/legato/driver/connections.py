@@ -24,7 +24,6 @@ from legato.core.errors import UsageError
 
 _log = logging.getLogger(__name__)
 
-_MAX_FRAME_BYTES: Final = 16 << 20  # a traceback or a large dictionary of metrics; never a tensor
 _MAX_WAITING: Final = 1000  # messages to one worker; beyond this its connection is taken for dead
 _HELLO_LIMIT_S: Final = 10.0  # from the connection to its first frame
 
@@ -87,7 +86,7 @@ class Connections:
                 host,
                 port,
                 process_request=self._admit,
-                max_size=_MAX_FRAME_BYTES,
+                max_size=wire.MAX_FRAME_BYTES,
                 compression=None,
                 ping_interval=None,  # heartbeats are messages of our own
                 server_header=None,

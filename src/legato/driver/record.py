@@ -143,7 +143,7 @@ class Records:
     def note_progress(self, worker: int, progress: Progress) -> tuple[int, str | None]:
         """Write down the first commit of each step.
 
-        Where the job went on from a checkpoint, its steps were committed before, perhaps without a driver to hear of it.
+        Where the job went on from a checkpoint, its steps were committed before, perhaps with no driver to hear of it.
         In an empty ledger they are another job's. A report without samples repeats steps on purpose.
 
         Returns:

@@ -35,7 +35,13 @@ class Outbox:
         self._saved: wire.Saved | None = None
 
     def put(self, message: wire.Message) -> None:
-        """Have a message sent, now or to the next driver. `Progress` says from where a checkpoint lets the job go on."""
+        """Have a message sent, now or to the next driver. `Progress` says from where a checkpoint lets the job go on.
+
+        Raises:
+            ProgramError: it is larger than any driver takes.
+        """
+        # Here, where whoever says it can be told, and not in the thread that sends.
+        message = wire.sendable(message)
         with self._changed:
             if isinstance(message, wire.Metrics):
                 self._unrecorded.append(message)
@@ -77,7 +83,7 @@ class Outbox:
         with self._changed:
             kept = [message for message in self._unsent if not isinstance(message, told_anew)]
             saved = self._saved if self._saved not in kept else None
-            again = [self._resumed, *self._unrecorded, saved, *kept, broken]
+            again = [self._resumed, *self._unrecorded, saved, *kept, broken and wire.sendable(broken)]
             self._unsent = deque(message for message in again if message is not None)
             self._progress = self._reported
             self.connection = connection
@@ -116,10 +122,11 @@ class Outbox:
                         self.connection = None
                 continue
             with self._changed:
-                if self._unsent and self._unsent[0] is message:
+                # Over another connection it is said again: with the last one it may be lost.
+                if self.connection is connection and self._unsent[0] is message:
                     self._unsent.popleft()
-                else:
-                    # `connect` has put others before it meanwhile, or it is told anew.
+                elif self.connection is connection:
+                    # The driver has welcomed this worker anew, and `connect` has put others before it.
                     self._unsent = deque(other for other in self._unsent if other is not message)
                 self._changed.notify_all()
 

@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
 from legato.core import wire
+from legato.core.errors import ProgramError
 from legato.train.link import Link
 
 HOST = "127.0.0.1"
@@ -124,6 +125,58 @@ def progress(first: int, last: int, num_samples: int = 8) -> wire.Progress:
         num_steps=None,
         num_epochs=None,
     )
+
+
+def test_what_was_being_sent_as_the_connection_was_lost_is_said_over_the_next(link: Link) -> None:
+    second = Line()
+
+    class Failing(Line):
+        def send(self, frame: bytes) -> None:
+            super().send(frame)
+            if self.said == [farewell]:
+                link._hear(WELCOME, second)  # type: ignore[arg-type]
+
+    farewell = wire.Leaving(num_rounds=3, reason="shrunk")
+    link._hear(WELCOME, Failing())  # type: ignore[arg-type]
+    link.send(farewell)
+    settle(link)
+    assert second.said == [farewell]
+
+
+def test_a_worker_that_is_welcomed_anew_over_the_same_connection_repeats_nothing_in_between(link: Link) -> None:
+    class Again(Line):
+        def send(self, frame: bytes) -> None:
+            super().send(frame)
+            if self.said == [note]:
+                link._hear(WELCOME, self)  # type: ignore[arg-type]
+
+    note, line = wire.Note(level="info", text="once"), Again()
+    link._hear(WELCOME, line)  # type: ignore[arg-type]
+    link.send(note)
+    settle(link)
+    assert line.said == [note]
+
+
+def test_texts_that_cannot_be_encoded_and_long_ones_are_said_as_far_as_can_be(link: Link) -> None:
+    line = connect(link)
+    told = "caf\u00e9 caf\udce9 " + "x" * 20_000_000 + " the last line"
+    link.send(wire.Failed(error="caf\udce9", traceback=told, exit_code=1))
+    link.send(wire.Metrics(index=0, step=1, epoch=0, values={"caf\udce9": 1.0, "loss": 2.0}))
+    settle(link)
+    failed, metrics = line.said
+    assert failed.error == r"caf\udce9"
+    assert failed.traceback.startswith("caf\u00e9 caf\\udce9 xxx") and failed.traceback.endswith("x the last line")
+    assert "characters are left out here" in failed.traceback
+    assert metrics.values == {r"caf\udce9": 1.0, "loss": 2.0}
+
+
+def test_metrics_that_no_driver_would_take_are_refused_where_they_are_logged(link: Link) -> None:
+    line = connect(link)
+    with pytest.raises(ProgramError, match="too large"):
+        link.send(wire.Metrics(index=0, step=0, epoch=0, values={f"{n:0100}": 0.0 for n in range(160_000)}))
+    log(link, 1)
+    settle(link)
+    assert line.indices() == [1]
 
 
 # ---------------------------------------------------------------- with a real driver's door
