@@ -162,7 +162,7 @@ def _start_tail(job: Job) -> None:
         closing = worker.phase is WorkerPhase.FINISHED and worker.finished_in and worker.finished_in[1] == 0
         if worker.active or worker.coming or closing:
             return
-    free = [slot for slot in sorted(job.wanted) if job.occupant(slot) is None]
+    free = job.startable()
     if free:
         job.tail = True
         job.resume = True

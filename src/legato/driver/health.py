@@ -64,6 +64,7 @@ def _moments(job: Job) -> Iterator[float]:
             yield worker.last_heard + spec.heartbeat_limit_s
         if worker.phase is WorkerPhase.WARM:
             yield worker.since + (spec.form_patience_s if job.state is JobState.FORMING else spec.join_patience_s)
+    yield from job.rests.values()
     if job.broken_since is not None:
         yield job.broken_since + spec.broken_patience_s
     if job.current is not None and job.recovering is not None and job.unprepared(job.current):

@@ -98,6 +98,7 @@ class Job:
         num_breaks: breaks in a row with nobody dead and no round completed.
         held: the workers that were told to hold.
         deaths: slot → deaths in a row.
+        rests: slot → when another start may be tried in it.
         best_step: the highest step ever committed; ``best_round`` likewise.
         step: the last step committed, as far as known; less than ``best_step`` if the job had to begin again.
         saved_step: that of the newest checkpoint, as far as known; None for none.
@@ -131,6 +132,7 @@ class Job:
     num_breaks: int = 0
     held: frozenset[int] = frozenset()
     deaths: dict[int, int] = field(default_factory=dict)
+    rests: dict[int, float] = field(default_factory=dict)
     best_step: int = 0
     best_round: int = 0
     step: int = 0
@@ -160,6 +162,11 @@ class Job:
     def occupant(self, slot: int) -> Worker | None:
         """Return the worker whose process may still hold the slot."""
         return next((worker for worker in self.present() if worker.slot == slot), None)
+
+    def startable(self) -> list[int]:
+        """Return the wanted slots that nobody holds and in which a start may be tried now."""
+        rested = (slot for slot in sorted(self.wanted) if self.now >= self.rests.get(slot, self.now))
+        return [slot for slot in rested if self.occupant(slot) is None]
 
     def members(self) -> list[Worker]:
         """Return the workers of the view in force, in rank order, whatever became of them."""

@@ -12,7 +12,12 @@ from legato.driver.job import Job, Worker
 _REFUSED = 75  # the exit code of a worker that was refused
 _SIGNALLED = 128  # a shell or container reports a death by signal N as 128 + N
 # By these a worker ends through no fault of its program, so another one is started.
-_MISFORTUNES = {70: "its link to the driver failed; its log tells why", 71: "no process could be started for it"}
+_UNSTARTED = 71
+_MISFORTUNES = {
+    70: "its link to the driver failed; its log tells why",
+    _UNSTARTED: "no process could be started for it",
+}
+_FIRST_REST_S = 1.0  # doubled with each death in a row
 
 
 def note_exited(job: Job, worker: Worker, exit_code: int) -> None:
@@ -44,6 +49,10 @@ def note_exited(job: Job, worker: Worker, exit_code: int) -> None:
         case _:
             how = "exited without finishing" if exit_code == 0 else describe_exit(exit_code)
             note_death(job, worker, how)
+    if exit_code == _UNSTARTED:
+        # The machine lacks something that it may have in a while: memory, or room for another process.
+        pause_s = _FIRST_REST_S * 2.0 ** (job.deaths.get(worker.slot, 1) - 1)
+        job.rests[worker.slot] = job.now + pause_s
 
 
 def fence(job: Job, worker: Worker, reason: str) -> None:

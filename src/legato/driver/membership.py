@@ -317,9 +317,8 @@ class Membership:
         job = self.job
         if job.ending or job.state is JobState.ADOPTING:
             return
-        for slot in sorted(job.wanted):
-            if job.occupant(slot) is None:
-                job.start(slot, self._why_start(slot))
+        for slot in job.startable():
+            job.start(slot, self._why_start(slot))
 
     def _why_start(self, slot: int) -> str:
         job = self.job

@@ -455,6 +455,25 @@ def test_what_is_no_fault_of_the_program_is_a_death(exit_code: int, told: str) -
     assert slots_in_use(world) == {0, 1}
 
 
+def test_where_no_process_can_be_started_it_is_tried_again_less_and_less_often() -> None:
+    world = make_training(num_workers=2)
+    world.die(1, 71)
+    world.deliver_engine()
+    starts = []
+    begun = world.now
+    while not world.ends and job_of(world).wanted == {0, 1} and world.now < begun + 60:
+        newest = max(world.bodies)
+        if newest > 1:
+            starts.append(world.now - begun)
+            world.die(newest, 71)
+            world.deliver_engine()
+        else:
+            world.calm(TICK_S)
+    pauses = [later - earlier for earlier, later in itertools.pairwise([0.0, *starts])]
+    assert [round(pause) for pause in pauses] == [1, 2, 4, 8, 16]
+    assert job_of(world).wanted == {0}, "given up; the other one trains on"
+
+
 def test_a_crash_loop_ends() -> None:
     world = make_world(num_workers=1)
     for _ in range(6):
