@@ -122,11 +122,13 @@ class Outbox:
                         self.connection = None
                 continue
             with self._changed:
-                # Over another connection it is said again: with the last one it may be lost.
-                if self.connection is connection and self._unsent[0] is message:
+                if self.connection is not connection:
+                    # With that connection it may be lost: it is said again over the next.
+                    continue
+                if self._unsent and self._unsent[0] is message:
                     self._unsent.popleft()
-                elif self.connection is connection:
-                    # The driver has welcomed this worker anew, and `connect` has put others before it.
+                else:
+                    # The driver has welcomed this worker anew, and `connect` has put others before it, or left it out.
                     self._unsent = deque(other for other in self._unsent if other is not message)
                 self._changed.notify_all()
 
