@@ -165,8 +165,8 @@ class Life:
             self._begin_end(Outcome("failed", 1, reason), 0.0)
 
     def die(self) -> None:
-        """Lose the driver; nobody knows anything until it is started again."""
-        if self.state is DriverState.ENDED:
+        """Lose the driver, if there is one; nobody knows anything until it is started again."""
+        if self.state in (DriverState.ENDED, DriverState.GONE):
             return
         self._catch_up()
         if self._ending is not None and self._ending.outcome == "stopped":
