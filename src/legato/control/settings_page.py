@@ -16,7 +16,8 @@ _HEAD: Final = f"""# Settings of the platform
 Each setting can be given as a flag of `legato up` and `legato server` (`--port 8080`, and `--set NAME=VALUE` for those
 that have none of their own), in the environment, or in a file; a flag wins over the environment,
 the environment over the file, the file over the default. `legato config show` tells which holds and why. The file is
-`{FILE_NAME}` in `home`, or the one that is named on the command line; it holds lines such as `port = 8080`. In the environment the name is in capitals and begins with
+`{FILE_NAME}` in `home`, or the one that is named on the command line;
+it holds lines such as `port = 8080`. In the environment the name is in capitals and begins with
 `{PREFIX}`: `{PREFIX}PORT=8080`. A list there has commas between its items, and `none` is
 written so, in the file in quotes. An unknown name in the file is refused.
 
