@@ -253,8 +253,7 @@ class Session:
             raise leaving
         if not in_evaluation:
             if self.cohort.stop_agreed:
-                self.save_together(may_join=False)
-                self.cohort.leave("stopped")
+                self._stop_together()
             self._follow_freezing()
             self._save_if_due()
         while True:
@@ -365,6 +364,18 @@ class Session:
             else:
                 self.finish_sending()
                 return
+
+    def _stop_together(self) -> None:
+        """Save and leave as all have agreed, unless the view breaks: not all in the next one need know of it."""
+        try:
+            if self.cohort.rank == 0:
+                self.save_and_wait()
+            self.group_with_state().announce()
+        except BrokenView as error:
+            # Who still wants a stop votes for it in the next round.
+            self.recover(error, None)
+        else:
+            self.cohort.leave("stopped")
 
     def save_and_wait(self) -> None:
         """Write a checkpoint and wait until it stands."""

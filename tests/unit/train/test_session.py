@@ -623,6 +623,27 @@ def test_a_stop_in_which_rank_0_dies_saves(saving_job: Job, tmp_path: Path, monk
     assert saved_steps(tmp_path) == [second.run.step]
 
 
+def test_a_stop_that_not_all_survivors_know_of_is_voted_again(job: Job) -> None:
+    def program(worker: Worker) -> Any:
+        model, optimizer = prepared(worker)
+        if worker.worker == 1:
+            loses_result_of(worker, 1, lambda: first)
+        for _ in worker.run.epochs(2):
+            for (inputs,) in worker.run.batches(SHORT):
+                if worker.worker == 2:
+                    worker.hear(wire.Stop(reason="heard by one only, which dies"))
+                turn(worker, model, optimizer, inputs)
+                if worker.worker == 2 and worker.run.step == 1:
+                    worker.session.cohort.leave("dead")
+        return worker.run.step, model.bias.tolist()
+
+    first, second, _ = job.begin(3, program)
+    second.await_message(wire.Broken)
+    first.await_message(wire.Broken)
+    job.recover(first, second)
+    assert first.end() == second.end() == (4, [-4.0, -4.0])
+
+
 def train_to_the_end(worker: Worker) -> Any:
     model, optimizer = prepared(worker)
     for _ in worker.run.epochs(2):
