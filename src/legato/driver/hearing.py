@@ -163,8 +163,8 @@ def _hear_heartbeat(job: Job, worker: Worker, heartbeat: wire.Heartbeat) -> None
 
 def _hear_saved(job: Job, worker: Worker, saved: wire.Saved) -> None:
     job.saved_step = max(job.saved_step or 0, saved.step)
-    is_repeated = saved.path == worker.repeats
-    worker.saved, worker.repeats = saved.path, None
+    is_repeated = saved.path == worker.repeats or saved.step <= worker.told_step
+    worker.saved, worker.repeats, worker.told_step = saved.path, None, -1
     if not is_repeated:
         job.record("saved", f"checkpoint of step {saved.step} at {saved.path}", worker)
 

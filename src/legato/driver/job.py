@@ -27,6 +27,7 @@ class Worker:
         finished_in: number and rank of the view in which its program ended.
         saved: the path of the checkpoint that it said last that it had written.
         repeats: what it will say of one again, because it has connected anew.
+        told_step: an earlier driver knew of checkpoints up to this step, and what it says first may be told again; -1: none.
     """
 
     number: int
@@ -46,6 +47,7 @@ class Worker:
     finished_in: tuple[int, int | None] | None = None
     saved: str | None = None
     repeats: str | None = None
+    told_step: int = -1
     history: list[str] = field(default_factory=list)
 
     def move(self, phase: WorkerPhase, now: float, why: str) -> None:

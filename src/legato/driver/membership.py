@@ -105,6 +105,7 @@ class Membership:
             worker = Worker(number=number, slot=slot, last_heard=now, since=now, pid=running.get(number))
             job.workers[number] = worker
             if number in running:
+                worker.told_step = -1 if book.saved_step is None else book.saved_step
                 worker.deadline = now + spec.heartbeat_limit_s
                 worker.deadline_reason = f"did not report to the new driver within {spec.heartbeat_limit_s:g} s"
             else:

@@ -654,6 +654,22 @@ def test_a_checkpoint_of_which_a_worker_tells_again_on_a_new_connection_is_one_e
     assert len(kinds(world, "saved")) == 2, "written a second time, because it held again at the same step"
 
 
+def test_a_checkpoint_of_which_a_worker_tells_a_new_driver_again_is_one_event() -> None:
+    world = make_training(num_workers=2)
+    world.feed(words.Heard(0, wire.Saved(view=1, step=3, path="/c/step-3")))
+    world.crash_driver()
+    world.restart_driver()
+    world.calm(2)
+    for step in (3, 4, 4):
+        world.feed(words.Heard(0, wire.Saved(view=1, step=step, path=f"/c/step-{step}")))
+    assert [record.reason.split()[3] for record in kinds(world, "saved")] == ["3", "4", "4"]
+    world.crash_driver()
+    world.restart_driver()
+    world.calm(2)
+    world.feed(words.Heard(0, wire.Saved(view=1, step=5, path="/c/step-5")))
+    assert len(kinds(world, "saved")) == 4, "written while nobody listened"
+
+
 def test_a_stop_that_kills_is_told_from_one_that_saves() -> None:
     world = make_training(num_workers=2)
     world.feed(words.StopAsked(False, "test"))
