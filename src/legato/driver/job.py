@@ -27,7 +27,7 @@ class Worker:
         finished_in: number and rank of the view in which its program ended.
         saved: the path of the checkpoint that it said last that it had written.
         repeats: what it will say of one again, because it has connected anew.
-        told_step: an earlier driver knew of checkpoints up to this step, and what it says first may be told again; -1: none.
+        told_step: an earlier driver knew of checkpoints up to this step, of which it may tell again; -1 for none.
     """
 
     number: int
