@@ -22,6 +22,7 @@ _log = structlog.get_logger(__name__)
 
 _NUM_KEPT: Final = 10_000
 _NUM_READ: Final = 1_000
+_GATHER_S: Final = 0.03
 
 _T = TypeVar("_T")
 
@@ -67,6 +68,8 @@ class Feed:
                     await self._read_new(self._last)
             except Exception:  # noqa: BLE001 -- the store may be away for a while; followers wait
                 _log.exception("events could not be read")
+            # What comes close together is read at once, not each by itself.
+            await asyncio.sleep(_GATHER_S)
 
     def poke(self) -> None:
         """Say that there may be something new. From the thread of the event loop."""
