@@ -16,6 +16,7 @@ import structlog
 
 from legato.control import rounds
 from legato.control.drivers import Drivers
+from legato.control.pulse import Pulse
 from legato.control.records import Facts, Job, JobChange, Lease, Written
 from legato.control.rounds import Call, End, Memory, Pool, Start, Tell
 from legato.control.work import Work, make_order, read_work
@@ -92,6 +93,7 @@ class ControlLoop:
         self._works: dict[str, Work] = {}
         self._unreadable: dict[str, str] = {}
         self.decisions: Decisions | None = None
+        self.pulse = Pulse()
 
     async def run(self, interval_s: float, woken: asyncio.Event) -> None:
         """Do rounds until cancelled: every ``interval_s``, and when woken; most of the time is left to others."""
@@ -100,10 +102,13 @@ class ControlLoop:
             woken.clear()
             begun = clock()
             try:
-                await self.round()
+                if await self.round():
+                    self.pulse.end_round(self._now(), clock() - begun)
             except FencedOut as lost:
+                self.pulse.num_failed += 1
                 _log.warning("the lease of the control loop was lost", error=str(lost))
             except Exception:  # noqa: BLE001 -- whatever it is, the next round begins from the facts
+                self.pulse.num_failed += 1
                 _log.exception("a round of the control loop failed")
             # Where rounds are long, because there are many jobs, those who submit must not wait for each of them.
             await asyncio.sleep(min((clock() - begun) * _REST, interval_s))
@@ -121,13 +126,16 @@ class ControlLoop:
         if lease is None:
             self._memories.clear()
             self._fence = self.decisions = None
+            self.pulse.follow()
             return False
         if lease.fence != self._fence:
+            self.pulse.lead(self._now())
             await self._in_thread(self._on_lead, lease)
             self._fence = lease.fence
         # 1. Observe.
         pool = Pool(await self._in_thread(self._books.read_facts))
         reports = await self._drivers.reports(rounds.attempts_to_ask(pool))
+        self.pulse.look(reports.values())
         # 2. Learn.
         learned = rounds.learn(pool, reports, self._memories, self._now())
         if learned:
@@ -205,6 +213,7 @@ class ControlLoop:
                     await self._drivers.stop(job.id, job.attempt, now=now, reason=reason)
         except Exception as error:  # noqa: BLE001 -- one job's trouble is not the others'
             # It shows in the next report, and is tried again. Nothing goes on in the background into the next round.
+            self.pulse.num_failed_calls += 1
             expected = isinstance(error, LegatoError | OSError)
             _log.warning(
                 "a driver could not be told",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from legato.control.records import JobChange, Lease, Written
+from legato.control.records import Facts, JobChange, Lease, Written
 from legato.control.stages import Stage
 from legato.core.errors import FencedOut, StoreError, TransitionError
 from legato.sim import clock
@@ -162,5 +162,63 @@ def test_rounds_that_take_long_leave_most_of_the_time_to_others() -> None:
     async def run(loop: Any, woken: asyncio.Event) -> None:
         running: Coroutine[Any, Any, None] = loop.run(1.0, woken)
         await running
+
+    on_a_platform(story)
+
+
+def test_the_pulse_of_a_loop_says_whether_its_rounds_are_whole() -> None:
+    class Books:
+        """Cannot be read for a while."""
+
+        def __init__(self, world: World) -> None:
+            self.take_lease, self.read_spec, self.write = (
+                world.books.take_lease,
+                world.books.read_spec,
+                world.books.write,
+            )
+            self._read_facts = world.books.read_facts
+            self.is_away = False
+
+        def read_facts(self) -> Facts:
+            if self.is_away:
+                raise StoreError("away")
+            return self._read_facts()
+
+    async def story(world: World) -> None:
+        books = Books(world)
+        loop = world.make_loop(books=books, lease_s=10.0)
+        running = asyncio.create_task(loop.run(1.0, asyncio.Event()))
+        await asyncio.sleep(5.5)
+        num_done = loop.pulse.num_done
+        assert num_done >= 5 and loop.pulse.num_failed == 0
+        assert not loop.pulse.is_late(clock.now(), 10.0)
+        books.is_away = True
+        await asyncio.sleep(15.0)
+        assert loop.pulse.num_done == num_done and loop.pulse.num_failed >= 14
+        assert loop.pulse.is_late(clock.now(), 10.0)
+        books.is_away = False
+        await asyncio.sleep(2.0)
+        assert not loop.pulse.is_late(clock.now(), 10.0)
+        running.cancel()
+        await asyncio.sleep(11.0)
+        other = world.make_loop("another", lease_s=10.0)
+        assert await other.round() and not await loop.round()
+        assert loop.pulse.led_at is None and not loop.pulse.is_late(clock.now() + 99.0, 10.0)
+
+    on_a_platform(story)
+
+
+def test_the_pulse_of_a_loop_counts_what_drivers_were_not_told() -> None:
+    async def story(world: World) -> None:
+        world.submit(make_plan("job"))
+        loop = world.make_loop()
+
+        async def refuse(_order: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        with pytest.MonkeyPatch.context() as patching:
+            patching.setattr(world.drivers, "start", refuse)
+            await loop.round()
+        assert loop.pulse.num_failed_calls == 1
 
     on_a_platform(story)

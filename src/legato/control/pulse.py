@@ -1,0 +1,70 @@
+"""How the rounds of a control loop went, for those who operate it. Decides nothing; the loop alone writes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from legato.control.drivers import DriverReport, DriverState
+
+TROUBLED: Final = (DriverState.GONE, DriverState.SILENT)
+
+
+class Pulse:
+    """What became of the rounds of one loop since its process began.
+
+    Attributes:
+        led_at: when this loop became the one that decides, seconds since 1970. None: it is not.
+        done_at: when its last whole round ended; that one did all that a round does. None: there was none, or it does
+            not decide any more.
+        num_done: whole rounds.
+        num_failed: rounds that an error ended.
+        elapsed_s: seconds that all whole rounds took together.
+        num_failed_calls: drivers that could not be told something.
+        drivers: how many were in trouble in the last round, by their state.
+    """
+
+    def __init__(self) -> None:
+        self.led_at: float | None = None
+        self.done_at: float | None = None
+        self.num_done = 0
+        self.num_failed = 0
+        self.elapsed_s = 0.0
+        self.num_failed_calls = 0
+        self.drivers: Counter[DriverState] = Counter()
+
+    def lead(self, now: float) -> None:
+        """Note that this loop decides from now on."""
+        self.led_at, self.done_at = now, None
+
+    def follow(self) -> None:
+        """Note that another loop decides."""
+        self.led_at = self.done_at = None
+        self.drivers.clear()
+
+    def look(self, reports: Iterable[DriverReport]) -> None:
+        """Note how drivers do."""
+        self.drivers = Counter(report.state for report in reports if report.state in TROUBLED)
+
+    def end_round(self, now: float, elapsed_s: float) -> None:
+        """Note a whole round."""
+        self.done_at = now
+        self.num_done += 1
+        self.elapsed_s += elapsed_s
+
+    def is_late(self, now: float, limit_s: float) -> bool:
+        """Return whether this loop decides, and has done no whole round for longer than it may.
+
+        >>> pulse = Pulse()
+        >>> pulse.is_late(99.0, 10.0)
+        False
+        >>> pulse.lead(now=100.0)
+        >>> pulse.is_late(110.0, 10.0), pulse.is_late(111.0, 10.0)
+        (False, True)
+        >>> pulse.end_round(now=112.0, elapsed_s=0.5)
+        >>> pulse.is_late(120.0, 10.0), pulse.is_late(123.0, 10.0)
+        (False, True)
+        """
+        since = self.led_at if self.done_at is None else self.done_at
+        return since is not None and now - since > limit_s
