@@ -18,6 +18,7 @@ import msgspec
 import sqlalchemy
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoneFreeError
 
 from legato.core.errors import StoreError, UsageError
 
@@ -43,6 +44,9 @@ class Database:
     Args:
         url: ``sqlite:///FILE`` or ``postgresql://…``.
 
+    Attributes:
+        num_errors: how often it could not be used.
+
     Raises:
         UsageError: the URL names another kind of database, or is none.
     """
@@ -61,6 +65,7 @@ class Database:
         else:
             self._readers = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         self._writers = self._engine.execution_options(legato_writes=True)
+        self.num_errors = 0
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -93,9 +98,16 @@ class Database:
     def _telling(self) -> Iterator[None]:
         try:
             yield
+        except NoneFreeError as error:
+            self.num_errors += 1
+            raise StoreError(
+                f"Cannot use the store {self.name}: no connection to it became free for {_BUSY_LIMIT_S:g} s. More is "
+                "asked of it than it can do; try again later, and look whether its disk or the database is slow."
+            ) from error
         except (DatabaseError, InterfaceError, SyncError) as error:
             if isinstance(error, DatabaseError) and type(error) not in (DatabaseError, OperationalError):
                 raise  # what was to be written does not fit: whoever wrote it knows what that means
+            self.num_errors += 1
             why = str(error.orig if isinstance(error, DBAPIError) else error).strip().partition("\n")[0].rstrip(".")
             raise StoreError(
                 f"Cannot use the store {self.name}: {why}. Check that the database runs, that the setting database_url "

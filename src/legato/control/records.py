@@ -230,6 +230,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     num_slots: int
 
 
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is named to somebody whose job has to do with it. ``is_visible``: whether that user may see it."""
+
+    id: str
+    owner: str
+    name: str
+    num_slots: int
+    is_visible: bool
+
+
 class Submitted(msgspec.Struct, frozen=True):
     """The answer to a submission. Not new: the same request came before, and this is the job it made."""
 

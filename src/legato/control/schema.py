@@ -122,6 +122,15 @@ code_uploads = Table(
     Index(None, "used_at"),
 )
 
+# Who has shown that the bytes are theirs, by sending them: a SHA-256 alone, which others may have seen, opens nothing.
+code_holders = Table(
+    "code_holders",
+    metadata,
+    Column("sha256", String(64), ForeignKey("code_uploads.sha256", ondelete="CASCADE"), primary_key=True),
+    Column("user", _NAME, ForeignKey("users.name"), primary_key=True),
+    Index(None, "user"),
+)
+
 jobs = Table(
     "jobs",
     metadata,
@@ -155,6 +164,7 @@ jobs = Table(
     CheckConstraint("min_workers >= 1 AND max_workers >= min_workers", name="workers"),
     Index(None, "name", "id"),
     Index(None, "owner", "id"),
+    Index(None, "owner", "stage"),
     Index(None, "queue", "id"),
     Index(None, "stage", "id"),
     Index(None, "ended_at"),

@@ -78,6 +78,12 @@ class Settings(BaseSettings):
     requests_burst: int = Field(
         default=200, ge=1, description="requests of one token at once, before `requests_per_s` holds"
     )
+    max_streams: int = Field(
+        default=600,
+        ge=1,
+        description="streams of events and logs that one token may follow at once. 600: a job's page has two or three, "
+        "a program that watches all of its jobs some hundred; each costs a connection and a little memory",
+    )
     logins_per_minute: float = Field(
         default=10,
         gt=0,
@@ -195,6 +201,22 @@ class Settings(BaseSettings):
     )
     upload_max_ratio: float = Field(
         default=100, ge=1, description="bytes unpacked per byte packed. 100: text packs 10 times; bombs 1000 times"
+    )
+
+    upload_quota_bytes: int | None = Field(
+        default=10 * 2**30,
+        ge=1,
+        description="bytes of all uploads of one user that are kept, packed; admins have no such bound. 10 GiB: "
+        "thousands of source trees. None: as many as the disk takes",
+    )
+
+    # ------------------------------------------------------------ bounds of each user
+
+    max_queued_jobs: int | None = Field(
+        default=10_000,
+        ge=1,
+        description="jobs of one user that may wait in queues at once; admins have no such bound. 10000: a large "
+        "sweep; more make each round longer for everybody. None: any number",
     )
 
     # ------------------------------------------------------------ what is kept

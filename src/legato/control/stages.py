@@ -31,6 +31,9 @@ _S = Stage
 
 ENDED: Final = frozenset({_S.SUCCEEDED, _S.FAILED, _S.STOPPED})
 
+# Queries name these, not those that ended: an index finds what is named, and jobs that ended are kept for long.
+OPEN: Final = frozenset(Stage) - ENDED
+
 # In these a job may hold slots, and has an attempt that is not over.
 HOLDING: Final = frozenset({_S.STARTING, _S.RUNNING, _S.PAUSING, _S.STOPPING})
 

@@ -59,6 +59,11 @@ class Store:
         self.audit = Audit(database)
         self.retention = Retention(database)
 
+    @property
+    def num_errors(self) -> int:
+        """How often the database could not be used since it was opened."""
+        return self._database.num_errors
+
     def close(self) -> None:
         """Close all connections."""
         self._database.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import or_, select
 
 from legato.control.database import Database
 from legato.control.records import AuditEntry, Event
@@ -41,7 +41,8 @@ class Events:
         if job is not None:
             statement = statement.where(events.c.job == job)
         if sees_only is not None:
-            seen: ColumnElement[bool] = events.c.job.in_(select(jobs.c.id).where(is_visible(sees_only)))
+            # Of each event by itself, in their order: there may be many more jobs than events to tell.
+            seen = select(jobs.c.id).where(jobs.c.id == events.c.job, is_visible(sees_only)).correlate(events).exists()
             statement = statement.where(or_(events.c.job.is_(None), seen))
         with self._database.reading() as connection:
             return read_all(connection, statement, Event)

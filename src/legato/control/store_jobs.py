@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
-from sqlalchemy import Select, func, select, update
+from sqlalchemy import ColumnElement, Connection, Select, func, select, update
 
 from legato.control.database import Database
 from legato.control.ids import is_job_id
@@ -13,6 +13,7 @@ from legato.control.records import (
     Allocation,
     Attempt,
     Decision,
+    Holder,
     Job,
     JobFilter,
     JobPatch,
@@ -24,7 +25,7 @@ from legato.control.records import (
 from legato.control.roles import Asker, check_may_submit
 from legato.control.schema import allocations, attempts, decisions, jobs
 from legato.control.stages import Action, Stage, check_ask
-from legato.control.store_moves import lock_job, missing_job, move_job, read_spec, select_jobs
+from legato.control.store_moves import NUM_SLOTS, lock_job, missing_job, move_job, read_spec, select_jobs
 from legato.control.store_requests import claim_key, settle_key
 from legato.control.store_sight import is_visible
 from legato.control.store_submit import (
@@ -32,8 +33,8 @@ from legato.control.store_submit import (
     check_may_use_queue,
     check_new_job,
     check_priority,
+    check_queued,
     check_workers,
-    choose_id,
     insert_job,
 )
 from legato.control.transactions import Transaction, read_all, read_one, writing
@@ -58,10 +59,27 @@ class Jobs:
 
     # ------------------------------------------------------------ what users ask for
 
-    def submit(self, new: NewJob, asker: Asker, now: float, key: RequestKey | None = None) -> Submitted:
+    def submit(
+        self,
+        new: NewJob,
+        asker: Asker,
+        now: float,
+        key: RequestKey | None = None,
+        *,
+        max_queued: int | None = None,
+    ) -> Submitted:
         """Queue a job. With a key, the same request makes one job however often and at however many places it comes.
 
+        Args:
+            new: the job.
+            asker: who submits.
+            now: seconds since 1970.
+            key: of the request.
+            max_queued: jobs of the asker that may wait at once, this one included, unless the asker is an admin. None:
+                any number.
+
         Raises:
+            Conflict: so many wait already.
             Forbidden: the asker may not submit, or not to this queue.
             UsageError: the job cannot be used as described.
             NotFound: there is no such queue or upload.
@@ -71,17 +89,14 @@ class Jobs:
         check_may_submit(asker)
         check_new_job(new)
         with writing(self._database, now) as transaction:
-            made = choose_id(transaction, self._random_bits)
             if key is not None:
-                before = claim_key(transaction, asker.name, key, self._request_limit_s, answer=made)
+                before = claim_key(transaction, asker.name, key, self._request_limit_s)
                 if before is not None:
                     return Submitted(_reread(transaction, before), is_new=False)
-            job = insert_job(transaction, made, new, asker)
-            while job is None:
-                made = choose_id(transaction, self._random_bits)
-                if key is not None:
-                    settle_key(transaction, asker.name, key, made)
-                job = insert_job(transaction, made, new, asker)
+            check_queued(transaction, new, asker, max_queued)
+            job = insert_job(transaction, new, asker, self._random_bits)
+            if key is not None:
+                settle_key(transaction, asker.name, key, job.id)
             return Submitted(job, is_new=True)
 
     def pause(self, job: str, asker: Asker, now: float, *, version: int | None = None) -> Job:
@@ -157,17 +172,21 @@ class Jobs:
             raise missing_job(job)
         return found
 
-    def find(self, ref: str, sees_only: str | None = None) -> Job:
-        """Return a job by id, or the newest one of that name that the user may see.
+    def find(self, ref: str, asker: Asker) -> Job:
+        """Return a job by id, or the newest one of that name: of the asker's own, else of all that the asker may see.
 
         Raises:
             NotFound: there is none.
         """
-        visible = select_jobs().where(is_visible(sees_only))
+        visible = select_jobs().where(is_visible(asker.sees_only))
+        named = visible.where(jobs.c.name == ref).order_by(jobs.c.id.desc())
+        ways = [named.where(jobs.c.owner == asker.name), named]
+        if is_job_id(ref):
+            ways.insert(0, visible.where(jobs.c.id == ref))
+        found = None
         with self._database.reading() as connection:
-            found = read_one(connection, visible.where(jobs.c.id == ref), Job) if is_job_id(ref) else None
-            if found is None:
-                found = read_one(connection, visible.where(jobs.c.name == ref).order_by(jobs.c.id.desc()), Job)
+            for way in ways:
+                found = found or read_one(connection, way, Job)
         if found is None:
             raise missing_job(ref)
         return found
@@ -215,6 +234,25 @@ class Jobs:
                 seen.update(connection.execute(select(jobs.c.id).where(part, is_visible(sees_only))).scalars())
         return frozenset(seen)
 
+    def list_holders(self, sees_only: str | None) -> tuple[Holder, ...]:
+        """Return the jobs that hold slots, whoever may see them, those with most slots first."""
+        num_slots = func.count().label("num_slots")
+        held = select(allocations.c.job, num_slots).where(allocations.c.until.is_(None)).group_by(allocations.c.job)
+        slots = held.subquery()
+        statement = _select_holders(slots.c.num_slots, sees_only).join(slots, slots.c.job == jobs.c.id)
+        with self._database.reading() as connection:
+            return _read_holders(connection, statement.order_by(slots.c.num_slots.desc(), jobs.c.id))
+
+    def describe(self, these: Collection[str], sees_only: str | None) -> dict[str, Holder]:
+        """Return what these jobs are called, and what they hold, by id, whoever may see them; not of those gone."""
+        found: dict[str, Holder] = {}
+        meant = sorted(these)
+        with self._database.reading() as connection:
+            for first in range(0, len(meant), _BATCH):
+                statement = _select_holders(NUM_SLOTS, sees_only).where(jobs.c.id.in_(meant[first : first + _BATCH]))
+                found |= {holder.id: holder for holder in _read_holders(connection, statement)}
+        return found
+
     def read_spec(self, job: str) -> dict[str, Any]:
         """Return what was submitted. Numbers of workers, priority and queue may have changed since: the job has them.
 
@@ -241,6 +279,20 @@ class Jobs:
         statement = select(decisions).where(decisions.c.job == job).order_by(decisions.c.id.desc()).limit(limit)
         with self._database.reading() as connection:
             return read_all(connection, statement, Decision)
+
+
+def _select_holders(num_slots: ColumnElement[int], sees_only: str | None) -> Select[Any]:
+    return select(
+        jobs.c.id, jobs.c.owner, jobs.c.name, num_slots.label("num_slots"), is_visible(sees_only).label("is_visible")
+    )
+
+
+def _read_holders(connection: Connection, statement: Select[Any]) -> tuple[Holder, ...]:
+    return tuple(
+        # Truth is a number in SQLite.
+        Holder(**{**row, "is_visible": bool(row["is_visible"])})
+        for row in connection.execute(statement).mappings()
+    )
 
 
 def _reread(transaction: Transaction, job: str) -> Job:

@@ -14,7 +14,7 @@ from sqlalchemy import insert, update
 from legato.control.database import Database
 from legato.control.records import Facts, Job, JobChange, Lease, Verdict, Written
 from legato.control.schema import decisions, jobs
-from legato.control.stages import ENDED, HOLDING
+from legato.control.stages import HOLDING, OPEN
 from legato.control.store_lease import check_fence, give_up_lease, read_lease, take_lease
 from legato.control.store_moves import move_job, read_spec, select_jobs
 from legato.control.store_pool import ask_rows, close_rows, open_rows, read_open, read_slots
@@ -54,7 +54,7 @@ class Loop:
 
     def read_facts(self) -> Facts:
         """Return all that a round starts from, as it was at one moment."""
-        going_on = select_jobs().where(jobs.c.stage.not_in(ENDED)).order_by(jobs.c.id)
+        going_on = select_jobs().where(jobs.c.stage.in_(OPEN)).order_by(jobs.c.id)
         with self._database.reading() as connection:
             return Facts(
                 jobs=read_all(connection, going_on, Job),

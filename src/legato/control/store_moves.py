@@ -17,7 +17,7 @@ from legato.core.lifecycle import check_move
 MOVED: Final = "stage"  # the kind of event that tells of a move
 _NUM_TOLD: Final = 20
 
-_num_slots = (
+NUM_SLOTS: Final = (
     select(func.count())
     .select_from(allocations)
     .where(allocations.c.job == jobs.c.id, allocations.c.until.is_(None))
@@ -29,7 +29,7 @@ _num_slots = (
 
 def select_jobs() -> Select[Any]:
     """Return a query for jobs as records, all of them."""
-    return select(*(column for column in jobs.c if column is not jobs.c.spec), _num_slots)
+    return select(*(column for column in jobs.c if column is not jobs.c.spec), NUM_SLOTS)
 
 
 def read_spec(connection: Connection, job: str) -> dict[str, Any]:

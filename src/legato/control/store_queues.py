@@ -10,7 +10,7 @@ from legato.control.database import Database
 from legato.control.records import Queue, QueueLoad
 from legato.control.roles import Asker, check_is_admin
 from legato.control.schema import allocations, jobs, queue_members, queues, users
-from legato.control.stages import ENDED, HOLDING, Stage
+from legato.control.stages import HOLDING, OPEN, Stage
 from legato.control.store_sight import is_member
 from legato.control.transactions import writing
 from legato.core.errors import Conflict, NotFound, UsageError
@@ -72,7 +72,7 @@ class Queues:
             if found is None:
                 raise NotFound(f"{told}: there is no such queue. 'legato queues' lists all.")
             counted = select(func.count()).select_from(jobs).where(jobs.c.queue == name)
-            num_open = connection.execute(counted.where(jobs.c.stage.not_in(ENDED))).scalar_one()
+            num_open = connection.execute(counted.where(jobs.c.stage.in_(OPEN))).scalar_one()
             if num_open:
                 raise Conflict(
                     f"{told}: {num_open} jobs in it have not ended. Move them to another queue, or stop them."
@@ -107,7 +107,7 @@ class Queues:
     def measure(self) -> dict[str, QueueLoad]:
         """Return what is in each queue; one that is left out has no job that has not ended."""
         by_stage = select(jobs.c.queue, jobs.c.stage, func.count().label("num_jobs"))
-        by_stage = by_stage.where(jobs.c.stage.not_in(ENDED)).group_by(jobs.c.queue, jobs.c.stage)
+        by_stage = by_stage.where(jobs.c.stage.in_(OPEN)).group_by(jobs.c.queue, jobs.c.stage)
         held = select(jobs.c.queue, func.count().label("num_slots")).join(allocations, allocations.c.job == jobs.c.id)
         held = held.where(allocations.c.until.is_(None)).group_by(jobs.c.queue)
         with self._database.reading() as connection:

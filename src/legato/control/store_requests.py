@@ -52,10 +52,8 @@ class Requests:
             transaction.connection.execute(delete(keys).where(*this))
 
 
-def claim_key(
-    transaction: Transaction, user: str, key: RequestKey, limit_s: float, answer: str | None = None
-) -> str | None:
-    """Do what `Requests.claim` says, inside of a transaction. ``answer``: known already; the key is settled with it."""
+def claim_key(transaction: Transaction, user: str, key: RequestKey, limit_s: float) -> str | None:
+    """Do what `Requests.claim` says, inside of a transaction."""
     if not 1 <= len(key.key) <= _MAX_KEY_LENGTH:
         raise UsageError(
             f"Cannot use an idempotency key of {len(key.key)} characters. Give 1 to {_MAX_KEY_LENGTH}; a UUID is good."
@@ -66,7 +64,7 @@ def claim_key(
         "key": key.key,
         "request_sha256": key.request_sha256,
         "created_at": transaction.now,
-        "answer": answer,
+        "answer": None,
     }
     while not transaction.insert_new(keys, row):
         found = transaction.connection.execute(select(keys).where(*this).with_for_update()).first()
@@ -85,7 +83,7 @@ def claim_key(
                 f"Cannot answer yet: the same request, with the idempotency key '{key.key}', is being answered. Repeat "
                 "it in a moment."
             )
-        transaction.connection.execute(update(keys).where(*this).values(created_at=transaction.now, answer=answer))
+        transaction.connection.execute(update(keys).where(*this).values(created_at=transaction.now))
         break
     return None
 

@@ -15,8 +15,9 @@ from legato.control.schema import code_uploads, jobs, queues
 from legato.control.stages import Stage
 from legato.control.store_moves import MOVED
 from legato.control.store_sight import is_member
+from legato.control.store_uploads import may_use, missing_code
 from legato.control.transactions import Transaction
-from legato.core.errors import Forbidden, LayoutError, NotFound, UsageError
+from legato.core.errors import Conflict, Forbidden, LayoutError, NotFound, UsageError
 from legato.core.spec import check_name
 
 _MAX_PRIORITY: Final = 10_000
@@ -33,25 +34,23 @@ _NOT_YET: Final[dict[str, Any]] = {
 }
 
 
-def choose_id(transaction: Transaction, random_bits: Callable[[int], int]) -> str:
-    """Choose an id behind that of every job there is."""
-    last = transaction.connection.execute(_LAST).scalar_one()
-    return make_id("j", transaction.now, random_bits, last)
-
-
-def insert_job(transaction: Transaction, job: str, new: NewJob, asker: Asker) -> Job | None:
-    """Insert a job that was checked; None: somebody took the id at this moment.
+def insert_job(transaction: Transaction, new: NewJob, asker: Asker, random_bits: Callable[[int], int]) -> Job:
+    """Insert a job that was checked, with an id behind that of every job there is.
 
     Raises:
-        NotFound: there is no such queue, or no such upload.
+        NotFound: there is no such queue, or no such upload that the asker may use.
         Forbidden: the queue is closed to the asker.
     """
     connection, now = transaction.connection, transaction.now
     check_may_use_queue(transaction, f"submit job '{new.name}'", new.queue, asker)
     if new.code is not None:
-        using = update(code_uploads).where(code_uploads.c.sha256 == new.code).values(used_at=now)
+        using = update(code_uploads).where(code_uploads.c.sha256 == new.code, may_use(asker)).values(used_at=now)
         if connection.execute(using).rowcount == 0:
-            raise NotFound(f"Cannot submit job '{new.name}': there is no uploaded code {new.code}. Upload it first.")
+            raise missing_code(new.code)
+    # Ids become visible in their order, whatever the clocks of several servers say: no page misses a job. Everything
+    # that others may hold while they wait for the sequence is locked by now.
+    transaction.lock_sequence()
+    job = make_id("j", now, random_bits, connection.execute(_LAST).scalar_one())
     row: dict[str, Any] = {
         "id": job,
         **{name: getattr(new, name) for name in NewJob.__struct_fields__},
@@ -65,12 +64,24 @@ def insert_job(transaction: Transaction, job: str, new: NewJob, asker: Asker) ->
         "submitted_at": now,
         "staged_at": now,
     }
-    if not transaction.insert_new(jobs, row):
-        return None
+    connection.execute(jobs.insert(), row)
     transaction.note(MOVED, f"submitted by '{asker.name}'", job=job, detail={"from": None, "to": Stage.QUEUED})
     transaction.audit(asker.name, "job.submit", job, {"name": new.name, "queue": new.queue})
     del row["spec"]
     return Job(**row, **_NOT_YET)
+
+
+def check_queued(transaction: Transaction, new: NewJob, asker: Asker, max_queued: int | None) -> None:
+    """Raise Conflict if the asker, who is no admin, has as many jobs waiting as there may be. None: any number."""
+    if max_queued is None or asker.role is Role.ADMIN:
+        return
+    waiting = select(func.count()).where(jobs.c.owner == asker.name, jobs.c.stage == Stage.QUEUED)
+    num_queued: int = transaction.connection.execute(waiting).scalar_one()
+    if num_queued >= max_queued:
+        raise Conflict(
+            f"Cannot submit job '{new.name}': {num_queued} jobs of '{asker.name}' wait already, and {max_queued} may. "
+            "Submit it when some have started, stop some, or ask the operator to raise max_queued_jobs."
+        )
 
 
 def check_may_use_queue(transaction: Transaction, doing: str, queue: str, asker: Asker) -> None:

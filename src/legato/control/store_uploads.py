@@ -1,18 +1,22 @@
-"""Uploaded code, as the store keeps it: which there is, by its SHA-256. The bytes are files elsewhere."""
+"""Uploaded code, as the store keeps it: which there is, by its SHA-256, and whose it is. The bytes are files elsewhere.
+
+Jobs may use it if their owner has sent these bytes, or has a job with them already; admins may use all. To others it is
+as if it were not there: who has merely seen its SHA-256 must not read what is in it.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, func, or_, select, true, update
 
 from legato.control.database import Database
 from legato.control.records import Upload
-from legato.control.roles import Asker, check_may_submit
-from legato.control.schema import code_uploads
+from legato.control.roles import Asker, Role, check_may_submit
+from legato.control.schema import code_holders, code_uploads, jobs
 from legato.control.transactions import read_one, writing
-from legato.core.errors import NotFound, UsageError
+from legato.core.errors import Conflict, NotFound, UsageError
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -24,7 +28,7 @@ class Uploads:
         self._database = database
 
     def note(self, sha256: str, num_bytes: int, asker: Asker, now: float) -> Upload:
-        """Note that the code lies in its place, whole; again is as good as once.
+        """Note that the code lies in its place, whole, and that the asker has sent it; again is as good as once.
 
         Raises:
             UsageError: it is no SHA-256.
@@ -39,25 +43,66 @@ class Uploads:
             else:
                 this = code_uploads.c.sha256 == sha256
                 transaction.connection.execute(update(code_uploads).where(this).values(used_at=now))
+            transaction.insert_new(code_holders, {"sha256": sha256, "user": asker.name})
             found = read_one(
                 transaction.connection, select(code_uploads).where(code_uploads.c.sha256 == sha256), Upload
             )
             assert found is not None, f"upload {sha256} is gone in the transaction that noted it"
             return found
 
-    def get(self, sha256: str) -> Upload:
+    def get(self, sha256: str, asker: Asker) -> Upload:
         """Return an upload.
 
         Raises:
-            NotFound: there is none.
+            NotFound: there is none that the asker may use.
             UsageError: it is no SHA-256.
         """
         check_sha256(sha256)
+        statement = select(code_uploads).where(code_uploads.c.sha256 == sha256, may_use(asker))
         with self._database.reading() as connection:
-            found = read_one(connection, select(code_uploads).where(code_uploads.c.sha256 == sha256), Upload)
+            found = read_one(connection, statement, Upload)
         if found is None:
-            raise NotFound(f"There is no uploaded code {sha256}. Upload it first.")
+            raise missing_code(sha256)
         return found
+
+    def check_room(self, sha256: str, num_bytes: int, asker: Asker, max_bytes: int | None) -> None:
+        """Check that a user may keep one more upload. Admins may always.
+
+        Args:
+            sha256: of the upload; what the asker has already counts once.
+            num_bytes: of the upload.
+            asker: who uploads.
+            max_bytes: of all uploads of one user. None: no bound.
+
+        Raises:
+            Conflict: it would be too much.
+        """
+        if max_bytes is None or asker.role is Role.ADMIN:
+            return
+        held = select(func.coalesce(func.sum(code_uploads.c.num_bytes), 0)).join(code_holders)
+        held = held.where(code_holders.c.user == asker.name, code_uploads.c.sha256 != sha256)
+        with self._database.reading() as connection:
+            num_held: int = connection.execute(held).scalar_one()
+        if num_held + num_bytes > max_bytes:
+            raise Conflict(
+                f"Cannot take the upload of {num_bytes} bytes: '{asker.name}' has {num_held} bytes of uploaded code "
+                f"already, and may have {max_bytes}. Leave out what the program does not need (.legatoignore), or ask "
+                "the operator to raise upload_quota_bytes; code that no job names goes by itself after some days."
+            )
+
+
+def may_use(asker: Asker) -> ColumnElement[bool]:
+    """Hold for uploads that jobs of the asker may use."""
+    if asker.role is Role.ADMIN:
+        return true()
+    sent = select(code_holders.c.sha256).where(code_holders.c.user == asker.name)
+    used = select(jobs.c.code).where(jobs.c.code == code_uploads.c.sha256, jobs.c.owner == asker.name)
+    return or_(code_uploads.c.sha256.in_(sent), used.correlate(code_uploads).exists())
+
+
+def missing_code(sha256: str) -> NotFound:
+    """Return the error for code that is not there, or not the asker's to use: the two must not be told apart."""
+    return NotFound(f"There is no uploaded code {sha256} of yours. Upload it first.")
 
 
 def check_sha256(text: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Executable, Select, Table, update
+from sqlalchemy import Connection, Executable, Select, Table, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from legato.control.database import Database
@@ -69,6 +69,14 @@ class Transaction:
         """
         statement = _insert_new(table, self.connection.dialect.name)
         return self.connection.execute(statement, row).first() is not None
+
+    def lock_sequence(self) -> None:
+        """Let what others write come before all that follows, or after this transaction: nothing in between.
+
+        Called after all other locks: who holds the sequence waits for nobody.
+        """
+        if self.connection.dialect.name != "sqlite":  # there it is so from the beginning
+            self.connection.execute(select(counters.c.value).where(counters.c.name == EVENTS).with_for_update())
 
     def finish(self) -> None:
         """Number the events and write them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 
@@ -18,6 +19,7 @@ from legato.server.limits import Limiter
 from legato.server.problems import too_many
 
 _MAX_TOKEN_LENGTH: Final = 256
+_STREAM_AGAIN_S: Final = 5
 _HOW: Final = "Send 'Authorization: Bearer lgt_…'; 'legato login' gets a token."
 
 
@@ -35,6 +37,8 @@ class Gatekeeper:
         self._now = now
         self._of_token = Limiter(settings.requests_per_s, settings.requests_burst)
         self._refused = Limiter(settings.requests_per_s, settings.requests_burst)
+        self._max_streams = settings.max_streams
+        self._streams: Counter[str] = Counter()
         self._logins = Limiter(settings.logins_per_minute / 60, max(settings.logins_per_minute, 1))
 
     async def recognize(self, headers: Headers, address: str) -> tuple[Asker, str]:
@@ -57,13 +61,34 @@ class Gatekeeper:
                 raise too_many("This address shows too many tokens that are not valid. Log in anew.", wait_s) from None
             raise
 
-    async def is_still_valid(self, secret: str) -> bool:
-        """Return whether a token that was good when a stream began still is."""
+    async def recognize_again(self, secret: str) -> Asker | None:
+        """Return who shows a token that was good when a stream began, as that is now; None: it is good no more."""
         try:
-            await asyncio.to_thread(self._store.tokens.verify, secret, self._now())
+            return await asyncio.to_thread(self._store.tokens.verify, secret, self._now())
         except Unauthenticated:
-            return False
-        return True
+            return None
+
+    def begin_stream(self, secret: str) -> Callable[[], None]:
+        """Count a stream of a token, and return what is to be called at its end.
+
+        Raises:
+            Problem: the token has as many as it may.
+        """
+        key = hash_secret(secret)
+        if self._streams[key] >= self._max_streams:
+            raise too_many(
+                f"This token follows {self._streams[key]} streams at once, and may no more. End some of them, or let "
+                "the operator raise max_streams.",
+                _STREAM_AGAIN_S,
+            )
+        self._streams[key] += 1
+
+        def end() -> None:
+            self._streams[key] -= 1
+            if not self._streams[key]:
+                del self._streams[key]
+
+        return end
 
     def begin_login(self, address: str) -> None:
         """Count an attempt to log in.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
@@ -12,6 +13,7 @@ from legato.control.records import NewJob
 _MAX_INT: Final = 2**53
 _MAX_ARGUMENTS: Final = 1000
 _MAX_VARIABLES: Final = 1000
+_MAX_DEPTH: Final = 20
 _HALF: Final = re.compile("[\ud800-\udfff]")  # of a character outside of the first 65536; JSON can name one alone
 
 Name = Annotated[str, StringConstraints(max_length=255)]
@@ -27,18 +29,25 @@ class Body(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _can_be_kept(cls, given: Any) -> Any:
-        if _is_odd(given):
-            raise ValueError("there is a zero, or half of a character, in a text; leave it out")
+        for text in _find_texts(given):
+            if "\0" in text or _HALF.search(text) is not None:
+                # Databases and files cannot hold it.
+                raise ValueError("there is a zero, or half of a character, in a text; leave it out")
         return given
 
 
-def _is_odd(value: Any) -> bool:
-    """Return whether there is a text in it that databases and files cannot hold."""
-    if isinstance(value, str):
-        return "\0" in value or _HALF.search(value) is not None
-    if isinstance(value, dict):
-        return any(_is_odd(key) or _is_odd(inner) for key, inner in value.items())
-    return isinstance(value, list) and any(map(_is_odd, value))
+def _find_texts(value: Any) -> Iterator[str]:
+    """Yield all texts in a value out of JSON; raise ValueError if it is nested deeply: what comes later may recurse."""
+    waiting = [(value, 1)]
+    while waiting:
+        found, depth = waiting.pop()
+        if isinstance(found, str):
+            yield found
+        elif isinstance(found, dict | list):
+            if depth > _MAX_DEPTH:
+                raise ValueError(f"lists and objects lie more than {_MAX_DEPTH} deep inside one another; none need to")
+            yield from found if isinstance(found, dict) else ()
+            waiting += [(inner, depth + 1) for inner in (found.values() if isinstance(found, dict) else found)]
 
 
 def _as_tuple(value: Any) -> Any:

@@ -6,16 +6,14 @@ from typing import Final
 
 import msgspec
 
-from legato.control.records import Allocation, Job, JobFilter
+from legato.control.records import Allocation, Holder, Job
 from legato.control.roles import Asker
-from legato.control.stages import ENDED, HOLDING, Stage
+from legato.control.stages import ENDED, Stage
 from legato.control.store import Store
-from legato.core.errors import NotFound
 from legato.policy.snapshot import Decision as PolicyDecision
 
 _NUM_LOST: Final = 20
 _NUM_NAMED: Final = 4
-_NUM_HOLDERS: Final = 100
 
 _IS: Final = {
     Stage.QUEUED: "waits in its queue",
@@ -135,28 +133,27 @@ class Explainer:
         return job.num_slots < (latest.wanted if latest else job.max_workers)
 
     def _find_holders(self, job: Job) -> tuple[Party, ...]:
-        found = self._store.jobs.list(JobFilter(stages=HOLDING), limit=_NUM_HOLDERS).items
-        others = [other for other in found if other.id != job.id and other.num_slots]
-        others.sort(key=lambda other: (-other.num_slots, other.id))
-        return self._describe([other.id for other in others])
+        found = self._store.jobs.list_holders(self._asker.sees_only)
+        return tuple(_make_party(holder) for holder in found if holder.id != job.id)
 
     def _find_lost(self, job: Job, reasons: dict[float, str]) -> tuple[LostSlot, ...]:
         had = self._store.jobs.read_allocations(job.id)
         left = [one for one in had if one.release_asked_at is not None and one.attempt == job.attempt]
         left = sorted(left, key=lambda one: -(one.release_asked_at or 0))[:_NUM_LOST]
         taken = self._find_takers(left)
+        takers = self._store.jobs.describe(frozenset(taken.values()), self._asker.sees_only)
         told = []
         for one in left:
             assert one.release_asked_at is not None
-            taker = self._title(taken[one.slot]) if one.slot in taken else (None, None)
+            taker = takers.get(taken.get(one.slot, ""))
             told.append(
                 LostSlot(
                     slot=one.slot,
                     time=one.release_asked_at,
                     # The slot was asked back in the same transaction that stored the decision.
                     reason=reasons.get(one.release_asked_at, ""),
-                    job=taker[0],
-                    title=taker[1],
+                    job=taker.id if taker is not None and taker.is_visible else None,
+                    title=None if taker is None else _title(taker),
                 )
             )
         return tuple(told)
@@ -173,23 +170,15 @@ class Explainer:
         slots = self._store.pool.list_slots()
         return sum(1 for slot in slots if slot.unusable_since is None and slot.id not in held)
 
-    def _describe(self, jobs: tuple[str, ...] | list[str]) -> tuple[Party, ...]:
-        parties = []
-        for job in jobs:
-            seen, title = self._title(job)
-            if title is not None:
-                parties.append(Party(seen, title, self._store.jobs.get(job).num_slots))
-        return tuple(parties)
+    def _describe(self, jobs: tuple[str, ...]) -> tuple[Party, ...]:
+        """Return the jobs in their order; what is gone is left out."""
+        known = self._store.jobs.describe(jobs, self._asker.sees_only)
+        return tuple(_make_party(known[job]) for job in jobs if job in known)
 
-    def _title(self, job: str) -> tuple[str | None, str | None]:
-        """Return a job's id, None if it may not be seen, and what people call it, None if it is gone."""
-        try:
-            found = self._store.jobs.get(job)
-        except NotFound:
-            return None, None
-        title = f"{found.owner}/{found.name}"
-        try:
-            self._store.jobs.get(job, self._asker.sees_only)
-        except NotFound:
-            return None, title
-        return job, title
+
+def _make_party(holder: Holder) -> Party:
+    return Party(holder.id if holder.is_visible else None, _title(holder), holder.num_slots)
+
+
+def _title(holder: Holder) -> str:
+    return f"{holder.owner}/{holder.name}"

@@ -1,7 +1,7 @@
 """Events for those who follow: one reader of the store for all of them, and the newest events in memory.
 
 Several servers may write events, so the store is asked now and then; a change in this process asks at once. Who was
-away for long, or may not see everything, reads from the store.
+away for long reads from the store.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import Final, NamedTuple, TypeVar
 
@@ -107,15 +107,33 @@ class Feed:
             from_store: what the store has at this moment; else what is known here, which is a moment old.
         """
         last, recent = self._last or 0, self._recent
-        if not from_store and recent and seq >= recent[0].seq - 1 and (job is not None or sees_only is None):
+        if not from_store and recent and seq >= recent[0].seq - 1:
             newer = recent[max(seq + 1 - recent[0].seq, 0) :]
-            found = tuple(event for event in newer if job is None or event.job == job)[:limit]
+            if job is not None:
+                found = tuple(event for event in newer if event.job == job)[:limit]
+            elif sees_only is None:
+                found = tuple(newer[:limit])
+            else:
+                return await self._read_visible(newer, seq, limit, sees_only)
         else:
             reading = functools.partial(self._store.events.read_after, seq, limit=limit, job=job, sees_only=sees_only)
             found = await self.in_thread(reading)
         if len(found) == limit:
             return Told(found, found[-1].seq)
         return Told(found, max(seq, last, found[-1].seq if found else 0))
+
+    async def _read_visible(self, newer: Sequence[Event], seq: int, limit: int, sees_only: str) -> Told:
+        """Return what of these events a user may see. The store is asked for the few jobs in them, not for all."""
+        found: list[Event] = []
+        for first in range(0, len(newer), _NUM_READ):
+            part = newer[first : first + _NUM_READ]
+            jobs = {event.job for event in part if event.job is not None}
+            asking = functools.partial(self._store.jobs.which_visible, jobs, sees_only)
+            seen = await self.in_thread(asking) if jobs else frozenset()
+            found += [event for event in part if event.job is None or event.job in seen]
+            if len(found) >= limit:
+                return Told(tuple(found[:limit]), found[limit - 1].seq)
+        return Told(tuple(found), newer[-1].seq if newer else seq)
 
     async def wait_beyond(self, seq: int, limit_s: float) -> bool:
         """Wait for an event after ``seq``; False if none came in time, or no more will be told."""

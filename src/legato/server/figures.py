@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 
+from legato.control.pulse import TROUBLED, Pulse
 from legato.control.stages import Stage
 from legato.control.store import Store
+from legato.core.errors import StoreError
 
 _KEPT_S: Final = 2.0  # the page is open to all: the store is asked no more often than this
 
@@ -21,11 +23,12 @@ class Figures:
 
     Args:
         store: of the platform.
+        pulse: of the control loop of this process.
         leads: whether this server has the control loop.
         num_followers: streams that are open.
     """
 
-    def __init__(self, store: Store, leads: Callable[[], bool], num_followers: Callable[[], int]) -> None:
+    def __init__(self, store: Store, pulse: Pulse, leads: Callable[[], bool], num_followers: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "legato_requests", "Requests answered.", ["method", "route", "status"], registry=self._registry
@@ -36,7 +39,7 @@ class Figures:
             ["method", "route"],
             registry=self._registry,
         )
-        self._registry.register(_Platform(store, leads, num_followers))
+        self._registry.register(_Platform(store, pulse, leads, num_followers))
         self._turn = threading.Lock()
         self._rendered = b""
         self._rendered_at = -_KEPT_S
@@ -56,10 +59,11 @@ class Figures:
 
 
 class _Platform:
-    """Collects what the store says when somebody looks."""
+    """Collects what the loop and the store say when somebody looks."""
 
-    def __init__(self, store: Store, leads: Callable[[], bool], num_followers: Callable[[], int]) -> None:
+    def __init__(self, store: Store, pulse: Pulse, leads: Callable[[], bool], num_followers: Callable[[], int]) -> None:
         self._store = store
+        self._pulse = pulse
         self._leads = leads
         self._num_followers = num_followers
 
@@ -68,7 +72,41 @@ class _Platform:
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the figures."""
+        """Yield the figures; without those of the store while it cannot be asked."""
+        try:
+            of_store = list(self._ask_store())
+        except StoreError:
+            of_store = []
+        yield GaugeMetricFamily("legato_store_up", "1 if the store answers.", value=float(bool(of_store)))
+        yield CounterMetricFamily(
+            "legato_store_errors", "How often the store could not be used.", value=self._store.num_errors
+        )
+        yield GaugeMetricFamily("legato_followers", "Open streams of events and logs.", value=self._num_followers())
+        yield from self._describe_rounds()
+        yield from of_store
+
+    def _describe_rounds(self) -> Iterator[Metric]:
+        pulse = self._pulse
+        counted = CounterMetricFamily(
+            "legato_rounds", "Rounds of this server's control loop, while it decides.", labels=["outcome"]
+        )
+        counted.add_metric(["done"], pulse.num_done)
+        counted.add_metric(["failed"], pulse.num_failed)
+        yield counted
+        told = "Seconds of whole rounds."
+        yield SummaryMetricFamily("legato_round_seconds", told, count_value=pulse.num_done, sum_value=pulse.elapsed_s)
+        told = "When the last whole round ended, in seconds since 1970; 0: there was none, or another server decides."
+        yield GaugeMetricFamily("legato_last_round_time_seconds", told, value=pulse.done_at or 0.0)
+        told = "Drivers that could not be told something."
+        yield CounterMetricFamily("legato_failed_calls", told, value=pulse.num_failed_calls)
+        drivers = GaugeMetricFamily(
+            "legato_drivers", "Drivers of jobs that died, or do not answer, in the last round.", labels=["state"]
+        )
+        for state in TROUBLED:
+            drivers.add_metric([state], pulse.drivers[state])
+        yield drivers
+
+    def _ask_store(self) -> Iterator[Metric]:
         jobs = GaugeMetricFamily("legato_jobs", "Jobs by stage.", labels=["stage"])
         counted = self._store.jobs.count_by_stage()
         for stage in Stage:
@@ -84,7 +122,5 @@ class _Platform:
         yield slots
         leads = "1 if this server has the control loop."
         yield GaugeMetricFamily("legato_leads", leads, value=float(self._leads()))
-        followers = "Open streams of events and logs."
-        yield GaugeMetricFamily("legato_followers", followers, value=self._num_followers())
         last = "Number of the newest event."
         yield GaugeMetricFamily("legato_last_event", last, value=self._store.events.read_last_seq())

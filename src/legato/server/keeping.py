@@ -22,12 +22,15 @@ _HOUR_S: Final = 3600.0
 
 
 async def keep_house(services: Services, every_s: float = _EVERY_S) -> None:
-    """Tidy up again and again until cancelled."""
+    """Tidy up again and again until cancelled, whatever goes wrong: what is too old may wait, and no job may."""
     while True:
         try:
             await asyncio.to_thread(tidy_up, services)
-        except (FencedOut, StoreError, OSError) as error:
-            _log.warning("what is too old could not be taken away; it is tried again", error=str(error))
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the server goes on
+            expected = isinstance(error, FencedOut | StoreError | OSError)
+            _log.warning(
+                "what is too old could not be taken away; it is tried again", error=str(error), exc_info=not expected
+            )
         await asyncio.sleep(every_s)
 
 

@@ -19,6 +19,11 @@ _CHUNK_BYTES: Final = 2**16
 _DRIVER: Final = "driver"
 _WORKER: Final = re.compile(r"worker-(0|[1-9][0-9]{0,8})")
 _MAX_OFFSET: Final = 2**53
+_QUIET: Final = "quiet"
+_SECONDS: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
+# So many fit into a header that servers and proxies take: some 8 KiB.
+_MAX_NAMED: Final = 350
+_SILENT_S: Final = 60.0
 
 
 class Log(msgspec.Struct, frozen=True):
@@ -104,35 +109,66 @@ def find_tail(file: BinaryIO, num_lines: int, max_bytes: int) -> int:
     return first + place + 1
 
 
+class Addition(NamedTuple):
+    """What was added to a log, up to, and without, the byte ``end``."""
+
+    log: str
+    text: str
+    end: int
+
+
+class Place(NamedTuple):
+    """How far the logs of a job were told.
+
+    Args:
+        positions: by log.
+        quiet_until: what is not named, and was last written at or before this, was told to its end. Seconds since 1970,
+            by the clock of the files. None: what is not named was not told.
+    """
+
+    positions: Mapping[str, int]
+    quiet_until: float | None = None
+
+
 class Reader:
     """Reads what is added to the logs of a job; keeps how far it is.
 
     Args:
         root: the job's directory.
         chosen: logs to read. Empty: those of all workers, also of those that come later.
-        positions: how far it was read before, by log.
+        place: how far they were told before.
     """
 
-    def __init__(self, root: Path, chosen: Collection[str], positions: Mapping[str, int]) -> None:
+    def __init__(self, root: Path, chosen: Collection[str], place: Place) -> None:
         self._root = root
         self._chosen = frozenset(chosen)
-        self.positions = dict(positions)
+        self._positions = dict(place.positions)
+        self._quiet_until = place.quiet_until
+        self._quiet: set[str] = set()
+
+    @property
+    def place(self) -> Place:
+        """How far the logs were told; not longer than it must be, however many workers came and went."""
+        named = {log: at for log, at in self._positions.items() if log not in self._quiet}
+        return Place(named, self._quiet_until)
 
     def skip_to_tail(self, num_lines: int) -> None:
         """Begin with the last lines of each log that there is now."""
         for found in self._list():
             with _open(self._root, found.log) as file:
-                self.positions[found.log] = find_tail(file, num_lines, MAX_BYTES)
+                self._positions[found.log] = find_tail(file, num_lines, MAX_BYTES)
 
-    def read(self, *, is_last: bool) -> list[tuple[str, str]]:
-        """Return what is new, a part of each log at most; empty if there is nothing.
+    def read(self, *, is_last: bool) -> list[Addition]:
+        """Return what is new, a part of each log at most; empty if there is nothing. Each is to be given to `note`.
 
         Args:
             is_last: nothing will be added any more, so lines without an end count too.
         """
         told = []
-        for found in self._list():
-            at = self.positions.get(found.log, 0)
+        listed = self._list()
+        self._forget_quiet(listed)
+        for found in listed:
+            at = self._find_position(found)
             if found.num_bytes <= at:
                 continue
             try:
@@ -147,37 +183,75 @@ class Reader:
             elif not lines and is_last:
                 lines = content
             if lines:
-                self.positions[found.log] = at + len(lines)
-                told.append((found.log, lines.decode(errors="replace")))
+                told.append(Addition(found.log, lines.decode(errors="replace"), at + len(lines)))
         return told
+
+    def note(self, addition: Addition) -> None:
+        """Note that this is told."""
+        self._positions[addition.log] = addition.end
+        self._quiet.discard(addition.log)
 
     def _list(self) -> list[Log]:
         found = list_logs(self._root)
         return [one for one in found if (one.log in self._chosen if self._chosen else is_of_worker(one.log))]
 
+    def _find_position(self, found: Log) -> int:
+        at = self._positions.get(found.log)
+        if at is None:
+            is_quiet = self._quiet_until is not None and found.modified_at <= self._quiet_until
+            at = self._positions[found.log] = found.num_bytes if is_quiet else 0
+            if is_quiet:
+                self._quiet.add(found.log)
+        return at
 
-def render_positions(positions: Mapping[str, int]) -> str:
-    """Return how far logs were read as the id of a message.
+    def _forget_quiet(self, listed: list[Log]) -> None:
+        """Name no more, where there are many, the logs that were told to their end and are silent for longest."""
+        num_named = len(self._positions) - len(self._quiet)
+        if num_named <= _MAX_NAMED:
+            return
+        newest = max((found.modified_at for found in listed), default=0.0)
+        silent = [
+            found
+            for found in listed
+            if found.log not in self._quiet
+            and found.modified_at < newest - _SILENT_S
+            and self._find_position(found) >= found.num_bytes
+        ]
+        silent.sort(key=lambda found: found.modified_at)
+        for found in silent[: num_named - _MAX_NAMED]:
+            self._quiet.add(found.log)
+            self._quiet_until = max(self._quiet_until or 0.0, found.modified_at)
 
-    >>> render_positions({"worker-0": 12, "worker-1": 0})
+
+def render_place(place: Place) -> str:
+    """Return how far logs were told as the id of a message.
+
+    >>> render_place(Place({"worker-0": 12, "worker-1": 0}))
     'worker-0=12,worker-1=0'
+    >>> render_place(Place({"worker-7": 3}, quiet_until=1800000000.5))
+    'quiet=1800000000.5,worker-7=3'
     """
-    return ",".join(f"{log}={position}" for log, position in positions.items())
+    parts = [] if place.quiet_until is None else [f"{_QUIET}={place.quiet_until!r}"]
+    return ",".join((*parts, *(f"{log}={position}" for log, position in place.positions.items())))
 
 
-def read_positions(text: str) -> dict[str, int]:
-    """Read what `render_positions` wrote.
+def read_place(text: str) -> Place:
+    """Read what `render_place` wrote.
 
     Raises:
         Problem: it is something else.
     """
     positions = {}
+    quiet_until = None
     for part in text.split(","):
         log, _, number = part.partition("=")
-        if not (is_log(log) and number.isascii() and number.isdecimal()) or int(number) > _MAX_OFFSET:
+        if log == _QUIET and quiet_until is None and _SECONDS.fullmatch(number):
+            quiet_until = float(number)
+        elif is_log(log) and number.isascii() and number.isdecimal() and int(number) <= _MAX_OFFSET:
+            positions[log] = int(number)
+        else:
             raise Problem("bad-request", "Cannot read 'Last-Event-ID': give the id of a message as it came.")
-        positions[log] = int(number)
-    return positions
+    return Place(positions, quiet_until)
 
 
 def _open(root: Path, log: str) -> BinaryIO:

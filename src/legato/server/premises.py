@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import ipaddress
 import os
+import resource
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ from legato.core.errors import UsageError
 
 _LOCK: Final = "server.lock"
 _BACKLOG: Final = 1024
+_NUM_FILES: Final = 65_536
 
 
 def open_home(home: Path) -> None:
@@ -37,6 +40,20 @@ def open_home(home: Path) -> None:
             f"Cannot keep anything in '{home}': {error.strerror or error}. Make it a directory that this user may "
             "write, or name another with the setting home."
         ) from error
+
+
+def allow_files() -> int:
+    """Let this process have as many open files and connections as the system allows it; return how many that is.
+
+    The usual 1024 are fewer than the streams of two users. More than some ten thousand help nobody.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _NUM_FILES if hard == resource.RLIM_INFINITY else min(hard, _NUM_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return _NUM_FILES if soft == resource.RLIM_INFINITY else soft
+    with contextlib.suppress(OSError, ValueError):  # some systems have a lower bound than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 @contextlib.contextmanager
@@ -88,6 +105,11 @@ def listen(settings: Settings) -> list[socket.socket]:
             opened.close()
         raise UsageError(f"Cannot listen on {where}: {_explain(error)}") from error
     return sockets
+
+
+def is_loopback(sockets: list[socket.socket]) -> bool:
+    """Return whether only programs of this machine reach the server."""
+    return all(ipaddress.ip_address(opened.getsockname()[0].partition("%")[0]).is_loopback for opened in sockets)
 
 
 def tell_url(settings: Settings, sockets: list[socket.socket]) -> str:

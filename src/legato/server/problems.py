@@ -38,6 +38,7 @@ TITLES: Final[Mapping[str, tuple[int, str]]] = {
     "wrong-origin": (403, "A browser sent it from a foreign page"),
     "not-found": (404, "There is no such thing"),
     "method-not-allowed": (405, "The path does not have this method"),
+    "too-slow": (408, "The body came too slowly"),
     "conflict": (409, "It does not fit how things stand now"),
     "in-flight": (409, "The same request is being answered"),
     "stale-version": (412, "It was changed meanwhile"),

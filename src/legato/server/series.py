@@ -1,16 +1,16 @@
-"""Time series of a job, out of the files that its driver writes. Pure but for reading a file; draws nothing."""
+"""Time series of a job, out of the files that its driver writes. Pure but for reading files; draws nothing."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from legato.core.errors import NotFound
-from legato.server.job_files import open_file
+from legato.server.lines import Lines
 
 T = TypeVar("T")
 
@@ -55,8 +55,18 @@ class _Committed(msgspec.Struct, frozen=True):
     time: float
 
 
+_LOGGED: Final = Lines(_Logged, lambda line: line.step)
+_COMMITTED: Final = Lines(_Committed, lambda line: line.step)
+
+
 def read_metrics(
-    metrics_file: Path, ledger_file: Path, *, names: Collection[str], after_step: int | None, num_points: int
+    metrics_file: Path,
+    ledger_file: Path,
+    *,
+    names: Collection[str],
+    after_step: int | None,
+    num_points: int,
+    has_steps: bool = True,
 ) -> JobMetrics:
     """Read the series of a job.
 
@@ -66,17 +76,18 @@ def read_metrics(
         names: of the series that are wanted. Empty: all.
         after_step: only later ones. None: from the beginning.
         num_points: of each series at most.
+        has_steps: read the ledger too. False: there are no steps in the answer.
     """
-    first = after_step if after_step is not None else -math.inf
-    logged: dict[str, list[tuple[_Logged, float | None]]] = {}
-    for line in read_lines(metrics_file, _Logged):
-        if line.step > first:
-            for name, value in line.values.items():
-                if not names or name in names:
-                    logged.setdefault(name, []).append((line, value))
+    logged: dict[str, Thinned[tuple[_Logged, float | None]]] = {}
+    for line in _LOGGED.read(metrics_file, after_step):
+        for name, value in line.values.items():
+            if not names or name in names:
+                if name not in logged:
+                    logged[name] = Thinned(num_points)
+                logged[name].add((line, value), value)
     series = []
     for name in sorted(logged):
-        points = thin_out(logged[name], [value for _, value in logged[name]], num_points)
+        points = logged[name].points
         series.append(
             Series(
                 name,
@@ -86,8 +97,11 @@ def read_metrics(
                 tuple(value for _, value in points),
             )
         )
-    found = [line for line in read_lines(ledger_file, _Committed) if line.step > first]
-    steps = thin_out(found, [float(line.step) for line in found], num_points)
+    committed: Thinned[_Committed] = Thinned(num_points)
+    if has_steps:
+        for step in _COMMITTED.read(ledger_file, after_step):
+            committed.add(step, step.step)
+    steps = committed.points
     return JobMetrics(
         tuple(series),
         Steps(
@@ -99,39 +113,65 @@ def read_metrics(
     )
 
 
-def read_lines(path: Path, kind: type[T]) -> Iterator[T]:
-    """Yield the lines of a file that is being written; what a crash cut off is left out. It need not be there yet."""
-    try:
-        file = open_file(path.parent, (path.name,))
-    except NotFound:
-        return
-    with file:
-        for line in file:
-            try:
-                yield msgspec.json.decode(line, type=kind)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
-                continue
+class Thinned(Generic[T]):
+    """A sequence of points of which some are kept, however many come: of each stretch the smallest and the largest.
 
+    Args:
+        most: points that are kept, at least 2. As long as there are no more, all are.
 
-def thin_out(points: Sequence[T], values: Sequence[float | None], most: int) -> list[T]:
-    """Return at most so many of the points, in order: of each stretch the one that is smallest and the one largest.
-
-    >>> values = [0.0, 1.0, 0.0, 0.0, 9.0, 0.0, 0.0, -5.0]
-    >>> thin_out(values, values, 4)
+    >>> thinned = Thinned(4)
+    >>> for value in [0.0, 1.0, 0.0, 0.0, 9.0, 0.0, 0.0, -5.0]:
+    ...     thinned.add(value, value)
+    >>> thinned.points
     [0.0, 1.0, 9.0, -5.0]
     """
-    if len(points) <= most:
-        return list(points)
-    num_stretches = most // 2
-    kept: list[T] = []
-    for number in range(num_stretches):
-        first, last = (len(points) * end // num_stretches for end in (number, number + 1))
-        places = [place for place in range(first, last) if _is_finite(values[place])] or [first]
-        low = min(places, key=lambda place: values[place] or 0.0)
-        high = max(places, key=lambda place: values[place] or 0.0)
-        kept.extend(points[place] for place in sorted({low, high}))
-    return kept
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._length = 1  # of a stretch; it doubles when there are too many
+        self._num_added = 0
+        self._stretches: list[tuple[_Point[T], _Point[T]]] = []
+
+    def add(self, point: T, value: float | None) -> None:
+        """Add a point behind the others. A value that is none, or not finite, is neither small nor large."""
+        added = _Point(self._num_added, value if value is not None and math.isfinite(value) else None, point)
+        if self._num_added % self._length == 0:
+            self._stretches.append((added, added))
+        else:
+            self._stretches[-1] = _join(self._stretches[-1], (added, added))
+        self._num_added += 1
+        if len(self._stretches) > (self._most if self._length == 1 else self._most // 2):
+            self._shorten()
+
+    @property
+    def points(self) -> list[T]:
+        """What is kept, in order."""
+        return [
+            kept.point
+            for low, high in self._stretches
+            for kept in (sorted((low, high), key=lambda one: one.place) if low.place != high.place else (low,))
+        ]
+
+    def _shorten(self) -> None:
+        while len(self._stretches) > self._most // 2:
+            pairs = itertools.zip_longest(self._stretches[::2], self._stretches[1::2])
+            self._stretches = [one if other is None else _join(one, other) for one, other in pairs]
+            self._length *= 2
 
 
-def _is_finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
+class _Point(NamedTuple, Generic[T]):
+    place: int
+    value: float | None
+    point: T
+
+
+def _join(one: tuple[_Point[T], _Point[T]], other: tuple[_Point[T], _Point[T]]) -> tuple[_Point[T], _Point[T]]:
+    """Return the smallest and the largest of two stretches; the first of each where several are."""
+    if other[0].value is None:
+        return one
+    if one[0].value is None:
+        return other
+    low = other[0] if other[0].value < one[0].value else one[0]
+    assert one[1].value is not None and other[1].value is not None, "a stretch with a smallest value has a largest one"
+    high = other[1] if other[1].value > one[1].value else one[1]
+    return low, high

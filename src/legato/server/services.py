@@ -11,6 +11,7 @@ from typing import Annotated, Final, Protocol
 
 from fastapi import Depends, Request
 
+from legato.control.pulse import Pulse
 from legato.control.records import Job
 from legato.control.settings import Settings
 from legato.control.store import Store
@@ -20,7 +21,7 @@ from legato.server.asking import Gatekeeper
 from legato.server.feed import Feed
 from legato.server.figures import Figures
 from legato.server.planning import Works
-from legato.server.uploads import CodeRoom, make_caps
+from legato.server.uploads import Arrivals, CodeRoom, make_caps
 
 JOBS: Final = "jobs"
 CODE: Final = "code"
@@ -39,6 +40,11 @@ class LoopHandle(Protocol):
         """What it decided last; None if it is not the one that decides."""
         ...
 
+    @property
+    def pulse(self) -> Pulse:
+        """How its rounds went."""
+        ...
+
     def wake(self) -> None:
         """Let it look at once. From the thread of the event loop."""
         ...
@@ -49,6 +55,9 @@ class NoLoop:
 
     owner: str = ""
     decisions: Decisions | None = None
+
+    def __init__(self) -> None:
+        self.pulse = Pulse()
 
     def wake(self) -> None:
         """Do nothing: it looks by itself before long."""
@@ -70,7 +79,8 @@ class Services:
         code: where uploaded code lies.
         followers: threads that read for streams, so that those never keep others waiting.
         login_turn: so many passwords are checked at once; each takes 64 MiB.
-        upload_turn: so many uploads are received at once; each may be large.
+        upload_turn: so many uploads are unpacked at once; each may be large.
+        arrivals: counts uploads that are being received.
     """
 
     store: Store
@@ -85,6 +95,7 @@ class Services:
     followers: ThreadPoolExecutor
     login_turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     upload_turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
+    arrivals: Arrivals = field(default_factory=Arrivals)
 
     def directory(self, job: Job) -> Path:
         """Return the directory of a job; it is there from its first start on."""
@@ -120,7 +131,7 @@ def make_services(
         now=now,
         feed=feed,
         gatekeeper=Gatekeeper(store, settings, now),
-        figures=Figures(store, leads, lambda: feed.num_followers),
+        figures=Figures(store, loop.pulse, leads, lambda: feed.num_followers),
         works=Works(store),
         code=CodeRoom(settings.home_path / CODE, settings.upload_max_bytes, make_caps(settings)),
         followers=followers,

@@ -28,6 +28,7 @@ from legato.control import migrate
 from legato.control.database import Database
 from legato.control.local_drivers import LocalDrivers
 from legato.control.loop import ControlLoop
+from legato.control.pulse import Pulse
 from legato.control.records import NewToken
 from legato.control.roles import Asker, Role
 from legato.control.settings import Settings
@@ -39,7 +40,7 @@ from legato.server.app import make_app
 from legato.server.keeping import keep_house
 from legato.server.log_lines import begin_log
 from legato.server.machine import Declaration, find_slots, name_node
-from legato.server.premises import hold_home, listen, open_home, tell_url
+from legato.server.premises import allow_files, hold_home, is_loopback, listen, open_home, tell_url
 from legato.server.services import CODE, JOBS, LoopHandle, NoLoop, Services, make_rules, make_services
 
 _log = structlog.get_logger(__name__)
@@ -49,6 +50,11 @@ _NUM_READERS: Final = 4
 _END_LIMIT_S: Final = 5
 _IDLE_LIMIT_S: Final = 75
 _ADMIN: Final = "admin"
+_WARNING: Final = (
+    "Warning: other machines can reach this server, and jobs run here as the user that runs it. Whoever may submit a "
+    "job can read and change all that this user can, the store and everybody's jobs included: let in only those whom "
+    "you trust with that, and use TLS."
+)
 
 _Part = Callable[[], Coroutine[Any, Any, None]]  # runs until it is cancelled
 
@@ -79,6 +85,7 @@ def serve(settings: Settings, *, say: Callable[[str], None], runs_jobs: bool = T
     home = settings.home_path
     begin_log(settings)
     devices = find_slots(settings.slots) if runs_jobs else ()
+    allow_files()
     open_home(home)
     with contextlib.ExitStack() as stack:
         stack.enter_context(hold_home(home, is_shared=not settings.store_url.startswith("sqlite:")))
@@ -88,7 +95,8 @@ def serve(settings: Settings, *, say: Callable[[str], None], runs_jobs: bool = T
         store = stack.enter_context(open_store(settings.store_url, request_limit_s=settings.request_limit_s))
         url = tell_url(settings, sockets)
         stack.enter_context(_written(ServerFile(url, os.getpid()), settings))
-        for line in _greet(settings, url, devices, store.tokens.create_first(time.time())):
+        first = store.tokens.create_first(time.time())
+        for line in _greet(settings, url, devices, first, is_open=not is_loopback(sockets)):
             say(line)
         asyncio.run(_run(settings, store, sockets, devices))
         say("Legato has stopped. Jobs train on; the next start finds them.")
@@ -148,6 +156,10 @@ class _RunningLoop:
     @property
     def decisions(self) -> Decisions | None:
         return self._control.decisions
+
+    @property
+    def pulse(self) -> Pulse:
+        return self._control.pulse
 
     def wake(self) -> None:
         self._woken.set()
@@ -257,12 +269,16 @@ def _configure(services: Services, settings: Settings) -> uvicorn.Config:
     )
 
 
-def _greet(settings: Settings, url: str, devices: Sequence[str], first: NewToken | None) -> Iterator[str]:
+def _greet(
+    settings: Settings, url: str, devices: Sequence[str], first: NewToken | None, *, is_open: bool = False
+) -> Iterator[str]:
     slots = f"{len(devices)} slots ({', '.join(sorted(set(devices)))})" if devices else "no slots"
     yield f"Legato {legato.__version__} answers at {url}, with {slots}; it keeps everything in {settings.home_path}"
     if first is not None:
         yield "This is its first start. It has one user, 'admin', whose token is shown this once:"
         yield f"  {first.secret}"
+    if devices and is_open:
+        yield _WARNING
     yield f"Log in with: legato login {url}"
 
 
@@ -273,4 +289,7 @@ def _written(told: ServerFile, settings: Settings) -> Iterator[None]:
     try:
         yield
     finally:
-        file.unlink(missing_ok=True)
+        # Of several servers on one directory the one that started last is told of; it may live on.
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            if msgspec.json.decode(file.read_bytes(), type=ServerFile) == told:
+                file.unlink()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import functools
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import msgspec
 import structlog
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
+from legato.control.roles import Asker
 from legato.control.stages import ENDED
 from legato.core.errors import NotFound, StoreError
 from legato.server.services import Services
@@ -23,14 +26,15 @@ END: Final = b"event: end\ndata: {}\n\n"
 MEDIA_TYPE: Final = "text/event-stream"
 
 
-def render_message(data: Any, *, event: str, message_id: str) -> bytes:
-    r"""Return one message.
+def render_message(data: Any, *, event: str, message_id: str | None) -> bytes:
+    r"""Return one message. Without an id, whoever goes on does so after the last one that has one.
 
     >>> render_message({"a": 1}, event="stage", message_id="7")
     b'id: 7\nevent: stage\ndata: {"a":1}\n\n'
     """
+    named = b"" if message_id is None else b"id: %b\n" % message_id.encode()
     # JSON has no line break outside of texts, and none inside of them: it needs one data line.
-    return b"id: %b\nevent: %b\ndata: %b\n\n" % (message_id.encode(), event.encode(), msgspec.json.encode(data))
+    return b"%bevent: %b\ndata: %b\n\n" % (named, event.encode(), msgspec.json.encode(data))
 
 
 def wants_stream(request: Request) -> bool:
@@ -38,9 +42,32 @@ def wants_stream(request: Request) -> bool:
     return MEDIA_TYPE in request.headers.get("accept", "").lower()
 
 
-def stream(messages: AsyncIterator[bytes]) -> StreamingResponse:
-    """Return the answer that sends messages as they come. Proxies are asked not to hold them back."""
-    return StreamingResponse(_until_away(messages), media_type=MEDIA_TYPE, headers={"X-Accel-Buffering": "no"})
+def stream(messages: AsyncIterator[bytes], here: Services, secret: str) -> StreamingResponse:
+    """Return the answer that sends messages as they come. Proxies are asked not to hold them back.
+
+    Args:
+        messages: not begun yet.
+        here: what the routes stand on.
+        secret: the token that was shown.
+
+    Raises:
+        Problem: the token has as many streams as it may.
+    """
+    return _Stream(_until_away(messages), here.gatekeeper.begin_stream(secret))
+
+
+class _Stream(StreamingResponse):
+    """A stream that is counted until it ends, however it does."""
+
+    def __init__(self, messages: AsyncIterator[bytes], end: Callable[[], None]) -> None:
+        super().__init__(messages, media_type=MEDIA_TYPE, headers={"X-Accel-Buffering": "no"})
+        self._end = end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._end()
 
 
 async def _until_away(messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -55,14 +82,24 @@ async def _until_away(messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 class Watch:
     """Watches over one stream: whether its reader is still admitted, and whether there is anything left to tell.
 
+    A stream is open for long. Meanwhile the token may expire or be revoked, its user's role may change, and the user
+    may leave the queue of the job.
+
     Args:
         here: what the routes stand on.
-        secret: the token that was shown; a stream is open for long, and the token may expire or be revoked meanwhile.
+        asker: who follows, as that was when the stream began.
+        secret: the token that was shown.
+        job: of which the stream tells. None: of all that may be seen.
+
+    Attributes:
+        sees_only: as everywhere in the store; as it is by now.
     """
 
-    def __init__(self, here: Services, secret: str) -> None:
+    def __init__(self, here: Services, asker: Asker, secret: str, job: str | None) -> None:
         self._here = here
         self._secret = secret
+        self._job = job
+        self.sees_only = asker.sees_only
         self._clock = asyncio.get_running_loop().time
         self._asked_at = self._clock()
 
@@ -77,14 +114,22 @@ class Watch:
         return self.left_s <= 0
 
     async def is_admitted(self) -> bool:
-        """Look up whether the token is valid."""
+        """Look up whether the token is valid, and whether its user may still see the job."""
         self._asked_at = self._clock()
-        return await self._here.gatekeeper.is_still_valid(self._secret)
+        asker = await self._here.gatekeeper.recognize_again(self._secret)
+        if asker is None:
+            return False
+        self.sees_only = asker.sees_only
+        if self._job is None:
+            return True
+        looking = functools.partial(self._here.store.jobs.which_visible, {self._job}, asker.sees_only)
+        return bool(await self._here.feed.in_thread(looking))
 
-    async def has_ended(self, job: str) -> bool:
-        """Return whether a job has ended, or is gone."""
+    async def has_ended(self) -> bool:
+        """Return whether the job has ended, or is gone."""
+        assert self._job is not None, "all jobs together have no end"
         try:
-            found = await self._here.feed.in_thread(lambda: self._here.store.jobs.get(job))
+            found = await self._here.feed.in_thread(functools.partial(self._here.store.jobs.get, self._job))
         except NotFound:
             return True
         return found.stage in ENDED

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import delete
 from tests.contract.store.conftest import NewUrl, open_quickly
 from tests.contract.store.making import ADMIN, ANN, BEN, EYE, NOW, make_job, make_people, make_pool, start, write
 
 from legato.control.records import JobFilter, JobPatch, Queue, RequestKey
+from legato.control.roles import Asker, Role
+from legato.control.schema import code_holders
 from legato.control.stages import Stage
 from legato.control.store import Store
 from legato.core.errors import (
@@ -98,20 +101,76 @@ def test_ids_are_in_order_of_submission_even_if_the_clock_goes_back(store: Store
     assert all(len(made) == 12 and made.startswith("j-") for made in ids)
 
 
-def test_a_name_means_the_newest_job_that_one_may_see(store: Store) -> None:
+def test_a_name_means_the_newest_job_of_ones_own_else_the_newest_that_one_may_see(store: Store) -> None:
     store.queues.put(Queue(name="lab", is_open=False, members=("ben",)), ADMIN, NOW)
-    first = store.jobs.submit(make_job(), ANN, NOW).job
     second = store.jobs.submit(make_job(), BEN, NOW).job
     hidden = store.jobs.submit(make_job(queue="lab"), BEN, NOW).job
-    assert store.jobs.find("mnist").id == hidden.id
-    assert store.jobs.find("mnist", "ann").id == second.id
-    assert store.jobs.find(first.id, "ann").id == first.id
+    assert store.jobs.find("mnist", EYE).id == store.jobs.find("mnist", ADMIN).id == hidden.id
+    assert store.jobs.find("mnist", ANN).id == second.id, "of another, because there is none of her own"
+    own = [store.jobs.submit(make_job(), ANN, NOW).job.id for _ in range(2)]
+    newest = store.jobs.submit(make_job(), BEN, NOW).job
+    assert store.jobs.find("mnist", ANN).id == own[1]
+    assert store.jobs.find("mnist", EYE).id == newest.id
+    for job in (own[0], newest.id):
+        assert store.jobs.find(job, ANN).id == job
+    admins = store.jobs.submit(make_job(), ADMIN, NOW).job
+    store.jobs.submit(make_job(), BEN, NOW)
+    assert store.jobs.find("mnist", ADMIN).id == admins.id
     # A name may look like an id.
     named = store.jobs.submit(make_job(name="j-0000000000"), ANN, NOW).job
-    assert store.jobs.find("j-0000000000").id == named.id
+    store.jobs.submit(make_job(name=newest.id), ANN, NOW)
+    assert store.jobs.find("j-0000000000", ADMIN).id == named.id
+    assert store.jobs.find(newest.id, ANN).id == newest.id
     for ref in ("mnis", "MNIST", hidden.id):
         with pytest.raises(NotFound, match=ref):
-            store.jobs.find(ref, "ann")
+            store.jobs.find(ref, ANN)
+
+
+# ---------------------------------------------------------------- code
+
+
+def test_code_is_for_those_who_sent_it_or_have_a_job_with_it(store: Store) -> None:
+    sha256 = "a" * 64
+    store.uploads.note(sha256, 10, ANN, NOW)
+    with pytest.raises(NotFound, match=r"of yours\. Upload it first"):
+        store.jobs.submit(make_job(code=sha256), BEN, NOW)
+    with pytest.raises(NotFound, match=r"of yours\. Upload it first"):
+        store.uploads.get(sha256, BEN)
+    assert store.uploads.get(sha256, ADMIN).used_at == NOW, "who may not use it does not keep it from being purged"
+    lent = store.jobs.submit(make_job(code=sha256), ADMIN, NOW).job
+    assert store.jobs.submit(make_job(code=sha256), ANN, NOW).job.code == lent.code == sha256
+    assert store.uploads.note(sha256, 10, BEN, NOW).uploaded_by == "ann"
+    assert store.jobs.submit(make_job(code=sha256), BEN, NOW).is_new, "who has the bytes may use them"
+
+
+def test_code_of_a_job_of_ones_own_may_be_used_again(store: Store) -> None:
+    sha256 = "a" * 64
+    store.uploads.note(sha256, 10, ADMIN, NOW)
+    # As an admin would leave it behind who was a user later.
+    boss = Asker("admin", Role.USER)
+    with store._database.writing() as connection:
+        connection.execute(delete(code_holders))
+    with pytest.raises(NotFound):
+        store.uploads.get(sha256, boss)
+    store.jobs.submit(make_job(code=sha256), ADMIN, NOW)
+    assert store.uploads.get(sha256, boss).sha256 == sha256
+    assert store.jobs.submit(make_job(code=sha256), boss, NOW).is_new
+    with pytest.raises(NotFound):
+        store.uploads.get(sha256, ANN)
+
+
+def test_uploads_of_one_user_have_a_bound(store: Store) -> None:
+    store.uploads.note("a" * 64, 60, ANN, NOW)
+    store.uploads.note("b" * 64, 60, BEN, NOW)
+    store.uploads.check_room("c" * 64, 40, ANN, 100)
+    store.uploads.check_room("a" * 64, 60, ANN, 100)
+    store.uploads.check_room("c" * 64, 10**9, ANN, None)
+    store.uploads.check_room("c" * 64, 10**9, ADMIN, 100)
+    with pytest.raises(Conflict, match=r"41 bytes: 'ann' has 60 bytes .* may have 100.*upload_quota_bytes"):
+        store.uploads.check_room("c" * 64, 41, ANN, 100)
+    store.uploads.note("b" * 64, 60, ANN, NOW)
+    with pytest.raises(Conflict, match="'ann' has 120 bytes"):
+        store.uploads.check_room("c" * 64, 1, ANN, 100)
 
 
 # ---------------------------------------------------------------- idempotency

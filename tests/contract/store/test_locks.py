@@ -17,7 +17,7 @@ from legato.control.stages import Stage
 from legato.control.store import Store
 from legato.control.store_lease import check_fence
 from legato.control.store_moves import lock_job, move_job
-from legato.control.store_submit import check_may_use_queue
+from legato.control.store_submit import check_may_use_queue, insert_job
 from legato.control.transactions import Transaction, writing
 from legato.core.errors import StaleVersion
 
@@ -73,6 +73,38 @@ def test_a_queue_into_which_somebody_submits(store: Store) -> None:
         check_may_use_queue(transaction, "submit", "lab", ANN)
     assert outcome == [None]
     assert [queue.name for queue in store.queues.list()] == ["default"]
+
+
+def test_jobs_become_visible_in_the_order_of_their_ids(store: Store) -> None:
+    """Although the clock of the server that comes second is behind."""
+    with held_up(store, lambda: store.jobs.submit(make_job(), ANN, NOW - 3600)) as (transaction, outcome):
+        first = insert_job(transaction, make_job(), ANN, lambda _bits: 0)
+    assert outcome[0].job.id > first.id
+    assert [job.id for job in store.jobs.list().items] == [outcome[0].job.id, first.id]
+
+
+def test_who_changes_a_queue_and_who_submits_to_it_do_not_wait_for_each_other_forever(store: Store) -> None:
+    store.queues.put(Queue(name="lab"), ADMIN, NOW)
+    errors: list[Exception] = []
+
+    def run(act: Callable[[], Any]) -> None:
+        try:
+            for _ in range(20):
+                act()
+        except Exception as error:
+            errors.append(error)
+
+    acts: list[Callable[[], Any]] = [
+        lambda: store.jobs.submit(make_job(queue="lab"), ANN, NOW),
+        lambda: store.jobs.submit(make_job(queue="lab"), ADMIN, NOW),
+        lambda: store.queues.put(Queue(name="lab", weight=2), ADMIN, NOW),
+    ]
+    threads = [threading.Thread(target=run, args=(act,)) for act in acts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
 
 
 def test_the_sequence_of_events(store: Store) -> None:

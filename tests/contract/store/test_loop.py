@@ -367,7 +367,7 @@ def test_what_is_old_goes_with_all_that_belongs_to_it(store: Store) -> None:
     )
     assert token not in store.tokens.list("ann")
     with pytest.raises(NotFound, match="Upload it first"):
-        store.uploads.get(used)
+        store.uploads.get(used, ADMIN)
     assert store.jobs.submit(make_job(), ANN, NOW + 7, RequestKey("k", "other")).is_new
     none = store.retention.purge(lease.fence, 1e12, jobs_before=None, uploads_before=None, keys_before=0)
     assert (none.jobs, none.uploads) == ((), ())
@@ -379,4 +379,4 @@ def test_an_upload_is_known_by_its_sha256(store: Store, sha256: str) -> None:
     with pytest.raises(UsageError, match="as a SHA-256"):
         store.uploads.note(sha256, 1, ADMIN, NOW)
     with pytest.raises(UsageError, match="as a SHA-256"):
-        store.uploads.get(sha256)
+        store.uploads.get(sha256, ADMIN)

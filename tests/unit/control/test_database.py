@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from legato.control import database as database_module
 from legato.control.database import Database, SyncError, WalSync
 from legato.core.errors import StoreError
 
@@ -87,3 +88,16 @@ def test_after_a_failure_the_next_one_tries_again(disk: Disk, tmp_path: Path) ->
 
 def test_no_log_means_that_all_is_in_the_database(tmp_path: Path) -> None:
     WalSync(tmp_path / "none").sync()
+
+
+def test_no_connection_that_becomes_free_is_trouble_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "_POOL", {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.01})
+    database = Database(f"sqlite:///{tmp_path}/a.db")
+    refused = pytest.raises(StoreError, match=r"no connection to it became free .* try again later")
+    with database.reading(), refused, database.reading():
+        pass
+    with database.reading() as connection:
+        assert connection.execute(text("SELECT 1")).scalar() == 1
+    database.close()

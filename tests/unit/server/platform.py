@@ -21,6 +21,7 @@ import uvicorn
 from legato.control import migrate
 from legato.control.credentials import Passwords
 from legato.control.database import Database
+from legato.control.pulse import Pulse
 from legato.control.records import DeclaredSlot, Job, JobChange, Lease, Node
 from legato.control.roles import Asker, Role
 from legato.control.settings import Settings
@@ -44,6 +45,7 @@ class StandInLoop:
     def __init__(self) -> None:
         self.owner = "the-loop"
         self.decisions: Decisions | None = None
+        self.pulse = Pulse()
         self.num_wakes = 0
 
     def wake(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import socket
 import tarfile
 import threading
 import zipfile
@@ -12,7 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
-from tests.unit.server.platform import API, NOW, Platform, check_problem
+import pytest
+from tests.unit.server.platform import API, LIMIT_S, NOW, Platform, check_problem
+
+from legato.server import uploads
+from legato.server.uploads import Arrivals
 
 DAY_S = 86400.0
 
@@ -60,12 +65,34 @@ def test_code_is_used_by_jobs(platform: Platform) -> None:
     put(platform)
     job = platform.submit(code=SHA256, directory=None)
     assert platform.get(f"jobs/{job}")["code"] == SHA256
-    cloned = platform.ask("POST", f"jobs/{job}/clone", who="ben")
+    cloned = platform.ask("POST", f"jobs/{job}/clone")
     assert cloned.json()["code"] == SHA256
     elsewhere = platform.ask("POST", f"jobs/{job}/clone", {"directory": "/d"}).json()
     assert elsewhere["code"] is None
     answer = platform.ask("POST", "jobs", {"name": "a", "program": ["../x.py"], "code": SHA256})
     check_problem(answer, 422, "invalid", "lies outside the uploaded code")
+
+
+def test_code_is_not_opened_by_those_who_only_see_the_job(platform: Platform) -> None:
+    put(platform)
+    job = platform.submit(code=SHA256, directory=None)
+    for who in ("ben", "eye"):
+        assert platform.get(f"jobs/{job}", who=who)["code"] is None
+        assert [one["code"] for one in platform.get("jobs", who=who)["items"]] == [None]
+    assert platform.get(f"jobs/{job}", who="admin")["code"] == platform.get("jobs")["items"][0]["code"] == SHA256
+    clone = f"jobs/{job}/clone"
+    check_problem(platform.ask("POST", clone, who="ben"), 403, "forbidden", "it belongs to 'ann'")
+    check_problem(platform.ask("POST", clone, {"code": SHA256}, who="ben"), 403, "forbidden", "ask 'ann' or an admin")
+    assert platform.ask("POST", clone, {"directory": "/d"}, who="ben").status_code == 201
+    known = {"name": "steal", "program": ["train.py"], "code": SHA256}
+    check_problem(platform.ask("POST", "jobs", known, who="ben"), 404, "not-found", "Upload it first")
+    assert platform.ask("HEAD", f"code/{SHA256}", who="ben").status_code == 404
+    assert [one["owner"] for one in platform.get("jobs?name=steal", who="admin")["items"]] == []
+    assert platform.ask("POST", clone, who="admin").json()["code"] == SHA256
+    # Who has the bytes has nothing left to find out.
+    assert put(platform, who="ben").status_code == 200
+    assert platform.ask("POST", "jobs", known, who="ben").status_code == 201
+    assert platform.ask("POST", clone, who="ben").status_code == 201
 
 
 def test_code_that_is_known_but_gone_is_uploaded_again(platform: Platform) -> None:
@@ -160,6 +187,77 @@ def test_an_upload_that_is_cut_off_leaves_nothing(platform: Platform) -> None:
         deadline.wait(0.05)
     assert leftovers(platform) == []
     assert put(platform).status_code == 201
+
+
+def stall(platform: Platform, number: int, who: str = "ben") -> socket.socket:
+    """Begin an upload, and send no more of it."""
+    host, _, port = platform.url.partition("://")[2].partition(":")
+    opened = socket.create_connection((host, int(port)), timeout=LIMIT_S)
+    secret = platform.secrets[who]
+    opened.sendall(
+        f"PUT {API}/code/{number:064x} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {secret}\r\n"
+        "Content-Type: application/octet-stream\r\nContent-Length: 1000\r\n\r\nabc".encode()
+    )
+    return opened
+
+
+def wait_for_uploads(platform: Platform, number: int) -> None:
+    """Wait until so many have begun: each has a folder."""
+    deadline = threading.Event()
+    for _ in range(600):
+        if len([name for name in leftovers(platform) if name.startswith(".incoming-")]) == number:
+            return
+        deadline.wait(0.05)
+    raise AssertionError(leftovers(platform))
+
+
+def test_uploads_that_stall_hold_up_nobody_else(platform: Platform) -> None:
+    with contextlib.ExitStack() as stack:
+        for number in range(8):
+            stack.enter_context(contextlib.closing(stall(platform, number)))
+        wait_for_uploads(platform, 8)
+        assert put(platform).status_code == 201
+        answer = put(platform, who="ben")
+        check_problem(answer, 429, "too-many-requests", "'ben' is sending 8 uploads at once already")
+        assert int(answer.headers["retry-after"]) > 0
+    wait_for_uploads(platform, 0)
+    assert put(platform, who="ben").status_code == 200
+
+
+def test_the_uploads_of_all_have_a_bound(platform: Platform) -> None:
+    object.__setattr__(platform.services, "arrivals", Arrivals(most=1))
+    with contextlib.closing(stall(platform, 1)):
+        wait_for_uploads(platform, 1)
+        answer = put(platform)
+        check_problem(answer, 503, "unavailable", "Try again in a moment")
+        assert int(answer.headers["retry-after"]) > 0
+    wait_for_uploads(platform, 0)
+    assert put(platform).status_code == 201
+
+
+def test_an_upload_that_goes_silent_is_given_up(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "_IDLE_LIMIT_S", 0.05)
+    with contextlib.closing(stall(platform, 1)) as opened:
+        told = b"".join(iter(lambda: opened.recv(1 << 16), b"")).decode()
+    assert told.startswith("HTTP/1.1 408") and "urn:legato:problem:too-slow" in told
+    assert leftovers(platform) == []
+
+
+def test_one_user_may_keep_so_much_code(new_platform: Callable[..., Platform]) -> None:
+    platform = new_platform(upload_quota_bytes=len(CODE) + 10)
+    assert put(platform).status_code == 201
+    assert put(platform).status_code == 200, "what is there is not more"
+    other = pack(("other.py", b"print(2)"))
+    check_problem(put(platform, other), 409, "conflict", "ask the operator to raise upload_quota_bytes")
+
+    def parts() -> Any:
+        yield other
+
+    digest = hashlib.sha256(other).hexdigest()
+    check_problem(put(platform, parts(), sha256=digest), 409, "conflict", "'ann' has")
+    assert leftovers(platform) == [SHA256]
+    assert put(platform, other, who="ben").status_code == 201
+    assert put(platform, other, who="admin").status_code == 200
 
 
 def test_the_same_code_at_once_is_kept_once(platform: Platform) -> None:

@@ -113,6 +113,21 @@ def test_bodies_that_cannot_be_read(platform: Platform) -> None:
         check_problem(platform.http.post(f"{API}/jobs", content=content, headers=headers), status, name)
 
 
+@pytest.mark.parametrize("depth", [20, 100, 300, 500, 900, 5000, 100_000])
+@pytest.mark.parametrize("brackets", [("[", "]"), ('{"a":', "}")])
+def test_bodies_that_are_too_deep(platform: Platform, depth: int, brackets: tuple[str, str]) -> None:
+    begin, end = brackets
+    deep = begin * depth + "1" + end * depth
+    headers = platform.headers("ann") | {"Content-Type": "application/json"}
+    for content in (deep, f'{{"name": "a", "program": ["x"], "directory": "/", "labels": {deep}}}'):
+        answer = platform.http.post(f"{API}/jobs", content=content, headers=headers)
+        name = "invalid" if answer.status_code == 422 else "bad-request"
+        check_problem(answer, 422 if depth < 500 else answer.status_code, name)
+        assert answer.status_code in (400, 422)
+    if depth == 100:
+        check_problem(answer, 422, "invalid", "more than 20 deep inside one another")
+
+
 def test_bodies_that_are_too_large(platform: Platform) -> None:
     content = json.dumps(JOB | {"labels": {"a": "b" * 2**20}}).encode()
     headers = platform.headers("ann") | {"Content-Type": "application/json"}

@@ -7,14 +7,18 @@ import itertools
 import json
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.server.platform import ADMIN, LIMIT_S, NOW, Messages, Platform, check_problem
 
-from legato.control.records import Queue
+from legato.control.records import JobPatch, Queue
+from legato.control.roles import Role
 from legato.control.stages import Stage
 from legato.core.errors import StoreError
+from legato.server import feed as feed_module
 from legato.server import streams
 
 
@@ -99,6 +103,50 @@ def test_what_one_may_not_see_ends_no_waiting_and_is_not_told(platform: Platform
     check_problem(platform.ask("GET", f"jobs/{hidden}/events"), 404, "not-found")
 
 
+def test_followers_of_few_jobs_cost_no_reading_of_all(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    platform.store.queues.put(Queue(name="closed", is_open=False, members=("ben",)), ADMIN, NOW)
+    for number in range(3):
+        platform.submit("ben", queue="closed", name=f"hidden-{number}")
+    wait_for_memory(platform)
+    after = platform.services.feed._recent[-1].seq
+    hidden, seen = platform.submit("ben", queue="closed", name="hidden"), platform.submit(name="seen")
+    wait_for_memory(platform)
+    asked: list[Any] = []
+    which_visible = platform.store.jobs.which_visible
+
+    def note(these: Any, sees_only: str | None) -> Any:
+        asked.append(set(these))
+        return which_visible(these, sees_only)
+
+    def refuse(*_given: Any, **_more: Any) -> Any:
+        raise AssertionError("the store is read")
+
+    monkeypatch.setattr(platform.store.jobs, "which_visible", note)
+    monkeypatch.setattr(platform.store.events, "read_after", refuse)
+    told = platform.get(f"events?after={after}")
+    assert [one["job"] for one in told["items"]] == [seen]
+    assert asked == [{hidden, seen}]
+    assert told["after"] == after + 2
+
+
+def test_a_page_from_memory_is_empty_only_where_there_is_no_more(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "_NUM_READ", 2)
+    platform.store.queues.put(Queue(name="closed", is_open=False, members=("ben",)), ADMIN, NOW)
+    platform.submit("ben", queue="closed", name="first")
+    wait_for_memory(platform)
+    after = platform.services.feed._recent[-1].seq
+    for number in range(5):
+        platform.submit("ben", queue="closed", name=f"hidden-{number}")
+    seen = [platform.submit(name=f"seen-{number}") for number in range(3)]
+    wait_for_memory(platform)
+    first = platform.get(f"events?after={after}&limit=2")
+    assert [one["job"] for one in first["items"]] == seen[:2]
+    assert first["after"] == after + 7
+    assert [one["job"] for one in platform.get(f"events?after={first['after']}")["items"]] == seen[2:]
+
+
 def test_a_stream_tells_all_in_order_and_goes_on_where_it_was_cut_off(platform: Platform) -> None:
     jobs = [platform.submit(name=f"job-{number}") for number in range(3)]
     with platform.stream("events") as messages:
@@ -170,6 +218,62 @@ def test_a_stream_ends_with_its_token(platform: Platform, monkeypatch: Any) -> N
         platform.store.tokens.revoke(mine.token.id, ADMIN, NOW)
         assert list(messages) == []
     check_problem(platform.ask("GET", "events", who="short"), 401, "unauthenticated")
+
+
+def test_a_stream_sees_what_its_reader_may_see_by_now(platform: Platform, monkeypatch: Any) -> None:
+    monkeypatch.setattr(streams, "HEARTBEAT_S", 0.05)
+    closed = Queue(name="closed", is_open=False, members=("ann", "ben"))
+    platform.store.queues.put(closed, ADMIN, NOW)
+    platform.store.accounts.create("boss", Role.ADMIN, ADMIN, NOW)
+    platform.secrets["boss"] = platform.store.tokens.create("boss", "t", ADMIN, NOW, expires_at=None).secret
+    job = platform.submit("ben", queue="closed", name="hidden")
+    platform.lead()
+    platform.start(job, "node/0")
+    (platform.directory(job) / "logs" / "worker-0.log").write_text("seen\n")
+    with (
+        platform.stream("events?after=now", who="boss") as all_events,
+        platform.stream(f"jobs/{job}/events") as events,
+        platform.stream(f"jobs/{job}/logs") as logs,
+    ):
+        assert next(events)["event"] == "stage" and json.loads(next(logs)["data"])["text"] == "seen\n"
+        platform.store.accounts.change("boss", ADMIN, NOW, role=Role.USER)
+        platform.store.queues.put(msgspec.structs.replace(closed, members=("ben",)), ADMIN, NOW)
+        assert [message["event"] for message in logs] == [], "it ends, without saying that the job has ended"
+        assert "end" not in [message["event"] for message in events]
+        time_is_over(platform, all_events)
+        platform.store.jobs.change(job, JobPatch(priority=1), ADMIN, NOW)
+        open_job = platform.submit("ben", name="open")
+        told = itertools.takewhile(lambda message: json.loads(message["data"])["job"] != open_job, all_events)
+        assert [message["event"] for message in told if message["event"] != "queue"] == []
+    check_problem(platform.ask("GET", f"jobs/{job}/events"), 404, "not-found")
+
+
+def time_is_over(platform: Platform, messages: Messages) -> None:
+    """Wait until the token of a stream was looked at again: it says so by a sign of life."""
+    seen = 0
+    for line in messages._lines:
+        seen += line.startswith(":")
+        if seen == 2:
+            return
+
+
+def test_so_many_streams_of_one_token(new_platform: Callable[..., Platform]) -> None:
+    platform = new_platform(max_streams=2)
+    job = platform.submit()
+    with platform.stream("events"), platform.stream(f"jobs/{job}/logs"):
+        for path in ("events", f"jobs/{job}/events", f"jobs/{job}/logs"):
+            answer = platform.ask("GET", path, Accept="text/event-stream")
+            check_problem(answer, 429, "too-many-requests", "follows 2 streams at once, and may no more")
+            assert int(answer.headers["retry-after"]) > 0
+        with platform.stream("events", who="ben"):
+            assert platform.get("events")["items"], "what is no stream is not counted"
+    deadline = threading.Event()
+    for _ in range(600):
+        if not platform.services.gatekeeper._streams:
+            break
+        deadline.wait(0.05)
+    with platform.stream("events"), platform.stream("events"):
+        pass
 
 
 def test_streams_end_when_the_server_stops(platform: Platform) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -143,7 +144,7 @@ def test_who_may_submit_where(platform: Platform) -> None:
         platform.submit(who, queue="closed")
     code = "0" * 64
     answer = platform.ask("POST", "jobs", {"name": "a", "program": ["a"], "code": code})
-    check_problem(answer, 404, "not-found", f"no uploaded code {code}. Upload it first")
+    check_problem(answer, 404, "not-found", f"no uploaded code {code} of yours. Upload it first")
 
 
 # ---------------------------------------------------------------- repeating
@@ -416,3 +417,42 @@ def test_what_is_changed_is_audited(platform: Platform) -> None:
     platform.ask("POST", f"jobs/{job}/stop", who="admin")
     told = [(line["who"], line["action"], line["target"]) for line in platform.get("audit", who="admin")["items"][:3]]
     assert told == [("admin", "job.stop", job), ("ann", "job.change", job), ("ann", "job.submit", job)]
+
+
+# ---------------------------------------------------------------- how many
+
+
+def test_so_many_jobs_of_one_user_may_wait(new_platform: Callable[..., Platform]) -> None:
+    platform = new_platform(max_queued_jobs=2)
+    platform.lead()
+    first, second = platform.submit(name="one"), platform.submit(name="two")
+    check_problem(platform.ask("POST", "jobs", JOB), 409, "conflict", "2 jobs of 'ann' wait already, and 2 may")
+    check_problem(platform.ask("POST", f"jobs/{first}/clone"), 409, "conflict", "max_queued_jobs")
+    platform.submit("ben", name="his")
+    for number in range(3):
+        platform.submit("admin", name=f"a-{number}")
+    platform.start(first, "node/0")
+    made = platform.ask("POST", "jobs", JOB, Idempotency_Key="k")
+    assert made.status_code == 201, "a job that runs does not wait"
+    assert platform.ask("POST", "jobs", JOB, Idempotency_Key="k").status_code == 200, "a repeat is no other job"
+    check_problem(platform.ask("POST", "jobs", JOB, Idempotency_Key="l"), 409, "conflict", "max_queued_jobs")
+    platform.ask("POST", f"jobs/{second}/stop")
+    assert platform.ask("POST", "jobs", JOB, Idempotency_Key="l").status_code == 201, "the key is free again"
+
+
+# ---------------------------------------------------------------- names
+
+
+def test_a_name_that_others_use_too_means_ones_own_job(platform: Platform) -> None:
+    mine = platform.submit(name="same")
+    theirs = platform.submit("ben", name="same")
+    assert platform.get("jobs/same")["id"] == mine
+    assert platform.get("jobs/same", who="eye")["id"] == platform.get("jobs/same", who="admin")["id"] == theirs
+    for verb in ("pause", "resume", "stop"):
+        assert platform.ask("POST", f"jobs/same/{verb}").json()["id"] == mine
+    assert platform.get(f"jobs/{theirs}", who="ben")["version"] == 1
+    assert platform.ask("PATCH", "jobs/same", {"priority": 1}, who="ben").json()["id"] == theirs
+    only = platform.submit("ben", name="only")
+    for verb in ("pause", "stop"):
+        check_problem(platform.ask("POST", f"jobs/only/{verb}"), 403, "forbidden", "it belongs to 'ben'")
+    assert platform.ask("POST", "jobs/only/stop", who="admin").json()["id"] == only

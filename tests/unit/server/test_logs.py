@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from tests.unit.server.platform import API, Messages, Platform, check_problem
 
-from legato.server.logs import MAX_BYTES, Reader, find_tail
+from legato.server import logs
+from legato.server.logs import MAX_BYTES, Addition, Place, Reader, find_tail, read_place, render_place
+from legato.server.problems import Problem
 
 
 @pytest.fixture
@@ -197,14 +199,15 @@ def test_a_line_without_an_end_is_told_in_parts(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     file = tmp_path / "logs" / "worker-0.log"
     file.write_bytes(b"x" * 100 + b"\xff")
-    reader = Reader(tmp_path, (), {})
+    reader = Reader(tmp_path, (), Place({}))
     assert reader.read(is_last=False) == []
-    assert reader.read(is_last=True) == [("worker-0", "x" * 100 + "\ufffd")]
+    assert reader.read(is_last=True) == [Addition("worker-0", "x" * 100 + "\ufffd", 101)]
     file.write_bytes(b"y" * 200_000)
-    reader = Reader(tmp_path, (), {})
+    reader = Reader(tmp_path, (), Place({}))
     told = ""
     while batch := reader.read(is_last=False):
-        told += batch[0][1]
+        reader.note(batch[0])
+        told += batch[0].text
     assert 100_000 < len(told) <= 200_000 and set(told) == {"y"}
 
 
@@ -215,3 +218,95 @@ def test_messages_are_read_as_they_are_written(platform: Platform) -> None:
     platform.ask("POST", f"jobs/{job}/stop")
     with platform.stream(f"jobs/{job}/logs") as messages:
         assert texts(list(messages)) == {"worker-0": "colour \x1b[31mred\x1b[0m\r\ndata: not a message\n\n: nor this\n"}
+
+
+# ---------------------------------------------------------------- many workers
+
+
+def take(reader: Reader) -> dict[str, str]:
+    """Read all that is new, by log."""
+    told: dict[str, str] = {}
+    while batch := reader.read(is_last=True):
+        for addition in batch:
+            reader.note(addition)
+            told[addition.log] = told.get(addition.log, "") + addition.text
+    return told
+
+
+def go_on(root: Path, reader: Reader) -> Reader:
+    """Return a reader that begins where another one was cut off, as the id of the last message says."""
+    return Reader(root, (), read_place(render_place(reader.place)))
+
+
+def test_following_goes_on_after_so_many_workers_as_there_were(platform: Platform, job: str) -> None:
+    platform.lead()
+    platform.start(job, "node/0")
+    for number in range(1, 200):
+        write(platform, job, f"worker-{number}", f"{number:0500}\n" * 2)
+    with platform.stream(f"jobs/{job}/logs") as messages:
+        first = [next(messages) for _ in range(200)]
+    cut_off = [message["id"] for message in first if "id" in message][-1]
+    write(platform, job, "worker-3", "more\n")
+    platform.end(job)
+    with platform.stream(f"jobs/{job}/logs", Last_Event_ID=cut_off) as messages:
+        assert texts(list(messages)) == {"worker-3": "more\n"}
+    answer = platform.ask("GET", f"jobs/{job}/logs", Accept="text/event-stream", Last_Event_ID="w" * (2**14 + 1))
+    check_problem(answer, 422, "invalid")
+
+
+def test_a_stream_that_is_cut_off_between_messages_of_one_look_loses_none(platform: Platform, job: str) -> None:
+    write(platform, job, "worker-1", "of the same look\n")
+    with platform.stream(f"jobs/{job}/logs") as messages:
+        cut_off = next(messages)["id"]
+    platform.ask("POST", f"jobs/{job}/stop")
+    with platform.stream(f"jobs/{job}/logs", Last_Event_ID=cut_off) as messages:
+        assert texts(list(messages)) == {"worker-1": "of the same look\n"}
+
+
+def test_the_place_names_no_more_logs_than_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_MAX_NAMED", 10)
+    (tmp_path / "logs").mkdir()
+    files = [tmp_path / "logs" / f"worker-{number}.log" for number in range(100)]
+    for number, file in enumerate(files):
+        file.write_text(f"{number}\n")
+        os.utime(file, (1e9 + number * 10, 1e9 + number * 10))
+    reader = Reader(tmp_path, (), Place({}))
+    assert len(take(reader)) == 100
+    assert len(reader.place.positions) == 10
+    assert go_on(tmp_path, reader).read(is_last=True) == [], "what is not named was told"
+    assert take(reader) == {}
+    # One that was silent for long speaks again, while it is followed, ...
+    files[5].write_text("5\nagain\n")
+    os.utime(files[5], (2e9, 2e9))
+    assert take(reader) == {"worker-5": "again\n"}
+    assert "worker-5" in reader.place.positions
+    again = go_on(tmp_path, reader)
+    assert take(again) == {}
+    # ... a new one comes, and what is named goes on where it was.
+    (tmp_path / "logs" / "worker-100.log").write_text("new\n")
+    files[99].write_text("99\nmore\n")
+    assert take(again) == take(go_on(tmp_path, reader)) == {"worker-100": "new\n", "worker-99": "more\n"}
+
+
+def test_of_a_log_that_was_told_in_part_the_rest_is_not_taken_for_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_MAX_NAMED", 2)
+    (tmp_path / "logs").mkdir()
+    for number in range(6):
+        file = tmp_path / "logs" / f"worker-{number}.log"
+        file.write_text(f"{number}\n")
+        os.utime(file, (1e9 + number * 100, 1e9 + number * 100))
+    reader = Reader(tmp_path, (), Place({}))
+    for addition in reader.read(is_last=True):
+        if addition.log != "worker-0":
+            reader.note(addition)
+    reader.read(is_last=True)
+    assert reader.place.quiet_until is not None
+    assert take(go_on(tmp_path, reader)) == {"worker-0": "0\n"}
+
+
+@pytest.mark.parametrize("odd", ["quiet=x", "quiet=", "quiet=-1", "quiet=nan", "quiet=1e9", "quiet=1,quiet=2"])
+def test_places_that_nobody_wrote(odd: str) -> None:
+    with pytest.raises(Problem, match="Last-Event-ID"):
+        read_place(odd)

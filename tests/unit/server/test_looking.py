@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.server.platform import NOW, Platform, check_problem
 
 from legato.control.stages import Stage
-from legato.server.series import thin_out
+from legato.server import lines as lines_module
+from legato.server.lines import Lines
+from legato.server.series import Thinned
 
 
 def write_lines(file: Path, *lines: Any, cut_off: str = "") -> None:
@@ -80,6 +86,8 @@ def test_series(platform: Platform) -> None:
     some = platform.get(f"jobs/{job}/metrics?name=loss&after_step=2&points=2")
     assert [(series["name"], series["step"]) for series in some["series"]] == [("loss", [3, 4])]
     assert some["steps"]["step"] == [3, 4]
+    without = platform.get(f"jobs/{job}/metrics?steps=false")
+    assert (without["series"], without["steps"]) == (told["series"], empty["steps"])
     for query in ("points=1", "points=10001", "after_step=-1", "after_step=x"):
         check_problem(platform.ask("GET", f"jobs/{job}/metrics?{query}"), 422, "invalid")
 
@@ -99,13 +107,96 @@ def test_what_a_program_puts_in_the_place_of_a_record_is_not_read(platform: Plat
     assert platform.get(f"jobs/{job}/training-events")["items"] == []
 
 
+def thin_out(values: Sequence[float | None], most: int) -> list[tuple[int, float | None]]:
+    thinned: Thinned[tuple[int, float | None]] = Thinned(most)
+    for place, value in enumerate(values):
+        thinned.add((place, value), value)
+    return thinned.points
+
+
 def test_thinning_out_keeps_the_ends_of_each_stretch() -> None:
     values = [float(number % 7) for number in range(100)]
     values[42], values[77] = 99.0, -99.0
-    kept = thin_out(list(enumerate(values)), values, 10)
-    assert len(kept) <= 10
+    kept = thin_out(values, 10)
+    assert 5 <= len(kept) <= 10
     assert {(42, 99.0), (77, -99.0)} <= set(kept)
     assert kept == sorted(kept)
     odd = [float("nan"), None, 1.0, float("inf"), 2.0, None]
-    assert len(thin_out(odd, odd, 2)) == 2
-    assert thin_out([float("nan")] * 9, [float("nan")] * 9, 2)[0] != 0
+    assert thin_out(odd, 2) == [(2, 1.0), (4, 2.0)]
+    assert thin_out(odd, 6) == list(enumerate(odd)), "all of so few"
+    assert [place for place, _ in thin_out([None] * 9, 2)] == [0]
+
+
+@given(values=st.lists(st.one_of(st.none(), st.floats(-9, 9)), max_size=300), most=st.integers(2, 20))
+def test_thinning_out_keeps_the_smallest_and_the_largest_of_all(values: list[float | None], most: int) -> None:
+    kept = thin_out(values, most)
+    assert len(kept) <= most and kept == sorted(kept, key=lambda point: point[0])
+    assert all(values[place] == value for place, value in kept)
+    finite = [value for value in values if value is not None]
+    if finite:
+        assert {min(finite), max(finite)} <= {value for _, value in kept}
+    if len(values) <= most:
+        assert kept == list(enumerate(values))
+
+
+# ---------------------------------------------------------------- files that grow
+
+
+class Line(msgspec.Struct):
+    step: int
+
+
+LINES = st.lists(
+    st.one_of(st.integers(0, 50).map(lambda step: b'{"step":%d}' % step), st.just(b'{"step"'), st.just(b""))
+)
+
+
+@given(parts=st.lists(LINES, max_size=6), after=st.integers(-1, 50), stretch=st.sampled_from([16, 40, 2**17]))
+def test_lines_from_some_step_on_are_those_of_reading_all(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[list[bytes]], after: int, stretch: int
+) -> None:
+    """Also out of order, cut off and empty ones, in a file that grows between looks."""
+    file = tmp_path_factory.mktemp("lines") / "a.jsonl"
+    lines = Lines(Line, lambda line: line.step)
+    want: list[int] = []
+    assert list(lines.read(file, after)) == []
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(lines_module, "_STRETCH_BYTES", stretch)
+        for part in parts:
+            with file.open("ab") as growing:
+                growing.writelines(line + b"\n" for line in part)
+            want += [msgspec.json.decode(line)["step"] for line in part if line.endswith(b"}")]
+            assert [line.step for line in lines.read(file)] == want
+            assert [line.step for line in lines.read(file, after)] == [step for step in want if step > after]
+            next(lines.read(file), None)
+        assert [line.step for line in Lines(Line, lambda line: line.step).read(file, after)] == [
+            step for step in want if step > after
+        ]
+
+
+def test_what_was_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b"".join(b'{"step":%d}\n' % step for step in range(100_000)))
+    lines = Lines(Line, lambda line: line.step)
+    assert sum(1 for _ in lines.read(file)) == 100_000
+    num_read: list[int] = []
+    decode = lines._decode
+    monkeypatch.setattr(lines, "_decode", lambda content: num_read.append(len(content)) or decode(content))
+    assert [line.step for line in lines.read(file, 99_998)] == [99_999]
+    assert sum(num_read) < file.stat().st_size / 4
+    # Another file in its place is read from its beginning.
+    file.unlink()
+    file.write_bytes(b'{"step":7}\n' * 20_000)
+    assert sum(1 for _ in lines.read(file, 6)) == 20_000
+    file.write_bytes(b'{"step":8}\n')
+    assert [line.step for line in lines.read(file, 6)] == [8], "it was cut"
+
+
+def test_lines_without_an_end_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines_module, "_STRETCH_BYTES", 64)
+    monkeypatch.setattr(lines_module, "_MAX_LINE_BYTES", 1000)
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b'{"step":1}\n' + b"x" * 10_000 + b'\n{"step":2}\n')
+    lines = Lines(Line, lambda line: line.step)
+    for _ in range(2):
+        assert [line.step for line in lines.read(file)] == [1, 2]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from tests.unit.server.platform import NOW, Platform, check_problem
 
+from legato.control.drivers import DriverReport, DriverState
 from legato.control.settings import Settings
-from legato.core.errors import StoreError
+from legato.core.errors import FencedOut, StoreError
+from legato.server import keeping
 from legato.server.keeping import tidy_up
 from legato.server.routes.operating import hide_password
 
@@ -78,6 +82,47 @@ def test_whether_it_lives_and_is_ready(platform: Platform, monkeypatch: pytest.M
     monkeypatch.setattr(platform.store.loop, "read_lease", fail)
     assert platform.get("/readyz", who=None, want=503)["store"] is False
     assert platform.get("/healthz", who=None) == {"status": "ok"}
+
+
+def test_a_loop_whose_rounds_all_fail_is_late(platform: Platform) -> None:
+    platform.lead()
+    platform.loop.pulse.lead(platform.now)
+    assert platform.get("/readyz", who=None)["loop"] == "leading"
+    platform.loop.pulse.end_round(platform.now, 0.1)
+    platform.now += 11
+    platform.lead()  # it goes on to renew its lease
+    platform.loop.pulse.num_failed += 11
+    assert platform.get("/readyz", who=None, want=503) == {"ready": False, "store": True, "loop": "late"}
+    platform.loop.pulse.end_round(platform.now, 0.3)
+    assert platform.get("/readyz", who=None)["loop"] == "leading"
+    platform.loop.pulse.num_failed_calls += 2
+    report = DriverReport(attempt=1, state=DriverState.GONE)
+    platform.loop.pulse.look([report, report, msgspec.structs.replace(report, state=DriverState.RUNNING)])
+    text = platform.ask("GET", "/metrics", who=None).text
+    for line in (
+        'legato_rounds_total{outcome="done"} 2.0',
+        'legato_rounds_total{outcome="failed"} 11.0',
+        "legato_round_seconds_count 2.0",
+        "legato_round_seconds_sum 0.4",
+        "legato_last_round_time_seconds 1.800000011e+09",
+        "legato_failed_calls_total 2.0",
+        'legato_drivers{state="gone"} 2.0',
+        'legato_drivers{state="silent"} 0.0',
+        "legato_store_up 1.0",
+        "legato_store_errors_total 0.0",
+    ):
+        assert line in text.splitlines(), text
+
+
+def test_there_are_figures_while_the_store_is_away(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: object) -> None:
+        raise StoreError("away")
+
+    monkeypatch.setattr(platform.store.jobs, "count_by_stage", fail)
+    platform.store._database.num_errors = 3
+    text = platform.ask("GET", "/metrics", who=None).text
+    assert "legato_store_up 0.0" in text and "legato_store_errors_total 3.0" in text
+    assert "legato_rounds_total" in text and "legato_jobs" not in text
 
 
 def test_the_version(platform: Platform) -> None:
@@ -150,3 +195,17 @@ def test_what_a_crash_left_of_uploads_goes(platform: Platform, monkeypatch: pyte
         os.utime(code / name, (NOW - age_s, NOW - age_s))
     tidy_up(platform.services)
     assert [path.name for path in code.glob(".incoming-*")] == [".incoming-new"]
+
+
+def test_housekeeping_goes_on_whatever_goes_wrong(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    troubles: list[Exception] = [StoreError("away"), FencedOut("lost"), OSError(5, "disk"), RuntimeError("odd")]
+
+    def fail(_services: object) -> None:
+        if not troubles:
+            raise asyncio.CancelledError
+        raise troubles.pop()
+
+    monkeypatch.setattr(keeping, "tidy_up", fail)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(keeping.keep_house(platform.services, every_s=0))
+    assert troubles == []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import resource
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import structlog
 from tests.unit.server.platform import NOW, Platform
@@ -21,8 +23,8 @@ from legato.core.errors import SettingsError, StoreError, UsageError
 from legato.server import machine
 from legato.server.log_lines import begin_log
 from legato.server.machine import Declaration, find_slots, name_node
-from legato.server.premises import hold_home, listen, open_home, tell_url
-from legato.server.serving import _greet, make_admin_token, serve, upgrade_store
+from legato.server.premises import allow_files, hold_home, is_loopback, listen, open_home, tell_url
+from legato.server.serving import SERVER_FILE, ServerFile, _greet, _written, make_admin_token, serve, upgrade_store
 
 
 @pytest.fixture(autouse=True)
@@ -218,6 +220,17 @@ def test_how_it_greets(tmp_path: Path) -> None:
     ]
     later = list(_greet(settings, "http://localhost:1", (), None))
     assert len(later) == 2 and "with no slots" in later[0]
+    warned = list(_greet(settings, "http://0.0.0.0:1", ("cpu",), None, is_open=True))
+    assert warned[1].startswith("Warning: other machines can reach this server, and jobs run here as the user that")
+    assert len(list(_greet(settings, "http://0.0.0.0:1", (), None, is_open=True))) == 2, "no job runs here"
+
+
+@pytest.mark.parametrize(("host", "want"), [("127.0.0.1", True), ("localhost", True), ("0.0.0.0", False), ("", False)])
+def test_whom_it_lets_in(tmp_path: Path, host: str, want: bool) -> None:
+    sockets = listen(make_settings(tmp_path, host=host))
+    assert is_loopback(sockets) is want
+    for opened in sockets:
+        opened.close()
 
 
 def test_the_log_is_lines_of_json_without_variables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,3 +267,37 @@ def test_the_log_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     told = capsys.readouterr().err
     assert "left out" not in told
     assert "failed" in told and "job=j-1" in told and "RuntimeError: a story" in told
+
+
+def test_as_many_connections_as_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = [(1024, 4096)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: bounds[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _kind, wanted: bounds.append(wanted))
+    assert allow_files() == 4096 and bounds[-1] == (4096, 4096)
+    for before, want in (
+        ((1024, resource.RLIM_INFINITY), (65_536, resource.RLIM_INFINITY)),
+        ((1024, 10**9), (65_536, 10**9)),
+        ((100_000, 10**9), (100_000, 10**9)),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), (resource.RLIM_INFINITY, resource.RLIM_INFINITY)),
+    ):
+        bounds.append(before)
+        allow_files()
+        assert bounds[-1] == want
+
+
+def test_the_file_of_a_server_is_taken_away_by_that_server_alone(tmp_path: Path) -> None:
+    settings, file = make_settings(tmp_path), tmp_path / SERVER_FILE
+    mine, other = ServerFile("http://localhost:1", 1), ServerFile("http://localhost:2", 2)
+    with _written(mine, settings):
+        assert msgspec.json.decode(file.read_bytes(), type=ServerFile) == mine
+    assert not file.exists()
+    with _written(mine, settings):
+        with _written(other, settings):
+            pass
+        assert not file.exists()
+    with _written(other, settings):
+        file.write_bytes(msgspec.json.encode(mine))
+    assert msgspec.json.decode(file.read_bytes(), type=ServerFile) == mine, "it runs"
+    with _written(other, settings):
+        file.write_text("odd")
+    assert file.read_text() == "odd"

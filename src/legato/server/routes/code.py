@@ -10,8 +10,7 @@ from starlette.responses import Response
 
 from legato.control.records import Upload
 from legato.control.roles import Asker, check_may_submit
-from legato.control.store_uploads import check_sha256
-from legato.core.errors import NotFound
+from legato.control.store_uploads import check_sha256, missing_code
 from legato.server.answers import Answer, tells
 from legato.server.asking import WhoAsks
 from legato.server.door import API
@@ -30,15 +29,15 @@ _BODY = {
 @router.api_route("/code/{sha256}", methods=["HEAD"], name="check_code", **tells(None, errors=(404,)))
 @router.get("/code/{sha256}", **tells(Upload, errors=(404,)))
 def get_code(sha256: str, here: Here, asker: WhoAsks) -> Response:
-    """Return what is known of an upload; 404: upload it."""
+    """Return what is known of an upload that the asker may use; 404: upload it."""
     check_may_submit(asker)
-    found = here.store.uploads.get(sha256)
+    found = here.store.uploads.get(sha256, asker)
     if not here.code.has(sha256):
-        raise NotFound(f"There is no uploaded code {sha256}. Upload it first.")
+        raise missing_code(sha256)
     return Answer(found)
 
 
-@router.put("/code/{sha256}", openapi_extra=_BODY, **tells(Upload, 201, also=(200,), errors=(413,)))
+@router.put("/code/{sha256}", openapi_extra=_BODY, **tells(Upload, 201, also=(200,), errors=(408, 409, 413)))
 async def put_code(sha256: str, request: Request, here: Here, asker: WhoAsks) -> Response:
     """Upload code: a ``.tar.gz``, ``.tar`` or ``.zip`` file with this SHA-256."""
     check_may_submit(asker)
@@ -46,12 +45,19 @@ async def put_code(sha256: str, request: Request, here: Here, asker: WhoAsks) ->
     said = request.headers.get("content-length", "")
     if said.isascii() and said.isdecimal():
         here.code.check_length(int(said))
-    async with here.upload_turn, here.code.receive(request.stream(), sha256) as archive:
-        return await run_in_threadpool(_keep, here, archive, sha256, asker)
+        await run_in_threadpool(_check_room, here, sha256, int(said), asker)
+    with here.arrivals.counted(asker.name):
+        async with here.code.receive(request.stream(), sha256) as archive, here.upload_turn:
+            return await run_in_threadpool(_keep, here, archive, sha256, asker)
+
+
+def _check_room(here: Services, sha256: str, num_bytes: int, asker: Asker) -> None:
+    here.store.uploads.check_room(sha256, num_bytes, asker, here.settings.upload_quota_bytes)
 
 
 def _keep(here: Services, archive: Path, sha256: str, asker: Asker) -> Response:
     num_bytes = archive.stat().st_size
+    _check_room(here, sha256, num_bytes, asker)
     is_there = here.code.has(sha256)
     unpacked = archive if is_there else here.code.unpack(archive)
     with here.code.turn():

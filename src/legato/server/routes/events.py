@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from legato.control.records import Event
+from legato.control.roles import Asker
 from legato.server.answers import Answer, tells
 from legato.server.asking import WhoAsks
 from legato.server.door import API
@@ -49,12 +50,12 @@ class _View:
 
     Args:
         job: only of this job; that it may be seen was asked before.
-        sees_only: as everywhere in the store.
+        asker: who asks.
         secret: the token that was shown.
     """
 
     job: str | None
-    sees_only: str | None
+    asker: Asker
     secret: str
 
 
@@ -69,7 +70,7 @@ async def list_events(
     last_event_id: LastEventId = None,
 ) -> Response:
     """Tell what happened, or follow it with ``Accept: text/event-stream``."""
-    view = _View(None, asker.sees_only, request.state.secret)
+    view = _View(None, asker, request.state.secret)
     return await _answer(request, here, view, last_event_id or after, limit, wait)
 
 
@@ -85,8 +86,8 @@ async def list_events_of_job(
     last_event_id: LastEventId = None,
 ) -> Response:
     """Tell what happened to one job, or follow it with ``Accept: text/event-stream``."""
-    found = await run_in_threadpool(here.store.jobs.find, job, asker.sees_only)
-    view = _View(found.id, asker.sees_only, request.state.secret)
+    found = await run_in_threadpool(here.store.jobs.find, job, asker)
+    view = _View(found.id, asker, request.state.secret)
     return await _answer(request, here, view, last_event_id or after, limit, wait)
 
 
@@ -95,13 +96,14 @@ async def _answer(
 ) -> Response:
     seq = await _read_seq(here, after)
     if wants_stream(request):
-        return stream(_follow(here, view, seq))
-    told = await here.feed.read(seq, limit=limit, job=view.job, sees_only=view.sees_only)
+        return stream(_follow(here, view, seq), here, view.secret)
+    sees_only = view.asker.sees_only
+    told = await here.feed.read(seq, limit=limit, job=view.job, sees_only=sees_only)
     clock = asyncio.get_running_loop().time
     deadline = clock() + wait_s
     # What the asker may not see ends no waiting.
     while not told.events and await here.feed.wait_beyond(told.upto, deadline - clock()):
-        told = await here.feed.read(told.upto, limit=limit, job=view.job, sees_only=view.sees_only)
+        told = await here.feed.read(told.upto, limit=limit, job=view.job, sees_only=sees_only)
     return Answer(Told(told.events, told.upto))
 
 
@@ -116,7 +118,7 @@ async def _read_seq(here: Services, after: str | None) -> int:
 
 
 async def _follow(here: Services, view: _View, seq: int) -> AsyncIterator[bytes]:
-    watch = Watch(here, view.secret)
+    watch = Watch(here, view.asker, view.secret, view.job)
     has_ended, may_have_ended = False, view.job is not None
     with here.feed.following():
         while not here.feed.is_closing:
@@ -125,7 +127,9 @@ async def _follow(here: Services, view: _View, seq: int) -> AsyncIterator[bytes]
                     return
                 yield HEARTBEAT
             # After the end of a job the store itself is asked: no event of it may be left out.
-            told = await here.feed.read(seq, limit=_BATCH, job=view.job, sees_only=view.sees_only, from_store=has_ended)
+            told = await here.feed.read(
+                seq, limit=_BATCH, job=view.job, sees_only=watch.sees_only, from_store=has_ended
+            )
             seq = told.upto
             for event in told.events:
                 yield render_message(event, event=event.kind, message_id=str(event.seq))
@@ -135,7 +139,7 @@ async def _follow(here: Services, view: _View, seq: int) -> AsyncIterator[bytes]
             if has_ended:
                 yield END
                 return
-            if may_have_ended and view.job is not None:
-                may_have_ended, has_ended = False, await watch.has_ended(view.job)
+            if may_have_ended:
+                may_have_ended, has_ended = False, await watch.has_ended()
             else:
                 await here.feed.wait_beyond(seq, watch.left_s)

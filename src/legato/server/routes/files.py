@@ -84,7 +84,7 @@ def list_checkpoints(job: str, here: Here, asker: WhoAsks) -> Response:
 
 
 def _find_root(here: Services, job: str, asker: Asker) -> Path:
-    found = here.store.jobs.find(job, asker.sees_only)
+    found = here.store.jobs.find(job, asker)
     if not may_see_inside(found, asker):
         raise Forbidden(
             f"Cannot show files of job '{found.name}': it belongs to '{found.owner}', and its files may hold secrets. "

@@ -13,9 +13,9 @@ from legato.control.records import Job, JobFilter, JobPatch, NewJob, Page, Reque
 from legato.control.roles import Asker, Role, check_may_submit
 from legato.control.stages import Stage
 from legato.control.store_submit import check_new_job
-from legato.control.store_uploads import check_sha256
+from legato.control.store_uploads import check_sha256, missing_code
 from legato.control.work import Work, check_work, read_work
-from legato.core.errors import NotFound, StaleVersion, UsageError
+from legato.core.errors import Forbidden, NotFound, StaleVersion, UsageError
 from legato.policy.whatif import Plan
 from legato.server.answers import Answer, show_job, tells
 from legato.server.asking import WhoAsks
@@ -55,7 +55,7 @@ def submit(body: Submission, here: Here, asker: WhoAsks, key: Key = None) -> Res
 def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, key: Key = None) -> Response:
     """Submit a job like another one."""
     check_may_submit(asker)
-    found = here.store.jobs.find(job, asker.sees_only)
+    found = here.store.jobs.find(job, asker)
     spec = here.store.jobs.read_spec(found.id)
     if found.owner != asker.name:
         spec.pop("environment", None)
@@ -73,6 +73,8 @@ def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, k
     )
     said = body or JobFields()
     new = _make_checked(said, here, asker, base=base)
+    if new.code is not None and new.code == found.code:
+        _check_may_use(found, new.code, here, asker)
     return _submit(new, here, asker, _read_key(key, f"clone {job}", said))
 
 
@@ -111,19 +113,19 @@ def list_jobs(
     page = here.store.jobs.list(
         wanted, sees_only=asker.sees_only, after=after, limit=limit, oldest_first=order == "oldest"
     )
-    return Answer(page)
+    return Answer(Page(tuple(_as_seen(job, asker) for job in page.items), page.after))
 
 
 @router.get("/jobs/{job}", **tells(Job, errors=(404,)))
 def get_job(job: str, here: Here, asker: WhoAsks) -> Response:
     """Return a job, by id or by name."""
-    return show_job(here.store.jobs.find(job, asker.sees_only))
+    return show_job(_as_seen(here.store.jobs.find(job, asker), asker))
 
 
 @router.get("/jobs/{job}/spec", **tells(Spec, errors=(404,)))
 def get_spec(job: str, here: Here, asker: WhoAsks) -> Response:
     """Return what a job runs."""
-    found = here.store.jobs.find(job, asker.sees_only)
+    found = here.store.jobs.find(job, asker)
     work = read_work(here.store.jobs.read_spec(found.id))
     told = {field: getattr(work, field) for field in Work.__struct_fields__}
     if not may_see_inside(found, asker):
@@ -140,7 +142,7 @@ def patch(job: str, body: Patch, here: Here, asker: WhoAsks, if_match: IfMatch =
     given = {name: getattr(body, name) for name in body.model_fields_set}
     version = read_version(if_match)
     for left in reversed(range(_MAX_TRIES)):
-        found = here.store.jobs.find(job, asker.sees_only)
+        found = here.store.jobs.find(job, asker)
         values, seen = dict(given), version
         if "labels" in given:
             # A merge rests on what was there; if that changes meanwhile it is merged anew.
@@ -158,7 +160,7 @@ def patch(job: str, body: Patch, here: Here, asker: WhoAsks, if_match: IfMatch =
 @router.post("/jobs/{job}/resize", **_CHANGES)
 def resize(job: str, body: Resize, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
     """Change the bounds of a job's workers."""
-    found = here.store.jobs.find(job, asker.sees_only)
+    found = here.store.jobs.find(job, asker)
     wanted = JobPatch(min_workers=body.min_workers, max_workers=body.max_workers)
     return show_job(here.store.jobs.change(found.id, wanted, asker, here.now(), version=read_version(if_match)))
 
@@ -166,21 +168,21 @@ def resize(job: str, body: Resize, here: Here, asker: WhoAsks, if_match: IfMatch
 @router.post("/jobs/{job}/pause", **_CHANGES)
 def pause(job: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
     """Save a job's state and take all its slots back, until it is resumed."""
-    found = here.store.jobs.find(job, asker.sees_only)
+    found = here.store.jobs.find(job, asker)
     return show_job(here.store.jobs.pause(found.id, asker, here.now(), version=read_version(if_match)))
 
 
 @router.post("/jobs/{job}/resume", **_CHANGES)
 def resume(job: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
     """Let a paused job go on where it was."""
-    found = here.store.jobs.find(job, asker.sees_only)
+    found = here.store.jobs.find(job, asker)
     return show_job(here.store.jobs.resume(found.id, asker, here.now(), version=read_version(if_match)))
 
 
 @router.post("/jobs/{job}/stop", **_CHANGES)
 def stop(job: str, here: Here, asker: WhoAsks, body: Stop | None = None, if_match: IfMatch = None) -> Response:
     """End a job, with a checkpoint or at once."""
-    found = here.store.jobs.find(job, asker.sees_only)
+    found = here.store.jobs.find(job, asker)
     how = body or Stop()
     version = read_version(if_match)
     return show_job(here.store.jobs.stop(found.id, asker, here.now(), version=version, stop_now=how.now))
@@ -229,6 +231,11 @@ def may_see_inside(job: Job, asker: Asker) -> bool:
     return asker.role is Role.ADMIN or (asker.role is Role.USER and asker.name == job.owner)
 
 
+def _as_seen(job: Job, asker: Asker) -> Job:
+    """Return a job without the SHA-256 of its code, unless its code is the asker's to see."""
+    return job if job.code is None or may_see_inside(job, asker) else msgspec.structs.replace(job, code=None)
+
+
 def _merge(labels: dict[str, str], given: dict[str, str | None] | None) -> dict[str, str]:
     if given is None:
         return {}
@@ -262,8 +269,19 @@ def _read_key(key: str | None, doing: str, said: JobFields) -> RequestKey | None
     return RequestKey(key, hashlib.sha256(request).hexdigest())
 
 
+def _check_may_use(job: Job, code: str, here: Services, asker: Asker) -> None:
+    """Raise Forbidden unless a clone of the job may run its code: whoever runs it can read it."""
+    try:
+        here.store.uploads.get(code, asker)
+    except NotFound as error:
+        raise Forbidden(
+            f"Cannot clone job '{job.name}' with its code: it belongs to '{job.owner}', who has uploaded code for it. "
+            f"Give 'code' or 'directory' of your own, or ask '{job.owner}' or an admin."
+        ) from error
+
+
 def _submit(new: NewJob, here: Services, asker: Asker, key: RequestKey | None) -> Response:
     if new.code is not None and not here.code.has(new.code):
-        raise NotFound(f"Cannot submit job '{new.name}': there is no uploaded code {new.code}. Upload it first.")
-    done = here.store.jobs.submit(new, asker, here.now(), key)
+        raise missing_code(new.code)
+    done = here.store.jobs.submit(new, asker, here.now(), key, max_queued=here.settings.max_queued_jobs)
     return show_job(done.job, 201 if done.is_new else 200)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Final
 
 import msgspec
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -19,14 +19,14 @@ from legato.server.door import API
 from legato.server.logs import (
     MAX_BYTES,
     Log,
+    Place,
     Reader,
     is_log,
     list_logs,
     read_piece,
-    read_positions,
-    render_positions,
+    read_place,
+    render_place,
 )
-from legato.server.routes.events import LastEventId
 from legato.server.services import Here, Services
 from legato.server.streams import END, HEARTBEAT, Watch, render_message, stream, wants_stream
 
@@ -35,8 +35,11 @@ router = APIRouter(prefix=API, tags=["logs"])
 _POLL_S: Final = 0.3
 _MAX_LINES: Final = 1_000_000
 _MAX_OFFSET: Final = 2**53
+_MAX_ID_LENGTH: Final = 2**14
+_SHORT: Final = 500
 
 Tail = Annotated[int | None, Query(ge=0, le=_MAX_LINES)]
+LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=_MAX_ID_LENGTH)]
 
 
 class Lines(msgspec.Struct, frozen=True):
@@ -57,17 +60,18 @@ async def list_logs_of_job(
     last_event_id: LastEventId = None,
 ) -> Response:
     """List a job's logs, or follow them with ``Accept: text/event-stream``."""
-    found = await run_in_threadpool(here.store.jobs.find, job, asker.sees_only)
+    found = await run_in_threadpool(here.store.jobs.find, job, asker)
     root = here.directory(found)
     if not wants_stream(request):
         return Answer(Listed(await run_in_threadpool(list_logs, root)))
     for name in log or ():
         if not is_log(name):
             raise UsageError(f"Cannot follow the log '{name[:100]}': logs are called 'driver' and 'worker-N'.")
-    reader = Reader(root, log or (), read_positions(last_event_id) if last_event_id else {})
+    reader = Reader(root, log or (), read_place(last_event_id) if last_event_id else Place({}))
     if tail is not None and not last_event_id:
         await here.feed.in_thread(functools.partial(reader.skip_to_tail, tail))
-    return stream(_follow(here, found.id, reader, request.state.secret))
+    secret = request.state.secret
+    return stream(_follow(here, Watch(here, asker, secret, found.id), reader), here, secret)
 
 
 @router.get("/jobs/{job}/logs/{log}", **tells(None, errors=(404,), content_type="text/plain"))
@@ -83,14 +87,13 @@ def get_log(
     """Return a piece of a log as it was written."""
     if tail is not None and offset is not None:
         raise UsageError("Cannot read the log: both tail and offset are given. Give one of them.")
-    found = here.store.jobs.find(job, asker.sees_only)
+    found = here.store.jobs.find(job, asker)
     piece = read_piece(here.directory(found), log, offset=offset or 0, tail=tail, max_bytes=max_bytes)
     told = {"Legato-Log-Offset": str(piece.first), "Legato-Log-End": str(piece.end)}
     return Response(piece.content, headers=told, media_type="text/plain")
 
 
-async def _follow(here: Services, job: str, reader: Reader, secret: str) -> AsyncIterator[bytes]:
-    watch = Watch(here, secret)
+async def _follow(here: Services, watch: Watch, reader: Reader) -> AsyncIterator[bytes]:
     has_ended = False
     with here.feed.following():
         while not here.feed.is_closing:
@@ -99,15 +102,25 @@ async def _follow(here: Services, job: str, reader: Reader, secret: str) -> Asyn
                     return
                 yield HEARTBEAT
             told = await here.feed.in_thread(functools.partial(reader.read, is_last=has_ended))
-            for log, text in told:
-                message_id = render_positions(reader.positions)
-                yield render_message(Lines(log, text), event="log", message_id=message_id)
+            for addition in told:
+                reader.note(addition)
+                lines = Lines(addition.log, addition.text)
+                yield render_message(lines, event="log", message_id=_name(reader, is_last=addition is told[-1]))
             if told:
                 continue
             if has_ended:
                 yield END
                 return
             # Asked before the last reading: what was written until then is told.
-            has_ended = await watch.has_ended(job)
+            has_ended = await watch.has_ended()
             if not has_ended:
                 await asyncio.sleep(_POLL_S)
+
+
+def _name(reader: Reader, *, is_last: bool) -> str | None:
+    """Return the id of the message that was told last; None: whoever goes on is told some of them again.
+
+    Where there are many logs an id is longer than most messages; then only the last one of those told together has one.
+    """
+    message_id = render_place(reader.place)
+    return message_id if len(message_id) <= (_MAX_ID_LENGTH if is_last else _SHORT) else None

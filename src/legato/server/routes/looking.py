@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
@@ -15,8 +16,9 @@ from legato.server.answers import Answer, Listed, tells
 from legato.server.asking import WhoAsks
 from legato.server.door import API
 from legato.server.explaining import Explainer, Explanation
+from legato.server.lines import Lines
 from legato.server.routes.events import Told
-from legato.server.series import JobMetrics, read_lines, read_metrics
+from legato.server.series import JobMetrics, read_metrics
 from legato.server.services import Here, Services
 
 router = APIRouter(prefix=API, tags=["jobs"])
@@ -28,24 +30,27 @@ class TrainingEvent(Event, frozen=True, kw_only=True, omit_defaults=False):
     """What a job's driver wrote down, as in ``docs/cli.md``."""
 
 
+_EVENTS: Final = Lines(TrainingEvent, lambda event: event.seq)
+
+
 @router.get("/jobs/{job}/explain", **tells(Explanation, errors=(404,)))
 def explain(job: str, here: Here, asker: WhoAsks, limit: Annotated[int, Query(ge=1, le=1000)] = 20) -> Response:
     """Say why a job has what it has."""
-    found = here.store.jobs.find(job, asker.sees_only)
+    found = here.store.jobs.find(job, asker)
     return Answer(Explainer(here.store, asker, here.now()).explain(found, _latest(here, found.id), limit))
 
 
 @router.get("/jobs/{job}/attempts", **tells(Listed[Attempt], errors=(404,)))
 def list_attempts(job: str, here: Here, asker: WhoAsks) -> Response:
     """List the lives of a job's driver."""
-    found = here.store.jobs.find(job, asker.sees_only)
+    found = here.store.jobs.find(job, asker)
     return Answer(Listed(here.store.jobs.read_attempts(found.id)))
 
 
 @router.get("/jobs/{job}/allocations", **tells(Listed[Allocation], errors=(404,)))
 def list_allocations_of_job(job: str, here: Here, asker: WhoAsks) -> Response:
     """List which slots a job had when."""
-    found = here.store.jobs.find(job, asker.sees_only)
+    found = here.store.jobs.find(job, asker)
     return Answer(Listed(here.store.jobs.read_allocations(found.id)))
 
 
@@ -58,14 +63,10 @@ def list_training_events(
     limit: Annotated[int, Query(ge=1, le=1000)] = 500,
 ) -> Response:
     """List what a job's driver wrote down."""
-    found = here.store.jobs.find(job, asker.sees_only)
-    items: list[TrainingEvent] = []
-    for event in read_lines(JobDirectory(here.directory(found)).events_file, TrainingEvent):
-        if event.seq > after:
-            items.append(event)
-            if len(items) == limit:
-                break
-    return Answer(Told(tuple(items), items[-1].seq if items else after))
+    found = here.store.jobs.find(job, asker)
+    events = _EVENTS.read(JobDirectory(here.directory(found)).events_file, after)
+    items = tuple(itertools.islice(events, limit))
+    return Answer(Told(items, items[-1].seq if items else after))
 
 
 @router.get("/jobs/{job}/metrics", **tells(JobMetrics, errors=(404,)))
@@ -76,9 +77,10 @@ def get_metrics(
     name: Annotated[list[str] | None, Query(max_length=100)] = None,
     after_step: Annotated[int | None, Query(ge=0, le=_MAX_INT)] = None,
     points: Annotated[int, Query(ge=2, le=10_000)] = 1000,
+    steps: bool = True,
 ) -> Response:
     """Return the time series of a job."""
-    found = here.store.jobs.find(job, asker.sees_only)
+    found = here.store.jobs.find(job, asker)
     directory = JobDirectory(here.directory(found))
     told = read_metrics(
         directory.metrics_file,
@@ -86,6 +88,7 @@ def get_metrics(
         names=frozenset(name or ()),
         after_step=after_step,
         num_points=points,
+        has_steps=steps,
     )
     return Answer(told)
 

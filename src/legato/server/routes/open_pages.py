@@ -29,7 +29,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """Whether the server can be used. ``loop``: who decides; ``late``: nobody did of late."""
+    """Whether the server can be used. ``loop``: who decides; ``late``: nobody did of late, or this server could not."""
 
     ready: bool
     store: bool
@@ -74,6 +74,9 @@ def get_figures(here: Here) -> Response:
 
 def _describe(here: Services, lease: Lease | None) -> Readiness:
     if lease is None or lease.expires_at <= here.now():
+        return Readiness(ready=False, store=True, loop="late")
+    if lease.owner == here.loop.owner and here.loop.pulse.is_late(here.now(), here.settings.lease_s):
+        # It holds the lease, and nothing comes of it: each of its rounds fails.
         return Readiness(ready=False, store=True, loop="late")
     loop: Literal["leading", "following"] = "leading" if lease.owner == here.loop.owner else "following"
     return Readiness(ready=not here.feed.is_closing, store=True, loop=loop)
