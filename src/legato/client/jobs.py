@@ -197,15 +197,19 @@ class Job:
         chosen = [DRIVER] if driver else [] if worker is None else [name_log(worker)]
         return (follow_logs if follow else read_logs)(self._line, self.id, chosen, tail)
 
-    def series(self, *names: str, after_step: int | None = None, num_points: int = _ALL_POINTS) -> Metrics:
+    def series(
+        self, *names: str, after_step: int | None = None, num_points: int = _ALL_POINTS, steps: bool = True
+    ) -> Metrics:
         """Return what the program logged, as columns.
 
         Args:
             names: of the series. None: all.
             after_step: only later ones.
             num_points: at most so many of each, chosen so that the smallest and largest of each stretch stay.
+            steps: when each step was committed, too. False: that is empty, and less is read.
         """
-        params = {"name": list(names) or None, "after_step": after_step, "points": num_points}
+        params: dict[str, Any] = {"name": list(names) or None, "after_step": after_step, "points": num_points}
+        params["steps"] = None if steps else "false"
         return self._line.ask(Metrics, "GET", self._path("metrics"), params=params)
 
     def metrics(self, *names: str) -> pandas.DataFrame:
@@ -217,7 +221,7 @@ class Job:
         Raises:
             UsageError: pandas is not installed; `series` needs none.
         """
-        return make_frame(self.series(*names))
+        return make_frame(self.series(*names, steps=False))
 
     def files(self, path: str = "", *, recursive: bool = False) -> Listing[File]:
         """Return what lies in a folder of the job: ``work``, ``checkpoints``, ``logs``, …; at most 10,000 entries."""

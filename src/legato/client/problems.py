@@ -31,6 +31,7 @@ _OF_TYPES: Final[Mapping[str, type[LegatoError]]] = {
     "wrong-origin": Forbidden,
     "not-found": NotFound,
     "method-not-allowed": ServerError,
+    "too-slow": Unavailable,
     "conflict": Conflict,
     "in-flight": InFlight,
     "stale-version": StaleVersion,

@@ -217,10 +217,17 @@ def show_job(job: Job, output: Output, *, again: bool) -> None:
 
 
 def exit_code_of(job: JobRecord) -> int:
-    """Return with which code to exit for a job that has ended: its program's, if it is known."""
+    """Return with which code to exit for a job that has ended: its program's, if it is known.
+
+    A job that was stopped while it did not run has none: whoever waits for what it makes waits in vain.
+
+    >>> from types import SimpleNamespace as Job
+    >>> [exit_code_of(Job(stage=stage, exit_code=code)) for stage, code in (("stopped", 0), ("stopped", None))]
+    [0, 1]
+    """
     if job.exit_code is not None:
         return job.exit_code
-    return 1 if job.stage == "failed" else 0
+    return 0 if job.stage == "succeeded" else 1
 
 
 def tell_stage(job: JobRecord) -> str:

@@ -74,7 +74,7 @@ def metrics(
     server: ServerOption = None,
 ) -> None:
     """Show what the program of a job logged; -o csv has all points."""
-    found = find_job(job, server).series(*(names or ()), after_step=after_step, num_points=points)
+    found = find_job(job, server).series(*(names or ()), after_step=after_step, num_points=points, steps=False)
     missing = sorted(set(names or ()) - {series.name for series in found.series})
     if missing:
         raise UsageError(f"Job '{job}' has logged nothing as '{missing[0]}'. 'legato metrics {job}' lists all names.")

@@ -352,7 +352,7 @@ def test_metrics_as_a_table(client: Client, platform: Platform, monkeypatch: pyt
     platform.canned["metrics"] = {"series": [accuracy, loss], "steps": steps}
     job = client.job("mnist")
     frame = job.metrics("loss", "accuracy")
-    assert platform.asked()[-1].endswith("metrics?name=loss&name=accuracy&points=10000")
+    assert platform.asked()[-1].endswith("metrics?name=loss&name=accuracy&points=10000&steps=false")
     assert list(frame.index) == [10, 15, 20]
     assert list(frame.columns) == ["epoch", "time", "accuracy", "loss"]
     assert frame["loss"].fillna(-1).tolist() == [2.0, 1.0, -1]

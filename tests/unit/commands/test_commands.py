@@ -249,7 +249,7 @@ def test_what_ends_following_is_told(platform: Platform, call: Call, job: dict[s
 
 @pytest.mark.parametrize(
     ("stage", "exit_code", "want"),
-    [("succeeded", 0, 0), ("stopped", 0, 0), ("stopped", 130, 130), ("stopped", None, 0), ("failed", None, 1)],
+    [("succeeded", 0, 0), ("stopped", 0, 0), ("stopped", 130, 130), ("stopped", None, 1), ("failed", None, 1)],
 )
 def test_attach_and_wait_end_as_the_job_did(
     platform: Platform, call: Call, job: dict[str, Any], stage: str, exit_code: int | None, want: int
