@@ -89,6 +89,14 @@ def test_deaths_during_state_transfer(stage: Stage, reference: Reference) -> Non
     assert len(result.of_kind("died")) >= 3, result.story()
 
 
+def test_a_death_in_the_very_first_transfer(stage: Stage, reference: Reference) -> None:
+    want = reference.of("text.py")
+    result = stage.run("text.py", workers=(1, 2, 2), faults="1@0:transfer=kill")
+    result.check(want, finishers=2)
+    assert len(result.of_kind("died")) == 1, result.story()
+    assert len(result.of_kind("broken")) <= 1, result.story()
+
+
 def test_a_joiner_hangs_as_it_receives(stage: Stage, reference: Reference) -> None:
     want = reference.of("text.py")
     plan = [
