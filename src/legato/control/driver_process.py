@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from legato.control.drivers import DriverOrder
-from legato.core.errors import LegatoError, UsageError
+from legato.core.errors import JobDriven, LegatoError, UsageError
 from legato.core.spec import JobSpec
 from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory, JobJournal, Outcome
@@ -63,6 +63,9 @@ def main(path: Path) -> int:
     directory = JobDirectory(path)
     try:
         outcome = asyncio.run(_drive(found, directory))
+    except JobDriven:
+        _log.exception("Another driver has job %s", found.order.job)
+        return 1
     except UsageError as error:
         return _refuse(found, directory, error)
     except LegatoError:

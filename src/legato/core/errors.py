@@ -6,6 +6,7 @@ LegatoError
 │   ├── ProgramError             the program breaks a rule of the elastic loop
 │   ├── DataError                the data set or a batch of it cannot be used
 │   ├── JobNotFound              no such job, or it is not running
+│   ├── JobDriven                another driver has the job
 │   ├── NotFound                 no such thing on the platform, or it is not the asker's to see
 │   ├── Conflict                 it does not fit how things stand now
 │   │   ├── StaleVersion         it was changed since the asker read it
@@ -50,6 +51,10 @@ class DataError(UsageError):
 
 class JobNotFound(UsageError):
     """There is no such job on this machine, or it is not running."""
+
+
+class JobDriven(UsageError):
+    """Another driver has the job: it runs, whatever else is wrong."""
 
 
 class NotFound(UsageError):

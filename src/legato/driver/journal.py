@@ -12,17 +12,20 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from legato.core.errors import UsageError
+from legato.core.errors import JobDriven, UsageError
 from legato.core.spec import JobSpec, check_name
 from legato.driver.words import Book
 
 _TAIL_BYTES: Final = 16384  # far more lines than reports of workers are out of order
+_LOCK_LIMIT_S: Final = 1.0  # a lock that is held for longer is a driver's; who only looks has it for a moment
+_LOCK_POLL_S: Final = 0.02
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -111,21 +114,34 @@ class JobDirectory:
         """Make the directory and become the one driver of its job, until `unlock` or the end of this process.
 
         Raises:
-            UsageError: another driver has it.
+            JobDriven: another driver has it.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         self.logs.mkdir(exist_ok=True)
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            self._take(descriptor)
+        except BaseException:
             os.close(descriptor)
-            name = self.path.name
-            raise UsageError(
-                f"Cannot run job '{name}': a job of this name is running. Watch it with 'legato status {name}', "
-                f"stop it with 'legato stop {name}', or choose another name."
-            ) from None
+            raise
         self._lock = descriptor
+
+    def _take(self, descriptor: int) -> None:
+        """Take the lock; whoever looks at this moment whether it is held is waited for."""
+        give_up_at = time.monotonic() + _LOCK_LIMIT_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= give_up_at:
+                    name = self.path.name
+                    raise JobDriven(
+                        f"Cannot run job '{name}': a job of this name is running. Watch it with 'legato status {name}', "
+                        f"stop it with 'legato stop {name}', or choose another name."
+                    ) from None
+            else:
+                return
+            time.sleep(_LOCK_POLL_S)
 
     def unlock(self) -> None:
         """Let another driver have the job."""
@@ -134,13 +150,17 @@ class JobDirectory:
             self._lock = None
 
     def is_locked(self) -> bool:
-        """Return whether a driver has the job now."""
+        """Return whether a driver has the job now.
+
+        It is asked as one of many who may look at the same time: they do not take each other for a driver, and a driver
+        that begins at this moment waits for them.
+        """
         try:
-            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         finally:
