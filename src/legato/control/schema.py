@@ -260,6 +260,7 @@ audit_log = Table(
     Column("detail", JSON),
 )
 
+# The row "loop" is the lease of the control loop; the owner of the row "home" is the home with the jobs' directories.
 leases = Table(
     "leases",
     metadata,

@@ -1,7 +1,8 @@
-"""The lease of the control loop, as the store keeps it: who is the one loop, and with which number it writes.
+"""The lease of the control loop, as the store keeps it: who is the one loop, with which number it writes, from where.
 
 Clocks of several servers need not agree for safety: a loop whose lease was taken over is refused by its number, however
-late it writes. They only decide how soon another one takes over.
+late it writes. They only decide how soon another one takes over; also where a clock was set back, which is seen by a
+lease that lasts for longer than leases do.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from legato.control.schema import leases
 from legato.control.transactions import read_one, writing
 from legato.core.errors import FencedOut
 
+_ODD: Final = 2.0  # times the length of a lease that one can last, where clocks differ by as much
 _LOOP: Final = "loop"
+_HOME: Final = "home"  # who has this is no loop but a home, and it has it for ever
 
 
 def take_lease(database: Database, owner: str, now: float, length_s: float) -> Lease | None:
@@ -30,7 +33,7 @@ def take_lease(database: Database, owner: str, now: float, length_s: float) -> L
             return lease
         held = read_one(connection, _select().with_for_update(), Lease)
         assert held is not None, "the lease is gone although it is never deleted"
-        if held.owner != owner and held.expires_at > now:
+        if held.owner != owner and 0 < held.expires_at - now <= _ODD * length_s:
             return None
         fence = held.fence if held.owner == owner else held.fence + 1
         lease = msgspec.structs.replace(lease, fence=fence)
@@ -45,6 +48,22 @@ def give_up_lease(database: Database, lease: Lease, now: float) -> None:
     with writing(database, now) as transaction:
         own = (leases.c.name == _LOOP, leases.c.owner == lease.owner, leases.c.fence == lease.fence)
         transaction.connection.execute(update(leases).where(*own).values(expires_at=now))
+
+
+def end_lease(database: Database, now: float) -> None:
+    """Do what `Loop.end_lease` says."""
+    with writing(database, now) as transaction:
+        transaction.connection.execute(update(leases).where(leases.c.name == _LOOP).values(expires_at=now))
+
+
+def claim_home(database: Database, home: str, now: float) -> str:
+    """Do what `Loop.claim_home` says."""
+    with writing(database, now) as transaction:
+        row = Lease(owner=home, expires_at=now, fence=0)
+        if transaction.insert_new(leases, {"name": _HOME, **msgspec.structs.asdict(row)}):
+            return home
+        known: str = transaction.connection.execute(select(leases.c.owner).where(leases.c.name == _HOME)).scalar_one()
+        return known
 
 
 def read_lease(connection: Connection) -> Lease | None:

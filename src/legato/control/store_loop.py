@@ -15,7 +15,7 @@ from legato.control.database import Database
 from legato.control.records import Facts, Job, JobChange, Lease, Verdict, Written
 from legato.control.schema import decisions, jobs
 from legato.control.stages import HOLDING, OPEN
-from legato.control.store_lease import check_fence, give_up_lease, read_lease, take_lease
+from legato.control.store_lease import check_fence, claim_home, end_lease, give_up_lease, read_lease, take_lease
 from legato.control.store_moves import move_job, read_spec, select_jobs
 from legato.control.store_pool import ask_rows, close_rows, open_rows, read_open, read_slots
 from legato.control.store_queues import read_queues
@@ -33,6 +33,8 @@ class Loop:
     def take_lease(self, owner: str, now: float, length_s: float) -> Lease | None:
         """Take the lease if it is free or has expired, or lengthen the own one.
 
+        One that lasts for more than twice ``length_s`` has expired too: a clock was set back.
+
         Args:
             owner: a name that no other loop has or had, also not one of an earlier life of this server.
             now: seconds since 1970.
@@ -43,9 +45,17 @@ class Loop:
         """
         return take_lease(self._database, owner, now, length_s)
 
+    def claim_home(self, home: str, now: float) -> str:
+        """Say in which home the jobs' directories are, unless that is known, and return which one it is."""
+        return claim_home(self._database, home, now)
+
     def give_up_lease(self, lease: Lease, now: float) -> None:
         """Let another loop take the lease at once; nothing happens if it is another's already."""
         give_up_lease(self._database, lease, now)
+
+    def end_lease(self, now: float) -> None:
+        """Take the lease from whoever has it: for who knows that nobody else can be there."""
+        end_lease(self._database, now)
 
     def read_lease(self) -> Lease | None:
         """Return the lease as it is; None: nobody ever had it."""

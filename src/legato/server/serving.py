@@ -26,6 +26,7 @@ import uvicorn
 import legato
 from legato.control import migrate
 from legato.control.database import Database
+from legato.control.homes import claim_home
 from legato.control.local_drivers import LocalDrivers
 from legato.control.loop import ControlLoop
 from legato.control.pulse import Pulse
@@ -79,7 +80,8 @@ def serve(settings: Settings, *, say: Callable[[str], None], runs_jobs: bool = T
             answer requests, beside a server that does.
 
     Raises:
-        UsageError: what the settings ask for is not possible: the directory, the port, the slots. Nothing was started.
+        UsageError: what the settings ask for is not possible: the directory, the port, the slots, a store whose jobs
+            are elsewhere. Nothing was started.
         StoreError: the store cannot be used. Nothing was started.
     """
     home = settings.home_path
@@ -93,6 +95,11 @@ def serve(settings: Settings, *, say: Callable[[str], None], runs_jobs: bool = T
         for opened in sockets:
             stack.callback(opened.close)
         store = stack.enter_context(open_store(settings.store_url, request_limit_s=settings.request_limit_s))
+        if runs_jobs:
+            claim_home(store, home, time.time())
+            if settings.store_url.startswith("sqlite:"):
+                # Who had the lease is gone: this server alone has the directory, and the store is in it.
+                store.loop.end_lease(time.time())
         url = tell_url(settings, sockets)
         stack.enter_context(_written(ServerFile(url, os.getpid()), settings))
         first = store.tokens.create_first(time.time())

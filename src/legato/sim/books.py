@@ -67,7 +67,7 @@ class MemoryBooks:
     def take_lease(self, owner: str, now: float, length_s: float) -> Lease | None:
         """Take or renew the lease; its number grows with each owner."""
         held = self.lease
-        if held is not None and held.owner != owner and held.expires_at > now:
+        if held is not None and held.owner != owner and 0 < held.expires_at - now <= 2 * length_s:
             return None
         fence = 1 if held is None else held.fence + (held.owner != owner)
         self.lease = Lease(owner=owner, expires_at=now + length_s, fence=fence)

@@ -15,12 +15,13 @@ import pytest
 import structlog
 from tests.unit.server.platform import NOW, Platform
 
-from legato.control.records import NewToken, Token
+from legato.control.homes import claim_home
+from legato.control.records import Lease, NewToken, Token
 from legato.control.roles import Role
 from legato.control.settings import Settings
-from legato.control.store import open_store
+from legato.control.store import Store, open_store
 from legato.core.errors import SettingsError, StoreError, UsageError
-from legato.server import machine
+from legato.server import machine, serving
 from legato.server.log_lines import begin_log
 from legato.server.machine import Declaration, find_slots, name_node
 from legato.server.premises import allow_files, hold_home, is_loopback, listen, open_home, tell_url
@@ -301,3 +302,31 @@ def test_the_file_of_a_server_is_taken_away_by_that_server_alone(tmp_path: Path)
     with _written(other, settings):
         file.write_text("odd")
     assert file.read_text() == "odd"
+
+
+# ---------------------------------------------------------------- one home, one server
+
+
+def test_a_store_whose_jobs_are_in_another_home(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path / "second", database_url=f"sqlite:///{tmp_path / 'one.db'}")
+    first = tmp_path / "first"
+    first.mkdir()
+    with open_store(settings.store_url) as store:
+        claim_home(store, first, NOW)
+    refuse(settings, UsageError, "Cannot decide about the jobs of this store: their directories are in another home")
+
+
+def test_who_has_the_directory_alone_waits_for_no_lease(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its last server was killed a moment ago, and the clock was set back since."""
+    settings = make_settings(tmp_path)
+    with open_store(settings.store_url) as store:
+        store.loop.take_lease("the last one", 2e9, 10.0)
+    taken: list[Lease | None] = []
+
+    async def run(_settings: Settings, store: Store, *_given: Any) -> None:
+        taken.append(store.loop.take_lease("this one", NOW, 10.0))
+
+    monkeypatch.setattr(serving, "_run", run)
+    monkeypatch.setattr(serving.time, "time", lambda: NOW)
+    serve(settings, say=lambda _line: None)
+    assert taken == [Lease(owner="this one", expires_at=NOW + 10.0, fence=2)]

@@ -1,0 +1,49 @@
+"""Which home a store belongs to: jobs' directories are in one home, and who decides must have that one. Starts nothing.
+
+A home has an id, in a file of its own, that goes with it wherever it is moved or mounted. The first server that decides
+writes it into the store; one with another home would take every job that runs for one that was never started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from pathlib import Path
+from typing import Final
+
+from legato.control.store import Store
+from legato.core.errors import UsageError
+from legato.driver.journal import replace_file
+
+HOME_FILE: Final = "home-id"
+
+
+def claim_home(store: Store, home: Path, now: float) -> None:
+    """Check that a store's jobs are in this home; a store that knows none yet is this one's from now on.
+
+    Raises:
+        UsageError: its jobs are in another home.
+    """
+    own = _read_id(home)
+    known = store.loop.claim_home(own, now)
+    if known == own:
+        return
+    raise UsageError(
+        f"Cannot decide about the jobs of this store: their directories are in another home, with the id {known}, and "
+        f"'{home}' has the id {own}. All servers that decide share one home, on one machine: name that one with the "
+        f"setting home, or another store with database_url. If that home is lost for good, write {known} into "
+        f"{home / HOME_FILE}: jobs that ran there are then left alone until they are stopped."
+    )
+
+
+def _read_id(home: Path) -> str:
+    file = home / HOME_FILE
+    if not file.exists():
+        own = secrets.token_hex(8)
+        scratch = home / f"{HOME_FILE}.{own}"
+        replace_file(scratch, f"{own}\n".encode())
+        # Of servers that start together one makes it.
+        with contextlib.suppress(FileExistsError):
+            file.hardlink_to(scratch)
+        scratch.unlink()
+    return file.read_text().strip()
