@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,19 +23,13 @@ from websockets.exceptions import WebSocketException
 
 from legato.control.driver_process import ORDER_FILE, LocalOrder, read_order
 from legato.control.drivers import Assignment, DriverOrder, DriverReport, DriverState
+from legato.control.environment import PASSED_ON, pass_on
 from legato.core import wire
 from legato.core.errors import LegatoError, UsageError
 from legato.driver.journal import DriverFile, JobDirectory, replace_file
 from legato.processes import is_alive, start_time_of
 
 _log = structlog.get_logger(__name__)
-
-PASSED_ON: Final = (
-    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_*", "TZ", "TMPDIR", "SSL_CERT_*", "*_proxy", "*_PROXY"),
-    *("PYTHONPATH", "VIRTUAL_ENV", "CONDA_*", "LD_LIBRARY_PATH", "LD_PRELOAD"),
-    *("CUDA_*", "NVIDIA_*", "NCCL_*", "GLOO_*", "OMP_*", "MKL_*", "OPENBLAS_*", "TORCH_*", "PYTORCH_*", "HF_*"),
-)
-"""What a job's processes see of the platform's own environment: nothing that could hold its secrets."""
 
 _NEEDED: Final = ("num_workers", "step", "epoch", "loss", "samples_per_s", "min_workers", "max_workers")
 """What the platform reads of a driver's status."""
@@ -211,7 +204,7 @@ class LocalDrivers:
                 stdout=log,
                 stderr=log,
                 cwd=directory,
-                env=self._environment(),
+                env=pass_on(os.environ, self._passed_on),
                 start_new_session=True,
             )
         last = self._children.pop(job, None)
@@ -221,13 +214,6 @@ class LocalDrivers:
         started = start_time_of(child.pid)
         if started is not None:
             replace_file(directory / _PROCESS_FILE, msgspec.json.encode(_Identity(child.pid, started)))
-
-    def _environment(self) -> dict[str, str]:
-        passed = {name: value for name, value in os.environ.items() if any(fnmatch(name, p) for p in self._passed_on)}
-        if "PYTHONPATH" in passed:
-            entries = [str(Path(entry).absolute()) for entry in passed["PYTHONPATH"].split(os.pathsep) if entry]
-            passed["PYTHONPATH"] = os.pathsep.join(entries)
-        return passed
 
     def _numbers(self, slots: Collection[str]) -> tuple[int, ...]:
         numbers = []
