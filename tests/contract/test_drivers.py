@@ -194,7 +194,8 @@ async def test_what_cannot_be_read_of_one_job_hides_no_other(tmp_path: Path) -> 
     (damaged / "order.json").write_text("{")
     try:
         found = await drivers.reports({damaged.name: 1, JOB: 1})
-        assert found[damaged.name] == DriverReport(attempt=1, state=DriverState.SILENT)
+        assert found[damaged.name].state is DriverState.GONE
+        assert found[damaged.name].trouble.startswith(f"Cannot read the order {damaged / 'order.json'}: ")
         assert found[JOB].state is DriverState.UNKNOWN
     finally:
         await drivers.close()

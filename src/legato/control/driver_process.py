@@ -44,11 +44,17 @@ class LocalOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_order(directory: Path) -> LocalOrder | None:
-    """Return the order in a job's directory, None if there is none."""
+    """Return the order in a job's directory, None if there is none.
+
+    Raises:
+        LegatoError: it cannot be read.
+    """
     try:
         return msgspec.json.decode((directory / ORDER_FILE).read_bytes(), type=LocalOrder)
     except FileNotFoundError:
         return None
+    except msgspec.DecodeError as error:
+        raise LegatoError(f"Cannot read the order {directory / ORDER_FILE}: {error}.") from error
 
 
 def main(path: Path) -> int:

@@ -7,7 +7,7 @@ answered for that attempt only, so that nothing late is taken for news. Every ca
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -71,6 +71,9 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
         given_up: slots in which the driver starts nobody again.
         status: what the driver says of its job, as documented in ``docs/cli.md``; None if it does not answer.
         outcome: how the job ended, None before.
+        step: the last one that was committed; of a job that has ended, None where that is not known.
+        epoch: of that step.
+        trouble: why it is silent or gone, as far as that is known; "": it is not.
     """
 
     attempt: int
@@ -80,16 +83,40 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     given_up: frozenset[str] = frozenset()
     status: dict[str, object] | None = None
     outcome: Outcome | None = None
+    step: int | None = None
+    epoch: int | None = None
+    trouble: str = ""
+
+
+def always() -> bool:
+    """Return True."""
+    return True
 
 
 class Drivers(Protocol):
     """Starts drivers and speaks with them."""
 
-    async def start(self, order: DriverOrder) -> None:
+    async def start(self, order: DriverOrder, is_wanted: Callable[[], bool] = always) -> None:
         """Start a driver, unless it runs. Of an attempt that was started before, the workers that live are adopted.
+
+        This may take long, where there is much code to copy.
+
+        Args:
+            order: for the driver.
+            is_wanted: asked after whatever takes long; if it is not wanted any more, nothing is started.
 
         Raises:
             LegatoError: it cannot be started here.
+        """
+        ...
+
+    async def give_up(self, job: str, attempt: int, reason: str) -> None:
+        """End an attempt whose driver is gone and cannot run: what is left of it is killed.
+
+        From then on it is reported as ended; as failed, for this reason.
+
+        Raises:
+            LegatoError: a process of it may still live.
         """
         ...
 

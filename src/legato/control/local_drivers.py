@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,11 +22,12 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from legato.control.driver_process import ORDER_FILE, LocalOrder, read_order
-from legato.control.drivers import Assignment, DriverOrder, DriverReport, DriverState
+from legato.control.drivers import Assignment, DriverOrder, DriverReport, DriverState, always
 from legato.control.environment import PASSED_ON, pass_on
+from legato.control.job_places import copy_code, end_leftovers, read_last_error
 from legato.core import wire
 from legato.core.errors import LegatoError, UsageError
-from legato.driver.journal import DriverFile, JobDirectory, replace_file
+from legato.driver.journal import DriverFile, JobDirectory, Outcome, replace_file
 from legato.processes import is_alive, start_time_of
 
 _log = structlog.get_logger(__name__)
@@ -35,6 +36,8 @@ _NEEDED: Final = ("num_workers", "step", "epoch", "loss", "samples_per_s", "min_
 """What the platform reads of a driver's status."""
 
 _PROCESS_FILE: Final = "driver-process.json"
+_LOG_FILE: Final = "driver.log"
+_EXIT_GIVEN_UP: Final = 1
 _ANSWER_LIMIT_S: Final = 2.0
 _NUM_AT_ONCE: Final = 64
 _NUM_POLLS: Final = 500
@@ -69,6 +72,8 @@ class LocalDrivers:
         self._devices = tuple(devices)
         self._passed_on = tuple(passed_on)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._exits: dict[str, int] = {}
+        self._given_up: dict[tuple[str, int], str] = {}
         self._lines: dict[str, _Line] = {}
         self._answered: set[tuple[str, int]] = set()
         self._odd: dict[str, str] = {}
@@ -76,21 +81,35 @@ class LocalDrivers:
 
     # ------------------------------------------------------------ the contract
 
-    async def start(self, order: DriverOrder) -> None:
+    async def start(self, order: DriverOrder, is_wanted: Callable[[], bool] = always) -> None:
         """Start a driver process, unless the last one lives."""
         directory = self._root / order.job
         found = await asyncio.to_thread(read_order, directory)
         if found is not None and found.order.attempt > order.attempt:
             raise LegatoError(f"Attempt {order.attempt} of job {order.job} is over: {found.order.attempt} has begun.")
         is_new = found is None or found.order.attempt < order.attempt
-        if await self._is_driven(directory, ending=is_new):
+        if await self._still_driven(directory, ending=is_new):
             return
         if is_new:
-            order = await asyncio.to_thread(_with_code, order, directory)
-            found = LocalOrder(order=order, slots=self._numbers(order.slots), devices=self._devices)
+            numbers = self._numbers(order.slots)
             directory.mkdir(parents=True, exist_ok=True)
+            if order.code is not None:
+                work = await asyncio.to_thread(copy_code, Path(order.code), directory)
+                order = msgspec.structs.replace(order, spec=msgspec.structs.replace(order.spec, directory=str(work)))
+            if not is_wanted():
+                return
+            found = LocalOrder(order=order, slots=numbers, devices=self._devices)
             await asyncio.to_thread(replace_file, directory / ORDER_FILE, msgspec.json.encode(found))
-        await asyncio.to_thread(self._spawn, order.job, directory)
+        if is_wanted():
+            await asyncio.to_thread(self._spawn, order.job, directory)
+
+    async def give_up(self, job: str, attempt: int, reason: str) -> None:
+        """Kill what is left of an attempt. That it has ended is remembered here: its directory may be what is wrong."""
+        directory = self._root / job
+        if await asyncio.to_thread(_is_driven, directory):
+            return
+        await end_leftovers(directory)
+        self._given_up[job, attempt] = reason
 
     async def assign(self, job: str, attempt: int, said: Assignment) -> bool:
         """Tell a driver its slots."""
@@ -112,13 +131,16 @@ class LocalDrivers:
     async def reports(self, attempts: Mapping[str, int]) -> dict[str, DriverReport]:
         """Ask all drivers at once; one that hangs keeps nobody waiting for long."""
         for job, child in list(self._children.items()):
-            if child.poll() is not None:
+            if (code := child.poll()) is not None:
                 del self._children[job]
+                self._exits[job] = code
         found = await asyncio.gather(*(self._report_safely(job, attempt) for job, attempt in attempts.items()))
         for job in set(self._lines) - set(attempts):
             await self._lines.pop(job).close()
         self._answered &= set(attempts.items())
         self._odd = {job: told for job, told in self._odd.items() if job in attempts}
+        self._exits = {job: code for job, code in self._exits.items() if job in attempts}
+        self._given_up = {key: reason for key, reason in self._given_up.items() if attempts.get(key[0]) == key[1]}
         return dict(zip(attempts, found, strict=True))
 
     async def close(self) -> None:
@@ -133,7 +155,10 @@ class LocalDrivers:
     # ------------------------------------------------------------ inside
 
     async def _report_safely(self, job: str, attempt: int) -> DriverReport:
-        """Report on one job; if what lies there or what is answered cannot be read, nothing is known of it for now."""
+        """Report on one job; if what lies there or what is answered cannot be read, only whether its driver lives."""
+        if (job, attempt) in self._given_up:
+            outcome = Outcome("failed", _EXIT_GIVEN_UP, self._given_up[job, attempt])
+            return DriverReport(attempt=attempt, state=DriverState.ENDED, in_use=frozenset(), outcome=outcome)
         try:
             report = await self._report(job, attempt)
             missing = [] if report.status is None else [key for key in _NEEDED if key not in report.status]
@@ -143,7 +168,9 @@ class LocalDrivers:
             if self._odd.get(job) != str(error):
                 self._odd[job] = str(error)
                 _log.exception("what is known of a driver cannot be read", job=job)
-            return DriverReport(attempt=attempt, state=DriverState.SILENT)
+            lives = await asyncio.to_thread(_is_driven, self._root / job)
+            state = DriverState.SILENT if lives else DriverState.GONE
+            return DriverReport(attempt=attempt, state=state, trouble=str(error))
         self._odd.pop(job, None)
         return report
 
@@ -166,10 +193,18 @@ class LocalDrivers:
             )
         journal = await asyncio.to_thread(directory.read_journal)
         if journal is not None and journal.attempt == attempt and journal.outcome is not None:
-            return DriverReport(attempt=attempt, state=DriverState.ENDED, in_use=frozenset(), outcome=journal.outcome)
-        identity = _read_identity(directory.path)
-        if identity is None or not identity.is_alive():
-            return DriverReport(attempt=attempt, state=DriverState.GONE)
+            last = await asyncio.to_thread(directory.read_last_committed)
+            return DriverReport(
+                attempt=attempt,
+                state=DriverState.ENDED,
+                in_use=frozenset(),
+                outcome=journal.outcome,
+                step=last.step if last is not None else None,
+                epoch=last.epoch if last is not None else None,
+            )
+        if not await asyncio.to_thread(_is_driven, directory.path):
+            why = await asyncio.to_thread(self._why_gone, job)
+            return DriverReport(attempt=attempt, state=DriverState.GONE, trouble=why)
         answered = (job, attempt) in self._answered
         return DriverReport(attempt=attempt, state=DriverState.SILENT if answered else DriverState.STARTING)
 
@@ -183,21 +218,28 @@ class LocalDrivers:
         async with self._gate:
             return await line.ask(what)
 
-    async def _is_driven(self, directory: Path, *, ending: bool) -> bool:
+    async def _still_driven(self, directory: Path, *, ending: bool) -> bool:
         """Return whether a driver process lives; the one of an attempt that has ended gets the time to end too."""
-        identity = _read_identity(directory)
-        if identity is None or not identity.is_alive():
-            return False
-        if not ending:
-            return True
-        for _ in range(_NUM_POLLS):
-            if not identity.is_alive():
+        for _ in range(_NUM_POLLS if ending else 1):
+            if not await asyncio.to_thread(_is_driven, directory):
                 return False
-            await asyncio.sleep(_POLL_S)
-        raise LegatoError(f"The driver of the last attempt (process {identity.pid}) has not ended yet.")
+            if ending:
+                await asyncio.sleep(_POLL_S)
+        if ending:
+            raise LegatoError("The driver of its last attempt has not ended yet.")
+        return True
+
+    def _why_gone(self, job: str) -> str:
+        """Return what ended a driver's process, as far as that is known."""
+        code = self._exits.get(job)
+        if code is not None and code < 0:
+            with contextlib.suppress(ValueError):
+                return f"killed by {signal.Signals(-code).name}"
+        return read_last_error(self._root / job / _LOG_FILE) or ("" if code is None else f"it exited with code {code}")
 
     def _spawn(self, job: str, directory: Path) -> None:
-        with (directory / "driver.log").open("ab") as log:
+        self._exits.pop(job, None)
+        with (directory / _LOG_FILE).open("ab") as log:
             child = subprocess.Popen(
                 [sys.executable, "-m", "legato.control.driver_process", str(directory)],
                 stdin=subprocess.DEVNULL,
@@ -278,21 +320,12 @@ class _Line:
                 await connection.wait_closed()
 
 
-def _with_code(order: DriverOrder, directory: Path) -> DriverOrder:
-    """Give the job a copy of its code to run in, unless it has one."""
-    if order.code is None:
-        return order
-    work = directory / "work"
-    if not work.exists():
-        scratch = directory / ".work"
-        shutil.rmtree(scratch, ignore_errors=True)
-        shutil.copytree(order.code, scratch, symlinks=True)
-        scratch.rename(work)
-    return msgspec.structs.replace(order, spec=msgspec.structs.replace(order.spec, directory=str(work)))
-
-
-def _read_identity(directory: Path) -> _Identity | None:
+def _is_driven(directory: Path) -> bool:
+    """Return whether a job's driver process lives."""
     try:
-        return msgspec.json.decode((directory / _PROCESS_FILE).read_bytes(), type=_Identity)
+        identity = msgspec.json.decode((directory / _PROCESS_FILE).read_bytes(), type=_Identity)
     except FileNotFoundError:
-        return None
+        return False
+    except msgspec.DecodeError:
+        return JobDirectory(directory).is_locked()
+    return identity.is_alive()

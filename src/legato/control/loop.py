@@ -15,12 +15,15 @@ from typing import Any, Final, Protocol
 import structlog
 
 from legato.control import rounds
+from legato.control.caller import Caller
+from legato.control.calls import list_calls
 from legato.control.drivers import Drivers
 from legato.control.pulse import Pulse
 from legato.control.records import Facts, Job, JobChange, Lease, Written
-from legato.control.rounds import Call, End, Memory, Pool, Start, Tell
-from legato.control.work import Work, make_order, read_work
-from legato.core.errors import FencedOut, LegatoError, SlotTaken, StoreError, UsageError
+from legato.control.rounds import Memory, Pool
+from legato.control.run_times import RunTimes
+from legato.control.work import Work, read_work
+from legato.core.errors import FencedOut, SlotTaken, StoreError, UsageError
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
 from legato.policy.snapshot import Decisions
@@ -44,6 +47,10 @@ class Books(Protocol):
 
     def read_spec(self, job: str) -> dict[str, Any]:
         """Return what a job runs, as it was submitted."""
+        ...
+
+    def read_held_s(self, job: str, now: float) -> float:
+        """Return for how many seconds the attempts of a job have held slots, over all."""
         ...
 
     def write(self, changes: Sequence[JobChange], fence: int, now: float) -> Written:
@@ -80,41 +87,51 @@ class ControlLoop:
         in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread,
     ) -> None:
         self._books = books
-        self._drivers = drivers
         self._rules = rules
-        self._code = code
         self._owner = owner
         self._now = wall_clock
         self._lease_s = lease_s
         self._on_lead = on_lead
         self._in_thread = in_thread
         self._fence: int | None = None
+        self._leads_until = 0.0
         self._memories: dict[str, Memory] = {}
         self._works: dict[str, Work] = {}
         self._unreadable: dict[str, str] = {}
+        self._run_times = RunTimes()
         self.decisions: Decisions | None = None
         self.pulse = Pulse()
+        self._caller = Caller(
+            drivers, code, pulse=self.pulse, is_leading=self._is_leading, note_failure=self._note_failure
+        )
 
     async def run(self, interval_s: float, woken: asyncio.Event) -> None:
         """Do rounds until cancelled: every ``interval_s``, and when woken; most of the time is left to others."""
         clock = asyncio.get_running_loop().time
-        while True:
-            woken.clear()
-            begun = clock()
-            try:
-                if await self.round():
-                    self.pulse.end_round(self._now(), clock() - begun)
-            except FencedOut as lost:
-                self.pulse.num_failed += 1
-                _log.warning("the lease of the control loop was lost", error=str(lost))
-            except Exception:  # noqa: BLE001 -- whatever it is, the next round begins from the facts
-                self.pulse.num_failed += 1
-                _log.exception("a round of the control loop failed")
-            # Where rounds are long, because there are many jobs, those who submit must not wait for each of them.
-            await asyncio.sleep(min((clock() - begun) * _REST, interval_s))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(interval_s):
-                    await woken.wait()
+        try:
+            while True:
+                woken.clear()
+                begun = clock()
+                await self._try_round(clock)
+                # Where rounds are long, because there are many jobs, those who submit must not wait for each of them.
+                await asyncio.sleep(min((clock() - begun) * _REST, interval_s))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(interval_s):
+                        await woken.wait()
+        finally:
+            await self._caller.close()
+
+    async def _try_round(self, clock: Callable[[], float]) -> None:
+        begun = clock()
+        try:
+            if await self.round():
+                self.pulse.end_round(self._now(), clock() - begun)
+        except FencedOut as lost:
+            self.pulse.num_failed += 1
+            _log.warning("the lease of the control loop was lost", error=str(lost))
+        except Exception:  # noqa: BLE001 -- whatever it is, the next round begins from the facts
+            self.pulse.num_failed += 1
+            _log.exception("a round of the control loop failed")
 
     async def round(self) -> bool:
         """Do one round. Returns False if another loop has the lease, or may have it by now.
@@ -124,24 +141,34 @@ class ControlLoop:
         """
         lease = await self._in_thread(self._books.take_lease, self._owner, self._now(), self._lease_s)
         if lease is None:
+            self._lose_lease()
             self._memories.clear()
-            self._fence = self.decisions = None
+            self.decisions = None
             self.pulse.follow()
             return False
+        # Half of it must be left when something is started, so that it is known before another loop may decide.
+        self._leads_until = lease.expires_at - self._lease_s * _SPARE
+        try:
+            return await self._do_round(lease)
+        except FencedOut:
+            self._lose_lease()
+            raise
+
+    async def _do_round(self, lease: Lease) -> bool:
         if lease.fence != self._fence:
             self.pulse.lead(self._now())
             await self._in_thread(self._on_lead, lease)
             self._fence = lease.fence
         # 1. Observe.
         pool = Pool(await self._in_thread(self._books.read_facts))
-        reports = await self._drivers.reports(rounds.attempts_to_ask(pool))
+        reports = await self._caller.report(pool.facts.jobs, rounds.attempts_to_ask(pool))
         self.pulse.look(reports.values())
         # 2. Learn.
         learned = rounds.learn(pool, reports, self._memories, self._now())
         if learned:
             pool = await self._write(learned, lease)
         await self._read_works(pool.facts.jobs)
-        asides = rounds.stop_overdue(pool, self._works, self._now())
+        asides = await self._list_overdue(pool.facts.jobs)
         asides += rounds.fail_unreadable(pool, self._unreadable)
         if asides:
             pool = await self._write(asides, lease)
@@ -152,12 +179,25 @@ class ControlLoop:
         changes = rounds.carry_out(pool, self.decisions, self._memories)
         if changes:
             pool = await self._write(changes, lease)
-        if self._now() >= lease.expires_at - self._lease_s * _SPARE:
+        if not self._is_leading():
             # It was held up: another loop may soon decide differently, and drivers do not know loops apart.
             return False
-        calls = rounds.list_calls(pool, reports)
-        await asyncio.gather(*(self._call(call) for call in calls))
+        calls = list_calls(pool, reports, self._memories, self._now())
+        await self._caller.make(calls, self._works, self._unreadable)
         return True
+
+    def _is_leading(self) -> bool:
+        return self._now() < self._leads_until
+
+    def _lose_lease(self) -> None:
+        self._fence, self._leads_until = None, 0.0
+        self._caller.let_go_of_all()
+
+    def _note_failure(self, job: str, attempt: int, why: str | None) -> None:
+        memory = self._memories.get(job)
+        if memory is not None and memory.attempt == attempt:
+            trouble = memory.trouble
+            memory.trouble = trouble.postponed() if why is None else trouble.failed(why)
 
     async def _write(self, changes: list[JobChange], lease: Lease) -> Pool:
         try:
@@ -181,6 +221,13 @@ class ControlLoop:
         except Exception:  # noqa: BLE001 -- as above; it is seen anew in the next round
             _log.exception("a change of a job could not be written", job=change.job)
 
+    async def _list_overdue(self, jobs: Sequence[Job]) -> list[JobChange]:
+        clock = asyncio.get_running_loop().time
+        for job in self._run_times.list_unknown(jobs, self._works):
+            held_s = await self._in_thread(self._books.read_held_s, job.id, self._now())
+            self._run_times.note(job, held_s, clock())
+        return self._run_times.list_overdue(jobs, self._works, clock())
+
     async def _read_works(self, jobs: Sequence[Job]) -> None:
         going_on = {job.id for job in jobs}
         for known in (self._works, self._unreadable):
@@ -198,27 +245,3 @@ class ControlLoop:
                 # Of another version, say. It fails; the others do not.
                 _log.error("a job's spec cannot be read", job=job, error=str(error))
                 self._unreadable[job] = str(error)
-
-    async def _call(self, call: Call) -> None:
-        job = call.job
-        try:
-            match call:
-                case Start(slots=slots):
-                    work = self._works[job.id]
-                    order = make_order(job, work, slots, code=self._code, goes_on=job.attempt > 1)
-                    await self._drivers.start(order)
-                case Tell(said=said):
-                    await self._drivers.assign(job.id, job.attempt, said)
-                case End(now=now, reason=reason):
-                    await self._drivers.stop(job.id, job.attempt, now=now, reason=reason)
-        except Exception as error:  # noqa: BLE001 -- one job's trouble is not the others'
-            # It shows in the next report, and is tried again. Nothing goes on in the background into the next round.
-            self.pulse.num_failed_calls += 1
-            expected = isinstance(error, LegatoError | OSError)
-            _log.warning(
-                "a driver could not be told",
-                job=job.id,
-                call=type(call).__name__,
-                error=str(error) or repr(error),
-                exc_info=not expected,
-            )

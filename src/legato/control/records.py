@@ -322,6 +322,18 @@ class Verdict(msgspec.Struct, frozen=True):
     is_new: bool = True
 
 
+class Note(msgspec.Struct, frozen=True):
+    """What is to be known of a job that stays in its stage.
+
+    Args:
+        reason: of the stage, from now on.
+        told: what has happened, for an event of kind ``driver``.
+    """
+
+    reason: str
+    told: str
+
+
 class JobChange(msgspec.Struct, frozen=True, kw_only=True):
     """What the loop changes of one job, whole or not at all.
 
@@ -339,6 +351,7 @@ class JobChange(msgspec.Struct, frozen=True, kw_only=True):
         progress: as the driver reports it.
         exit_code: of a job that ends.
         is_retry: the move to ``queued`` is one of its retries.
+        note: of a job that stays in its stage.
     """
 
     job: str
@@ -354,6 +367,7 @@ class JobChange(msgspec.Struct, frozen=True, kw_only=True):
     progress: Progress | None = None
     exit_code: int | None = None
     is_retry: bool = False
+    note: Note | None = None
 
 
 class Written(msgspec.Struct, frozen=True):

@@ -1,29 +1,36 @@
-"""One round of the control loop as pure functions: what the reports mean, what the policy sees, what is to be done.
+"""One round of the control loop as pure functions: what the reports mean, what the policy sees, what it changes.
 
 No I/O and no clock. `learn` turns reports into changes of the store; `make_snapshot` and `carry_out` stand before and
-behind the policy; `list_calls` compares what the store says with what the drivers say, and returns what to tell them.
-Because it compares, a call that was lost in a crash is simply made in a later round.
+behind the policy. What drivers are told then is in `calls`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from legato.control.account import Account
-from legato.control.drivers import Assignment, DriverReport, DriverState
+from legato.control.drivers import DriverReport, DriverState
 from legato.control.pace import Pace
-from legato.control.records import Allocation, Facts, Job, JobChange, Progress, Verdict
+from legato.control.records import Allocation, Facts, Job, JobChange, Note, Progress, Verdict
 from legato.control.stages import HOLDING, Stage
+from legato.control.trouble import Trouble, reason_with
 from legato.control.work import Work
+from legato.driver.ending import EXIT_KILLED
+from legato.driver.journal import Outcome
 from legato.policy import snapshot as policy
 from legato.policy.snapshot import Standing
 
 _PROGRESS_EVERY_S: Final = 1.0
 _EXIT_REFUSED: Final = 2  # as of a program that could not be started
+_NOT_STARTED: Final = "its slots were asked back before anything was started; goes on by itself when slots are free"
+_ELSEWHERE: Final = (
+    "is not known here: its directory lies in another home, or was deleted. Bring it back, or stop the job to give "
+    "its driver and its workers up, if they live"
+)
 
 
 @dataclass(slots=True)
@@ -40,6 +47,7 @@ class Memory:
         most: slots that were left to it when it gave up the last one; it is given none in their place. None: any.
         pace: how fast it trains.
         account: what was due to it, and what it had, over all attempts.
+        trouble: with its driver.
     """
 
     attempt: int
@@ -51,32 +59,18 @@ class Memory:
     most: int | None = None
     pace: Pace = field(default_factory=Pace)
     account: Account = field(default_factory=Account)
+    trouble: Trouble = field(default_factory=Trouble)
 
 
-class Start(msgspec.Struct, frozen=True):
-    """Start the driver of a job's present attempt, or start it again if it died."""
-
-    job: Job
-    slots: tuple[str, ...]
-    reason: str
-
-
-class Tell(msgspec.Struct, frozen=True):
-    """Tell a driver its slots."""
-
-    job: Job
-    said: Assignment
-
-
-class End(msgspec.Struct, frozen=True):
-    """Ask a driver to end its job with a checkpoint, or ``now`` without."""
-
-    job: Job
-    now: bool
-    reason: str
-
-
-Call = Start | Tell | End
+def memory_of(job: Job, memories: dict[str, Memory]) -> Memory:
+    """Return what is remembered of a job's present attempt."""
+    found = memories.get(job.id)
+    if found is None or found.attempt != job.attempt:
+        # What is wanted for it goes on being wanted; all else was the last attempt's.
+        last = found or Memory(job.attempt)
+        found = Memory(job.attempt, last.wanted, last.wanted_since, account=last.account)
+        memories[job.id] = found
+    return found
 
 
 class Pool:
@@ -113,22 +107,6 @@ def attempts_to_ask(pool: Pool) -> dict[str, int]:
     return {job.id: job.attempt for job in pool.facts.jobs if job.stage in HOLDING}
 
 
-def stop_overdue(pool: Pool, works: Mapping[str, Work], now: float) -> list[JobChange]:
-    """Return the stops of jobs that have run for as long as they may."""
-    changes = []
-    for job in pool.facts.jobs:
-        limit_s = works[job.id].max_run_s if job.id in works else None
-        if job.stage is not Stage.RUNNING or limit_s is None or job.started_at is None:
-            continue
-        if now - job.started_at >= limit_s:
-            reason = f"it has run for the {limit_s:g} s that it may"
-            change = JobChange(
-                job=job.id, seen_stage=job.stage, seen_attempt=job.attempt, stage=Stage.STOPPING, reason=reason
-            )
-            changes.append(change)
-    return changes
-
-
 def fail_unreadable(pool: Pool, unreadable: Mapping[str, str]) -> list[JobChange]:
     """Return the ends of jobs that wait although nobody understands their spec. ``unreadable``: why not, by job."""
     return [
@@ -149,22 +127,23 @@ def learn(pool: Pool, reports: Mapping[str, DriverReport], memories: dict[str, M
     """Return what the reports change: stages, slots that are confirmed free, progress."""
     changes = []
     for job in pool.facts.jobs:
-        report, memory = reports.get(job.id), memories.get(job.id)
-        if memory is not None:
+        report = reports.get(job.id)
+        if (known := memories.get(job.id)) is not None:
             wants = job.stage in (Stage.QUEUED, Stage.STARTING, Stage.RUNNING)
-            memory.account = memory.account.until(now, len(pool.held(job)), goes_on=wants)
+            known.account = known.account.until(now, len(pool.held(job)), goes_on=wants)
         if report is None or report.attempt != job.attempt or job.stage not in HOLDING:
             continue
-        if memory is None or memory.attempt != job.attempt:
-            # What is wanted for it goes on being wanted; all else was the last attempt's.
-            last = memory or Memory(job.attempt)
-            memory = Memory(job.attempt, last.wanted, last.wanted_since, account=last.account)
-            memories[job.id] = memory
+        memory = memory_of(job, memories)
+        memory.trouble = memory.trouble.after(report.state, now)
         change = None
         if report.state is DriverState.ENDED:
-            change = _learn_end(pool, job, report)
+            change = _learn_end(pool, job, report, now)
         elif report.state is DriverState.RUNNING:
             change = _learn_progress(pool, job, report, memory, now)
+        elif report.state is DriverState.UNKNOWN:
+            change = _learn_absence(pool, job, report, memory, now)
+        is_elsewhere = report.state is DriverState.UNKNOWN and _is_elsewhere(pool, job)
+        change = _with_note(job, change, _ELSEWHERE if is_elsewhere else memory.trouble.tell(report, now))
         if change is not None:
             changes.append(change)
     for job_id in set(memories) - {job.id for job in pool.facts.jobs}:
@@ -172,7 +151,49 @@ def learn(pool: Pool, reports: Mapping[str, DriverReport], memories: dict[str, M
     return changes
 
 
-def _learn_end(pool: Pool, job: Job, report: DriverReport) -> JobChange:
+def _with_note(job: Job, change: JobChange | None, trouble: str | None) -> JobChange | None:
+    """Say in a job's reason what is wrong with its driver, unless it stands there, or the job moves on anyway."""
+    reason = job.reason if trouble is None else reason_with(job.reason, trouble)
+    if reason == job.reason or (change is not None and change.stage is not None):
+        return change
+    note = Note(reason, f"its driver {trouble or 'answers again'}")
+    if change is not None:
+        return msgspec.structs.replace(change, note=note)
+    return JobChange(job=job.id, seen_stage=job.stage, seen_attempt=job.attempt, note=note)
+
+
+def _learn_absence(pool: Pool, job: Job, report: DriverReport, memory: Memory, now: float) -> JobChange | None:
+    """Of this attempt nothing was ever started: it ends at once if it is not wanted any more, or cannot be started."""
+    outcome, reason = None, reason_with(job.reason, "")
+    if _is_elsewhere(pool, job):
+        # Its workers may train on. Who stops it answers for them.
+        if job.stage is not Stage.STOPPING:
+            return None
+        outcome = Outcome("stopped", EXIT_KILLED, f"{reason}; its driver was not known here and is given up")
+    elif job.stage is not Stage.STARTING or not pool.kept(job):
+        outcome = Outcome("stopped", 0, f"{reason}; nothing had been started")
+    elif memory.trouble.is_hopeless(now):
+        outcome = Outcome("failed", _EXIT_REFUSED, memory.trouble.tell_end(report))
+    if outcome is not None:
+        ended = DriverReport(attempt=job.attempt, state=DriverState.ENDED, outcome=outcome)
+        change = _learn_end(pool, job, ended, now)
+        if change.stage is Stage.QUEUED and not change.is_retry:
+            return msgspec.structs.replace(change, reason=_NOT_STARTED)
+        return change
+    closed = tuple(found.slot for found in pool.held(job) if found.release_asked_at is not None)
+    if not closed:
+        return None
+    return JobChange(job=job.id, seen_stage=job.stage, seen_attempt=job.attempt, closed=closed)
+
+
+def _is_elsewhere(pool: Pool, job: Job) -> bool:
+    """Whether the present attempt has run, as the store knows; of use where nothing is known of it here."""
+    if job.stage in (Stage.STARTING, Stage.RUNNING) or job.progress is None:
+        return job.stage is Stage.RUNNING
+    return any(job.progress.time >= found.since for found in pool.held(job))
+
+
+def _learn_end(pool: Pool, job: Job, report: DriverReport, now: float) -> JobChange:
     outcome = report.outcome
     assert outcome is not None
     stage, is_retry, reason = Stage(outcome.outcome), False, outcome.reason
@@ -182,9 +203,11 @@ def _learn_end(pool: Pool, job: Job, report: DriverReport) -> JobChange:
         stage = Stage.PAUSED if job.stage is Stage.PAUSING else Stage.QUEUED
         reason = f"tries again{wait} ({job.num_retries + 1} of {job.max_retries}): {outcome.reason}"
     elif stage is Stage.STOPPED and job.stage is Stage.PAUSING:
-        stage = Stage.PAUSED
+        stage, reason = Stage.PAUSED, _tell_unsaved(outcome, "resuming goes back") or reason
     elif stage is Stage.STOPPED and pool.is_paused_by_policy(job):
-        stage, reason = Stage.QUEUED, "paused, its state is saved; goes on by itself when slots are free"
+        unsaved = _tell_unsaved(outcome, "it goes back")
+        stage = Stage.QUEUED
+        reason = f"{unsaved or 'paused, its state is saved'}; goes on by itself when slots are free"
     return JobChange(
         job=job.id,
         seen_stage=job.stage,
@@ -192,9 +215,27 @@ def _learn_end(pool: Pool, job: Job, report: DriverReport) -> JobChange:
         stage=stage,
         reason=reason,
         closed=tuple(found.slot for found in pool.held(job)),
+        progress=_last_progress(job, report, now),
         exit_code=None if stage in (Stage.QUEUED, Stage.PAUSED) else outcome.exit_code,
         is_retry=is_retry,
     )
+
+
+def _last_progress(job: Job, report: DriverReport, now: float) -> Progress | None:
+    """Return how far a job came: its last steps may have been done after its driver was last asked."""
+    seen = job.progress or Progress(time=now)
+    if report.step is None or report.step <= (seen.step or 0):
+        return None
+    epoch = seen.epoch if report.epoch is None else report.epoch
+    return msgspec.structs.replace(seen, step=report.step, epoch=epoch)
+
+
+def _tell_unsaved(outcome: Outcome, what_follows: str) -> str | None:
+    """Say that a job was paused without a checkpoint of where it was; None if it was with one."""
+    if outcome.exit_code == 0:
+        return None
+    why = "its workers were killed" if outcome.exit_code == EXIT_KILLED else outcome.reason
+    return f"paused, but its state could not be saved: {why}; {what_follows} to the last checkpoint"
 
 
 def _learn_progress(pool: Pool, job: Job, report: DriverReport, memory: Memory, now: float) -> JobChange | None:
@@ -372,40 +413,3 @@ def carry_out(pool: Pool, decisions: policy.Decisions, memories: dict[str, Memor
             )
         )
     return changes
-
-
-# ---------------------------------------------------------------- apply
-
-
-def list_calls(pool: Pool, reports: Mapping[str, DriverReport]) -> list[Call]:
-    """Return what the drivers must be told so that they do what the store says."""
-    calls: list[Call] = []
-    for job in pool.facts.jobs:
-        if job.stage in HOLDING:
-            report = reports.get(job.id)
-            if report is None or report.attempt != job.attempt:
-                report = DriverReport(attempt=job.attempt, state=DriverState.UNKNOWN)
-            calls.extend(_calls_of(pool, job, report))
-    return calls
-
-
-def _calls_of(pool: Pool, job: Job, report: DriverReport) -> Sequence[Call]:
-    if report.state in (DriverState.UNKNOWN, DriverState.GONE):
-        # Also of a job that is to end: only its driver can end what may still run.
-        slots = tuple(pool.kept(job)) or tuple(sorted(found.slot for found in pool.held(job)))
-        reason = "its driver died" if report.state is DriverState.GONE else job.reason
-        return [Start(job, slots, reason)]
-    if report.state is not DriverState.RUNNING:
-        return []
-    if job.stage in (Stage.PAUSING, Stage.STOPPING):
-        return [End(job, job.stage is Stage.STOPPING and job.stop_now, job.reason)]
-    if pool.is_paused_by_policy(job):
-        return [End(job, now=False, reason=job.decided_reason or "paused by the policy")]
-    kept = frozenset(pool.kept(job))
-    status: dict[str, Any] = report.status or {}
-    # A user may have moved a bound past what the job has; its driver hears of it when the slots have followed.
-    bounds = (min(job.min_workers, len(kept)), max(job.max_workers, len(kept)))
-    if report.assigned == kept and bounds == (status["min_workers"], status["max_workers"]):
-        return []
-    reason = job.decided_reason or job.reason
-    return [Tell(job, Assignment(slots=kept, min_workers=bounds[0], max_workers=bounds[1], reason=reason))]

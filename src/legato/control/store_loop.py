@@ -5,15 +5,15 @@ Every write names the fence of its lease; one whose lease was taken over changes
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import insert, update
+from sqlalchemy import insert, select, update
 
 from legato.control.database import Database
 from legato.control.records import Facts, Job, JobChange, Lease, Verdict, Written
-from legato.control.schema import decisions, jobs
+from legato.control.schema import attempts, decisions, jobs
 from legato.control.stages import HOLDING, OPEN
 from legato.control.store_lease import check_fence, claim_home, end_lease, give_up_lease, read_lease, take_lease
 from legato.control.store_moves import move_job, read_spec, select_jobs
@@ -82,6 +82,14 @@ class Loop:
         with self._database.reading() as connection:
             return read_spec(connection, job)
 
+    def read_held_s(self, job: str, now: float) -> float:
+        """Return for how many seconds a job has held slots, over all its attempts, the present one until ``now``."""
+        lasted = select(attempts.c.started_at, attempts.c.ended_at).where(attempts.c.job == job)
+        with self._database.reading() as connection:
+            rows: Sequence[Any] = connection.execute(lasted).all()
+        # A clock that was set back in one of them takes nothing from the others.
+        return sum((max((now if row.ended_at is None else row.ended_at) - row.started_at, 0.0) for row in rows), 0.0)
+
     def write(self, changes: Iterable[JobChange], fence: int, now: float) -> Written:
         """Write what a round observed, or what it decided, in one transaction.
 
@@ -136,8 +144,12 @@ def _write_one(transaction: Transaction, job: Job, change: JobChange) -> None:
         values["exit_code"] = change.exit_code
     if change.is_retry:
         values["num_retries"] = job.num_retries + 1
+    if change.note is not None:
+        values["reason"] = change.note.reason
+        transaction.note("driver", change.note.told, job=job.id, attempt=job.attempt)
     attempt = job.attempt
     if change.stage is not None and change.stage is not job.stage:
+        assert change.note is None, f"job {job.id} moves: the reason of that is all there is to say"
         attempt = move_job(transaction, job, change.stage, change.reason, **values)
     elif values:
         transaction.connection.execute(update(jobs).where(jobs.c.id == job.id).values(values))

@@ -74,10 +74,11 @@ class JobJournal(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None = None
 
 
-class _Committed(msgspec.Struct, frozen=True):
+class Committed(msgspec.Struct, frozen=True):
     """What is read of a line of the ledger."""
 
     step: int
+    epoch: int | None = None
 
 
 class JobDirectory:
@@ -136,8 +137,8 @@ class JobDirectory:
                 if time.monotonic() >= give_up_at:
                     name = self.path.name
                     raise JobDriven(
-                        f"Cannot run job '{name}': a job of this name is running. Watch it with 'legato status {name}', "
-                        f"stop it with 'legato stop {name}', or choose another name."
+                        f"Cannot run job '{name}': a job of this name is running. Watch it with "
+                        f"'legato status {name}', stop it with 'legato stop {name}', or choose another name."
                     ) from None
             else:
                 return
@@ -198,18 +199,23 @@ class JobDirectory:
 
     def read_last_step(self) -> int | None:
         """Return the highest step that is written down as committed, None if there is none."""
+        found = self.read_last_committed()
+        return found.step if found is not None else None
+
+    def read_last_committed(self) -> Committed | None:
+        """Return the highest step that is written down as committed with its epoch, None if there is none."""
         try:
             with self.ledger_file.open("rb") as file:
                 file.seek(max(self.ledger_file.stat().st_size - _TAIL_BYTES, 0))
                 lines = file.read().splitlines()
         except FileNotFoundError:
             return None
-        steps = []
+        found = []
         for line in lines:
             # The first line may be cut off by us, the last one by a crash.
             with contextlib.suppress(msgspec.MsgspecError):
-                steps.append(msgspec.json.decode(line, type=_Committed).step)
-        return max(steps, default=None)
+                found.append(msgspec.json.decode(line, type=Committed))
+        return max(found, key=lambda committed: committed.step, default=None)
 
     def write_driver_file(self, driver_file: DriverFile) -> None:
         """Tell workers and clients where the driver listens."""

@@ -89,6 +89,16 @@ class MemoryBooks:
         """Return what a job runs."""
         return self._specs[job]
 
+    def read_held_s(self, job: str, now: float) -> float:
+        """Return for how many seconds the attempts of a job have held slots."""
+        spans: dict[int, tuple[float, float]] = {}
+        for found in (*self.closed, *self.open.values()):
+            if found.job == job:
+                begun, ended = spans.get(found.attempt, (found.since, found.since))
+                until = now if found.until is None else found.until
+                spans[found.attempt] = (min(begun, found.since), max(ended, until))
+        return sum(ended - begun for begun, ended in spans.values())
+
     def write(self, changes: Sequence[JobChange], fence: int, now: float) -> Written:
         """Write changes, each whole or not at all; what raises has written nothing."""
         if self.lease is None or self.lease.fence != fence:
@@ -239,6 +249,8 @@ class _Page:
             job = _replace(job, exit_code=change.exit_code)
         if change.is_retry:
             job = _replace(job, num_retries=job.num_retries + 1)
+        if change.note is not None:
+            job = _replace(job, reason=change.note.reason)
         if change.stage is not None and change.stage is not job.stage:
             job = moved(job, change.stage, change.reason, self._now)
         for slot in change.released:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from legato.control.drivers import Assignment, DriverOrder, DriverReport, DriverState
+from legato.control.drivers import Assignment, DriverOrder, DriverReport, DriverState, always
 from legato.core.errors import LegatoError, UsageError
 from legato.driver.journal import Outcome
 from legato.sim.life import Life, Saved
@@ -31,12 +31,18 @@ class MadeUpDrivers:
         self.lives: dict[str, Life] = {}
         self.saved: dict[str, Saved] = {}
         self._occupied: dict[str, Life] = {}
+        self._refused: dict[str, int] = {}
 
     # ------------------------------------------------------------ the contract
 
-    async def start(self, order: DriverOrder) -> None:
+    async def start(self, order: DriverOrder, is_wanted: Callable[[], bool] = always) -> None:
         """Start a driver, unless it runs or its attempt has ended."""
         last = self.lives.get(order.job)
+        if not is_wanted():
+            return
+        if self._refused.get(order.job):
+            self._refused[order.job] -= 1
+            raise LegatoError(f"The driver of {order.job} cannot be started: it was told not to.")
         if last is not None and last.order.attempt > order.attempt:
             raise LegatoError(f"Attempt {order.attempt} of job {order.job} is over: {last.order.attempt} has begun.")
         if last is not None and last.order.attempt == order.attempt:
@@ -48,6 +54,12 @@ class MadeUpDrivers:
         if not order.spec.resume:
             saved.step = 0.0
         self.lives[order.job] = Life(order, Load.from_program(order.spec.program), saved, self)
+
+    async def give_up(self, job: str, attempt: int, reason: str) -> None:
+        """Kill the workers of an attempt that has no driver."""
+        life = self._find(job, attempt)
+        if life is not None:
+            life.give_up(reason)
 
     async def assign(self, job: str, attempt: int, said: Assignment) -> bool:
         """Tell a driver its slots."""
@@ -89,6 +101,10 @@ class MadeUpDrivers:
     def kill_driver(self, job: str) -> None:
         """Have a job's driver die; its workers train on for a while."""
         self.lives[job].die()
+
+    def refuse(self, job: str, num_starts: int) -> None:
+        """Have the next starts of a job's driver fail."""
+        self._refused[job] = num_starts
 
     def hang(self, job: str) -> None:
         """Have a job's driver answer nothing any more, while everything goes on."""

@@ -115,7 +115,9 @@ class Life:
         """Return what the platform sees."""
         attempt = self.order.attempt
         if self.state is DriverState.ENDED:
-            return DriverReport(attempt=attempt, state=self.state, in_use=frozenset(), outcome=self._outcome)
+            return DriverReport(
+                attempt=attempt, state=self.state, in_use=frozenset(), outcome=self._outcome, step=int(self.step)
+            )
         if self.state is not DriverState.RUNNING:
             return DriverReport(attempt=attempt, state=self.state)
         self._catch_up()
@@ -194,6 +196,22 @@ class Life:
                 self._away.cancel()
             self.state = DriverState.STARTING
             self._loop.call_later(self._house.costs.driver_s, self._answer)
+
+    def give_up(self, reason: str) -> None:
+        """Kill the workers, if nobody drives them, and have the attempt fail."""
+        if self.state is not DriverState.GONE:
+            return
+        if self._away is not None:
+            self._away.cancel()
+        self._catch_up()
+        self.saved.num_failures += 1
+        self._ending = self._outcome = Outcome("failed", 1, reason)
+        for worker in list(self._workers):
+            self._workers.remove(worker)
+            self._house.leave(worker.slot, self)
+        self.state = DriverState.ENDED
+        self._house.end(self, self._outcome)
+        self._settle()
 
     # ------------------------------------------------------------ time passes
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from legato.control.drivers import Assignment, DriverOrder, DriverReport, DriverState
+from legato.control.drivers import Assignment, DriverOrder, DriverReport, DriverState, always
 from legato.control.records import JobPatch
 from legato.control.stages import Stage
-from legato.core.errors import Conflict, FencedOut, SlotTaken
+from legato.core.errors import Conflict, FencedOut, LegatoError, SlotTaken
 from legato.policy.rules import Policy, Rules
 from legato.sim import clock
 from legato.sim.drivers import MadeUpDrivers
@@ -38,6 +38,8 @@ class Fate(enum.Enum):
     UNHEARD = "unheard"  # it arrives, and the answer is lost
     CRASH_BEFORE = "crash before"
     CRASH_AFTER = "crash after"
+    SLOW = "slow"  # it takes longer than the lease, while rounds go on: much code to copy
+    REFUSED = "refused"  # it cannot be done: a full disk
     LATE = "late"  # the loop is held up for longer than its lease
 
 
@@ -51,6 +53,7 @@ class Act(enum.Enum):
     PAUSE = "pause"
     PRIORITY = "priority"
     RESIZE = "resize"
+    REFUSE_STARTS = "have the next starts of its driver fail, maybe all of an attempt"
     BREAK_SLOT = "break slot"
 
 
@@ -132,11 +135,20 @@ class ShakyDrivers:
             raise Crash
         if fate is Fate.LOST:
             return otherwise
+        if fate is Fate.REFUSED and name == "start":
+            raise LegatoError("there is no space left on the device")
+        if fate is Fate.SLOW and name == "start":
+            await asyncio.sleep(LEASE_S * 1.5)
+            if self._crashed:
+                raise Crash
         answer = await call()
         return otherwise if fate is Fate.UNHEARD else answer
 
-    async def start(self, order: DriverOrder) -> None:
-        await self._call("start", order.job, lambda: self._drivers.start(order), None)
+    async def start(self, order: DriverOrder, is_wanted: Callable[[], bool] = always) -> None:
+        await self._call("start", order.job, lambda: self._drivers.start(order, is_wanted), None)
+
+    async def give_up(self, job: str, attempt: int, reason: str) -> None:
+        await self._call("give up", job, lambda: self._drivers.give_up(job, attempt, reason), None)
 
     async def assign(self, job: str, attempt: int, said: Assignment) -> bool:
         call = lambda: self._drivers.assign(job, attempt, said)  # noqa: E731
@@ -213,6 +225,8 @@ async def do(world: World, story: Story, act: Act, job: str, number: int) -> Non
             world.drivers.wake(job)
     elif act is Act.FAIL and alive:
         world.drivers.fail(job, "it was told to fail")
+    elif act is Act.REFUSE_STARTS:
+        world.drivers.refuse(job, 2 * number)
     elif act is Act.PAUSE:
         with contextlib.suppress(Conflict):
             world.books.pause(job)

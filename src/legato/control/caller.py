@@ -1,0 +1,163 @@
+"""Makes a round's calls of drivers: starts beside the rounds, because code may take long to copy; all else inside one.
+
+Of one job one thing is under way at a time. What fails is told to whoever remembers it; nothing is tried again here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from legato.control.calls import Call, End, GiveUp, Start, Tell
+from legato.control.drivers import DriverReport, Drivers, DriverState
+from legato.control.pulse import Pulse
+from legato.control.records import Job
+from legato.control.stages import HOLDING, Stage
+from legato.control.work import Work, make_order
+from legato.core.errors import LegatoError
+
+_AT_ONCE_S: Final = 0.1  # most starts are done by then, and what failed is known before the round ends
+
+_log = structlog.get_logger(__name__)
+
+
+class Caller:
+    """Of one control loop.
+
+    Args:
+        drivers: of all jobs.
+        code: where uploaded code is unpacked.
+        pulse: where calls that failed are counted.
+        is_leading: whether this loop may start something at this moment.
+        note_failure: told the job, its attempt and why, where a driver could not be started; None: it was too late.
+    """
+
+    def __init__(
+        self,
+        drivers: Drivers,
+        code: Path,
+        *,
+        pulse: Pulse,
+        is_leading: Callable[[], bool],
+        note_failure: Callable[[str, int, str | None], None],
+    ) -> None:
+        self._drivers = drivers
+        self._code = code
+        self._pulse = pulse
+        self._is_leading = is_leading
+        self._note_failure = note_failure
+        self._under_way: dict[str, tuple[int, asyncio.Task[None]]] = {}
+
+    async def report(self, jobs: Iterable[Job], attempts: Mapping[str, int]) -> dict[str, DriverReport]:
+        """Return the drivers' reports; of a start that is under way it is known that nothing is known yet.
+
+        A start that a job does not need any more is let go of; in the next round it is seen what became of it.
+        """
+        self._reap()
+        # As of before the drivers are asked: what ends meanwhile may have been seen as it was before.
+        under_way = {job: attempt for job, (attempt, _) in self._under_way.items()}
+        reports = await self._drivers.reports(attempts)
+        now = {job.id: job for job in jobs}
+        for name, attempt in under_way.items():
+            job, report = now.get(name), reports.get(name)
+            if job is None or job.attempt != attempt or job.stage not in HOLDING:
+                self._let_go(name)
+            elif report is not None and report.state in (DriverState.UNKNOWN, DriverState.GONE):
+                if report.state is DriverState.UNKNOWN and job.stage is not Stage.STARTING:
+                    self._let_go(name)
+                reports[name] = DriverReport(
+                    attempt=attempt, state=DriverState.STARTING, trouble="its start is still under way"
+                )
+        return reports
+
+    async def make(self, calls: Iterable[Call], works: Mapping[str, Work], unreadable: Mapping[str, str]) -> None:
+        """Make the calls of a round. Starts that take long go on after it."""
+        now, begun = [], []
+        for call in calls:
+            if isinstance(call, Tell | End):
+                now.append(self._tell(call))
+            elif call.job.id not in self._under_way:
+                task = asyncio.create_task(self._begin(call, works, unreadable))
+                self._under_way[call.job.id] = (call.job.attempt, task)
+                begun.append(task)
+        await asyncio.gather(*now)
+        if begun:
+            await asyncio.wait(begun, timeout=_AT_ONCE_S)
+        self._reap()
+
+    def let_go_of_all(self) -> None:
+        """Have nothing that is under way start anything any more; not for long, another loop decides."""
+        for name in self._under_way:
+            self._let_go(name)
+
+    async def close(self) -> None:
+        """Let go of all, and wait until that is so."""
+        self.let_go_of_all()
+        await asyncio.gather(*(task for _, task in self._under_way.values()), return_exceptions=True)
+        self._under_way.clear()
+
+    # ------------------------------------------------------------ inside
+
+    def _let_go(self, name: str) -> None:
+        self._under_way[name][1].cancel()
+
+    def _reap(self) -> None:
+        for name, (_, task) in list(self._under_way.items()):
+            if task.done():
+                del self._under_way[name]
+                if not task.cancelled():
+                    task.result()
+
+    async def _begin(self, call: Start | GiveUp, works: Mapping[str, Work], unreadable: Mapping[str, str]) -> None:
+        job = call.job
+        try:
+            if isinstance(call, Start):
+                await self._start(call, works, unreadable)
+            else:
+                await self._drivers.give_up(job.id, job.attempt, call.reason)
+        except Exception as error:  # noqa: BLE001 -- one job's trouble is not the others'
+            self._warn(call, error)
+            why = str(error) or repr(error)
+            told = why if isinstance(call, Start) else f"what is left of it cannot be ended: {why}"
+            self._note_failure(job.id, job.attempt, told)
+
+    async def _start(self, call: Start, works: Mapping[str, Work], unreadable: Mapping[str, str]) -> None:
+        job, was_late = call.job, False
+        if job.id not in works:
+            raise LegatoError(unreadable.get(job.id, "Its spec was not read yet."))
+
+        def is_wanted() -> bool:
+            nonlocal was_late
+            was_late = not self._is_leading()
+            return not was_late
+
+        order = make_order(job, works[job.id], call.slots, code=self._code, goes_on=job.attempt > 1)
+        await self._drivers.start(order, is_wanted)
+        if was_late:
+            self._note_failure(job.id, job.attempt, None)
+
+    async def _tell(self, call: Tell | End) -> None:
+        job = call.job
+        try:
+            match call:
+                case Tell(said=said):
+                    await self._drivers.assign(job.id, job.attempt, said)
+                case End(now=now, reason=reason):
+                    await self._drivers.stop(job.id, job.attempt, now=now, reason=reason)
+        except Exception as error:  # noqa: BLE001 -- as above; it shows in the next report, and is tried again
+            self._warn(call, error)
+
+    def _warn(self, call: Call, error: Exception) -> None:
+        self._pulse.num_failed_calls += 1
+        expected = isinstance(error, LegatoError | OSError)
+        _log.warning(
+            "a driver could not be told",
+            job=call.job.id,
+            call=type(call).__name__,
+            error=str(error) or repr(error),
+            exc_info=not expected,
+        )

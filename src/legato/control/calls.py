@@ -1,0 +1,95 @@
+"""What the drivers must be told after a round, as pure functions: what the store says, compared with what they say.
+
+Because it compares, a call that was lost in a crash is simply made in a later round. Tells nobody: `caller` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from legato.control.drivers import Assignment, DriverReport, DriverState
+from legato.control.records import Job
+from legato.control.rounds import Memory, Pool, memory_of
+from legato.control.stages import HOLDING, Stage
+from legato.control.trouble import reason_with
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Start the driver of a job's present attempt, or start it again if it died."""
+
+    job: Job
+    slots: tuple[str, ...]
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """End an attempt whose driver dies whenever it is started."""
+
+    job: Job
+    reason: str
+
+
+class Tell(msgspec.Struct, frozen=True):
+    """Tell a driver its slots."""
+
+    job: Job
+    said: Assignment
+
+
+class End(msgspec.Struct, frozen=True):
+    """Ask a driver to end its job with a checkpoint, or ``now`` without."""
+
+    job: Job
+    now: bool
+    reason: str
+
+
+Call = Start | GiveUp | Tell | End
+
+
+def list_calls(pool: Pool, reports: Mapping[str, DriverReport], memories: dict[str, Memory], now: float) -> list[Call]:
+    """Return what the drivers must be told so that they do what the store says."""
+    calls: list[Call] = []
+    for job in pool.facts.jobs:
+        if job.stage in HOLDING:
+            report = reports.get(job.id)
+            if report is None or report.attempt != job.attempt:
+                report = DriverReport(attempt=job.attempt, state=DriverState.UNKNOWN)
+            if report.state in (DriverState.UNKNOWN, DriverState.GONE):
+                calls.extend(_starts_of(pool, job, report, memory_of(job, memories), now))
+            else:
+                calls.extend(_calls_of(pool, job, report))
+    return calls
+
+
+def _starts_of(pool: Pool, job: Job, report: DriverReport, memory: Memory, now: float) -> Sequence[Call]:
+    is_gone, trouble = report.state is DriverState.GONE, memory.trouble
+    if is_gone and trouble.is_hopeless(now):
+        memory.trouble = trouble.tried(now)
+        return [GiveUp(job, trouble.tell_end(report))]
+    # Where something was started, also of a job that is to end: only its driver can end what may still run.
+    slots = tuple(pool.kept(job))
+    is_startable = is_gone or (job.stage is Stage.STARTING and bool(slots))
+    if not is_startable or not trouble.may_try(now):
+        return []
+    memory.trouble = trouble.tried(now)
+    return [Start(job, slots or tuple(sorted(found.slot for found in pool.held(job))))]
+
+
+def _calls_of(pool: Pool, job: Job, report: DriverReport) -> Sequence[Call]:
+    if report.state is not DriverState.RUNNING:
+        return []
+    if job.stage in (Stage.PAUSING, Stage.STOPPING):
+        return [End(job, job.stage is Stage.STOPPING and job.stop_now, reason_with(job.reason, ""))]
+    if pool.is_paused_by_policy(job):
+        return [End(job, now=False, reason=job.decided_reason or "paused by the policy")]
+    kept = frozenset(pool.kept(job))
+    status: dict[str, Any] = report.status or {}
+    # A user may have moved a bound past what the job has; its driver hears of it when the slots have followed.
+    bounds = (min(job.min_workers, len(kept)), max(job.max_workers, len(kept)))
+    if report.assigned == kept and bounds == (status["min_workers"], status["max_workers"]):
+        return []
+    reason = job.decided_reason or reason_with(job.reason, "")
+    return [Tell(job, Assignment(slots=kept, min_workers=bounds[0], max_workers=bounds[1], reason=reason))]

@@ -1,0 +1,96 @@
+"""What is done in a job's directory around its driver: its copy of the code, its leftovers, its last words.
+
+The driver's own files are `legato.driver.journal`'s to know. Starts nothing, and decides nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from legato.core.errors import LegatoError
+from legato.core.warm import mark_of
+from legato.engines.parent import end_group, end_process, read_record
+from legato.processes import is_alive
+
+_WORK: Final = "work"
+_SCRATCH: Final = ".work-"
+_RECORD_FILE: Final = "engine.json"
+_TAIL_BYTES: Final = 4096
+_LOGGED: Final = re.compile(r"\d{4}-\d\d-\d\d [\d:,]+ (?P<level>[A-Z]+) ")
+_MERE_WORDS: Final = frozenset({"DEBUG", "INFO", "WARNING"})
+
+
+def copy_code(code: Path, directory: Path) -> Path:
+    """Give a job a copy of its code to run in, unless it has one, and return where that is.
+
+    Several may do this at once: one copy is kept, and it is whole.
+
+    Raises:
+        LegatoError: the code is not there, or cannot be copied.
+    """
+    work = directory / _WORK
+    if work.exists():
+        return work
+    if not code.is_dir():
+        raise LegatoError(f"Its code is gone: there is no {code} any more. Submit it anew.")
+    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=directory))
+    try:
+        shutil.copytree(code, scratch, symlinks=True, dirs_exist_ok=True)
+        if not work.exists():
+            scratch.rename(work)
+    except OSError as error:
+        if not work.exists():
+            raise LegatoError(f"Its code cannot be copied to {work}: {_first_reason(error)}.") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return work
+
+
+def _first_reason(error: OSError) -> str:
+    if isinstance(error, shutil.Error):
+        # A list of (source, target, why).
+        return str(error.args[0][0][2])
+    return error.strerror or str(error)
+
+
+async def end_leftovers(directory: Path) -> None:
+    """Kill the processes of a job that has no driver: its workers, and the one that they were forked from.
+
+    Raises:
+        LegatoError: one of them may still live.
+    """
+    path = directory / _RECORD_FILE
+    record = read_record(path)
+    if record is None:
+        return
+    if record.pid:
+        # First: it could fork another one.
+        await end_process(record.pid, record.start_time)
+        record = read_record(path) or record
+    for entry in record.workers.values():
+        if entry.exit_code is None:
+            await end_group(entry.pid, entry.start_time, mark_of(str(path)))
+    processes = [(entry.pid, entry.start_time) for entry in record.workers.values() if entry.exit_code is None]
+    processes += [(record.pid, record.start_time)] if record.pid else []
+    alive = [pid for pid, start_time in processes if is_alive(pid, start_time)]
+    if alive:
+        raise LegatoError(f"Its processes {', '.join(map(str, alive))} cannot be killed. End them by hand.")
+
+
+def read_last_error(log: Path) -> str:
+    """Return the last line of a log if it tells of an error, as far as one can see; else ""."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(log.stat().st_size - _TAIL_BYTES, 0))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    logged = _LOGGED.match(last)
+    if logged is None:
+        return last
+    return "" if logged["level"] in _MERE_WORDS else last[logged.end() :]

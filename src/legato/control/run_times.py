@@ -1,0 +1,61 @@
+"""How long jobs have held slots, of those that may hold them for so long only, and which must stop. Writes nothing.
+
+What was before is asked of the store once in each attempt; from then on a clock counts that nobody sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from legato.control.records import Job, JobChange
+from legato.control.stages import Stage
+from legato.control.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    attempt: int
+    held_s: float
+    at: float
+
+
+class RunTimes:
+    """What one control loop knows of it."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, _Count] = {}
+
+    def list_unknown(self, jobs: Iterable[Job], works: Mapping[str, Work]) -> list[Job]:
+        """Return the jobs of which it must be asked how long they have held slots; forget those that do no more."""
+        limited = {job.id: job for job in jobs if _limit_s(job, works) is not None}
+        self._counts = {
+            name: count
+            for name, count in self._counts.items()
+            if name in limited and limited[name].attempt == count.attempt
+        }
+        return [job for name, job in limited.items() if name not in self._counts]
+
+    def note(self, job: Job, held_s: float, at: float) -> None:
+        """Note for how many seconds a job had held slots at a moment of the clock, its present attempt included."""
+        self._counts[job.id] = _Count(job.attempt, held_s, at)
+
+    def list_overdue(self, jobs: Iterable[Job], works: Mapping[str, Work], at: float) -> list[JobChange]:
+        """Return the stops of jobs that have held slots for as long as they may."""
+        changes = []
+        for job in jobs:
+            limit_s, count = _limit_s(job, works), self._counts.get(job.id)
+            if limit_s is None or count is None or count.held_s + at - count.at < limit_s:
+                continue
+            reason = f"it has held slots for the {limit_s:g} s that it may"
+            changes.append(
+                JobChange(
+                    job=job.id, seen_stage=job.stage, seen_attempt=job.attempt, stage=Stage.STOPPING, reason=reason
+                )
+            )
+        return changes
+
+
+def _limit_s(job: Job, works: Mapping[str, Work]) -> float | None:
+    work = works.get(job.id) if job.stage in (Stage.STARTING, Stage.RUNNING) else None
+    return work.max_run_s if work is not None else None

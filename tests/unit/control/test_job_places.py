@@ -1,0 +1,243 @@
+"""A job's copy of its code is whole or not there; a job that is given up leaves no process; last words are found."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from legato.control.drivers import DriverOrder, DriverReport, DriverState
+from legato.control.job_places import copy_code, end_leftovers, read_last_error
+from legato.control.local_drivers import LocalDrivers
+from legato.core.errors import LegatoError
+from legato.core.spec import JobSpec
+from legato.core.warm import Entry, Record
+from legato.driver.journal import JobDirectory, JobJournal, Outcome
+from legato.processes import boot_id, is_alive, start_time_of
+
+JOB = "j-0000000001"
+
+
+def make_order(tmp_path: Path, attempt: int = 1, slot: str = "here/0") -> DriverOrder:
+    spec = JobSpec(name=JOB, program=("p.py",), directory="", num_workers=1, max_workers=1)
+    return DriverOrder(job=JOB, attempt=attempt, spec=spec, slots=(slot,), code=str(tmp_path / "code"))
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    code = tmp_path / "code"
+    (code / "inner").mkdir(parents=True)
+    (code / "p.py").write_text("print(1)\n")
+    (code / "inner" / "q.py").write_text("print(2)\n")
+    return code
+
+
+@pytest.fixture
+def spawned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    caught: list[str] = []
+    monkeypatch.setattr(LocalDrivers, "_spawn", lambda _self, job, _directory: caught.append(job))
+    return caught
+
+
+# ---------------------------------------------------------------- code
+
+
+def test_a_copy_is_made_once_and_is_whole(tmp_path: Path, code: Path) -> None:
+    job = tmp_path / "job"
+    job.mkdir()
+    work = copy_code(code, job)
+    assert work == job / "work"
+    assert (work / "inner" / "q.py").read_text() == "print(2)\n"
+    (work / "out").touch()
+    assert copy_code(code, job) == work
+    assert (work / "out").exists(), "what the job wrote stays"
+    assert [path.name for path in job.iterdir()] == ["work"]
+
+
+def test_two_that_copy_at_once_do_not_disturb_one_another(
+    tmp_path: Path, code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, real = tmp_path / "job", shutil.copytree
+    job.mkdir()
+
+    def copytree(*given: Any, **options: Any) -> Any:
+        monkeypatch.setattr(shutil, "copytree", real)
+        copied = real(*given, **options)
+        copy_code(code, job)
+        return copied
+
+    monkeypatch.setattr(shutil, "copytree", copytree)
+    assert (copy_code(code, job) / "p.py").exists()
+    assert [path.name for path in job.iterdir()] == ["work"]
+
+
+def test_code_that_is_gone_or_does_not_fit_is_said_and_leaves_nothing(
+    tmp_path: Path, code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = tmp_path / "job"
+    job.mkdir()
+    with pytest.raises(LegatoError, match=r"Its code is gone: there is no .*nothing any more\. Submit it anew\."):
+        copy_code(tmp_path / "nothing", job)
+
+    def copy2(source: str, target: str, **_options: Any) -> None:
+        Path(target).touch()
+        raise OSError(28, "No space left on device")
+
+    (code / "inner" / "q.py").unlink()
+    monkeypatch.setattr(shutil.copytree, "__defaults__", (False, None, copy2, False, False))
+    with pytest.raises(LegatoError, match=r"Its code cannot be copied to .*work: .*No space left on device"):
+        copy_code(code, job)
+    assert list(job.iterdir()) == []
+
+
+def test_a_start_that_is_not_wanted_any_more_leaves_no_order(tmp_path: Path, code: Path, spawned: list[str]) -> None:
+    async def run() -> None:
+        drivers = LocalDrivers(tmp_path / "jobs", node="here", devices=("cpu",))
+        await drivers.start(make_order(tmp_path), lambda: False)
+        assert spawned == []
+        assert (await drivers.reports({JOB: 1}))[JOB].state is DriverState.UNKNOWN
+        await drivers.start(make_order(tmp_path))
+        assert spawned == [JOB]
+
+    asyncio.run(run())
+
+
+def test_a_slot_that_is_gone_is_said_before_anything_is_copied(tmp_path: Path, code: Path, spawned: list[str]) -> None:
+    drivers = LocalDrivers(tmp_path / "jobs", node="here", devices=("cpu",))
+    with pytest.raises(LegatoError, match="Slot here/1 is not one of this machine's"):
+        asyncio.run(drivers.start(make_order(tmp_path, slot="here/1")))
+    assert not (tmp_path / "jobs" / JOB / "work").exists() and spawned == []
+
+
+# ---------------------------------------------------------------- what is left
+
+
+def make_sleeper() -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
+
+
+def write_record(directory: Path, worker: subprocess.Popen[bytes], parent: subprocess.Popen[bytes]) -> None:
+    def started(child: subprocess.Popen[bytes]) -> int:
+        return start_time_of(child.pid) or 0
+
+    directory.mkdir(parents=True, exist_ok=True)
+    record = Record(
+        socket="/nowhere",
+        start="fork",
+        entry="",
+        preload=(),
+        wished=(),
+        idle_limit_s=60,
+        pid=parent.pid,
+        start_time=started(parent),
+        boot=boot_id(),
+        workers={0: Entry(pid=worker.pid, start_time=started(worker)), 1: Entry(pid=1, start_time=1, exit_code=0)},
+    )
+    (directory / "engine.json").write_bytes(msgspec.json.encode(record))
+
+
+def test_a_job_that_is_given_up_has_no_process_and_has_failed(tmp_path: Path, code: Path, spawned: list[str]) -> None:
+    worker, parent = make_sleeper(), make_sleeper()
+    began = start_time_of(worker.pid) or 0
+
+    async def run() -> DriverReport:
+        drivers = LocalDrivers(tmp_path / "jobs", node="here", devices=("cpu",))
+        await drivers.start(make_order(tmp_path))
+        write_record(tmp_path / "jobs" / JOB, worker, parent)
+        assert (await drivers.reports({JOB: 1}))[JOB].state is DriverState.GONE
+        reaping = [asyncio.create_task(asyncio.to_thread(child.communicate)) for child in (worker, parent)]
+        await drivers.give_up(JOB, 1, "its driver cannot run: no space")
+        await asyncio.gather(*reaping)
+        return (await drivers.reports({JOB: 1}))[JOB]
+
+    report = asyncio.run(run())
+    assert not is_alive(worker.pid, began)
+    assert (worker.returncode, parent.returncode) == (-9, -9)
+    assert report.state is DriverState.ENDED and report.in_use == set()
+    assert report.outcome is not None
+    assert (report.outcome.outcome, report.outcome.reason) == ("failed", "its driver cannot run: no space")
+
+
+def test_a_job_whose_driver_lives_is_not_given_up(
+    tmp_path: Path, code: Path, spawned: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        drivers = LocalDrivers(tmp_path / "jobs", node="here", devices=("cpu",))
+        await drivers.start(make_order(tmp_path))
+        identity = {"pid": os.getpid(), "start_time": start_time_of(os.getpid())}
+        (tmp_path / "jobs" / JOB / "driver-process.json").write_bytes(msgspec.json.encode(identity))
+        await drivers.give_up(JOB, 1, "a mistake")
+        assert (await drivers.reports({JOB: 1}))[JOB].state is DriverState.STARTING
+
+    asyncio.run(run())
+
+
+def test_what_cannot_be_killed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, parent = make_sleeper(), make_sleeper()
+    write_record(tmp_path, worker, parent)
+
+    async def nothing(*_given: Any) -> None:
+        pass
+
+    with monkeypatch.context() as patched:
+        patched.setattr("legato.control.job_places.end_group", nothing)
+        patched.setattr("legato.control.job_places.end_process", nothing)
+        with pytest.raises(LegatoError, match=f"Its processes {worker.pid}, {parent.pid} cannot be killed"):
+            asyncio.run(end_leftovers(tmp_path))
+    for child in (worker, parent):
+        child.kill()
+        child.communicate()
+
+
+# ---------------------------------------------------------------- last words
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("Traceback\nIsADirectoryError: [Errno 21] Is a directory\n\n", "IsADirectoryError: [Errno 21] Is a directory"),
+        ("2026-01-02 03:04:05,678 ERROR Cannot run job x: no\n", "Cannot run job x: no"),
+        ("2026-01-02 03:04:05,678 INFO all is well\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_last_line_of_a_log_tells_of_an_error(tmp_path: Path, text: str, want: str) -> None:
+    log = tmp_path / "driver.log"
+    log.write_text("x" * 10_000 + "\n" + text)
+    assert read_last_error(log) == (want if text else "x" * 4095)
+    assert read_last_error(tmp_path / "none") == ""
+
+
+def test_what_has_ended_tells_its_last_step(tmp_path: Path, code: Path, spawned: list[str]) -> None:
+    async def run() -> DriverReport:
+        drivers = LocalDrivers(tmp_path / "jobs", node="here", devices=("cpu",))
+        order = make_order(tmp_path)
+        await drivers.start(order)
+        directory = JobDirectory(tmp_path / "jobs" / JOB)
+        outcome = Outcome("succeeded", 0, "the program ran to its end")
+        directory.write_journal(JobJournal(spec=order.spec, token="", attempt=1, outcome=outcome))
+        lines = [{"step": step, "epoch": step // 50, "view": 1, "time": 0.0} for step in (119, 120, 118)]
+        directory.ledger_file.write_bytes(b"\n".join(msgspec.json.encode(line) for line in lines))
+        return (await drivers.reports({JOB: 1}))[JOB]
+
+    report = asyncio.run(run())
+    assert (report.state, report.step, report.epoch) == (DriverState.ENDED, 120, 2)
+
+
+def test_a_journal_that_cannot_be_read_is_not_silence(tmp_path: Path, code: Path, spawned: list[str]) -> None:
+    async def run() -> DriverReport:
+        drivers = LocalDrivers(tmp_path / "jobs", node="here", devices=("cpu",))
+        await drivers.start(make_order(tmp_path))
+        (tmp_path / "jobs" / JOB / "journal.json").write_text("{")
+        return (await drivers.reports({JOB: 1}))[JOB]
+
+    report = asyncio.run(run())
+    assert report.state is DriverState.GONE
+    assert "Cannot read the journal" in report.trouble

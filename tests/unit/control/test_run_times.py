@@ -1,0 +1,103 @@
+"""A job that may hold slots for so long is stopped then: whatever else passes in between does not count."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from legato.control.records import Job
+from legato.control.stages import Stage
+from legato.sim import clock
+from legato.sim.load import Load
+from legato.sim.workload import Plan
+from legato.sim.world import Setting, World
+
+REASON = "it has held slots for the 60 s that it may"
+
+
+def on_a_platform(story: Callable[[World, str], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        world = World(Setting(num_slots=1, quiet_s=1.0))
+        job = world.submit(Plan(name="a", max_workers=1, load=Load(num_steps=10**6, step_s=1.0))).id
+        world.books._specs[job]["max_run_s"] = 60.0
+        await story(world, job)
+
+    clock.run(run())
+
+
+async def turn(world: World, seconds: float, **changes: Any) -> None:
+    turning = asyncio.create_task(world.run(world.make_loop(**changes)))
+    await asyncio.sleep(seconds)
+    if turning.done():
+        await turning
+    turning.cancel()
+
+
+def check_stopped(job: Job) -> None:
+    assert job.stage is Stage.STOPPED
+    assert job.reason == REASON
+
+
+def test_a_night_in_which_it_was_paused_does_not_count() -> None:
+    async def story(world: World, job: str) -> None:
+        await turn(world, 30.0)
+        assert world.books.get(job).stage is Stage.RUNNING
+        world.books.pause(job)
+        await turn(world, 10.0)
+        assert world.books.get(job).stage is Stage.PAUSED
+        await asyncio.sleep(8 * 3600.0)
+        world.books.resume(job)
+        await turn(world, 20.0)
+        assert world.books.get(job).stage is Stage.RUNNING
+        await turn(world, 20.0)
+        check_stopped(world.books.get(job))
+
+    on_a_platform(story)
+
+
+def test_a_loop_that_comes_new_knows_what_was_before() -> None:
+    async def story(world: World, job: str) -> None:
+        for _ in range(5):
+            await turn(world, 11.0)
+            assert world.books.get(job).stage is Stage.RUNNING
+        await turn(world, 10.0)
+        check_stopped(world.books.get(job))
+
+    on_a_platform(story)
+
+
+def test_a_job_that_only_starts_holds_its_slots_too() -> None:
+    async def story(world: World, job: str) -> None:
+        world.drivers.refuse(job, 10**6)
+        await turn(world, 55.0)
+        assert world.books.get(job).stage is Stage.STARTING
+        await turn(world, 10.0)
+        found = world.books.get(job)
+        assert found.stage is Stage.STOPPED
+        assert found.reason == f"{REASON}; nothing had been started"
+        assert world.books.open == {}
+
+    on_a_platform(story)
+
+
+def test_a_clock_that_is_set_stops_nobody() -> None:
+    async def story(world: World, job: str) -> None:
+        offset_s = 0.0
+
+        def wall_clock() -> float:
+            return clock.now() + offset_s
+
+        turning = asyncio.create_task(world.run(world.make_loop(wall_clock=wall_clock)))
+        await asyncio.sleep(20.0)
+        offset_s = 7200.0
+        await asyncio.sleep(20.0)
+        assert world.books.get(job).stage is Stage.RUNNING
+        offset_s = -7200.0
+        await asyncio.sleep(10.0)
+        assert world.books.get(job).stage is Stage.RUNNING
+        await asyncio.sleep(20.0)
+        turning.cancel()
+        check_stopped(world.books.get(job))
+
+    on_a_platform(story)

@@ -1,0 +1,73 @@
+"""Who is paused hears whether the state was saved."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.unit.control.test_rounds import SLOTS, make_pool, make_running
+
+from legato.control.drivers import DriverReport, DriverState
+from legato.control.records import JobChange, Progress
+from legato.control.rounds import Pool, learn
+from legato.control.stages import Stage
+from legato.driver.journal import Outcome
+
+UNSAVED = "a pause; but no checkpoint of step 7 was written, the newest is of step 3: its events and logs may tell why"
+
+
+def end(stage: Stage, outcome: Outcome, *, by_policy: bool = False) -> JobChange:
+    job = msgspec.structs.replace(make_running(1, "said"), stage=stage)
+    pool = make_pool(job, SLOTS[:1])
+    if by_policy:
+        left = tuple(msgspec.structs.replace(found, release_asked_at=1.0) for found in pool.facts.allocations)
+        pool = Pool(msgspec.structs.replace(pool.facts, allocations=left))
+    report = DriverReport(attempt=1, state=DriverState.ENDED, in_use=frozenset(), outcome=outcome)
+    return learn(pool, {job.id: report}, {}, 5.0)[0]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "why"),
+    [
+        (Outcome("stopped", 1, UNSAVED), UNSAVED),
+        (Outcome("stopped", 130, "a pause"), "its workers were killed"),
+    ],
+)
+def test_a_pause_without_a_checkpoint_says_so(outcome: Outcome, why: str) -> None:
+    asked = end(Stage.PAUSING, outcome)
+    told = f"paused, but its state could not be saved: {why}; "
+    assert (asked.stage, asked.exit_code) == (Stage.PAUSED, None)
+    assert asked.reason == f"{told}resuming goes back to the last checkpoint"
+    decided = end(Stage.RUNNING, outcome, by_policy=True)
+    assert decided.stage is Stage.QUEUED
+    assert decided.reason == f"{told}it goes back to the last checkpoint; goes on by itself when slots are free"
+
+
+def test_a_pause_with_one_says_so_too() -> None:
+    saved = Outcome("stopped", 0, "a pause")
+    assert end(Stage.PAUSING, saved).reason == "a pause"
+    decided = end(Stage.RUNNING, saved, by_policy=True)
+    assert decided.reason == "paused, its state is saved; goes on by itself when slots are free"
+
+
+def test_a_job_that_ended_shows_the_last_step_that_was_committed() -> None:
+    job = make_running(1, "said")
+    seen = Progress(time=1.0, num_workers=1, step=108, epoch=8, loss=0.5)
+    job = msgspec.structs.replace(job, progress=seen)
+    for step, epoch, want in ((120, 9, (120, 9)), (90, 7, None), (None, None, None), (121, None, (121, 8))):
+        report = DriverReport(
+            attempt=1,
+            state=DriverState.ENDED,
+            in_use=frozenset(),
+            outcome=Outcome("succeeded", 0, "the program ran to its end"),
+            step=step,
+            epoch=epoch,
+        )
+        after = learn(make_pool(job, SLOTS[:1]), {job.id: report}, {}, 5.0)[0].progress
+        assert (None if after is None else (after.step, after.epoch)) == want
+        assert after is None or after.loss == 0.5
+    unseen = msgspec.structs.replace(job, progress=None)
+    report = DriverReport(
+        attempt=1, state=DriverState.ENDED, in_use=frozenset(), outcome=Outcome("succeeded", 0, "quick"), step=3
+    )
+    after = learn(make_pool(unseen, SLOTS[:1]), {job.id: report}, {}, 5.0)[0].progress
+    assert after == Progress(time=5.0, step=3)
