@@ -182,6 +182,11 @@ def test_what_was_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.Mon
     num_read: list[int] = []
     decode = lines._decode
     monkeypatch.setattr(lines, "_decode", lambda content: num_read.append(len(content)) or decode(content))
+    ends = [stretch.highest for stretch in lines._known[file].stretches]
+    assert len(ends) > 4
+    for end in ends:
+        assert end is not None and [next(lines.read(file, after)).step - after for after in (end - 1, end)] == [1, 1]
+    num_read.clear()
     assert [line.step for line in lines.read(file, 99_998)] == [99_999]
     assert sum(num_read) < file.stat().st_size / 4
     # Another file in its place is read from its beginning.
