@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, or_, select, true
 from legato.control.schema import jobs, queue_members, queues
 
 
-def is_member(user: str) -> ColumnElement[bool]:
+def is_member(user: str | ColumnElement[str]) -> ColumnElement[bool]:
     """Hold for queues that are open, or that the user is a member of."""
     joined = select(queue_members.c.queue).where(queue_members.c.user == user)
     return or_(queues.c.is_open, queues.c.name.in_(joined))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from sqlalchemy import func, select, update
+from sqlalchemy import String, bindparam, func, select, update
 
 from legato.control.ids import make_id
 from legato.control.records import Job, NewJob
@@ -27,6 +27,11 @@ _MAX_LABELS: Final = 64
 _LABEL_KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 _MAX_LABEL_LENGTH: Final = 255
 
+_MEMBER: Final = (
+    select(is_member(bindparam("asker", type_=String)))
+    .where(queues.c.name == bindparam("wanted"))
+    .with_for_update(read=True, key_share=True)
+)
 _LAST: Final = select(func.max(jobs.c.id))
 _NOT_YET: Final[dict[str, Any]] = {
     **dict.fromkeys(("exit_code", "started_at", "ended_at", "decided_slots", "decided_reason", "progress")),
@@ -91,8 +96,7 @@ def check_may_use_queue(transaction: Transaction, doing: str, queue: str, asker:
         NotFound: there is no such queue.
         Forbidden: it is closed to the asker.
     """
-    statement = select(is_member(asker.name)).where(queues.c.name == queue).with_for_update(read=True, key_share=True)
-    may_use = transaction.connection.execute(statement).scalar_one_or_none()
+    may_use = transaction.connection.execute(_MEMBER, {"asker": asker.name, "wanted": queue}).scalar_one_or_none()
     if may_use is None:
         raise NotFound(f"Cannot {doing}: there is no queue '{queue}'. 'legato queues' lists those that there are.")
     if not may_use and asker.role is not Role.ADMIN:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Executable, Select, Table, select, update
+from sqlalchemy import Connection, Executable, Select, Table, bindparam, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from legato.control.database import Database
@@ -21,6 +21,16 @@ from legato.control.schema import audit_log, counters, events
 _T = TypeVar("_T")
 
 EVENTS: Final = "events"  # the name of their counter
+
+# Made once: to build a statement takes as long as to run it.
+_AUDIT: Final = audit_log.insert()
+_NOTE: Final = events.insert()
+_COUNT: Final = (
+    update(counters)
+    .where(counters.c.name == EVENTS)
+    .values(value=counters.c.value + bindparam("step"))
+    .returning(counters.c.value)
+)
 
 
 class Transaction:
@@ -60,7 +70,7 @@ class Transaction:
     def audit(self, who: str, action: str, target: str, detail: dict[str, Any] | None = None) -> None:
         """Write down who did what."""
         row = {"time": self.now, "who": who, "action": action, "target": target, "detail": detail}
-        self.connection.execute(audit_log.insert(), row)
+        self.connection.execute(_AUDIT, row)
 
     def insert_new(self, table: Table, row: dict[str, Any]) -> bool:
         """Insert a row unless its key is taken, and return whether it was inserted.
@@ -83,15 +93,9 @@ class Transaction:
         if not self._events:
             return
         step = len(self._events)
-        statement = (
-            update(counters)
-            .where(counters.c.name == EVENTS)
-            .values(value=counters.c.value + step)
-            .returning(counters.c.value)
-        )
-        last = self.connection.execute(statement).scalar_one()
+        last = self.connection.execute(_COUNT, {"step": step}).scalar_one()
         rows = [{"seq": last - step + 1 + place, **row} for place, row in enumerate(self._events)]
-        self.connection.execute(events.insert(), rows)
+        self.connection.execute(_NOTE, rows)
 
 
 @functools.cache
