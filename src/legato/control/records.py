@@ -417,10 +417,3 @@ class RequestKey(msgspec.Struct, frozen=True):
 
     key: str
     request_sha256: str
-
-
-class Purged(msgspec.Struct, frozen=True):
-    """What retention took out of the store; the files of these go next."""
-
-    jobs: tuple[str, ...]
-    uploads: tuple[str, ...]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 from sqlalchemy import delete, exists, select
 
 from legato.control.database import Database
-from legato.control.records import Purged
 from legato.control.schema import allocations, code_uploads, events, idempotency_keys, jobs, tokens
 from legato.control.store_lease import check_fence
 from legato.control.transactions import Transaction, writing
@@ -15,6 +15,13 @@ from legato.control.transactions import Transaction, writing
 # Rows of one transaction: others must not wait long. Who calls often has soon purged all.
 _BATCH: Final = 200
 _EVENTS_BATCH: Final = 10_000
+
+
+class Purged(msgspec.Struct, frozen=True):
+    """What retention took out of the store; the files of these go next."""
+
+    jobs: tuple[str, ...]
+    uploads: tuple[str, ...]
 
 
 class Retention:

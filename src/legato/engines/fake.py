@@ -8,9 +8,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
 
 from legato.core.errors import LegatoError, UsageError
 from legato.engines.base import EngineEvent, Exited, Launch, Started, StoreMoved
+
+_FIRST_PID: Final = 2**22 + 1
+"""Above all that a kernel gives out: no process has it."""
 
 Behaviour = Callable[[Launch], Awaitable[int]]
 """What a worker does: returns its exit code. It is cancelled by SIGTERM; killed, it is not asked."""
@@ -38,7 +42,7 @@ class FakeMachine:
         self.engine: FakeEngine | None = None
         self.rendezvous = ""
         self._ports = itertools.count(40001)
-        self._pids = itertools.count(1001)
+        self._pids = itertools.count(_FIRST_PID)
         self._pid_of: dict[int, int] = {}
         self._lives: dict[int, asyncio.Task[None]] = {}
         self._hanging: set[int] = set()

@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from legato.control.ids import is_job_id
-from legato.control.records import Purged
+from legato.control.store_retention import Purged
 from legato.core.errors import FencedOut, StoreError
 from legato.server.services import JOBS, Services
 

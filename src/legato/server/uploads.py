@@ -16,8 +16,8 @@ from typing import Final
 
 from starlette.concurrency import run_in_threadpool
 
-from legato.control.records import Purged
 from legato.control.settings import Settings
+from legato.control.store_retention import Purged
 from legato.control.unpacking import Caps, unpack
 from legato.core.errors import UsageError
 from legato.server.problems import Problem, too_many
