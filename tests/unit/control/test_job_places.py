@@ -152,9 +152,12 @@ def test_a_job_that_is_given_up_has_no_process_and_has_failed(tmp_path: Path, co
         await drivers.start(make_order(tmp_path))
         write_record(tmp_path / "jobs" / JOB, worker, parent)
         assert (await drivers.reports({JOB: 1}))[JOB].state is DriverState.GONE
-        reaping = [asyncio.create_task(asyncio.to_thread(child.communicate)) for child in (worker, parent)]
+        # Reaped, but their input stays open until then: at its end they would exit by themselves.
+        reaping = [asyncio.create_task(asyncio.to_thread(child.wait)) for child in (worker, parent)]
         await drivers.give_up(JOB, 1, "its driver cannot run: no space")
         await asyncio.gather(*reaping)
+        for child in (worker, parent):
+            child.communicate()
         return (await drivers.reports({JOB: 1}))[JOB]
 
     report = asyncio.run(run())

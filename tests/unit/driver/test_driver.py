@@ -272,7 +272,7 @@ def test_a_silent_worker_is_fenced_and_replaced(tmp_path: Path) -> None:
 
 def test_a_new_driver_adopts_the_workers(tmp_path: Path) -> None:
     async def play() -> None:
-        async with raise_stage(tmp_path) as stage:
+        async with raise_stage(tmp_path, heartbeat_limit_s=10.0) as stage:  # all of it may be slow
             await stage.until_training(2)
             await stage.orchestra.commit(1)
             first_url = json.loads(stage.directory.driver_file.read_text())["url"]
