@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 from legato.core import wire
 from legato.core.clock import Clock
 from legato.core.errors import JobNotFound, UsageError
+from legato.core.exits import EXIT_UNSTARTED
 from legato.core.lifecycle import WorkerPhase
 from legato.core.spec import JobSpec
 from legato.driver import words
@@ -388,7 +389,7 @@ class Driver:
             )
         except Exception:
             # There is no process, so nobody else will say that it is gone.
-            self._feed_safely(Exited(number, 0))
+            self._feed_safely(Exited(number, EXIT_UNSTARTED))
             raise
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import signal
 
+from legato.core.exits import EXIT_LOST_LINK, EXIT_REFUSED, EXIT_UNSTARTED
 from legato.core.lifecycle import JobState, WorkerPhase
 from legato.core.wire import Failed, Refused
 from legato.driver.ending import fail, give_up_slot, note_failed
 from legato.driver.job import Job, Worker
 
-_REFUSED = 75  # the exit code of a worker that was refused
 _SIGNALLED = 128  # a shell or container reports a death by signal N as 128 + N
 # By these a worker ends through no fault of its program, so another one is started.
-_UNSTARTED = 71
 _MISFORTUNES = {
-    70: "its link to the driver failed; its log tells why",
-    _UNSTARTED: "no process could be started for it",
+    EXIT_LOST_LINK: "its link to the driver failed; its log tells why",
+    EXIT_UNSTARTED: "no process could be started for it",
 }
 _FIRST_REST_S = 1.0  # doubled with each death in a row
 
@@ -24,15 +23,15 @@ def note_exited(job: Job, worker: Worker, exit_code: int) -> None:
     """A worker's process is confirmed gone: its slot is free."""
     was = worker.phase
     if was in (WorkerPhase.STARTING, WorkerPhase.JOINING, WorkerPhase.WARM, WorkerPhase.MEMBER):
-        blamed = 0 < exit_code < _SIGNALLED and exit_code != _REFUSED and exit_code not in _MISFORTUNES
+        blamed = 0 < exit_code < _SIGNALLED and exit_code != EXIT_REFUSED and exit_code not in _MISFORTUNES
         if blamed and job.state is not JobState.FAILING:
             told = f"exited with code {exit_code} without saying why; its log may tell"
             note_failed(job, worker, Failed(error=told, traceback="", exit_code=exit_code))
-        elif exit_code == _REFUSED and not job.ending:
+        elif exit_code == EXIT_REFUSED and not job.ending:
             give_up_slot(job, worker, "refused", f"worker {worker.number} says that it was refused")
     was_failed = worker.phase is WorkerPhase.FAILED
     worker.move(WorkerPhase.GONE, job.now, describe_exit(exit_code))
-    if job.state is JobState.FAILING or was_failed or exit_code == _REFUSED:
+    if job.state is JobState.FAILING or was_failed or exit_code == EXIT_REFUSED:
         return
     match was:
         case WorkerPhase.FENCED:
@@ -49,7 +48,7 @@ def note_exited(job: Job, worker: Worker, exit_code: int) -> None:
         case _:
             how = "exited without finishing" if exit_code == 0 else describe_exit(exit_code)
             note_death(job, worker, how)
-    if exit_code == _UNSTARTED:
+    if exit_code == EXIT_UNSTARTED:
         # The machine lacks something that it may have in a while: memory, or room for another process.
         pause_s = _FIRST_REST_S * 2.0 ** (job.deaths.get(worker.slot, 1) - 1)
         job.rests[worker.slot] = job.now + pause_s

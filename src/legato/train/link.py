@@ -24,11 +24,10 @@ from websockets.sync.client import ClientConnection, connect
 
 from legato.core import wire
 from legato.core.errors import LegatoError
+from legato.core.exits import EXIT_LOST_LINK, EXIT_REFUSED
 from legato.core.view import View
 from legato.train.outbox import Outbox
 
-EXIT_REFUSED: Final = 75
-EXIT_LOST_LINK: Final = 70
 _RETRY_S: Final = 0.2
 _FLUSH_S: Final = 0.1
 _STUCK_S: Final = 10.0

@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from legato.core.exits import EXIT_UNSTARTED
 from legato.core.warm import (
     UNKNOWN_EXIT_CODE,
     AcknowledgeExited,
@@ -46,7 +47,6 @@ from legato.processes import is_alive, kill_group, send_signal, start_time_of
 from legato.train.birth import become_worker, serve_store
 from legato.train.preloading import preload
 
-_CANNOT_FORK_EXIT_CODE: Final = 71
 _POLL_ORPHANS_S: Final = 0.2
 
 
@@ -245,8 +245,8 @@ class WarmParent:
             traceback.print_exc()
             os.close(gate)
             os.close(opener)
-            self._record.workers[message.worker] = Entry(0, 0, exit_code=_CANNOT_FORK_EXIT_CODE, told=True)
-            self._send(WorkerExited(worker=message.worker, exit_code=_CANNOT_FORK_EXIT_CODE))
+            self._record.workers[message.worker] = Entry(0, 0, exit_code=EXIT_UNSTARTED, told=True)
+            self._send(WorkerExited(worker=message.worker, exit_code=EXIT_UNSTARTED))
             return
         if pid == 0:
             os.close(opener)

@@ -16,9 +16,10 @@ from typing import Final, NoReturn
 
 from legato.core import wire
 from legato.core.errors import LegatoError, MismatchError
+from legato.core.exits import EXIT_LOST_LINK
 from legato.train import faults, job
 from legato.train.connection import Leave
-from legato.train.link import EXIT_LOST_LINK, Link
+from legato.train.link import Link
 
 EXIT_FAILED: Final = 1
 

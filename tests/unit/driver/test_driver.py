@@ -148,6 +148,26 @@ def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_a_start_that_the_engine_refuses_is_not_tried_again_at_once(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path, num_workers=1) as stage:
+            await stage.until_training(1)
+            stage.machine.slots = 1
+            stage.driver.scale(2, "to have a start refused")
+            await stage.orchestra.until(lambda: "died" in stage.kinds())
+            told = [event.reason for event in stage.events if event.kind in ("note", "died")]
+            assert "the engine could not start or stop worker 1: Cannot use slot 1" in told[0]
+            assert told[1] == "worker 1 died: exit code 71: no process could be started for it"
+            status = stage.driver.status()
+            assert status["slots"]["in_use"] == [0], "nobody is started in its place yet"
+            stage.machine.slots = 2
+            await stage.until_training(2)
+            assert sorted(stage.machine.running) == [0, 2], "it was tried again once"
+            await stage.finish()
+
+    asyncio.run(play())
+
+
 def test_stop_by_request(tmp_path: Path) -> None:
     async def play() -> None:
         async with raise_stage(tmp_path) as stage:

@@ -9,10 +9,11 @@ import pytest
 
 from legato.core import wire
 from legato.core.errors import LegatoError
+from legato.core.exits import EXIT_LOST_LINK
 from legato.train import worker
 from legato.train.connection import Leave
 from legato.train.job import Place
-from legato.train.link import EXIT_LOST_LINK, Link
+from legato.train.link import Link
 
 
 class Tape(Link):
