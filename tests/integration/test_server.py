@@ -23,7 +23,7 @@ from legato.server.serving import upgrade_store
 
 PROGRAM = ROOT / "tests/integration/programs/slow.py"
 EPOCHS, WAIT_S = 120, 0.02  # 960 steps, so no less than 19 s: time enough for whatever happens to the server
-SETTINGS = {"slots": 2, "loop_interval_s": 0.2, "stability_s": 0.2, "resize_factor": 0}
+SETTINGS = {"slots": 2, "loop_interval_s": 0.2, "stability_s": 0.2, "cooldown_factor": 0}
 
 NewServer = Callable[..., Server]
 

@@ -28,9 +28,12 @@ from pydantic_settings import (
 )
 
 from legato.core.errors import SettingsError
+from legato.policy.rules import Rules
 
 PREFIX: Final = "LEGATO_"
 FILE_NAME: Final = "legato.toml"
+
+_RULES: Final = Rules()  # one default of each rule, wherever it is set
 
 _file: contextvars.ContextVar[Path | None] = contextvars.ContextVar("_file", default=None)
 
@@ -120,41 +123,41 @@ class Settings(BaseSettings):
         "number, that many of the GPUs, or as many CPU slots",
     )
     policy: Literal["fair", "priority", "fifo"] = Field(
-        default="fair",
+        default=_RULES.policy.value,
         description="how the pool is divided. fair: by weight; priority: higher first; fifo: in order of submission",
     )
     stability_s: float = Field(
-        default=5,
+        default=_RULES.stability_s,
         ge=0,
-        description="seconds that a job keeps its number of slots before it is resized for mere fairness or growth. "
-        "5: a resize costs less than that, and people see something happen",
+        description="seconds for which a growth, or a shrink for mere fairness, must have been right before it is "
+        "made. 3: a job that ends and the next one in its place do not resize the others twice, and nobody notices",
     )
-    resize_factor: float = Field(
-        default=20,
+    cooldown_factor: float = Field(
+        default=_RULES.cooldown_factor,
         ge=0,
-        description="a job also keeps its slots for this many times its own measured time of a resize. 20: resizes "
-        "then cost it at most 5 % of its time",
+        description="a job is not resized again, for growth or mere fairness, within this many times its own measured "
+        "time of a resize. 20: resizes then cost it at most 5 % of its time",
     )
     gather_s: float = Field(
-        default=10,
+        default=_RULES.gather_s,
         ge=0,
         description="seconds that a job waits, while slots are being freed, for all of its share before it takes "
         "fewer. 10: a worker that is told to leave is gone or killed within that time",
     )
     reserve_after_s: float | None = Field(
-        default=None,
+        default=_RULES.reserve_after_s,
         ge=0,
         description="seconds; behind a job that is this old and whose minimum does not fit nobody is started any more. "
         "None: they are, and pause for it, because a pause costs seconds",
     )
     ageing_s: float | None = Field(
-        default=None,
+        default=_RULES.ageing_s,
         gt=0,
         description="seconds of waiting that weigh as much as 5000 points of priority when the policy is fair and not "
         "all minimums fit. None: priority decides, however long somebody waits",
     )
     fair_finish_s: float | None = Field(
-        default=None,
+        default=_RULES.fair_finish_s,
         gt=0,
         description="seconds; who has had less than its share for longer goes before others when the policy is "
         "fair and not all minimums fit; jobs take turns then. None: it does not count. For a full pool try 60",

@@ -144,7 +144,7 @@ def make_rules(settings: Settings) -> Rules:
     return Rules(
         policy=Policy(settings.policy),
         stability_s=settings.stability_s,
-        cooldown_factor=settings.resize_factor,
+        cooldown_factor=settings.cooldown_factor,
         gather_s=settings.gather_s,
         reserve_after_s=settings.reserve_after_s,
         ageing_s=settings.ageing_s,
