@@ -6,13 +6,12 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
 import httpx
 
 from legato.client.jobs import Job
 from legato.client.line import Line, need_token
-from legato.client.packing import Packed
 from legato.client.pages import render_jobs, render_table
 from legato.client.paths import name_path
 from legato.client.people import PeopleCalls
@@ -21,6 +20,9 @@ from legato.client.records import JobRecord, Page, Plan, Upload
 from legato.client.servers import Server, find_server
 from legato.client.submission import JobOptions, check_options, prepare
 from legato.core.errors import NotFound
+
+if TYPE_CHECKING:
+    from legato.client.packing import Packed
 
 _PAGE: Final = 1000
 _PATIENCE_S: Final = 30.0

@@ -86,12 +86,15 @@ class Line:
         headers = {"User-Agent": f"legato/{__version__}", "Accept": "application/json"}
         if server.token is not None:
             headers["Authorization"] = f"Bearer {server.token}"
+        is_encrypted = urlsplit(server.url).scheme == "https"
         self._http = httpx.Client(
             base_url=server.url,
             headers=headers,
             follow_redirects=False,
             # A proxy may carry what it cannot read. Plain HTTP it could.
-            trust_env=urlsplit(server.url).scheme == "https",
+            trust_env=is_encrypted,
+            # Plain HTTP shows no certificate, and to read those that are trusted takes time.
+            verify=is_encrypted,
             timeout=httpx.Timeout(answer_limit_s, connect=min(answer_limit_s, _CONNECT_LIMIT_S)),
             transport=transport,
         )

@@ -9,10 +9,12 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
-from legato.client.packing import Packed, pack, pack_files
 from legato.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from legato.client.packing import Packed
 
 _MAX_CODE_BYTES: Final = 2**30  # what a server unpacks at most, unless it is told otherwise
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -74,6 +76,8 @@ def prepare(
     Raises:
         UsageError: there is no such script, the code cannot be sent, or an option is unknown.
     """
+    from legato.client.packing import pack
+
     fields = check_options(options)
     if code is not None and directory is not None:
         raise UsageError("Cannot submit with both code and directory: upload the program, or name where it lies.")
@@ -122,6 +126,7 @@ def _prepare_function(
     function: Callable[..., Any], arguments: tuple[Any, ...], fields: dict[str, Any], code: str | Path | None
 ) -> Prepared:
     from legato.client.functions import PROGRAM, make_files, name_of
+    from legato.client.packing import pack, pack_files
 
     files = make_files(function, arguments, has_folder=code is not None)
     packed = pack_files(files) if code is None else pack(Path(code), max_bytes=_MAX_CODE_BYTES, extra=files)
