@@ -89,8 +89,8 @@ def elastic(
 class Run:
     """One program's part in an elastic job; made by `elastic`.
 
-    Everything a data scientist needs is here: `prepare`, `epochs`, `batches`, `backward`, `evaluate`, `log`, and the
-    facts `step`, `epoch`, `loss`, `epoch_loss`, `stepped`, `is_main`, `rank`, `num_workers`, `device`.
+    Everything a data scientist needs is here: `prepare`, `epochs`, `batches`, `backward`, `note`, `evaluate`, `log`, and
+    the facts `step`, `epoch`, `loss`, `epoch_loss`, `notes`, `stepped`, `is_main`, `rank`, `num_workers`, `device`.
     """
 
     def __init__(self, session: Session, *, stop_on_nan: bool) -> None:
@@ -123,6 +123,11 @@ class Run:
         """Mean loss over all samples of the present epoch so far; None unless `backward` is told losses."""
         cursor = self._session.cursor
         return cursor.loss_sum / cursor.loss_samples if cursor.loss_samples else None
+
+    @property
+    def notes(self) -> dict[str, tuple[float, ...]]:
+        """What the turns of the last committed step noted: by name, a number for each micro-batch, in their order."""
+        return dict(self._session.reducer.notes.last) if self._session.has_begun else {}
 
     @property
     def stepped(self) -> bool:
@@ -249,6 +254,22 @@ class Run:
         reducer = self._session.reducer
         reducer.note_loss(float(loss.detach()))
         reducer.backward(loss if scaler is None else scaler.scale(loss))
+
+    def note(self, **values: float) -> None:
+        """Note numbers of this turn's micro-batch; after the step every worker has those of all, in `notes`.
+
+        Call it in every turn with the same names, before the turn's last backward pass.
+
+        Raises:
+            ProgramError: it was called outside of a turn, or after its last backward pass.
+        """
+        session = self._session
+        if not session.in_turn or not session.reducer.is_turn_open:
+            raise ProgramError(
+                "run.note was called where no micro-batch is being computed. Call it in the loop over run.batches, "
+                "before the backward pass."
+            )
+        session.reducer.notes.add({name: float(value) for name, value in values.items()})
 
     def evaluate(
         self,

@@ -21,6 +21,7 @@ from legato.train.buckets import Bucket, LocalSum, layout_of, make_buckets
 from legato.train.exchange import Deal, Exchange, deal
 from legato.train.groups import Group
 from legato.train.moving import MovingBuffers
+from legato.train.notes import Notes
 from legato.train.vectors import VectorSum, sum_vectors
 
 
@@ -45,6 +46,7 @@ class StepReducer:
         self.buckets = make_buckets(parameters)
         self.layout = layout_of(self.buckets)
         self.buffers = MovingBuffers(buffers)
+        self.notes = Notes()
         self._num_backwards = num_backwards
         self._on_result_due = on_result_due
         self._bucket_of = {id(p): bucket.index for bucket in self.buckets for p in bucket.parameters}
@@ -91,6 +93,7 @@ class StepReducer:
         self._num_leaves, self._full, self._last = num_micro_batches, full, last
         self.span = self._deal.spans[group.rank]
         exchange.begin_step()
+        self.notes.begin_step(num_micro_batches)
         self._sums = [self._sum_in(bucket, exchange.memory(bucket)) for bucket in self.buckets]
         self._tail_sum = VectorSum()
         self._strays: dict[int, dict[int, torch.Tensor]] = {}
@@ -130,6 +133,11 @@ class StepReducer:
         self._num_complete = 0
         self._present = [False] * len(self.parameters)
         self._active = True
+
+    @property
+    def is_turn_open(self) -> bool:
+        """Whether the current micro-batch has backward passes before it."""
+        return self._active
 
     def note_loss(self, loss: float) -> None:
         """Add to the loss of the current micro-batch."""
@@ -183,6 +191,7 @@ class StepReducer:
             return
         while self._num_complete < len(self.buckets):
             self._complete(self.buckets[self._num_complete])
+        self.notes.end_turn()
         if not self._ghost:
             self._add_tail()
         self._active = False
@@ -227,7 +236,8 @@ class StepReducer:
             flags[index] = 1.0
         loss = 0.0 if self._micro_loss is None else self._micro_loss * num_samples
         counted = 0.0 if self._micro_loss is None else num_samples
-        head = torch.tensor([loss, counted, *map(float, self._present), *flags], dtype=torch.float64)
+        notes = self.notes.vector(self._leaf)
+        head = torch.tensor([loss, counted, *map(float, self._present), *flags, *notes], dtype=torch.float64)
         first = self._leaf == 0
         vector = torch.cat([head, self.buffers.read(self.buffers.known, first=first)]) if self.buffers.known else head
         self._tail_sum.add(self.span.start, self._leaf, vector)
@@ -272,7 +282,11 @@ class StepReducer:
 
     @property
     def _tail_numel(self) -> int:
-        return 2 + len(self.parameters) + len(self.buffers) + self.buffers.numel(self.buffers.known)
+        return self._head_numel + self.buffers.numel(self.buffers.known)
+
+    @property
+    def _head_numel(self) -> int:
+        return 2 + len(self.parameters) + len(self.buffers) + self.notes.numel
 
     def _newly_moved(self, tail: torch.Tensor) -> list[int]:
         if len(self.buffers) == len(self.buffers.known):
@@ -309,10 +323,10 @@ class StepReducer:
                 bucket.positions, bucket.parameters, bucket.gradient_views, strict=True
             ):
                 parameter.grad = view if tail[2 + position] else None
-        start = 2 + len(self.parameters) + len(self.buffers)
+        self.notes.keep(tail[self._head_numel - self.notes.numel : self._head_numel])
         strays = self._newly_moved(self._tail)
         if self.buffers.known:
-            self.buffers.commit(self.buffers.known, self._tail[start:], self._num_leaves)
+            self.buffers.commit(self.buffers.known, self._tail[self._head_numel :], self._num_leaves)
         if strays:
             self.buffers.commit(strays, self._extra, self._num_leaves)
 

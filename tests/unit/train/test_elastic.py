@@ -231,3 +231,41 @@ def test_the_loaders_that_were_used_last_are_kept(monkeypatch: pytest.MonkeyPatc
     assert closed == [second], "the first was used after it, and evaluations have loaders of their own"
     use(first)
     assert closed == [second]
+
+
+# ---------------------------------------------------------------- notes
+
+
+def test_what_each_turn_noted_is_known_after_the_step() -> None:
+    run, model, optimizer = make_run()
+    assert run.notes == {}
+    found = []
+    for turn, (inputs, targets) in enumerate(run.batches(make_data())):
+        run.note(twice=2 * turn, turn=torch.tensor(turn))
+        run.note(turn=turn)  # the last one counts
+        run.backward(cross_entropy(model(inputs), targets))
+        optimizer.step()
+        if run.stepped:
+            found.append(run.notes)
+    assert found == [{"turn": (t, t + 1.0), "twice": (2.0 * t, 2.0 * t + 2)} for t in (0, 2, 4)]
+
+
+def test_a_note_outside_of_a_micro_batch_is_refused() -> None:
+    run, model, _ = make_run()
+    with pytest.raises(ProgramError, match="before the backward pass"):
+        run.note(accuracy=1)
+    for inputs, targets in run.batches(make_data()):
+        run.backward(cross_entropy(model(inputs), targets))
+        with pytest.raises(ProgramError, match="before the backward pass"):
+            run.note(accuracy=1)
+
+
+def test_turns_of_a_step_note_the_same_names() -> None:
+    run, model, _ = make_run()
+    turns = run.batches(make_data())
+    inputs, targets = next(turns)
+    run.note(accuracy=1)
+    run.backward(cross_entropy(model(inputs), targets))
+    inputs, targets = next(turns)
+    with pytest.raises(ProgramError, match="noted nothing, another one of the same step accuracy"):
+        run.backward(cross_entropy(model(inputs), targets))

@@ -99,6 +99,7 @@ def compute(model: Net, reducer: StepReducer, exchange: Exchange, group: Group, 
         reducer.begin_micro_batch(leaf, ghost=not span.num_items)
         loss = model(inputs_of(step, leaf), leaf)
         reducer.note_loss(float(loss.detach()))
+        reducer.notes.add({"leaf": leaf + 0.1, "loss": float(loss.detach())})
         loss.backward()
         reducer.check_complete()
 
@@ -106,7 +107,8 @@ def compute(model: Net, reducer: StepReducer, exchange: Exchange, group: Group, 
 def outcome(model: Net, reducer: StepReducer) -> bytes:
     tensors = [parameter.grad for parameter in model.parameters()] + list(model.buffers())
     content = b"|".join(b"none" if t is None else t.detach().contiguous().numpy().tobytes() for t in tensors)
-    return content + repr(reducer.loss).encode()
+    assert reducer.notes.last["leaf"] == tuple(leaf + 0.1 for leaf in range(len(reducer.notes.last["leaf"])))
+    return content + repr((reducer.loss, reducer.notes.last)).encode()
 
 
 def shared(group: Group, buckets: Sequence[Bucket], num_micro_batches: int) -> Exchange:
@@ -208,9 +210,12 @@ def test_a_missed_result_is_handed_on() -> None:
             reducer.send(group, 1)
         else:
             span = reducer.begin_step(PrivateExchange(group, reducer.buckets, 5), group, 5, MICRO, 2)
-            # It had only begun when the step broke, and had even moved its buffers.
+            # It was in its second turn when the step broke, and had even moved its buffers.
             reducer.begin_micro_batch(span.start, ghost=False)
-            model(inputs_of(step, span.start), span.start)
+            reducer.notes.add({"leaf": 7, "loss": 7})
+            model(inputs_of(step, span.start), span.start).backward()
+            reducer.begin_micro_batch(span.start + 1, ghost=False)
+            model(inputs_of(step, span.start + 1), span.start + 1)
             reducer.abandon()
             reducer.receive(group, 0)
         group.announce()

@@ -1,0 +1,70 @@
+"""Numbers that the turns of a step note, one set per micro-batch, as every rank gets them when the step is complete.
+
+They travel in the vector that all ranks sum: each micro-batch adds its numbers at places of its own and zeros
+elsewhere, so the sum *is* the numbers. Knows nothing of gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from legato.core.errors import ProgramError
+
+
+class Notes:
+    """What the turns of one rank note in the present step, and what all noted in the last one."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, tuple[float, ...]] = {}
+        self._names: tuple[str, ...] | None = None
+        self._num_leaves = 0
+        self._turn: dict[str, float] = {}
+
+    def begin_step(self, num_leaves: int) -> None:
+        """Begin a step, or begin it again.
+
+        Args:
+            num_leaves: its micro-batches.
+        """
+        self._num_leaves, self._names = num_leaves, None
+        self._turn = {}
+
+    def add(self, values: Mapping[str, float]) -> None:
+        """Take down numbers of the present turn; the last one of a name counts."""
+        self._turn.update(values)
+
+    def end_turn(self) -> None:
+        """Take note that a turn has noted all it will.
+
+        Raises:
+            ProgramError: another turn of this step noted other names.
+        """
+        names = tuple(sorted(self._turn))
+        if self._names is not None and names != self._names:
+            raise ProgramError(
+                f"A turn of the loop noted {_tell(names)}, another one of the same step {_tell(self._names)}. Give "
+                "run.note the same names in every turn."
+            )
+        self._names = names
+
+    def vector(self, leaf: int) -> list[float]:
+        """Return the numbers of the turn that has ended at the places of its micro-batch; length `numel`."""
+        places = [0.0] * self.numel
+        start = leaf * len(self._turn)
+        places[start : start + len(self._turn)] = [self._turn[name] for name in sorted(self._turn)]
+        self._turn = {}
+        return places
+
+    @property
+    def numel(self) -> int:
+        """How many numbers a whole step has."""
+        return self._num_leaves * len(self._names or ())
+
+    def keep(self, numbers: Sequence[float]) -> None:
+        """Take the numbers of all micro-batches of a step that is complete; length `numel`."""
+        names = self._names or ()
+        self.last = {name: tuple(numbers[index :: len(names)]) for index, name in enumerate(names)}
+
+
+def _tell(names: Sequence[str]) -> str:
+    return ", ".join(names) or "nothing"
