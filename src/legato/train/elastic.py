@@ -89,8 +89,8 @@ def elastic(
 class Run:
     """One program's part in an elastic job; made by `elastic`.
 
-    Everything a data scientist needs is here: `prepare`, `epochs`, `batches`, `backward`, `note`, `evaluate`, `log`, and
-    the facts `step`, `epoch`, `loss`, `epoch_loss`, `notes`, `stepped`, `is_main`, `rank`, `num_workers`, `device`.
+    Everything a data scientist needs: `prepare`, `epochs`, `batches`, `backward`, `note`, `evaluate`, `log`, and the
+    facts `step`, `epoch`, `loss`, `epoch_loss`, `notes`, `stepped`, `is_main`, `rank`, `num_workers`, `device`.
     """
 
     def __init__(self, session: Session, *, stop_on_nan: bool) -> None:
