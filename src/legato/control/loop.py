@@ -146,8 +146,7 @@ class ControlLoop:
             self.decisions = None
             self.pulse.follow()
             return False
-        # Half of it must be left when something is started, so that it is known before another loop may decide.
-        self._leads_until = lease.expires_at - self._lease_s * _SPARE
+        self._lead_by(lease)
         try:
             return await self._do_round(lease)
         except FencedOut:
@@ -179,12 +178,24 @@ class ControlLoop:
         changes = rounds.carry_out(pool, self.decisions, self._memories)
         if changes:
             pool = await self._write(changes, lease)
-        if not self._is_leading():
-            # It was held up: another loop may soon decide differently, and drivers do not know loops apart.
+        if not self._is_leading() and not await self._renew_lease(lease):
+            # It was held up: another loop decides differently, and drivers do not know loops apart.
             return False
         calls = list_calls(pool, reports, self._memories, self._now())
         await self._caller.make(calls, self._works, self._unreadable)
         return True
+
+    def _lead_by(self, lease: Lease) -> None:
+        # Half of it must be left when something is started, so that it is known before another loop may decide.
+        self._leads_until = lease.expires_at - self._lease_s * _SPARE
+
+    async def _renew_lease(self, lease: Lease) -> bool:
+        """Go on with a round that took long, if nobody has decided anything meanwhile."""
+        renewed = await self._in_thread(self._books.take_lease, self._owner, self._now(), self._lease_s)
+        if renewed is None or renewed.fence != lease.fence:
+            return False
+        self._lead_by(renewed)
+        return self._is_leading()
 
     def _is_leading(self) -> bool:
         return self._now() < self._leads_until

@@ -48,7 +48,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
         >>> [Trouble(num_tries=number).tried(0.0).again_at for number in (0, 1, 3, 7)]
         [1.0, 2.0, 8.0, 60.0]
         """
-        pause_s = min(_FIRST_PAUSE_S * 2.0**self.num_tries, _MAX_PAUSE_S)
+        pause_s = min(_FIRST_PAUSE_S * 2.0 ** min(self.num_tries, NUM_TRIES), _MAX_PAUSE_S)
         return Trouble(num_tries=self.num_tries + 1, again_at=now + pause_s)
 
     def failed(self, why: str) -> Trouble:

@@ -308,6 +308,14 @@ def test_a_clock_that_is_set_back_keeps_no_driver_from_being_started() -> None:
     assert trouble.may_try(500.0)
 
 
+def test_what_cannot_be_ended_may_be_tried_for_ever() -> None:
+    """A process that does not even die when it is killed is tried again each minute, for days."""
+    trouble, now = Trouble(), 0.0
+    for _ in range(2000):
+        trouble, now = trouble.tried(now), now + 60.0
+    assert trouble.again_at == now
+
+
 def test_what_is_wrong_stands_behind_the_reason_once() -> None:
     report = DriverReport(attempt=1, state=DriverState.GONE, trouble="killed by SIGKILL")
     told = Trouble().tell(report, 0.0)

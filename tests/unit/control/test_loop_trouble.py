@@ -222,3 +222,40 @@ def test_the_pulse_of_a_loop_counts_what_drivers_were_not_told() -> None:
         assert loop.pulse.num_failed_calls == 1
 
     on_a_platform(story)
+
+
+def test_rounds_that_take_longer_than_half_of_a_lease_start_jobs_all_the_same() -> None:
+    async def story(world: World) -> None:
+        job = world.submit(make_plan("job"))
+
+        async def slowly(function: Any, *arguments: Any) -> Any:
+            if function == world.books.read_facts:
+                await asyncio.sleep(6.0)
+            return function(*arguments)
+
+        await turn(world, 60.0, in_thread=slowly, lease_s=10.0)
+        assert stage_of(world, job) is Stage.RUNNING
+        assert world.books.lease is not None and world.books.lease.fence == 1
+
+    on_a_platform(story)
+
+
+def test_who_was_held_up_tells_drivers_nothing_once_another_has_decided() -> None:
+    async def story(world: World) -> None:
+        job = world.submit(make_plan("job"))
+        other = world.make_loop("other", lease_s=10.0)
+
+        async def until_it_is_too_late(function: Any, *arguments: Any) -> Any:
+            found = function(*arguments)
+            if function == world.books.write:
+                await asyncio.sleep(11.0)
+                # The other one decides, and its lease may even have ended by the time that the first one goes on.
+                world.books.stop(job.id)
+                assert await other.round()
+                await asyncio.sleep(11.0)
+            return found
+
+        assert not await world.make_loop("first", in_thread=until_it_is_too_late, lease_s=10.0).round()
+        assert world.drivers.lives == {}
+
+    on_a_platform(story)
