@@ -7,12 +7,13 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Group, RenderableType
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+# What draws is loaded by whoever draws: most commands only write.
 
 Status = Mapping[str, Any]
 Event = Mapping[str, Any]
@@ -181,6 +182,11 @@ def _count_workers(status: Status) -> str:
 
 def render_live(status: Status, events: Sequence[Event], remaining_s: float | None = None) -> RenderableType:
     """Draw a running job: progress, workers, what happened last."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
     head = Text.assemble(
         (str(status.get("name", "")), "bold"),
         "  ",
@@ -220,6 +226,9 @@ def render_worker_bar(num_there: int, num_wanted: int) -> str:
 
 def render_workers(status: Status) -> Table:
     """Draw a row per worker."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     bar = render_worker_bar(int(status.get("num_workers") or 0), _wanted(status))
     for column in (bar, "slot", "pid", "phase", "rank", "view", "silent"):
@@ -241,6 +250,9 @@ def render_workers(status: Status) -> Table:
 
 def render_status(status: Status) -> RenderableType:
     """Draw the status of one job, running or not."""
+    from rich.console import Group
+    from rich.text import Text
+
     if "workers" in status:
         return render_live(status, list(status.get("events") or ())[-8:])
     outcome = status.get("outcome") or {}
@@ -260,6 +272,9 @@ def render_status(status: Status) -> RenderableType:
 
 def render_jobs(statuses: Iterable[Status]) -> Table:
     """Draw a row per job."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in ("name", "state", "step", "epoch", "loss", "workers", "range"):
         table.add_column(column)

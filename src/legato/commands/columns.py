@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from legato.commands.output import Column
+from legato.commands.table import Column
 from legato.commands.words import (
     render_age,
     render_bytes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -39,6 +40,9 @@ def enter(app: typer.Typer, entries: Iterable[Entry]) -> None:
 
 def load_room(module: str) -> Mapping[str, Any]:
     """Load the module of some commands, and return them by name: its ``ENTRIES``, and its ``GROUPS`` if it has any."""
+    # With httpx comes its own command line, and with that three libraries which nothing here needs. It does without, as
+    # where those are not installed.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     room = importlib.import_module(module)
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback()(lambda: None)  # else a command that is alone would be the whole

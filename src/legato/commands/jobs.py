@@ -275,16 +275,13 @@ def _read_labels(said: list[str] | None, *, example: str) -> list[tuple[str, str
 
 
 def _draw_jobs(records: list[JobRecord], output: Output, *, is_more: bool, is_every: bool) -> Any:
-    from rich.console import Group
-    from rich.text import Text
-
     from legato.commands.columns import job_columns
 
     if not records:
         hint = "'legato submit' submits one." if is_every else "'legato ps --all' lists those that have ended too."
         return f"No such jobs. {hint}"
-    table = make_table(job_columns(time.time()), records, is_wide=output is Output.wide)
-    return Group(table, Text("and more: --limit shows them", style="dim")) if is_more else table
+    below = "and more: --limit shows them" if is_more else None
+    return make_table(job_columns(time.time()), records, is_wide=output is Output.wide, below=below)
 
 
 def _tell_change(before: JobRecord, after: JobRecord) -> str:

@@ -13,8 +13,9 @@ from legato.commands.completing import complete_servers
 from legato.commands.connecting import open_line
 from legato.commands.entry import Entry
 from legato.commands.options import OutputOption
-from legato.commands.output import Column, Output, make_table, write
+from legato.commands.output import Output, make_table, write
 from legato.commands.people import ask_secret, read_secret
+from legato.commands.table import Column
 from legato.core.errors import LegatoError, Unauthenticated, UsageError
 
 if TYPE_CHECKING:

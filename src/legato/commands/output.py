@@ -9,19 +9,19 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import typer
 
-from legato.commands.words import clean
+from legato.commands.table import Column, Table
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.table import Table
 
 R = TypeVar("R")
 
@@ -43,56 +43,16 @@ class Output(StrEnum):
         return self in (Output.table, Output.wide)
 
 
-class Column(NamedTuple, Generic[R]):
-    """A column of a table.
-
-    Args:
-        title: in capitals.
-        read: makes the text of a cell.
-        style: of a cell, by its record. None: as usual.
-        is_wide: left out unless asked for.
-        is_number: stands to the right.
-    """
-
-    title: str
-    read: Callable[[R], object]
-    style: Callable[[R], str] | None = None
-    is_wide: bool = False
-    is_number: bool = False
-
-
-def make_table(columns: Sequence[Column[R]], records: Sequence[R], *, is_wide: bool, is_folded: bool = True) -> Table:
-    """Draw records, a row each.
-
-    Args:
-        columns: of the table.
-        records: in order.
-        is_wide: show the columns that are wide too.
-        is_folded: the last column takes several lines where it is too long for one; else it is cut off.
-    """
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = [column for column in columns if is_wide or not column.is_wide]
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for number, column in enumerate(shown):
-        # Where there is no room for all, it is the last one that gives way.
-        is_last = number == len(shown) - 1
-        table.add_column(
-            column.title,
-            justify="right" if column.is_number else "left",
-            no_wrap=not is_last,
-            overflow="fold" if is_last else "ellipsis",
-        )
-    for record in records:
-        cells = []
-        for column in shown:
-            value = column.read(record)
-            style = column.style(record) if column.style else ""
-            text = "" if value is None else clean(value)
-            cells.append(Text(text, style, no_wrap=not is_folded or None, overflow=None if is_folded else "ellipsis"))
-        table.add_row(*cells)
-    return table
+def make_table(
+    columns: Sequence[Column[R]],
+    records: Sequence[R],
+    *,
+    is_wide: bool,
+    is_folded: bool = True,
+    below: str | None = None,
+) -> Table[R]:
+    """Return records as a table; arguments as of `Table`, and ``is_wide``: with the columns that are wide too."""
+    return Table([column for column in columns if is_wide or not column.is_wide], records, is_folded, below)
 
 
 def write(found: Any, output: Output, draw: Callable[[], RenderableType | str]) -> None:
@@ -115,6 +75,9 @@ def write(found: Any, output: Output, draw: Callable[[], RenderableType | str]) 
 
 def print_drawn(drawn: RenderableType) -> None:
     """Print to standard output what was drawn."""
+    if isinstance(drawn, Table) and not _may_be_terminal():
+        typer.echo(drawn.render_plain())
+        return
     console = make_console()
     if console.is_terminal:
         console.print(drawn)
@@ -131,6 +94,11 @@ def make_console() -> Console:
 
     console = Console(file=sys.stdout, highlight=False)
     return console if console.is_terminal else Console(file=sys.stdout, highlight=False, width=_UNFOLDED_WIDTH)
+
+
+def _may_be_terminal() -> bool:
+    # The library has the last word; to ask it takes longer than all else here.
+    return sys.stdout.isatty() or any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE"))
 
 
 def render_for_programs(found: Any, output: Output, *, is_one_line: bool = False) -> str:

@@ -11,7 +11,8 @@ from legato.commands.connecting import open_client
 from legato.commands.entry import Entry, enter, make_group
 from legato.commands.login import CONFIG_ENTRIES
 from legato.commands.options import OutputOption, ServerOption
-from legato.commands.output import Column, Output, make_table, write
+from legato.commands.output import Output, make_table, write
+from legato.commands.table import Column
 from legato.core.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from legato.commands.columns import job_columns
-from legato.commands.output import Column, make_table
+from legato.commands.output import make_table
+from legato.commands.table import Column
 from legato.commands.words import clean, render_clock
 
 if TYPE_CHECKING:

@@ -30,6 +30,11 @@ HEAVY = {
     "alembic",
     "pydantic_settings",
     "structlog",
+    # What only packing needs, only a terminal, and only the command line of httpx:
+    "pathspec",
+    "rich",
+    "click",
+    "pygments",
 }
 
 

@@ -1,0 +1,105 @@
+"""A table for people: a terminal gets it laid out for its width; a pipe, which has none, a line for each row. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
+
+from legato.commands.words import clean
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+R = TypeVar("R")
+
+
+class Column(NamedTuple, Generic[R]):
+    """A column of a table.
+
+    Args:
+        title: in capitals.
+        read: makes the text of a cell.
+        style: of a cell, by its record. None: as usual.
+        is_wide: left out unless asked for.
+        is_number: stands to the right.
+    """
+
+    title: str
+    read: Callable[[R], object]
+    style: Callable[[R], str] | None = None
+    is_wide: bool = False
+    is_number: bool = False
+
+
+@dataclass(frozen=True)
+class Table(Generic[R]):
+    """Records, a row each.
+
+    Args:
+        columns: those that are shown.
+        records: in order.
+        is_folded: the last column takes several lines where it is too long for one; else it is cut off.
+        below: a line under the table. None: there is none.
+    """
+
+    columns: Sequence[Column[R]]
+    records: Sequence[R]
+    is_folded: bool
+    below: str | None
+
+    def __rich__(self) -> RenderableType:
+        """Return the table for a terminal."""
+        from rich.console import Group
+        from rich.table import Table as Grid
+        from rich.text import Text
+
+        grid = Grid(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+        for column in self.columns:
+            # Where there is no room for all, it is the last one that gives way.
+            is_last = column is self.columns[-1]
+            grid.add_column(
+                column.title,
+                justify="right" if column.is_number else "left",
+                no_wrap=not is_last,
+                overflow="fold" if is_last else "ellipsis",
+            )
+        # Else as the column has it.
+        no_wrap = None if self.is_folded else True
+        overflow: Literal["ellipsis"] | None = None if self.is_folded else "ellipsis"
+        for record in self.records:
+            styles = [column.style(record) if column.style else "" for column in self.columns]
+            cells = zip(self._read(record), styles, strict=True)
+            grid.add_row(*(Text(text, style, no_wrap=no_wrap, overflow=overflow) for text, style in cells))
+        return grid if self.below is None else Group(grid, Text(self.below, style="dim"))
+
+    def render_plain(self) -> str:
+        r"""Return the table as it is where nobody sees an edge: nothing is folded, cut off or coloured.
+
+        >>> columns = [Column("NAME", str.lower), Column("SIZE", len, is_number=True)]
+        >>> Table(columns, ["A", "BCD"], is_folded=True, below="and more").render_plain()
+        'NAME  SIZE\na        1\nbcd      3\nand more'
+        """
+        rows = [[column.title for column in self.columns], *map(self._read, self.records)]
+        widths = [max(map(_width, cells)) for cells in zip(*rows, strict=True)]
+        lines = []
+        for row in rows:
+            cells = []
+            for column, width, text in zip(self.columns, widths, row, strict=True):
+                gap = " " * (width - _width(text))
+                cells.append(gap + text if column.is_number else text + gap)
+            lines.append("  ".join(cells).rstrip())
+        return "\n".join(lines if self.below is None else [*lines, self.below])
+
+    def _read(self, record: R) -> list[str]:
+        values = [column.read(record) for column in self.columns]
+        return ["" if value is None else clean(value) for value in values]
+
+
+def _width(text: str) -> int:
+    """Return how many places a text takes; some characters take two, others none."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
