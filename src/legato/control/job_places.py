@@ -34,6 +34,7 @@ def copy_code(code: Path, directory: Path) -> Path:
     """
     work = directory / _WORK
     if work.exists():
+        _remove_scratch(directory)
         return work
     if not code.is_dir():
         raise LegatoError(f"Its code is gone: there is no {code} any more. Submit it anew.")
@@ -47,7 +48,14 @@ def copy_code(code: Path, directory: Path) -> Path:
             raise LegatoError(f"Its code cannot be copied to {work}: {_first_reason(error)}.") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    _remove_scratch(directory)
     return work
+
+
+def _remove_scratch(directory: Path) -> None:
+    """Remove what copies left that were killed; one that is still under way is not needed any more either."""
+    for left in directory.glob(f"{_SCRATCH}*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _first_reason(error: OSError) -> str:

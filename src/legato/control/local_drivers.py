@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +38,9 @@ _NEEDED: Final = ("num_workers", "step", "epoch", "loss", "samples_per_s", "min_
 
 _PROCESS_FILE: Final = "driver-process.json"
 _LOG_FILE: Final = "driver.log"
+NUM_COPIES: Final = 4
+"""Jobs whose code is copied at once; the next ones wait for those."""
+
 _EXIT_GIVEN_UP: Final = 1
 _ANSWER_LIMIT_S: Final = 2.0
 _NUM_AT_ONCE: Final = 64
@@ -78,6 +82,8 @@ class LocalDrivers:
         self._answered: set[tuple[str, int]] = set()
         self._odd: dict[str, str] = {}
         self._gate = asyncio.Semaphore(_NUM_AT_ONCE)
+        # Of their own: many large copies must not take the threads of all that is short.
+        self._copying = ThreadPoolExecutor(NUM_COPIES, thread_name_prefix="copy")
 
     # ------------------------------------------------------------ the contract
 
@@ -94,7 +100,7 @@ class LocalDrivers:
             numbers = self._numbers(order.slots)
             directory.mkdir(parents=True, exist_ok=True)
             if order.code is not None:
-                work = await asyncio.to_thread(copy_code, Path(order.code), directory)
+                work = await self._copy(Path(order.code), directory)
                 order = msgspec.structs.replace(order, spec=msgspec.structs.replace(order.spec, directory=str(work)))
             if not is_wanted():
                 return
@@ -145,6 +151,7 @@ class LocalDrivers:
 
     async def close(self) -> None:
         """Close the connections; the drivers go on."""
+        self._copying.shutdown(wait=False, cancel_futures=True)
         lines, self._lines = self._lines, {}
         await asyncio.gather(*(line.close() for line in lines.values()))
         for child in self._children.values():
@@ -217,6 +224,10 @@ class LocalDrivers:
         line = self._lines.setdefault(job, _Line(directory))
         async with self._gate:
             return await line.ask(what)
+
+    async def _copy(self, code: Path, directory: Path) -> Path:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._copying, copy_code, code, directory)
 
     async def _still_driven(self, directory: Path, *, ending: bool) -> bool:
         """Return whether a driver process lives; the one of an attempt that has ended gets the time to end too."""
@@ -322,10 +333,8 @@ class _Line:
 
 def _is_driven(directory: Path) -> bool:
     """Return whether a job's driver process lives."""
-    try:
-        identity = msgspec.json.decode((directory / _PROCESS_FILE).read_bytes(), type=_Identity)
-    except FileNotFoundError:
-        return False
-    except msgspec.DecodeError:
-        return JobDirectory(directory).is_locked()
-    return identity.is_alive()
+    with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+        if msgspec.json.decode((directory / _PROCESS_FILE).read_bytes(), type=_Identity).is_alive():
+            return True
+    # Who started it may have died before that was written down, or another one that ended at once stands there.
+    return JobDirectory(directory).is_locked()

@@ -7,15 +7,18 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from legato.control import local_drivers
 from legato.control.drivers import DriverOrder, DriverReport, DriverState
 from legato.control.job_places import copy_code, end_leftovers, read_last_error
-from legato.control.local_drivers import LocalDrivers
+from legato.control.local_drivers import NUM_COPIES, LocalDrivers
 from legato.core.errors import LegatoError
 from legato.core.spec import JobSpec
 from legato.core.warm import Entry, Record
@@ -78,6 +81,52 @@ def test_two_that_copy_at_once_do_not_disturb_one_another(
     assert [path.name for path in job.iterdir()] == ["work"]
 
 
+def test_what_a_copy_that_was_killed_has_left_goes_with_the_next(tmp_path: Path, code: Path) -> None:
+    job = tmp_path / "job"
+    for left in (".work-before", ".work-after"):
+        (job / left / "inner").mkdir(parents=True)
+        assert (copy_code(code, job) / "p.py").exists()
+        assert [path.name for path in job.iterdir()] == ["work"]
+
+
+def test_many_slow_copies_hold_up_nothing_else(
+    tmp_path: Path, code: Path, spawned: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than there are threads for all else; another job is started and asked meanwhile."""
+    go_on, num_begun = threading.Event(), 0
+
+    def slowly(code: Path, directory: Path) -> Path:
+        nonlocal num_begun
+        num_begun += 1
+        assert go_on.wait(60)
+        return copy_code(code, directory)
+
+    async def run() -> None:
+        threads = ThreadPoolExecutor(NUM_COPIES - 1)
+        asyncio.get_running_loop().set_default_executor(threads)
+        drivers = LocalDrivers(tmp_path / "jobs", node="here", devices=("cpu",))
+        monkeypatch.setattr(local_drivers, "copy_code", slowly)
+        names = [f"j-{number:010d}" for number in range(3 * NUM_COPIES)]
+        orders = [msgspec.structs.replace(make_order(tmp_path), job=name) for name in names]
+        starts = [asyncio.create_task(drivers.start(order)) for order in orders]
+        try:
+            async with asyncio.timeout(30):
+                while num_begun < NUM_COPIES:  # noqa: ASYNC110 - counted in threads
+                    await asyncio.sleep(0.01)
+                quick = msgspec.structs.replace(make_order(tmp_path), job="j-quick", code=None)
+                await drivers.start(quick)
+                assert spawned == ["j-quick"]
+                assert set(await drivers.reports(dict.fromkeys(names, 1))) == set(names)
+            assert num_begun == NUM_COPIES
+        finally:
+            go_on.set()
+        await asyncio.gather(*starts)
+        assert sorted(spawned) == sorted([*names, "j-quick"])
+        await drivers.close()
+
+    asyncio.run(run())
+
+
 def test_code_that_is_gone_or_does_not_fit_is_said_and_leaves_nothing(
     tmp_path: Path, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +144,29 @@ def test_code_that_is_gone_or_does_not_fit_is_said_and_leaves_nothing(
     with pytest.raises(LegatoError, match=r"Its code cannot be copied to .*work: .*No space left on device"):
         copy_code(code, job)
     assert list(job.iterdir()) == []
+
+
+def test_a_driver_of_which_nothing_was_written_down_is_seen_by_its_lock(
+    tmp_path: Path, code: Path, spawned: list[str]
+) -> None:
+    """The server was killed right after it had started it, or another one that ended at once stands there."""
+
+    async def run() -> None:
+        drivers = LocalDrivers(tmp_path / "jobs", node="here", devices=("cpu",))
+        await drivers.start(make_order(tmp_path))
+        assert (await drivers.reports({JOB: 1}))[JOB].state is DriverState.GONE
+        driver = JobDirectory(tmp_path / "jobs" / JOB)
+        driver.lock()
+        for known in (None, b"{", b'{"pid": 4194305, "start_time": 1}'):
+            if known is not None:
+                (driver.path / "driver-process.json").write_bytes(known)
+            assert (await drivers.reports({JOB: 1}))[JOB].state is DriverState.STARTING
+            await drivers.start(make_order(tmp_path))
+            assert spawned == [JOB], "it is not started twice"
+        driver.unlock()
+        assert (await drivers.reports({JOB: 1}))[JOB].state is DriverState.GONE
+
+    asyncio.run(run())
 
 
 def test_a_start_that_is_not_wanted_any_more_leaves_no_order(tmp_path: Path, code: Path, spawned: list[str]) -> None:
