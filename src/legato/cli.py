@@ -15,6 +15,7 @@ from legato import __version__, driving
 from legato.commands.connecting import close_lines
 from legato.commands.entry import load_room
 from legato.core.errors import LegatoError, UsageError
+from legato.core.spelling import ask_whether
 from legato.options import (
     HeartbeatLimit,
     InitialWorkers,
@@ -54,6 +55,13 @@ class _Commands(typer.core.TyperGroup):
             if cmd_name in names:
                 return load_room(room)[cmd_name]
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and args[0] not in (known := self.list_commands(ctx)):
+            raise UsageError(
+                f"There is no command '{args[0]}'.{ask_whether(args[0], known)} 'legato --help' lists all."
+            )
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -20,6 +20,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         time: of the measurement.
+        num_steps: all steps of the job. None: its program does not say how many there will be.
         step_s: seconds per step of late.
         resize_s: seconds that a resize cost of late.
     """
@@ -32,6 +33,19 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     samples_per_s: float | None
     step_s: float | None
     resize_s: float | None
+    num_steps: int | None = None
+
+    @property
+    def reached(self) -> str | None:
+        """The last step, and of how many where that is known; None before the first.
+
+        >>> known = dict.fromkeys(("epoch", "loss", "samples_per_s", "step_s", "resize_s"))
+        >>> [Progress(time=0.0, num_workers=1, step=42, num_steps=total, **known).reached for total in (60, None)]
+        ['42 of 60 (70 %)', '42']
+        """
+        if self.step is None or not self.num_steps:
+            return None if self.step is None else str(self.step)
+        return f"{self.step} of {self.num_steps} ({100 * self.step // self.num_steps} %)"
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -115,8 +115,14 @@ def read_known(file: Path) -> KnownServers:
         return msgspec.json.decode(file.read_bytes(), type=KnownServers)
     except FileNotFoundError:
         return KnownServers()
-    except (OSError, msgspec.MsgspecError) as error:
-        raise UsageError(f"Cannot read '{file}': {error}. Delete it and log in again with 'legato login'.") from error
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UsageError(f"Cannot read '{file}': {why}. Make it a file that you may read, or move it away.") from error
+    except msgspec.MsgspecError as error:
+        raise UsageError(
+            f"Cannot read '{file}', where 'legato login' keeps servers and tokens: {error}. Mend it, or delete it and "
+            "log in anew with 'legato login URL'."
+        ) from error
 
 
 def write_known(known: KnownServers, file: Path) -> None:

@@ -193,7 +193,7 @@ class _ProgressLine:
 def render_progress(progress: Progress) -> str:
     """Say on a line how far a job is."""
     parts = [
-        None if progress.step is None else f"step {progress.step}",
+        None if progress.reached is None else f"step {progress.reached}",
         None if progress.epoch is None else f"epoch {progress.epoch + 1}",
         None if progress.loss is None else f"loss {render_number(progress.loss)}",
         None if not progress.samples_per_s else f"{render_number(progress.samples_per_s)} samples/s",

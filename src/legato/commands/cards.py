@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from legato.commands.columns import render_labels, style_stage
-from legato.commands.words import clean, render_age, render_clock, render_gpus, render_time
+from legato.commands.words import clean, count_slots, render_age, render_clock, render_gpus, render_time
 from legato.present import render_duration, render_number
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def draw_explanation(job: JobRecord, told: Explanation, called: str, now: float)
         for _ in range(3):
             table.add_column()
         for decision in told.decisions:
-            gpus = f"{decision.num_slots} GPU{'' if decision.num_slots == 1 else 's'}"
-            table.add_row(render_clock(decision.time, now), gpus, Text(clean(decision.reason)))
+            slots = count_slots(decision.num_slots)
+            table.add_row(render_clock(decision.time, now), slots, Text(clean(decision.reason)))
         parts.append(Padding(table, (0, 0, 0, 2)))
     hint = suggest_next(job, told, called)
     return Group(*parts, "", Text(hint)) if hint else Group(*parts)
@@ -76,8 +76,9 @@ def suggest_next(job: JobRecord, told: Explanation, called: str) -> str | None:
 def draw_plan(plan: Plan) -> RenderableType:
     """Draw what would happen if a job were submitted."""
     parts: list[RenderableType] = [Text(clean(f"It {plan.reason.rstrip('.')}."))]
-    share = f"{plan.slots} GPU{'' if plan.slots == 1 else 's'}"
-    parts.append(Text(f"In the end it would have {share}, as things are; its exact share is {plan.share:.2f}."))
+    parts.append(
+        Text(f"In the end it would have {count_slots(plan.slots)}, as things are; its exact share is {plan.share:.2f}.")
+    )
     if plan.effects:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
         for title in ("JOB", "GPUS NOW", "GPUS THEN"):
@@ -102,8 +103,8 @@ def _tell_state(job: JobRecord, now: float) -> Iterable[tuple[str, str | None]]:
     progress = job.progress
     if progress is not None:
         parts = [
-            f"step {progress.step}" if progress.step is not None else "",
-            f"epoch {progress.epoch}" if progress.epoch is not None else "",
+            f"step {progress.reached}" if progress.reached else "",
+            f"epoch {progress.epoch + 1}" if progress.epoch is not None else "",
             f"loss {render_number(progress.loss)}" if progress.loss is not None else "",
             f"{render_number(progress.samples_per_s)} samples/s" if progress.samples_per_s else "",
             f"{render_duration(progress.step_s)} a step" if progress.step_s and progress.step_s >= 0.1 else "",

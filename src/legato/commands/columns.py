@@ -52,8 +52,8 @@ def job_columns(now: float) -> Sequence[Column[JobRecord]]:
         Column("PRIORITY", lambda job: job.priority, is_wide=True, is_number=True),
         Column("STAGE", lambda job: job.stage, style=style_stage),
         Column("GPUS", render_gpus),
-        Column("STEP", lambda job: _progress(job, "step"), is_number=True),
-        Column("EPOCH", lambda job: _progress(job, "epoch"), is_wide=True, is_number=True),
+        Column("STEP", lambda job: job.progress and job.progress.reached, is_number=True),
+        Column("EPOCH", _count_epochs, is_wide=True, is_number=True),
         Column("LOSS", lambda job: _number(_progress(job, "loss")), is_number=True),
         Column("SAMPLES/S", lambda job: _number(_progress(job, "samples_per_s")), is_wide=True, is_number=True),
         Column("ATTEMPT", lambda job: job.attempt, is_wide=True, is_number=True),
@@ -181,6 +181,11 @@ def render_detail(detail: Mapping[str, Any] | None) -> str:
 def _progress(job: JobRecord, field: str) -> float | None:
     found: float | None = getattr(job.progress, field, None)
     return found
+
+
+def _count_epochs(job: JobRecord) -> int | None:
+    epoch = job.progress.epoch if job.progress is not None else None
+    return None if epoch is None else epoch + 1
 
 
 def _number(value: float | None) -> str | None:

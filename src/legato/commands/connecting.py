@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Final
 
 from legato.core.errors import NotFound, Unauthenticated
+from legato.core.spelling import ask_whether
 
 if TYPE_CHECKING:
     from legato.client.client import Client
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 # Somebody waits at a terminal: long enough for a server that starts again, not for an address that is wrong.
 _PATIENCE_S: Final = 60.0
 _FIRST_PATIENCE_S: Final = 2.0
-_NUM_NAMES: Final = 200
+_NUM_NAMES: Final = 1000
+_ID_PREFIX: Final = "j-"
 
 
 _lines: Final[list[Line]] = []
@@ -75,12 +76,6 @@ def find_job(name: str, server: str | None) -> Job:
     try:
         return client.job(name)
     except NotFound as error:
-        near = suggest(name, client)
-        raise NotFound(f"{error} Did you mean '{near}'?" if near else str(error)) from None
-
-
-def suggest(name: str, client: Client) -> str | None:
-    """Return the name of a job that may be meant by another name."""
-    names = {job.name.lower(): job.name for job in client.jobs(limit=_NUM_NAMES)}
-    close = difflib.get_close_matches(name.lower(), names, n=1)
-    return names[close[0]] if close else None
+        found = client.jobs(limit=_NUM_NAMES)
+        known = [job.id for job in found] if name.startswith(_ID_PREFIX) else [job.name for job in found]
+        raise NotFound(f"{error}{ask_whether(name, known)}") from None

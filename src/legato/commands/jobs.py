@@ -25,10 +25,12 @@ from legato.commands.options import (
     WorkersOption,
 )
 from legato.commands.output import Output, make_table, watch, write
-from legato.commands.words import clean, read_duration, read_label
-from legato.core.errors import UsageError
+from legato.commands.words import clean, read_duration, read_label, tell_when
+from legato.core.errors import NotFound, UsageError
+from legato.core.spelling import ask_whether
 
 if TYPE_CHECKING:
+    from legato.client.client import Client
     from legato.client.jobs import Job
     from legato.client.records import JobRecord
     from legato.client.submission import JobOptions
@@ -60,6 +62,8 @@ def ps(
     def look() -> tuple[Any, Any, bool]:
         found = client.jobs(stage=stages, owner=owner, queue=queue, labels=labels, name=name, limit=limit + 1)
         records = [job.record for job in found[:limit]]
+        if queue is not None and not records:
+            _check_queue(client, queue)
         return records, _draw_jobs(records, output, is_more=len(found) > limit, is_every=every), True
 
     watch(look, output, again=again)
@@ -127,7 +131,7 @@ def pause(job: PlatformJob, wait: WaitOption = False, server: ServerOption = Non
     found = find_job(job, server).pause()
     if wait:
         found.wait(until=("paused",))
-    way = "is paused" if found.stage == "paused" else "saves its state and frees its GPUs"
+    way = "is paused" if found.stage == "paused" else "saves its state and frees its slots"
     typer.echo(f"Job '{found.name}' {way}. 'legato resume {job}' lets it go on.")
 
 
@@ -136,7 +140,7 @@ def resume(job: PlatformJob, wait: WaitOption = False, server: ServerOption = No
     found = find_job(job, server).resume()
     if wait:
         found.wait(until=("running",))
-    way = "goes on" if found.stage == "running" else "goes on as soon as it gets GPUs"
+    way = "goes on" if found.stage == "running" else "goes on as soon as it gets slots"
     typer.echo(f"Job '{found.name}' {way}. 'legato explain {job}' says when that is.")
 
 
@@ -257,6 +261,15 @@ def read_bounds(workers: str | None, low: int | None, high: int | None) -> tuple
     return (first if ".." in workers else None), last
 
 
+def _check_queue(client: Client, name: str) -> None:
+    """Raise NotFound if no jobs are found because there is no such queue."""
+    known = [queue.name for queue in client.queues()]
+    if name not in known:
+        raise NotFound(
+            f"There is no queue '{name}' that you may see.{ask_whether(name, known)} 'legato queues' lists all."
+        )
+
+
 def _read_stages(said: list[str] | None) -> list[str]:
     for stage in said or ():
         if stage not in _STAGES:
@@ -293,7 +306,8 @@ def _tell_change(before: JobRecord, after: JobRecord) -> str:
     if old != new:
         changes.append(f"workers {old[0]}..{old[1]} → {new[0]}..{new[1]}")
     told = ", ".join(changes) or "nothing changed, it was so already"
-    return f"Job '{after.name}': {told} (version {after.version})."
+    later = tell_when(after) if old != new else ""
+    return f"Job '{after.name}': {told} (version {after.version}).{later}"
 
 
 def _plain(value: object) -> str:

@@ -68,7 +68,10 @@ def login(
     me = Client.on(open_line(Server(url=where, token=token))).me()
     called = name or known.name_of(where) or _free_name(where, known)
     write_known(known.with_server(called, Server(url=where, token=token, token_id=token_id, user=me.name)), file)
-    typer.echo(f"You are logged in to {where} as '{me.name}' ({me.role}); it is called '{called}' here.")
+    typer.echo(
+        f"You are logged in to {where} as '{me.name}' ({me.role}). Commands mean that platform from now on; its name "
+        f"for '--server' is '{called}'."
+    )
 
 
 def logout(

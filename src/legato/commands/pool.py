@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Final, Literal, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 import typer
 
@@ -15,7 +16,11 @@ from legato.commands.output import Output, make_table, watch, write
 from legato.commands.words import read_moment
 from legato.core.errors import UsageError
 
+if TYPE_CHECKING:
+    from legato.client.client import Client
+
 _NUM_JOBS: Final = 1000
+_DAY_S: Final = 86400
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="Its name.", autocompletion=complete_queues)]
 
 
@@ -54,25 +59,59 @@ _HOLDING: Final = ("starting", "running", "pausing", "stopping")
 def usage(
     since: SinceOption = None,
     until: UntilOption = None,
+    draw: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw who had which slots when: .svg, or .png with legato[png].")
+    ] = None,
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Show who had how many GPU hours, by user and queue; of the last day, unless said otherwise."""
+    """Show who had how many GPU hours (hours of slots), by user and queue; of the last day, unless said otherwise."""
+    if draw is not None:
+        from legato.drawing.files import check_path
+
+        check_path(draw)
     now = time.time()
     begins = None if since is None else read_moment(since, now, "the beginning")
     ends = None if until is None else read_moment(until, now, "the end")
-    found = open_client(server).usage(begins, ends)
+    client = open_client(server)
+    found = client.usage(begins, ends)
 
-    def draw() -> Any:
+    def draw_table() -> Any:
         from legato.commands.columns import usage_columns
 
         if not found:
-            return "Nobody had any GPUs in that time."
+            return "Nobody had any slots in that time."
         total = sum(one.slot_s for one in found)
         ordered = sorted(found, key=lambda one: -one.slot_s)
         return make_table(usage_columns(total), ordered, is_wide=output is Output.wide)
 
-    write(list(found), output, draw)
+    write(list(found), output, draw_table)
+    if draw is not None:
+        end = now if ends is None else ends
+        _draw_timeline(client, draw, end - _DAY_S if begins is None else begins, end)
+
+
+def _draw_timeline(client: Client, path: Path, since: float, until: float) -> None:
+    """Draw who had which slots between two times; jobs that are too many or too old are called by their ids."""
+    from legato.drawing.files import write_picture
+    from legato.drawing.holdings import Holding, Panel
+    from legato.drawing.timeline import draw_timeline
+
+    told = client.allocations(since, until)
+    if not told:
+        raise UsageError(f"Cannot draw '{path}': nobody had any slots in that time. Look further back with --since.")
+    holdings = [Holding(slot=one.slot, job=one.job, since=one.since, until=one.until) for one in told]
+    names = {job.id: f"{job.record.owner}/{job.name}" for job in client.jobs(limit=_NUM_JOBS)}
+    picture = draw_timeline(
+        [Panel(holdings=holdings, slots=[slot.id for slot in client.slots()])],
+        title=f"Who had which slots of {client.server.url}",
+        names=names,
+        begin=max(since, min(one.since for one in told)),
+        end=until,
+        by_the_clock=True,
+    )
+    write_picture(path, picture)
+    typer.echo(f"legato: drawn: {path}", err=True)
 
 
 # ---------------------------------------------------------------- queues

@@ -11,7 +11,7 @@ from rich.text import Text
 from legato.commands.columns import job_columns
 from legato.commands.output import make_table
 from legato.commands.table import Column
-from legato.commands.words import clean, render_clock
+from legato.commands.words import clean, count_slots, render_clock
 
 if TYPE_CHECKING:
     from legato.client.platform_records import Pool, Slot
@@ -52,7 +52,7 @@ def draw_top(
     head = Text.assemble(
         ("legato top", "bold"),
         f"  {render_clock(now, now)}  policy {pool.policy}  ",
-        (f"{pool.num_usable} GPUs, {pool.num_free} free", "bold"),
+        (f"{count_slots(pool.num_usable)}, {pool.num_free} free", "bold"),
         f", {pool.num_leaving} leaving" if pool.num_leaving else "",
         f"  jobs: {_count(pool.jobs)}",
         no_wrap=True,

@@ -18,6 +18,7 @@ from legato.commands.connecting import find_job, is_server_known
 from legato.commands.entry import Entry
 from legato.commands.options import AnyJob, LocalOption, Now, OutputOption, ServerOption, WaitOption, WatchOption
 from legato.commands.output import Output
+from legato.commands.words import tell_when
 from legato.core.errors import NotFound, ServerError, UsageError
 from legato.core.spec import parse_workers
 from legato.options import Plain, Worker, read_whole
@@ -80,7 +81,7 @@ def scale(
     now = found.record
     typer.echo(
         f"Job '{now.name}' may have {now.min_workers}..{now.max_workers} workers now (it had "
-        f"{before.min_workers}..{before.max_workers}). 'legato explain {job}' says how many it gets."
+        f"{before.min_workers}..{before.max_workers}).{tell_when(now)} 'legato explain {job}' says how many it gets."
     )
 
 

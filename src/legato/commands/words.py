@@ -26,12 +26,31 @@ def clean(text: object) -> str:
     return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in str(text))
 
 
+def count_slots(number: int) -> str:
+    """Say how many slots: of any pool, where each is a GPU or, where there are none, a place on a CPU.
+
+    >>> count_slots(1), count_slots(4)
+    ('1 slot', '4 slots')
+    """
+    return f"{number} slot{'' if number == 1 else 's'}"
+
+
 def render_gpus(job: JobRecord) -> str:
     """Say how many slots a job has, and may have: ``2 of 1..4``."""
     bounds = str(job.max_workers)
     if job.is_elastic and job.min_workers != job.max_workers:
         bounds = f"{job.min_workers}..{job.max_workers}"
     return f"{job.num_slots} of {bounds}"
+
+
+def tell_when(job: JobRecord) -> str:
+    """Say when a job goes by the bounds that it was given, with a space before it; nothing if that is at once.
+
+    >>> from types import SimpleNamespace as Job
+    >>> tell_when(Job(stage="starting")), tell_when(Job(stage="running"))
+    (' It is starting; this holds as soon as it trains.', '')
+    """
+    return " It is starting; this holds as soon as it trains." if job.stage == "starting" else ""
 
 
 def render_reason(job: JobRecord) -> str:

@@ -151,6 +151,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     time: float
     num_workers: int = 0
     step: int | None = None
+    num_steps: int | None = None
     epoch: int | None = None
     loss: float | None = None
     samples_per_s: float | None = None

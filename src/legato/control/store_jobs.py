@@ -169,7 +169,7 @@ class Jobs:
         with self._database.reading() as connection:
             found = read_one(connection, select_jobs().where(jobs.c.id == job, is_visible(sees_only)), Job)
         if found is None:
-            raise missing_job(job)
+            raise missing_job(job, sees_only)
         return found
 
     def find(self, ref: str, asker: Asker) -> Job:
@@ -188,7 +188,7 @@ class Jobs:
             for way in ways:
                 found = found or read_one(connection, way, Job)
         if found is None:
-            raise missing_job(ref)
+            raise missing_job(ref, asker.sees_only)
         return found
 
     def list(
@@ -298,7 +298,7 @@ def _read_holders(connection: Connection, statement: Select[Any]) -> tuple[Holde
 def _reread(transaction: Transaction, job: str) -> Job:
     found = read_one(transaction.connection, select_jobs().where(jobs.c.id == job), Job)
     if found is None:
-        raise missing_job(job)  # only a job of which a key tells may be gone: it was too old to be kept
+        raise missing_job(job, None)  # only a job of which a key tells may be gone: it was too old to be kept
     return found
 
 

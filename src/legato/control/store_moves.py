@@ -40,7 +40,7 @@ def read_spec(connection: Connection, job: str) -> dict[str, Any]:
     """
     spec: dict[str, Any] | None = connection.execute(select(jobs.c.spec).where(jobs.c.id == job)).scalar()
     if spec is None:
-        raise missing_job(job)
+        raise missing_job(job, None)
     return spec
 
 
@@ -53,13 +53,20 @@ def lock_job(transaction: Transaction, job: str, sees_only: str | None) -> Job:
     statement = select_jobs().where(jobs.c.id == job, is_visible(sees_only)).with_for_update(of=jobs)
     found = read_one(transaction.connection, statement, Job)
     if found is None:
-        raise missing_job(job)
+        raise missing_job(job, sees_only)
     return found
 
 
-def missing_job(ref: str) -> NotFound:
-    """Return the error for a job that is not there, or not for these eyes: the two must not be told apart."""
-    return NotFound(f"There is no job '{ref}' that you may see. 'legato ps' lists those that you may.")
+def missing_job(ref: str, sees_only: str | None) -> NotFound:
+    """Return the error for a job that is not there, or not for these eyes: the two must not be told apart.
+
+    Args:
+        ref: its id or name.
+        sees_only: the user who does not see it. None: somebody who sees all there are.
+    """
+    if sees_only is None:
+        return NotFound(f"There is no job '{ref}'. 'legato ps --all' lists all.")
+    return NotFound(f"There is no job '{ref}' that you may see. 'legato ps --all' lists those that you may.")
 
 
 def move_job(

@@ -11,10 +11,11 @@ from legato.control.records import Queue, QueueLoad
 from legato.control.roles import Asker, check_is_admin
 from legato.control.schema import allocations, jobs, queue_members, queues, users
 from legato.control.stages import HOLDING, OPEN, Stage
-from legato.control.store_sight import is_member
+from legato.control.store_sight import is_member, read_queue_names
 from legato.control.transactions import writing
 from legato.core.errors import Conflict, NotFound, UsageError
 from legato.core.spec import check_name
+from legato.core.spelling import ask_whether
 
 
 class Queues:
@@ -70,7 +71,8 @@ class Queues:
             # The lock keeps submissions out until this is decided.
             found = connection.execute(select(queues.c.name).where(queues.c.name == name).with_for_update()).first()
             if found is None:
-                raise NotFound(f"{told}: there is no such queue. 'legato queues' lists all.")
+                hint = ask_whether(name, read_queue_names(connection, None))
+                raise NotFound(f"{told}: there is no such queue.{hint} 'legato queues' lists all.")
             counted = select(func.count()).select_from(jobs).where(jobs.c.queue == name)
             num_open = connection.execute(counted.where(jobs.c.stage.in_(OPEN))).scalar_one()
             if num_open:

@@ -1,8 +1,8 @@
-"""Who sees what: conditions for queries over jobs and queues. Runs none."""
+"""Who sees what: conditions for queries over jobs and queues, and the names of queues that somebody may use."""
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, or_, select, true
+from sqlalchemy import ColumnElement, Connection, or_, select, true
 
 from legato.control.schema import jobs, queue_members, queues
 
@@ -18,3 +18,11 @@ def is_visible(sees_only: str | None) -> ColumnElement[bool]:
     if sees_only is None:
         return true()
     return or_(jobs.c.owner == sees_only, jobs.c.queue.in_(select(queues.c.name).where(is_member(sees_only))))
+
+
+def read_queue_names(connection: Connection, sees_only: str | None) -> tuple[str, ...]:
+    """Return the names of the queues that are the user's; of all for None."""
+    statement = select(queues.c.name).order_by(queues.c.name)
+    if sees_only is not None:
+        statement = statement.where(is_member(sees_only))
+    return tuple(connection.execute(statement).scalars())

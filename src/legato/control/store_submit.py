@@ -14,11 +14,12 @@ from legato.control.roles import Asker, Role
 from legato.control.schema import code_uploads, jobs, queues
 from legato.control.stages import Stage
 from legato.control.store_moves import MOVED
-from legato.control.store_sight import is_member
+from legato.control.store_sight import is_member, read_queue_names
 from legato.control.store_uploads import may_use, missing_code
 from legato.control.transactions import Transaction
 from legato.core.errors import Conflict, Forbidden, LayoutError, NotFound, UsageError
 from legato.core.spec import check_name
+from legato.core.spelling import ask_whether
 
 _MAX_PRIORITY: Final = 10_000
 _MAX_RETRIES: Final = 1_000
@@ -98,7 +99,11 @@ def check_may_use_queue(transaction: Transaction, doing: str, queue: str, asker:
     """
     may_use = transaction.connection.execute(_MEMBER, {"asker": asker.name, "wanted": queue}).scalar_one_or_none()
     if may_use is None:
-        raise NotFound(f"Cannot {doing}: there is no queue '{queue}'. 'legato queues' lists those that there are.")
+        seen = read_queue_names(transaction.connection, asker.sees_only)
+        hint = ask_whether(queue, seen)
+        raise NotFound(
+            f"Cannot {doing}: there is no queue '{queue}'.{hint} 'legato queues' lists those that you may use."
+        )
     if not may_use and asker.role is not Role.ADMIN:
         raise Forbidden(
             f"Cannot {doing}: queue '{queue}' is closed to '{asker.name}'. Take another queue, or ask an admin to make "

@@ -20,6 +20,10 @@ from legato.core.spec import check_name
 
 _USED_EVERY_S: Final = 60.0  # a token's last use is kept to the minute: not every request shall be a write
 _ADMIN: Final = "admin"
+_WHENCE: Final = (
+    "Tokens come from an admin ('legato tokens add NAME --user USER'), of a password ('legato login URL --user USER'), "
+    "or, on the server's machine, from 'legato server token'."
+)
 
 
 class Tokens:
@@ -94,12 +98,12 @@ class Tokens:
             found = connection.execute(statement).first()
         if found is None:
             hint = "" if secret.startswith(TOKEN_PREFIX) else f" A token begins with '{TOKEN_PREFIX}'."
-            raise Unauthenticated(f"Cannot tell who asks: the token is unknown.{hint} Log in with 'legato login'.")
+            raise Unauthenticated(f"Cannot tell who asks: the token is unknown to this server.{hint} {_WHENCE}")
         told = f"Cannot accept token '{found.name}' of '{found.user}'"
         if found.revoked_at is not None:
-            raise Unauthenticated(f"{told}: it was revoked. Log in with 'legato login'.")
+            raise Unauthenticated(f"{told}: it was revoked. {_WHENCE}")
         if found.expires_at is not None and found.expires_at <= now:
-            raise Unauthenticated(f"{told}: it has expired. Log in with 'legato login'.")
+            raise Unauthenticated(f"{told}: it has expired. {_WHENCE}")
         if found.disabled_at is not None:
             raise Unauthenticated(f"{told}: the user is disabled. Ask an admin.")
         if found.used_at is None or found.used_at <= now - _USED_EVERY_S:

@@ -170,9 +170,10 @@ def parse_workers(text: str) -> tuple[int, int, int]:
         raise LayoutError(f"Cannot read the number of workers '{text}'. Write a number, 4, or a range, 1..4.")
     min_workers, max_workers = int(low), int(high)
     if min_workers < 1 or max_workers < 1:
-        raise LayoutError(f"Cannot run with '{text}' workers: the number is below 1. Give 1 or more.")
+        told = f"1..{max_workers}" if dots and max_workers >= 1 else "1"
+        raise LayoutError(f"Cannot run with '{text}' workers: the number is below 1. Write '{told}', or more.")
     if min_workers > max_workers:
         raise LayoutError(
-            f"Cannot run with '{text}' workers: the minimum is above the maximum. Write the smaller number first."
+            f"Cannot run with '{text}' workers: the minimum is above the maximum. Write '{max_workers}..{min_workers}'."
         )
     return min_workers, max_workers, max_workers

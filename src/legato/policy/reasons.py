@@ -178,7 +178,7 @@ class Narrator:
             return Cause(f"{told}: {cause.told}", cause.because)
         if claim.frozen:
             change = "grows" if claim.target > claim.held else "shrinks"
-            return Cause(f"{told}: it is being resized and {change} to {claim.target} afterwards")
+            return Cause(f"{told}: its workers are starting or leaving, and it {change} to {claim.target} afterwards")
         if claim.target < claim.held:
             over = claim.held - claim.target
             return Cause(f"{told}, {over} more than its share: it keeps them until others can use them")

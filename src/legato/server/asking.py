@@ -20,7 +20,9 @@ from legato.server.problems import too_many
 
 _MAX_TOKEN_LENGTH: Final = 256
 _STREAM_AGAIN_S: Final = 5
-_HOW: Final = "Send 'Authorization: Bearer lgt_…'; 'legato login' gets a token."
+_HOW: Final = (
+    "Send 'Authorization: Bearer lgt_…'; an admin makes tokens, and 'legato login URL --user USER' does of a password."
+)
 
 
 class Gatekeeper:

@@ -12,6 +12,7 @@ from legato.control.rounds import Pool, make_snapshot
 from legato.control.store import Store
 from legato.control.work import Work, read_work
 from legato.core.errors import NotFound, UsageError
+from legato.core.spelling import ask_whether
 from legato.policy import snapshot as policy
 from legato.policy.rules import Rules
 from legato.policy.whatif import Plan, plan
@@ -63,8 +64,10 @@ def imagine(store: Store, works: Works, new: NewJob, asker: Asker, rules: Rules,
 
 def check_queue(store: Store, queue: str, asker: Asker) -> None:
     """Raise NotFound unless there is such a queue that the asker may use."""
-    if queue not in {found.name for found in store.queues.list(asker.sees_only)}:
-        raise NotFound(f"There is no queue '{queue}' that you may use. 'legato queues' lists those that you may.")
+    names = [found.name for found in store.queues.list(asker.sees_only)]
+    if queue not in names:
+        hint = ask_whether(queue, names)
+        raise NotFound(f"There is no queue '{queue}' that you may use.{hint} 'legato queues' lists those that you may.")
 
 
 def _as_settled(job: policy.Job) -> policy.Job:

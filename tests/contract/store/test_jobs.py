@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 
@@ -61,7 +62,8 @@ def test_a_job_is_kept_as_submitted(store: Store) -> None:
         ({"labels": {'"': "x"}}, UsageError, "cannot name a label"),
         ({"labels": {"a": "x" * 256}}, UsageError, "more than 255"),
         ({"labels": {str(n): "" for n in range(65)}}, UsageError, "more than 64"),
-        ({"queue": "nowhere"}, NotFound, "there is no queue 'nowhere'"),
+        ({"queue": "nowhere"}, NotFound, "there is no queue 'nowhere'. 'legato queues'"),
+        ({"queue": "Defalt"}, NotFound, "there is no queue 'Defalt'. Did you mean 'default'?"),
         ({"code": "0" * 64}, NotFound, "Upload it first"),
     ],
 )
@@ -92,6 +94,14 @@ def test_a_closed_queue_is_for_its_members(store: Store) -> None:
     with pytest.raises(Forbidden, match="belongs to 'admin', not to 'ben'"):
         store.jobs.stop(other.id, BEN, NOW)
     assert [queue.name for queue in store.queues.list("ann")] == ["default"]
+    with pytest.raises(NotFound, match=re.escape("there is no queue 'lib'. 'legato queues'")):
+        store.jobs.submit(make_job(queue="lib"), ANN, NOW)  # what is closed to her is not offered
+    with pytest.raises(NotFound, match=re.escape("there is no queue 'lib'. Did you mean 'lab'?")):
+        store.jobs.submit(make_job(queue="lib"), BEN, NOW)
+    with pytest.raises(NotFound, match=re.escape("there is no such queue. Did you mean 'lab'?")):
+        store.queues.delete("lib", ADMIN, NOW)
+    with pytest.raises(NotFound, match=re.escape("There is no job 'nothing'. 'legato ps --all' lists all.")):
+        store.jobs.find("nothing", ADMIN)
 
 
 def test_ids_are_in_order_of_submission_even_if_the_clock_goes_back(store: Store) -> None:

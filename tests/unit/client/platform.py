@@ -68,6 +68,7 @@ def make_job(number: int = 1, **changes: Any) -> dict[str, Any]:
             "time": NOW,
             "num_workers": 2,
             "step": 120,
+            "num_steps": None,
             "epoch": 5,
             "loss": 0.1234,
             "samples_per_s": 812.5,

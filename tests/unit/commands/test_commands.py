@@ -316,13 +316,23 @@ def test_set(platform: Platform, call: Call, job: dict[str, Any]) -> None:
 
 def test_pause_and_resume(platform: Platform, call: Call, job: dict[str, Any]) -> None:
     assert call("pause", "mnist")[1] == (
-        "Job 'mnist' saves its state and frees its GPUs. 'legato resume mnist' lets it go on.\n"
+        "Job 'mnist' saves its state and frees its slots. 'legato resume mnist' lets it go on.\n"
     )
     platform.jobs[job["id"]]["stage"] = "running"
     platform.waited = lambda: platform.move(job["id"], "paused", "saved")
     assert call("pause", "mnist", "--wait")[1].startswith("Job 'mnist' is paused.")
     platform.waited = lambda: platform.move(job["id"], "running", "it trains")
     assert call("resume", "mnist", "--wait")[1].startswith("Job 'mnist' goes on. ")
+
+
+def test_scale_and_set_while_a_job_starts(platform: Platform, call: Call, job: dict[str, Any]) -> None:
+    platform.jobs[job["id"]]["stage"] = "starting"
+    assert "It is starting; this holds as soon as it trains." in call("scale", "mnist", "3")[1]
+    assert (
+        "(version 5). It is starting; this holds as soon as it trains.\n"
+        in call("set", "mnist", "--workers", "2..3")[1]
+    )
+    assert "It is starting" not in call("set", "mnist", "--priority", "7")[1]
 
 
 def test_scale_and_stop(platform: Platform, call: Call, job: dict[str, Any]) -> None:
@@ -452,7 +462,10 @@ def test_a_token_is_shown_once_and_alone(platform: Platform, call: Call) -> None
 
 def test_login_with_a_token(platform: Platform, call: Call) -> None:
     out = call("login", URL, "--name", "prod", "--token-stdin", given=f"{TOKEN}\n")[1]
-    assert out == f"You are logged in to {URL} as 'anna' (admin); it is called 'prod' here.\n"
+    assert out == (
+        f"You are logged in to {URL} as 'anna' (admin). Commands mean that platform from now on; its name for "
+        "'--server' is 'prod'.\n"
+    )
     known = read_known(find_file())
     assert (known.current, known.servers["prod"].token) == ("prod", TOKEN)
     call("config", "use", "test")
@@ -627,7 +640,10 @@ def test_an_unknown_job_is_refused_by_every_command(
     [
         (["submit", "nowhere.py"], "Cannot submit 'nowhere.py': there is no such file"),
         (["submit", "nowhere.yaml"], "Cannot submit 'nowhere.yaml': there is no such file"),
-        (["submit", "--workers", "4..2", "SCRIPT"], "the minimum is above the maximum"),
+        (["submit", "--workers", "4..2", "SCRIPT"], "the minimum is above the maximum. Write '2..4'."),
+        (["submit", "--workers", "0..2", "SCRIPT"], "the number is below 1. Write '1..2', or more."),
+        (["submti", "SCRIPT"], "There is no command 'submti'. Did you mean 'submit'? 'legato --help' lists all."),
+        (["ps", "--queue", "defalt"], "There is no queue 'defalt' that you may see. Did you mean 'default'?"),
         (["submit", "--workers", "4", "--max-workers", "4", "SCRIPT"], "say it in one way"),
         (["submit", "--env", "DATA", "SCRIPT"], "Cannot read the variable 'DATA'"),
         (["submit", "--label", "team", "SCRIPT"], "Cannot read the label 'team'"),

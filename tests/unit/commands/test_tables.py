@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -68,6 +69,15 @@ def test_ps(jobs: Platform, call: Call) -> None:
     )
 
 
+def test_of_how_many_steps_is_told_where_that_is_known(jobs: Platform, call: Call) -> None:
+    jobs.jobs["j-0000000001"]["progress"] |= {"step": 42, "num_steps": 60}
+    assert "  42 of 60 (70 %)  0.1234  " in call("ps")[1]
+    assert "step 42 of 60 (70 %) · epoch 6" in call("show", "mnist")[1]
+    assert call("ps", "-o", "csv")[1].count("progress.num_steps") == 1
+    del jobs.jobs["j-0000000001"]["progress"]["num_steps"]  # as an older server answers
+    assert "step 42 · epoch 6" in call("show", "mnist")[1]
+
+
 def test_ps_wide(jobs: Platform, call: Call) -> None:
     jobs.jobs["j-0000000001"]["labels"] = {"team": "vision", "run": "1"}
     head, _, row = strip(call("ps", "-o", "wide")[1])
@@ -75,7 +85,7 @@ def test_ps_wide(jobs: Platform, call: Call) -> None:
         *("ID", "NAME", "OWNER", "QUEUE", "PRIORITY", "STAGE", "GPUS", "STEP", "EPOCH", "LOSS", "SAMPLES/S"),
         *("ATTEMPT", "LABELS", "AGE", "REASON"),
     ]
-    assert "default      5000  running  2 of 1..4   120      5  0.1234      812.5        1  team=vision,run=1" in row
+    assert "default      5000  running  2 of 1..4   120      6  0.1234      812.5        1  team=vision,run=1" in row
 
 
 def render(drawn: object, width: int) -> list[str]:
@@ -137,7 +147,7 @@ def test_the_pool_on_the_whole_screen() -> None:
         summary="2 jobs have 4 of 6 slots; 1 job waits",
     )
     want = [
-        "legato top  14:13:20  policy fair  6 GPUs, 1 free, 1 leaving  jobs: 2 running, 1 queued",
+        "legato top  14:13:20  policy fair  6 slots, 1 free, 1 leaving  jobs: 2 running, 1 queued",
         "2 jobs have 4 of 6 slots; 1 job waits",
         "node-0  AAa·",
         "node-1  Bx?",
@@ -168,7 +178,7 @@ def test_show(jobs: Platform, call: Call) -> None:
         "stage        running for 1m00s: its driver reports that it trains\n"
         "gpus         2 of 1..4\n"
         "why          2 of up to 4 slots: an equal share with bob/bert\n"
-        "progress     step 120 · epoch 5 · loss 0.1234 · 812.5 samples/s\n"
+        "progress     step 120 · epoch 6 · loss 0.1234 · 812.5 samples/s\n"
         "terms        elastic, queue default, priority 5000, version 3\n"
         "labels       team=vision\n"
         "program      train.py --epochs 20\n"
@@ -212,8 +222,8 @@ def test_explain_answers_like_a_colleague(jobs: Platform, call: Call) -> None:
         "Because of: anna/mnist (has 4).\n"
         "\n"
         "What was decided, the newest first:\n"
-        "  14:13:16             0 GPUs  waits for 2 slots; none is free\n"
-        "  2026-09-20 10:26:40  1 GPU   starts with 1 of up to 4 slots\n"
+        "  14:13:16             0 slots  waits for 2 slots; none is free\n"
+        "  2026-09-20 10:26:40  1 slot   starts with 1 of up to 4 slots\n"
         "\n"
         "To get more sooner: 'legato set bert --priority N' (it has 5000, higher is more), or 'legato scale bert …' to "
         "ask for less. 'legato top' shows who has what.\n"
@@ -254,7 +264,7 @@ def test_a_plan(platform: Platform, call: Call) -> None:
     }
     assert call("plan", "--workers", "1..4", "--priority", "7000")[1] == (
         "It would start as soon as the slots are freed with 2 slots; in the end anna/mnist 4 → 2.\n"
-        "In the end it would have 2 GPUs, as things are; its exact share is 2.00.\n"
+        "In the end it would have 2 slots, as things are; its exact share is 2.00.\n"
         "\n"
         "JOB         GPUS NOW  GPUS THEN\n"
         "anna/mnist         4          2\n"
@@ -354,6 +364,29 @@ def test_the_pool(platform: Platform, call: Call) -> None:
     )
 
 
+def test_usage_is_drawn(platform: Platform, call: Call, place: Path) -> None:
+    platform.add_job(1)
+    platform.canned["/usage"] = {"items": []}
+    platform.canned["/slots"] = {"items": [msgspec.to_builtins(make_slot(number, is_free=True)) for number in (0, 1)]}
+    since = {"since": NOW - 500_000, "until": NOW - 40, "attempt": 1, "release_asked_at": None}
+    held = [{"slot": "node-0/0", "job": "j-0000000001", **since}, {"slot": "node-0/0", "job": None, **since}]
+    held[1] |= {"since": NOW - 30, "until": None}
+    platform.canned["/allocations"] = {"items": held}
+    code, _, err = call("usage", "--draw", "pool.svg")
+    assert (code, err) == (0, "legato: drawn: pool.svg\n")
+    picture = (place / "here" / "pool.svg").read_text()
+    assert "anna/mnist" in picture
+    assert "node-0/1" in picture, "a slot that nobody had"
+    assert "86400 s" in picture, "what was held before the first moment that is asked for is cut off there"
+    assert any(f"allocations?since={NOW - 86400}&until={NOW}" in asked for asked in platform.asked())
+    assert "Name a file" not in err
+    number = len(platform.requests)
+    assert "End it in .svg or .png" in call("usage", "--draw", "pool.gif")[2]
+    assert len(platform.requests) == number, "refused before anything is asked"
+    platform.canned["/allocations"] = {"items": []}
+    assert "nobody had any slots in that time" in call("usage", "--draw", "empty.svg")[2]
+
+
 def test_nothing_is_said_too(platform: Platform, call: Call) -> None:
     for path in ("/nodes", "/slots", "/usage"):
         platform.canned[path] = {"items": []}
@@ -361,7 +394,7 @@ def test_nothing_is_said_too(platform: Platform, call: Call) -> None:
     assert call("ps")[1] == "No such jobs. 'legato ps --all' lists those that have ended too.\n"
     assert call("ps", "-a")[1] == "No such jobs. 'legato submit' submits one.\n"
     assert call("nodes")[1] == call("slots")[1] == "No machine has offered anything yet.\n"
-    assert call("usage")[1] == "Nobody had any GPUs in that time.\n"
+    assert call("usage")[1] == "Nobody had any slots in that time.\n"
     assert call("queues")[1].startswith("No queue is open to you.")
     assert call("tokens")[1] == "There are no tokens.\n"
     for command in ("ps", "nodes", "slots", "usage", "queues", "tokens", "users"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from legato.control.account import Account
@@ -115,3 +117,18 @@ def test_what_was_due_is_counted_while_a_job_wants_slots_whatever_its_attempt() 
     before = memories[job.id].account.due_slot_s
     learn(make_pool(paused, ()), NOTHING, memories, 1000.0)
     assert memories[job.id].account.due_slot_s == before
+
+
+def test_how_far_a_job_is_is_told_with_how_many_steps_there_are() -> None:
+    async def live() -> World:
+        world = World(Setting())
+        turning = asyncio.create_task(world.run(world.make_loop()))
+        world.submit(Plan(name="a", load=Load(num_steps=200, step_s=1.0)))
+        await asyncio.sleep(100)
+        turning.cancel()
+        return world
+
+    (job,) = clock.run(live()).books.jobs.values()
+    assert job.progress is not None
+    assert job.progress.num_steps == 200
+    assert 0 < (job.progress.step or 0) < 200

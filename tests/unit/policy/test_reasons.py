@@ -216,7 +216,8 @@ def test_what_is_held_back_says_until_when_and_keeps_its_words() -> None:
         "2 of up to 4 slots: grows to 3 when 20 times its resize time of 1.5 s have passed since it was last resized"
     )
     resizing = changed(due, "b", standing=Standing.RESIZING)
-    assert told(decide(resizing, RULES))["b"] == "2 of up to 4 slots: it is being resized and grows to 3 afterwards"
+    want = "2 of up to 4 slots: its workers are starting or leaving, and it grows to 3 afterwards"
+    assert told(decide(resizing, RULES))["b"] == want
 
 
 def test_a_floor_that_is_taken_back_says_whose_it_is() -> None:

@@ -37,8 +37,15 @@ def test_tokens_that_do_not_hold(platform: Platform) -> None:
     store.tokens.revoke(revoked.token.id, ADMIN, NOW)
     platform.secrets |= {"short": short.secret, "revoked": revoked.secret, "made up": "lgt_" + "0" * 64}
     assert platform.get("me", who="short") == {"name": "ann", "role": "user"}
-    check_problem(platform.ask("GET", "me", who="revoked"), 401, "unauthenticated", "it was revoked")
-    check_problem(platform.ask("GET", "me", who="made up"), 401, "unauthenticated", "unknown")
+    check_problem(
+        platform.ask("GET", "me", who="revoked"), 401, "unauthenticated", "it was revoked. Tokens come from an admin"
+    )
+    check_problem(
+        platform.ask("GET", "me", who="made up"),
+        401,
+        "unauthenticated",
+        "is unknown to this server. Tokens come from an admin",
+    )
     platform.now += DAY_S
     check_problem(platform.ask("GET", "me", who="short"), 401, "unauthenticated", "it has expired")
     store.accounts.change("ben", ADMIN, NOW, is_disabled=True)

@@ -1,0 +1,28 @@
+"""What somebody may have meant by a name that is not known. Knows no names of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def find_near(said: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like what was said, whatever its capitals; None: none is much like it.
+
+    >>> find_near("Mnsit", ["bert", "mnist"]), find_near("bret", ["mnist"])
+    ('mnist', None)
+    """
+    from difflib import get_close_matches  # only who mistyped waits for it
+
+    folded = {name.lower(): name for name in known}
+    close = get_close_matches(said.lower(), folded, n=1)
+    return folded[close[0]] if close else None
+
+
+def ask_whether(said: str, known: Iterable[str]) -> str:
+    """Return ``Did you mean 'NAME'?`` with a space before it; nothing where no known name is near.
+
+    >>> ask_whether("defalt", ["default", "night"]), ask_whether("day", ["default", "night"])
+    (" Did you mean 'default'?", '')
+    """
+    near = find_near(said, known)
+    return "" if near is None else f" Did you mean '{near}'?"
