@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from legato.control.drivers import Assignment, DriverReport, DriverState
+from legato.control.memories import Memory, Pool, memory_of
 from legato.control.records import Job
-from legato.control.rounds import Memory, Pool, memory_of
 from legato.control.stages import HOLDING, Stage
 from legato.control.trouble import reason_with
 

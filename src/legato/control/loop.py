@@ -1,7 +1,7 @@
 """The control loop: observe, learn, decide, apply, again and again, while it holds the lease. Decides nothing itself.
 
 What it reads and writes is behind `Books`, the drivers behind `Drivers`, time comes from clocks; what things mean is in
-`rounds`, who gets what in `legato.policy`. Whatever fails in a round, the next round sees the world anew.
+`rounds` and `deciding`, who gets what in `legato.policy`. What fails in a round is seen anew in the next.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from legato.control import rounds
+from legato.control import deciding, rounds
 from legato.control.caller import Caller
 from legato.control.calls import list_calls
 from legato.control.drivers import Drivers
+from legato.control.memories import Memory, Pool
 from legato.control.pulse import Pulse
 from legato.control.records import Facts, Job, JobChange, Lease, Written
-from legato.control.rounds import Memory, Pool
 from legato.control.run_times import RunTimes
 from legato.control.work import Work, read_work
 from legato.core.errors import FencedOut, SlotTaken, StoreError, UsageError
@@ -172,10 +172,10 @@ class ControlLoop:
         if asides:
             pool = await self._write(asides, lease)
         # 3. Decide.
-        snapshot = rounds.make_snapshot(pool, reports, self._memories, self._works, self._now())
+        snapshot = deciding.make_snapshot(pool, reports, self._memories, self._works, self._now())
         self.decisions = decide(snapshot, self._rules)
         # 4. Apply.
-        changes = rounds.carry_out(pool, self.decisions, self._memories)
+        changes = deciding.carry_out(pool, self.decisions, self._memories)
         if changes:
             pool = await self._write(changes, lease)
         if not self._is_leading() and not await self._renew_lease(lease):

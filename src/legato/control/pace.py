@@ -42,6 +42,12 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         >>> pace.resize_s
         39.0
         """
+        if self.heard_at is not None and now < self.heard_at:
+            # The clock was set back: how long this took is not known.
+            step_s = self.step_s if num_workers == self.num_workers else None
+            return Pace(
+                step=step, num_workers=num_workers, noted_at=now, heard_at=now, step_s=step_s, resize_s=self.resize_s
+            )
         heard = msgspec.structs.replace(self, heard_at=now)
         if step is None or (self.step is not None and step <= self.step):
             return heard

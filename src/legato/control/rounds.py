@@ -1,28 +1,22 @@
-"""One round of the control loop as pure functions: what the reports mean, what the policy sees, what it changes.
+"""What a round of the control loop learns, as pure functions: what the drivers' reports mean for the store.
 
-No I/O and no clock. `learn` turns reports into changes of the store; `make_snapshot` and `carry_out` stand before and
-behind the policy. What drivers are told then is in `calls`.
+No I/O and no clock. What is decided then is in `deciding`; what drivers are told in `calls`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
-from legato.control.account import Account
 from legato.control.drivers import DriverReport, DriverState
-from legato.control.pace import Pace
-from legato.control.records import Allocation, Facts, Job, JobChange, Note, Progress, Verdict
+from legato.control.memories import Memory, Pool, memory_of
+from legato.control.records import Job, JobChange, Note, Progress
 from legato.control.stages import HOLDING, Stage
-from legato.control.trouble import Trouble, reason_with
-from legato.control.work import Work
+from legato.control.trouble import reason_with
 from legato.driver.ending import EXIT_KILLED
 from legato.driver.journal import Outcome
-from legato.policy import snapshot as policy
-from legato.policy.snapshot import Standing
 
 _PROGRESS_EVERY_S: Final = 1.0
 _EXIT_REFUSED: Final = 2  # as of a program that could not be started
@@ -31,75 +25,6 @@ _ELSEWHERE: Final = (
     "is not known here: its directory lies in another home, or was deleted. Bring it back, or stop the job to give "
     "its driver and its workers up, if they live"
 )
-
-
-@dataclass(slots=True)
-class Memory:
-    """What the loop remembers of one attempt of a job. If it is lost, the next decisions only come a little later.
-
-    Args:
-        attempt: of the job.
-        wanted: of the policy's last decision, handed back to it.
-        wanted_since: likewise.
-        num_workers: as last reported.
-        resized_at: when that changed.
-        given_up: slots that the driver uses no more.
-        most: slots that were left to it when it gave up the last one; it is given none in their place. None: any.
-        pace: how fast it trains.
-        account: what was due to it, and what it had, over all attempts.
-        trouble: with its driver.
-    """
-
-    attempt: int
-    wanted: int | None = None
-    wanted_since: float | None = None
-    num_workers: int | None = None
-    resized_at: float | None = None
-    given_up: set[str] = field(default_factory=set)
-    most: int | None = None
-    pace: Pace = field(default_factory=Pace)
-    account: Account = field(default_factory=Account)
-    trouble: Trouble = field(default_factory=Trouble)
-
-
-def memory_of(job: Job, memories: dict[str, Memory]) -> Memory:
-    """Return what is remembered of a job's present attempt."""
-    found = memories.get(job.id)
-    if found is None or found.attempt != job.attempt:
-        # What is wanted for it goes on being wanted; all else was the last attempt's.
-        last = found or Memory(job.attempt)
-        found = Memory(job.attempt, last.wanted, last.wanted_since, account=last.account)
-        memories[job.id] = found
-    return found
-
-
-class Pool:
-    """The facts of a round, sorted by job.
-
-    Args:
-        facts: as read from the store.
-    """
-
-    def __init__(self, facts: Facts) -> None:
-        self.facts = facts
-        self.allocations: dict[str, list[Allocation]] = {}
-        for allocation in facts.allocations:
-            self.allocations.setdefault(allocation.job, []).append(allocation)
-
-    def held(self, job: Job) -> list[Allocation]:
-        """Return the open allocations of a job's present attempt."""
-        return [found for found in self.allocations.get(job.id, []) if found.attempt == job.attempt]
-
-    def kept(self, job: Job) -> list[str]:
-        """Return the slots that a job holds and was not asked to leave."""
-        return sorted(found.slot for found in self.held(job) if found.release_asked_at is None)
-
-    def is_paused_by_policy(self, job: Job) -> bool:
-        """Whether a job was asked to leave all of its slots; its driver may still be writing the checkpoint."""
-        return job.stage in (Stage.STARTING, Stage.RUNNING) and not self.kept(job)
-
-
-# ---------------------------------------------------------------- observe
 
 
 def attempts_to_ask(pool: Pool) -> dict[str, int]:
@@ -130,6 +55,7 @@ def learn(pool: Pool, reports: Mapping[str, DriverReport], memories: dict[str, M
         report = reports.get(job.id)
         if (known := memories.get(job.id)) is not None:
             wants = job.stage in (Stage.QUEUED, Stage.STARTING, Stage.RUNNING)
+            known.forget_the_future(now)
             known.account = known.account.until(now, len(pool.held(job)), goes_on=wants)
         if report is None or report.attempt != job.attempt or job.stage not in HOLDING:
             continue
@@ -255,7 +181,7 @@ def _learn_progress(pool: Pool, job: Job, report: DriverReport, memory: Memory, 
     released = [slot for slot in pool.kept(job) if slot in report.given_up]
     trains = job.stage is Stage.STARTING and status["num_workers"] > 0
     progress = None
-    if job.progress is None or now - job.progress.time >= _PROGRESS_EVERY_S or trains:
+    if job.progress is None or not 0 <= now - job.progress.time < _PROGRESS_EVERY_S or trains:
         progress = Progress(
             time=now,
             num_workers=status["num_workers"],
@@ -286,131 +212,3 @@ def _resize_s(job: Job, status: Mapping[str, Any], memory: Memory) -> float | No
     before = job.progress.resize_s if job.progress else None
     known = (status.get("resize_s"), memory.pace.resize_s, before)
     return next((resize_s for resize_s in known if resize_s is not None), None)
-
-
-# ---------------------------------------------------------------- decide
-
-
-def make_snapshot(
-    pool: Pool,
-    reports: Mapping[str, DriverReport],
-    memories: Mapping[str, Memory],
-    works: Mapping[str, Work],
-    now: float,
-) -> policy.Snapshot:
-    """Return what the policy sees.
-
-    Args:
-        pool: the facts.
-        reports: of the drivers.
-        memories: of the loop.
-        works: what the jobs run, as far as known.
-        now: this moment.
-    """
-    holders = {found.slot: found for found in pool.facts.allocations}
-    in_play = {job.id: job for job in pool.facts.jobs if _is_in_play(job, works)}
-    slots = tuple(
-        policy.Slot(
-            id=slot.id,
-            node=slot.node,
-            device=slot.device,
-            holder=holders[slot.id].job if slot.id in holders else None,
-            leaving=slot.id in holders
-            and (holders[slot.id].release_asked_at is not None or holders[slot.id].job not in in_play),
-            usable=slot.unusable_since is None,
-        )
-        for slot in pool.facts.slots
-    )
-    queues = tuple(
-        policy.Queue(name=queue.name, weight=queue.weight, floor=queue.floor, ceiling=queue.ceiling)
-        for queue in pool.facts.queues
-    )
-    jobs = tuple(
-        _describe(pool, job, reports.get(job.id), memories.get(job.id), works.get(job.id)) for job in in_play.values()
-    )
-    return policy.Snapshot(now=now, slots=slots, jobs=jobs, queues=queues)
-
-
-def _is_in_play(job: Job, works: Mapping[str, Work]) -> bool:
-    # What cannot be read cannot be started; what runs already is known to its driver.
-    return job.stage in (Stage.STARTING, Stage.RUNNING) or (job.stage is Stage.QUEUED and job.id in works)
-
-
-def _describe(
-    pool: Pool, job: Job, report: DriverReport | None, memory: Memory | None, work: Work | None
-) -> policy.Job:
-    max_workers = job.max_workers
-    if memory is not None and memory.most is not None and job.stage in HOLDING and memory.attempt == job.attempt:
-        # What failed in one slot would fail in the next one too, until the job is started anew.
-        max_workers = max(job.min_workers, min(max_workers, memory.most))
-    return policy.Job(
-        id=job.id,
-        name=job.name,
-        owner=job.owner,
-        queue=job.queue,
-        submitted_at=job.submitted_at,
-        min_workers=job.min_workers,
-        max_workers=max_workers,
-        priority=job.priority,
-        elastic=job.is_elastic,
-        num_micro_batches=work.num_micro_batches if work else None,
-        standing=_standing(pool, job, report),
-        wanted=memory.wanted if memory else None,
-        wanted_since=memory.wanted_since if memory else None,
-        last_resized_at=memory.resized_at if memory else None,
-        resize_cost_s=job.progress.resize_s if job.progress else None,
-        due_slot_s=memory.account.due_slot_s if memory else 0.0,
-        served_slot_s=memory.account.served_slot_s if memory else 0.0,
-        behind=memory.account.behind if memory else 0,
-    )
-
-
-def _standing(pool: Pool, job: Job, report: DriverReport | None) -> Standing:
-    if job.stage is Stage.QUEUED:
-        return Standing.PAUSED if job.attempt > 0 else Standing.WAITING
-    if report is None or report.status is None or report.state is not DriverState.RUNNING:
-        # Its driver starts, or hangs, or was killed: until that is known nothing is added to it.
-        return Standing.RESIZING
-    status: dict[str, Any] = report.status
-    settled = report.assigned == frozenset(pool.kept(job)) and report.in_use == report.assigned - report.given_up
-    trains = status["num_workers"] == len(report.assigned or ()) - len(report.given_up)
-    return Standing.RUNNING if settled and trains else Standing.RESIZING
-
-
-def carry_out(pool: Pool, decisions: policy.Decisions, memories: dict[str, Memory]) -> list[JobChange]:
-    """Return what the policy's decisions change in the store.
-
-    A decision is new if the job's slots change, or how many it should have in the end; otherwise only the words change.
-    """
-    jobs = {job.id: job for job in pool.facts.jobs}
-    changes = []
-    for decision in decisions.decisions:
-        job = jobs[decision.job]
-        memory = memories.setdefault(job.id, Memory(job.attempt))
-        wanted_before = memory.wanted
-        memory.wanted, memory.wanted_since = decision.wanted, decision.wanted_since
-        memory.account = memory.account.after(decision)
-        kept = set(pool.kept(job))
-        granted = sorted(set(decision.slots) - kept)
-        if granted and pool.is_paused_by_policy(job):
-            # It begins anew when its driver has ended.
-            continue
-        released = sorted(kept - set(decision.slots))
-        is_same = job.decided_slots == len(decision.slots) and wanted_before in (None, decision.wanted)
-        is_new = bool(granted or released or not is_same)
-        if not is_new and job.decided_reason == decision.reason:
-            continue
-        starts = job.stage is Stage.QUEUED and bool(granted)
-        changes.append(
-            JobChange(
-                job=job.id,
-                seen_stage=job.stage,
-                seen_attempt=job.attempt,
-                stage=Stage.STARTING if starts else None,
-                reason=decision.reason,
-                granted=tuple(granted),
-                released=tuple(released),
-                verdict=Verdict(len(decision.slots), decision.reason, is_new),
-            )
-        )
-    return changes

@@ -62,12 +62,12 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     def after(self, state: DriverState, now: float) -> Trouble:
         """Return what is remembered after a report."""
         if state is DriverState.RUNNING:
-            since = now if self.well_since is None else self.well_since
+            since = now if self.well_since is None else min(self.well_since, now)
             if now - since >= WELL_S:
                 return Trouble(well_since=since)
             return msgspec.structs.replace(self, well_since=since, silent_since=None)
         lives = state in (DriverState.SILENT, DriverState.STARTING)
-        since = now if self.silent_since is None else self.silent_since
+        since = now if self.silent_since is None else min(self.silent_since, now)
         return msgspec.structs.replace(self, well_since=None, silent_since=since if lives else None)
 
     def may_try(self, now: float) -> bool:

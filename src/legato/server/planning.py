@@ -6,9 +6,10 @@ from typing import Final
 
 import msgspec
 
+from legato.control.deciding import make_snapshot
+from legato.control.memories import Pool
 from legato.control.records import Facts, NewJob
 from legato.control.roles import Asker
-from legato.control.rounds import Pool, make_snapshot
 from legato.control.store import Store
 from legato.control.work import Work, read_work
 from legato.core.errors import NotFound, UsageError

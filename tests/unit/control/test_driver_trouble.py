@@ -306,6 +306,10 @@ def test_a_clock_that_is_set_back_keeps_no_driver_from_being_started() -> None:
     trouble = Trouble().tried(1000.0)
     assert not trouble.may_try(1000.5) and trouble.may_try(1001.0)
     assert trouble.may_try(500.0)
+    well, silent = (trouble.after(state, 1000.0) for state in (DriverState.RUNNING, DriverState.SILENT))
+    report = DriverReport(attempt=1, state=DriverState.SILENT)
+    assert well.after(DriverState.RUNNING, 0.0).after(DriverState.RUNNING, WELL_S).num_tries == 0
+    assert silent.after(DriverState.SILENT, 0.0).tell(report, 10.0) is not None
 
 
 def test_what_cannot_be_ended_may_be_tried_for_ever() -> None:

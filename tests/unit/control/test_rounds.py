@@ -7,9 +7,11 @@ import asyncio
 import msgspec
 
 from legato.control.account import Account
+from legato.control.deciding import carry_out
 from legato.control.drivers import DriverReport, DriverState
+from legato.control.memories import Memory, Pool
 from legato.control.records import Allocation, Facts, Job, Slot
-from legato.control.rounds import Memory, Pool, carry_out, learn
+from legato.control.rounds import learn
 from legato.control.stages import Stage
 from legato.policy.snapshot import Decision, Decisions, Verb
 from legato.sim import clock

@@ -7,8 +7,9 @@ import pytest
 from tests.unit.control.test_rounds import SLOTS, make_pool, make_running
 
 from legato.control.drivers import DriverReport, DriverState
+from legato.control.memories import Pool
 from legato.control.records import JobChange, Progress
-from legato.control.rounds import Pool, learn
+from legato.control.rounds import learn
 from legato.control.stages import Stage
 from legato.driver.journal import Outcome
 

@@ -1,0 +1,87 @@
+"""What a round of the control loop starts from: the facts, sorted by job, and what is remembered of each job. Pure.
+
+What is remembered is in memory only: if it is lost, the next decisions come a little later, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from legato.control.account import Account
+from legato.control.pace import Pace
+from legato.control.records import Allocation, Facts, Job
+from legato.control.stages import Stage
+from legato.control.trouble import Trouble
+
+
+@dataclass(slots=True)
+class Memory:
+    """What the loop remembers of one attempt of a job. If it is lost, the next decisions only come a little later.
+
+    Args:
+        attempt: of the job.
+        wanted: of the policy's last decision, handed back to it.
+        wanted_since: likewise.
+        num_workers: as last reported.
+        resized_at: when that changed.
+        given_up: slots that the driver uses no more.
+        most: slots that were left to it when it gave up the last one; it is given none in their place. None: any.
+        pace: how fast it trains.
+        account: what was due to it, and what it had, over all attempts.
+        trouble: with its driver.
+    """
+
+    attempt: int
+    wanted: int | None = None
+    wanted_since: float | None = None
+    num_workers: int | None = None
+    resized_at: float | None = None
+    given_up: set[str] = field(default_factory=set)
+    most: int | None = None
+    pace: Pace = field(default_factory=Pace)
+    account: Account = field(default_factory=Account)
+    trouble: Trouble = field(default_factory=Trouble)
+
+    def forget_the_future(self, now: float) -> None:
+        """Have nothing wait for a moment again that was before the clock was set back."""
+        if self.wanted_since is not None:
+            self.wanted_since = min(self.wanted_since, now)
+        if self.resized_at is not None:
+            self.resized_at = min(self.resized_at, now)
+
+
+def memory_of(job: Job, memories: dict[str, Memory]) -> Memory:
+    """Return what is remembered of a job's present attempt."""
+    found = memories.get(job.id)
+    if found is None or found.attempt != job.attempt:
+        # What is wanted for it goes on being wanted; all else was the last attempt's.
+        last = found or Memory(job.attempt)
+        found = Memory(job.attempt, last.wanted, last.wanted_since, account=last.account)
+        memories[job.id] = found
+    return found
+
+
+class Pool:
+    """The facts of a round, sorted by job.
+
+    Args:
+        facts: as read from the store.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.allocations: dict[str, list[Allocation]] = {}
+        for allocation in facts.allocations:
+            self.allocations.setdefault(allocation.job, []).append(allocation)
+
+    def held(self, job: Job) -> list[Allocation]:
+        """Return the open allocations of a job's present attempt."""
+        return [found for found in self.allocations.get(job.id, []) if found.attempt == job.attempt]
+
+    def kept(self, job: Job) -> list[str]:
+        """Return the slots that a job holds and was not asked to leave."""
+        return sorted(found.slot for found in self.held(job) if found.release_asked_at is None)
+
+    def is_paused_by_policy(self, job: Job) -> bool:
+        """Whether a job was asked to leave all of its slots; its driver may still be writing the checkpoint."""
+        return job.stage in (Stage.STARTING, Stage.RUNNING) and not self.kept(job)
