@@ -36,6 +36,7 @@ def scale(name: str, num_workers: int) -> None:
     from legato.core.wire import ScaleRequest
     from legato.driver import client
 
+    _wait_for_driver(name)
     reply = client.request(name, ScaleRequest(num_workers=num_workers))
     if reply.error is not None:
         raise UsageError(reply.error)
@@ -51,11 +52,19 @@ def stop(name: str, *, now: bool) -> None:
     from legato.core.wire import StopRequest
     from legato.driver import client
 
+    _wait_for_driver(name)
     reply = client.request(name, StopRequest(now=now))
     if reply.error is not None:
         raise UsageError(reply.error)
     how = "now" if now else "after the current step, with a checkpoint"
     typer.echo(f"Job '{name}' stops {how}.")
+
+
+def _wait_for_driver(name: str) -> None:
+    from legato.driver import client
+
+    told = f"legato: job '{name}' is just starting; it is told as soon as it listens"
+    client.wait_for_driver(name, lambda: typer.echo(told, err=True))
 
 
 def attach(name: str, *, plain: bool) -> int:

@@ -390,11 +390,29 @@ def test_status_without_jobs() -> None:
     assert call("status", "-o", "json") == (0, "[]\n", "")
 
 
-def test_a_job_that_is_just_starting(running: JobDirectory) -> None:
+def test_a_job_that_starts_for_too_long(running: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_START_LIMIT_S", 0.0)
     assert call("status", "alpha")[1] == "alpha  starting\n"
     code, _, err = call("scale", "alpha", "2")
     assert code == 2
-    assert "just starting" in err
+    assert "its driver is just starting. Try again in a moment." in err
+
+
+@pytest.mark.parametrize("command", [("scale", "alpha", "2"), ("stop", "alpha")])
+def test_what_is_asked_of_a_job_that_is_just_starting_waits_until_it_listens(
+    running: JobDirectory, asked: list[wire.Request], monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    looks = []
+
+    def look(directory: JobDirectory) -> DriverFile | None:
+        looks.append(len(asked))
+        return None if len(looks) < 3 else DriverFile(url="ws://127.0.0.1:1/worker", token="t", pid=1)
+
+    monkeypatch.setattr(JobDirectory, "read_driver_file", look)
+    monkeypatch.setattr(client, "_LOOK_EVERY_S", 0.0)
+    code, _, err = call(*command)
+    assert (code, err) == (0, "legato: job 'alpha' is just starting; it is told as soon as it listens\n")
+    assert (looks, len(asked)) == ([0, 0, 0], 1), "asked once, when it listens"
 
 
 def test_a_job_whose_driver_is_gone() -> None:

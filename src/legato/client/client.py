@@ -109,6 +109,7 @@ class Client(PoolCalls, PeopleCalls):
         code: str | Path | None = None,
         directory: str | Path | None = None,
         key: str | None = None,
+        before_upload: Callable[[Packed], None] | None = None,
         **options: Unpack[JobOptions],
     ) -> Job:
         """Submit a job. Its code is uploaded, unless the server has it already.
@@ -121,6 +122,7 @@ class Client(PoolCalls, PeopleCalls):
             directory: on the machines, in which the script lies and runs; nothing is uploaded then.
             key: the same submission with the same key makes one job, however often it is sent. None: this call is one
                 submission, which is sent again if its answer is lost.
+            before_upload: called with the code, if the server does not have it, before it is sent.
             options: as `JobOptions`.
 
         Raises:
@@ -128,7 +130,7 @@ class Client(PoolCalls, PeopleCalls):
         """
         prepared = prepare(program, arguments, options, code=code, directory=directory)
         if prepared.packed is not None:
-            self.upload(prepared.packed)
+            self.upload(prepared.packed, before_upload)
         return self._submit(prepared.fields, prepared.packed, key or uuid.uuid4().hex)
 
     def plan(self, program: str | Path | None = None, **options: Unpack[JobOptions]) -> Plan:
@@ -198,9 +200,11 @@ class Client(PoolCalls, PeopleCalls):
         # Not HEAD: a refusal would come without its reason.
         return self._line.send("GET", f"/code/{sha256}", accepted=(404,)).status_code != 404
 
-    def upload(self, packed: Packed) -> str:
-        """Upload code, unless it is there, and return its SHA-256."""
+    def upload(self, packed: Packed, before_upload: Callable[[Packed], None] | None = None) -> str:
+        """Upload code, unless it is there, and return its SHA-256; arguments as of `submit`."""
         if not self.has_code(packed.sha256):
+            if before_upload is not None:
+                before_upload(packed)
             self._line.ask(Upload, "PUT", f"/code/{packed.sha256}", content=packed.content)
         return packed.sha256
 

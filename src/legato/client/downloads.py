@@ -1,7 +1,7 @@
 """Brings files of a job here: each whole or not at all, going on where a connection broke.
 
 The names come from the server, and some of them from whatever the program did; nothing is written outside of the folder
-that was named.
+that was named. A folder that was not there, or was empty, is marked as a download, so that it is not uploaded as code.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from legato.client.line import Line
 from legato.client.records import File, Files
 from legato.core.errors import ServerError, Unavailable, UsageError
 
+DOWNLOAD_MARK: Final = ".legato-download"
+_MARKED: Final = "'legato download' made this folder, so it is not uploaded as code. Delete this file if it shall be.\n"
 _SCRATCH: Final = ".part"
 _PARTIAL: Final = 206
 
@@ -64,9 +66,12 @@ def download(line: Line, job: str, path: str, to: Path, *, is_overwriting: bool)
         )
     for file, target in wanted:
         try:
+            mark = _find_mark(target.parent)
             target.parent.mkdir(parents=True, exist_ok=True)
             _fetch(line, f"/jobs/{job}/files/{quote(file.path)}", target)
             os.utime(target, (file.modified_at, file.modified_at))
+            if mark is not None:
+                mark.write_text(_MARKED)
         except OSError as error:
             raise UsageError(f"Cannot write '{target}': {error.strerror or error}. Mend that and repeat.") from error
     return [target for _, target in wanted]
@@ -89,6 +94,19 @@ def _walk(line: Line, job: str, path: str) -> Iterator[File]:
             yield item
         else:
             yield from _walk(line, job, item.path)
+
+
+def _find_mark(folder: Path) -> Path | None:
+    """Return where the mark belongs that a file in this folder makes: into the topmost folder that is new or empty.
+
+    None: the folder was there, with something in it, or lies in one that is marked.
+    """
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    if not new and any(folder.iterdir()):
+        return None
+    top = new[-1] if new else folder
+    is_marked = any((path / DOWNLOAD_MARK).exists() for path in top.absolute().parents)
+    return None if is_marked else top / DOWNLOAD_MARK
 
 
 def _place(to: Path, name: PurePosixPath) -> Path:

@@ -1,7 +1,8 @@
 """Packs the folder of a program for upload: the same folder always gives the same bytes, so that it is sent once.
 
-What ``.legatoignore`` names stays out (patterns as in ``.gitignore``), and so does what no program needs. Never follows
-links: a link to a file or folder is refused, because what it stands for here may not be there.
+What ``.legatoignore`` names stays out (patterns as in ``.gitignore``), and so does what no program needs, and folders
+that a download made. Never follows links: a link to a file or folder is refused, because what it stands for here may
+not be there.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from typing import Final, NamedTuple
 
 from pathspec import GitIgnoreSpec
 
+from legato.client.downloads import DOWNLOAD_MARK
 from legato.core.errors import UsageError
 
 IGNORE_FILE: Final = ".legatoignore"
 ALWAYS_OUT: Final = (
     *(".git/", ".hg/", ".svn/", "__pycache__/", "*.pyc", ".venv/", "venv/", "node_modules/"),
-    *(".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".ipynb_checkpoints/", ".DS_Store", IGNORE_FILE),
+    *(".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".ipynb_checkpoints/", ".DS_Store", IGNORE_FILE, DOWNLOAD_MARK),
 )
 
 
@@ -73,6 +75,22 @@ def pack(folder: Path, *, max_bytes: int | None = None, extra: Mapping[str, byte
     return _pack(itertools.chain(found, given))
 
 
+def explain_absence(folder: Path, name: str) -> str:
+    """Say why a file of a folder is not packed, and what to do.
+
+    Args:
+        folder: that was packed.
+        name: of the file, from there.
+    """
+    for parent in list(Path(name).parents)[:-1]:
+        if (folder / parent / DOWNLOAD_MARK).exists():
+            return (
+                f"'{parent}' was made by 'legato download', and such folders are not uploaded. Go into it and submit "
+                f"from there, or delete '{parent / DOWNLOAD_MARK}'."
+            )
+    return f"{IGNORE_FILE} leaves it out. Take it out of there."
+
+
 def pack_files(files: Mapping[str, bytes]) -> Packed:
     """Pack files that lie in no folder.
 
@@ -111,7 +129,7 @@ def _files(folder: Path) -> Iterator[str]:
             for entry in entries:
                 name = prefix + entry.name
                 if entry.is_dir(follow_symlinks=False):
-                    if not ignored.match_file(f"{name}/"):
+                    if not ignored.match_file(f"{name}/") and not (folder / name / DOWNLOAD_MARK).exists():
                         yield from walk(f"{name}/")
                 elif not ignored.match_file(name):
                     if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):

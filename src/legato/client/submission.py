@@ -76,7 +76,7 @@ def prepare(
     Raises:
         UsageError: there is no such script, the code cannot be sent, or an option is unknown.
     """
-    from legato.client.packing import pack
+    from legato.client.packing import explain_absence, pack
 
     fields = check_options(options)
     if code is not None and directory is not None:
@@ -94,7 +94,7 @@ def prepare(
     folder, script = _find_folder(Path(program), None if code is None else Path(code))
     packed = pack(folder, max_bytes=_MAX_CODE_BYTES)
     if script not in packed.names:
-        raise UsageError(f"Cannot submit '{program}': .legatoignore leaves it out. Take it out of there.")
+        raise UsageError(f"Cannot submit '{program}': {explain_absence(folder, script)}")
     return Prepared({**fields, "program": [script, *told], "code": packed.sha256}, packed)
 
 

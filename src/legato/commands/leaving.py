@@ -108,6 +108,8 @@ def download(
     server: ServerOption = None,
 ) -> None:
     """Bring files of a job here: what its program wrote, checkpoints, logs, metrics."""
+    from legato.client.downloads import DOWNLOAD_MARK
+
     found = find_job(job, server)
     if last and (paths or listing):
         raise UsageError("Cannot download the newest checkpoint and other things at once: leave one of them out.")
@@ -123,11 +125,12 @@ def download(
         paths = [checkpoints[0].path]
     target = Path(to if to is not None else found.name)
     written = [str(path) for wanted in paths or [""] for path in found.download(target, wanted, overwrite=overwrite)]
+    kept = ", which is left out when code is uploaded" if (target / DOWNLOAD_MARK).exists() else ""
     num_files = f"{len(written)} file{'' if len(written) == 1 else 's'}"
     write(
         written,
         output,
-        lambda: f"{num_files} of job '{found.name}' {'is' if len(written) == 1 else 'are'} in {target}.",
+        lambda: f"{num_files} of job '{found.name}' {'is' if len(written) == 1 else 'are'} in '{target}'{kept}.",
     )
 
 

@@ -32,9 +32,14 @@ from legato.commands.options import (
 )
 from legato.commands.output import Output, write
 from legato.commands.specs import read_flags, read_wanted
+from legato.commands.words import render_bytes
 
 if TYPE_CHECKING:
+    from legato.client.packing import Packed
     from legato.client.submission import JobOptions
+
+_MANY_BYTES: Final = 10 * 2**20
+_MANY_FILES: Final = 1000
 
 
 def submit(
@@ -108,7 +113,13 @@ def submit(
     client = open_client(server)
     options = cast("JobOptions", wanted.options)
     job = client.submit(
-        wanted.program, *wanted.arguments, code=wanted.code, directory=wanted.directory, key=key, **options
+        wanted.program,
+        *wanted.arguments,
+        code=wanted.code,
+        directory=wanted.directory,
+        key=key,
+        before_upload=_tell_upload,
+        **options,
     )
     if not output.is_for_people:
         write(job.record, output, str)
@@ -119,6 +130,17 @@ def submit(
         from legato.commands.attaching import attach
 
         raise typer.Exit(attach(job, tail=None, is_new=True))
+
+
+def _tell_upload(packed: Packed) -> None:
+    """Say what is uploaded, where that is so much that somebody may not have meant it."""
+    num_bytes, num_files = len(packed.content), len(packed.names)
+    if num_bytes >= _MANY_BYTES or num_files >= _MANY_FILES:
+        typer.echo(
+            f"legato: uploads {num_files} file{'' if num_files == 1 else 's'}, {render_bytes(num_bytes)} packed. What "
+            "the program does not need can stay here: name it in .legatoignore.",
+            err=True,
+        )
 
 
 def plan(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
@@ -11,10 +13,13 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.sync.client import connect
 
 from legato.core import wire
+from legato.core.clock import Clock
 from legato.core.errors import JobNotFound
 from legato.driver.journal import DriverFile, JobDirectory, iterate_jobs
 
 _ANSWER_LIMIT_S: Final = 10.0  # the driver answers from memory
+_START_LIMIT_S: Final = 120.0  # torch may be imported from a slow disk
+_LOOK_EVERY_S: Final = 0.1
 _NUM_NAMED: Final = 10  # jobs named in a refusal
 
 
@@ -65,6 +70,33 @@ def render_known_jobs(name: str, running: list[str], known: list[str]) -> str:
     told = [f"{other} (running)" if other in running else other for other in dict.fromkeys([*close, *there])]
     more = f" and {len(told) - _NUM_NAMED} more, see 'legato status'" if len(told) > _NUM_NAMED else ""
     return f"{meant}Known jobs: {', '.join(told[:_NUM_NAMED])}{more}."
+
+
+def wait_for_driver(
+    name: str,
+    tell: Callable[[], None],
+    home: Path | None = None,
+    *,
+    clock: Clock = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Wait while a job's driver is just starting and cannot be told anything yet.
+
+    Args:
+        name: of the job.
+        tell: called once, if there is something to wait for.
+        home: where jobs are kept. None: as usual.
+        clock: seconds that never go backwards.
+        sleep: waits so many seconds.
+    """
+    directory = JobDirectory.of(name, home)
+    until = clock() + _START_LIMIT_S
+    is_told = False
+    while directory.is_locked() and directory.read_driver_file() is None and clock() < until:
+        if not is_told:
+            tell()
+            is_told = True
+        sleep(_LOOK_EVERY_S)
 
 
 def request(name: str, what: wire.ClientRequest, home: Path | None = None) -> wire.Reply:

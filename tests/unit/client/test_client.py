@@ -19,6 +19,7 @@ from tests.unit.client.platform import NOW, Platform, stream
 
 from legato.client import frames
 from legato.client.client import Client
+from legato.client.downloads import DOWNLOAD_MARK
 from legato.client.jobs import Job
 from legato.client.listing import Listing
 from legato.client.packing import pack
@@ -444,6 +445,31 @@ def test_nothing_is_overwritten_unless_asked(job: Job, tmp_path: Path) -> None:
     assert (tmp_path / "train.py").read_text() == "mine"
     job.download(tmp_path, "work/train.py", overwrite=True)
     assert (tmp_path / "train.py").read_bytes() == b"print()\n"
+
+
+def test_what_was_downloaded_is_not_uploaded(job: Job, client: Client, platform: Platform, project: Path) -> None:
+    job.download(project / "mnist")
+    job.download(project / "mnist", "work/out")
+    (project / "empty").mkdir()
+    job.download(project / "empty", "metrics.jsonl")
+    job.download(project, "work/out")
+    assert pack(project).names == ("src/deep.py", "train.py")
+    assert sorted(str(path.parent.relative_to(project)) for path in project.rglob(DOWNLOAD_MARK)) == [
+        *("empty", "mnist", "out")
+    ], "the topmost that is new, once; not the project, where things are"
+    assert "work/train.py" in pack(project / "mnist").names, "who goes there means it"
+    with pytest.raises(UsageError, match=r"'mnist' was made by 'legato download'.*delete 'mnist/\.legato-download'"):
+        client.submit("mnist/work/train.py")
+    (project / "mnist" / DOWNLOAD_MARK).unlink()
+    client.submit("mnist/work/train.py")
+    assert "mnist/work/train.py" in pack(project).names
+    assert not any(DOWNLOAD_MARK in name for name in pack(project).names)
+
+
+def test_a_folder_in_which_something_lies_is_not_marked(job: Job, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    job.download(tmp_path, "work/train.py")
+    assert pack(tmp_path).names == ("mine.txt", "train.py")
 
 
 def test_what_is_not_there_and_what_is_empty(job: Job, platform: Platform, tmp_path: Path) -> None:

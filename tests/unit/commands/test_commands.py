@@ -117,6 +117,19 @@ def test_submit_says_what_flags_say(platform: Platform, call: Call, script: str)
     }
 
 
+def test_much_code_is_told_of_before_it_is_uploaded(platform: Platform, call: Call, script: str) -> None:
+    assert call("submit", "-d", script)[2] == "", "little code"
+    for number in range(1000):
+        Path(f"{number}.txt").touch()
+    told = "legato: uploads 1001 files, "
+    assert call("submit", "-d", script)[2].startswith(told)
+    assert call("submit", "-d", script)[2] == "", "it is there already"
+    assert call("submit", "-d", "-o", "json", script)[2] == ""
+    Path("noise.bin").write_bytes(os.urandom(11 * 2**20))
+    (err,) = call("submit", "-d", script)[2].splitlines()
+    assert err.startswith("legato: uploads 1002 files, 11.0 MiB packed. What the program does not need can stay here")
+
+
 JOB_FILE = """
 name: mnist
 program: train.py --epochs 20
@@ -395,9 +408,12 @@ def test_following_events(platform: Platform, call: Call, job: dict[str, Any]) -
 
 def test_download(platform: Platform, call: Call, job: dict[str, Any]) -> None:
     platform.files = {"work/a.txt": b"a", "work/out/b.txt": b"bb", "checkpoints/step-7.legato": b"ccc"}
-    assert call("download", "mnist")[1] == "3 files of job 'mnist' are in mnist.\n"
+    assert (
+        call("download", "mnist")[1]
+        == "3 files of job 'mnist' are in 'mnist', which is left out when code is uploaded.\n"
+    )
     assert Path("mnist/work/out/b.txt").read_text() == "bb"
-    assert call("download", "mnist", "work/a.txt", "--to", ".")[1] == "1 file of job 'mnist' is in ..\n"
+    assert call("download", "mnist", "work/a.txt", "--to", ".")[1] == "1 file of job 'mnist' is in '.'.\n"
     code, _, err = call("download", "mnist")
     assert code == 2
     assert "is there already" in err and "--overwrite" in err
