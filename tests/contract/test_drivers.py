@@ -213,7 +213,20 @@ async def test_a_driver_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
         assert report.state is DriverState.SILENT
         assert report.in_use is None
         os.kill(driver["pid"], signal.SIGCONT)
-        await wait_for(drivers, trains(1))
+        report = await wait_for(drivers, trains(1))
+        workers: Any = report.status
+        pids = [worker["pid"] for worker in workers["workers"]]
+        # It never goes on: another one takes its place, and the worker does not notice.
+        os.kill(driver["pid"], signal.SIGSTOP)
+        await drivers.kill(JOB, 2)
+        assert (await drivers.reports({JOB: 1}))[JOB].state is DriverState.SILENT, "that is another attempt"
+        await drivers.kill(JOB, 1)
+        await wait_for(drivers, is_in(DriverState.GONE))
+        await drivers.kill(JOB, 1)
+        await drivers.start(make_order(tmp_path, "here/0"))
+        report = await wait_for(drivers, trains(1))
+        workers = report.status
+        assert [worker["pid"] for worker in workers["workers"]] == pids
         await drivers.stop(JOB, 1, now=True, reason="the test ends")
         await wait_for(drivers, is_in(DriverState.ENDED))
     finally:

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from legato.control.calls import Call, End, GiveUp, Start, Tell
+from legato.control.calls import Call, End, GiveUp, Kill, Start, Tell
 from legato.control.drivers import DriverReport, Drivers, DriverState
 from legato.control.pulse import Pulse
 from legato.control.records import Job
@@ -112,18 +112,24 @@ class Caller:
                 if not task.cancelled():
                     task.result()
 
-    async def _begin(self, call: Start | GiveUp, works: Mapping[str, Work], unreadable: Mapping[str, str]) -> None:
+    async def _begin(
+        self, call: Start | GiveUp | Kill, works: Mapping[str, Work], unreadable: Mapping[str, str]
+    ) -> None:
         job = call.job
         try:
-            if isinstance(call, Start):
-                await self._start(call, works, unreadable)
-            else:
-                await self._drivers.give_up(job.id, job.attempt, call.reason)
+            match call:
+                case Start():
+                    await self._start(call, works, unreadable)
+                case Kill():
+                    await self._drivers.kill(job.id, job.attempt)
+                case GiveUp(reason=reason):
+                    await self._drivers.give_up(job.id, job.attempt, reason)
         except Exception as error:  # noqa: BLE001 -- one job's trouble is not the others'
             self._warn(call, error)
             why = str(error) or repr(error)
-            told = why if isinstance(call, Start) else f"what is left of it cannot be ended: {why}"
-            self._note_failure(job.id, job.attempt, told)
+            if not isinstance(call, Kill):
+                told = why if isinstance(call, Start) else f"what is left of it cannot be ended: {why}"
+                self._note_failure(job.id, job.attempt, told)
 
     async def _start(self, call: Start, works: Mapping[str, Work], unreadable: Mapping[str, str]) -> None:
         job, was_late = call.job, False

@@ -31,6 +31,12 @@ class GiveUp(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Kill(msgspec.Struct, frozen=True):
+    """Kill a driver that does not answer; once it is gone it is started again."""
+
+    job: Job
+
+
 class Tell(msgspec.Struct, frozen=True):
     """Tell a driver its slots."""
 
@@ -46,7 +52,7 @@ class End(msgspec.Struct, frozen=True):
     reason: str
 
 
-Call = Start | GiveUp | Tell | End
+Call = Start | GiveUp | Kill | Tell | End
 
 
 def list_calls(pool: Pool, reports: Mapping[str, DriverReport], memories: dict[str, Memory], now: float) -> list[Call]:
@@ -59,6 +65,8 @@ def list_calls(pool: Pool, reports: Mapping[str, DriverReport], memories: dict[s
                 report = DriverReport(attempt=job.attempt, state=DriverState.UNKNOWN)
             if report.state in (DriverState.UNKNOWN, DriverState.GONE):
                 calls.extend(_starts_of(pool, job, report, memory_of(job, memories), now))
+            elif report.state in (DriverState.STARTING, DriverState.SILENT):
+                calls.extend(_kills_of(job, report, memory_of(job, memories), now))
             else:
                 calls.extend(_calls_of(pool, job, report))
     return calls
@@ -76,6 +84,14 @@ def _starts_of(pool: Pool, job: Job, report: DriverReport, memory: Memory, now: 
         return []
     memory.trouble = trouble.tried(now)
     return [Start(job, slots or tuple(sorted(found.slot for found in pool.held(job))))]
+
+
+def _kills_of(job: Job, report: DriverReport, memory: Memory, now: float) -> Sequence[Call]:
+    hurries = job.stage is Stage.STOPPING and job.stop_now
+    if not memory.trouble.is_lost(report.state, now, hurries=hurries):
+        return []
+    memory.trouble = memory.trouble.killed(now)
+    return [Kill(job)]
 
 
 def _calls_of(pool: Pool, job: Job, report: DriverReport) -> Sequence[Call]:

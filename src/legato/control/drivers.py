@@ -110,6 +110,14 @@ class Drivers(Protocol):
         """
         ...
 
+    async def kill(self, job: str, attempt: int) -> None:
+        """Kill the process of a driver that does not answer; nothing if it does not live. The workers train on.
+
+        Raises:
+            LegatoError: which process it is, is not known.
+        """
+        ...
+
     async def give_up(self, job: str, attempt: int, reason: str) -> None:
         """End an attempt whose driver is gone and cannot run: what is left of it is killed.
 

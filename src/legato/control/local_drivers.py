@@ -29,7 +29,7 @@ from legato.control.job_places import copy_code, end_leftovers, read_last_error
 from legato.core import wire
 from legato.core.errors import LegatoError, UsageError
 from legato.driver.journal import DriverFile, JobDirectory, Outcome, replace_file
-from legato.processes import is_alive, start_time_of
+from legato.processes import is_alive, send_signal, start_time_of
 
 _log = structlog.get_logger(__name__)
 
@@ -108,6 +108,13 @@ class LocalDrivers:
             await asyncio.to_thread(replace_file, directory / ORDER_FILE, msgspec.json.encode(found))
         if is_wanted():
             await asyncio.to_thread(self._spawn, order.job, directory)
+
+    async def kill(self, job: str, attempt: int) -> None:
+        """Kill a driver's process. Workers are in sessions of their own."""
+        directory = self._root / job
+        found = await asyncio.to_thread(read_order, directory)
+        if found is not None and found.order.attempt == attempt:
+            await asyncio.to_thread(_kill_driver, job, directory)
 
     async def give_up(self, job: str, attempt: int, reason: str) -> None:
         """Kill what is left of an attempt. That it has ended is remembered here: its directory may be what is wrong."""
@@ -333,8 +340,23 @@ class _Line:
 
 def _is_driven(directory: Path) -> bool:
     """Return whether a job's driver process lives."""
-    with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
-        if msgspec.json.decode((directory / _PROCESS_FILE).read_bytes(), type=_Identity).is_alive():
-            return True
+    identity = _read_identity(directory)
+    if identity is not None and identity.is_alive():
+        return True
     # Who started it may have died before that was written down, or another one that ended at once stands there.
     return JobDirectory(directory).is_locked()
+
+
+def _kill_driver(job: str, directory: Path) -> None:
+    identity = _read_identity(directory)
+    if identity is not None and identity.is_alive():
+        _log.warning("a driver that does not answer is killed", job=job, pid=identity.pid)
+        send_signal(identity.pid, identity.start_time, signal.SIGKILL)
+    elif JobDirectory(directory).is_locked():
+        raise LegatoError(f"Its driver does not answer, and which process has {directory} locked is not known.")
+
+
+def _read_identity(directory: Path) -> _Identity | None:
+    with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+        return msgspec.json.decode((directory / _PROCESS_FILE).read_bytes(), type=_Identity)
+    return None

@@ -21,6 +21,14 @@ _FIRST_PAUSE_S: Final = 1.0
 _MAX_PAUSE_S: Final = 60.0
 _SILENT_S: Final = 10.0  # nobody is told of a shorter silence: a loaded machine is late now and then
 _SLOW_S: Final = 60.0  # nor of a driver that takes so long to begin
+# A driver that does not answer for so long is killed, and the next one adopts the workers. One that slept has none left
+# after a minute: they save and end. One that begins may wait for imports. By whether its job is to end at once:
+_LIMITS_S: Final = {
+    (DriverState.SILENT, False): 120.0,
+    (DriverState.SILENT, True): 10.0,
+    (DriverState.STARTING, False): 600.0,
+    (DriverState.STARTING, True): 60.0,
+}
 _MAX_LENGTH: Final = 500
 _BUT: Final = "; but its driver "
 
@@ -34,6 +42,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
         why: the last start failed. "": it did not, as far as known.
         well_since: it answers since then.
         silent_since: its process lives since then and does not answer.
+        killed_at: it was killed for that.
     """
 
     num_tries: int = 0
@@ -41,6 +50,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     well_since: float | None = None
     silent_since: float | None = None
+    killed_at: float | None = None
 
     def tried(self, now: float) -> Trouble:
         """Return what is remembered after one more start.
@@ -69,6 +79,25 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
         lives = state in (DriverState.SILENT, DriverState.STARTING)
         since = now if self.silent_since is None else min(self.silent_since, now)
         return msgspec.structs.replace(self, well_since=None, silent_since=since if lives else None)
+
+    def is_lost(self, state: DriverState, now: float, *, hurries: bool) -> bool:
+        """Return whether a driver must be killed, because it lives and does not answer.
+
+        Args:
+            state: of the driver.
+            now: this moment.
+            hurries: its job is to end at once.
+        """
+        if self.silent_since is None:
+            return False
+        since = self.silent_since
+        if self.killed_at is not None and self.killed_at <= now:
+            since = max(since, self.killed_at)
+        return now - since >= _LIMITS_S[state, hurries]
+
+    def killed(self, now: float) -> Trouble:
+        """Return what is remembered after the driver was killed."""
+        return msgspec.structs.replace(self, killed_at=now)
 
     def may_try(self, now: float) -> bool:
         """Return whether the driver may be started now."""

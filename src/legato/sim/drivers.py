@@ -55,6 +55,12 @@ class MadeUpDrivers:
             saved.step = 0.0
         self.lives[order.job] = Life(order, Load.from_program(order.spec.program), saved, self)
 
+    async def kill(self, job: str, attempt: int) -> None:
+        """Have a driver die."""
+        life = self._find(job, attempt)
+        if life is not None:
+            life.die()
+
     async def give_up(self, job: str, attempt: int, reason: str) -> None:
         """Kill the workers of an attempt that has no driver."""
         life = self._find(job, attempt)

@@ -268,6 +268,53 @@ def test_a_driver_that_does_not_answer_is_told_of_until_it_does() -> None:
     on_a_platform(story)
 
 
+def test_a_driver_that_never_answers_again_is_replaced_and_nothing_is_done_twice() -> None:
+    async def story(platform: Platform) -> None:
+        job = platform.submit(num_steps=400)
+        await platform.wait(10.0)
+        platform.world.drivers.hang(job)
+        await platform.wait(115.0)
+        assert len(platform.starts) == 1, "it may only be slow"
+        await platform.wait(15.0, job)
+        assert len(platform.starts) == 2
+        assert platform.reasons[-1] == "its workers train"
+        await platform.wait(300.0)
+        assert platform.job(job).stage is Stage.SUCCEEDED
+        assert platform.world.drivers.saved[job].useful_s == pytest.approx(400.0)
+
+    on_a_platform(story)
+
+
+@pytest.mark.parametrize(("action", "ends_in_s"), [("pause", 130.0), ("stop", 130.0), ("stop now", 20.0)])
+def test_a_job_whose_driver_never_answers_again_can_be_paused_and_stopped(action: str, ends_in_s: float) -> None:
+    async def story(platform: Platform) -> None:
+        job, books = platform.submit(), platform.world.books
+        await platform.wait(10.0)
+        platform.world.drivers.hang(job)
+        await platform.wait(1.0)
+        if action == "pause":
+            books.pause(job)
+        else:
+            books.stop(job, now=action == "stop now")
+        await platform.wait(ends_in_s)
+        assert platform.job(job).stage is (Stage.PAUSED if action == "pause" else Stage.STOPPED)
+        assert books.open == {} and platform.world.drivers.occupied == {}
+
+    on_a_platform(story)
+
+
+def test_a_driver_that_cannot_be_killed_is_killed_now_and_then() -> None:
+    trouble = Trouble().after(DriverState.SILENT, 0.0)
+    assert not trouble.is_lost(DriverState.SILENT, 119.0, hurries=False)
+    assert trouble.is_lost(DriverState.SILENT, 120.0, hurries=False)
+    killed = trouble.killed(120.0).after(DriverState.SILENT, 239.0)
+    assert not killed.is_lost(DriverState.SILENT, 239.0, hurries=False)
+    assert killed.is_lost(DriverState.SILENT, 240.0, hurries=False)
+    assert not Trouble().after(DriverState.STARTING, 0.0).is_lost(DriverState.STARTING, 599.0, hurries=False)
+    back = Trouble().after(DriverState.SILENT, 5000.0).killed(5120.0).after(DriverState.SILENT, 10.0)
+    assert back.is_lost(DriverState.SILENT, 130.0, hurries=False), "the clock was set back"
+
+
 # ---------------------------------------------------------------- it is nowhere
 
 

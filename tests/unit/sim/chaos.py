@@ -147,6 +147,9 @@ class ShakyDrivers:
     async def start(self, order: DriverOrder, is_wanted: Callable[[], bool] = always) -> None:
         await self._call("start", order.job, lambda: self._drivers.start(order, is_wanted), None)
 
+    async def kill(self, job: str, attempt: int) -> None:
+        await self._call("kill", job, lambda: self._drivers.kill(job, attempt), None)
+
     async def give_up(self, job: str, attempt: int, reason: str) -> None:
         await self._call("give up", job, lambda: self._drivers.give_up(job, attempt, reason), None)
 
