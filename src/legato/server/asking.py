@@ -17,6 +17,7 @@ from legato.control.store import Store
 from legato.core.errors import Unauthenticated
 from legato.server.limits import Limiter
 from legato.server.problems import too_many
+from legato.server.recognized import Recognized
 
 _MAX_TOKEN_LENGTH: Final = 256
 _STREAM_AGAIN_S: Final = 5
@@ -37,6 +38,7 @@ class Gatekeeper:
     def __init__(self, store: Store, settings: Settings, now: Callable[[], float]) -> None:
         self._store = store
         self._now = now
+        self._recognized = Recognized()
         self._of_token = Limiter(settings.requests_per_s, settings.requests_burst)
         self._refused = Limiter(settings.requests_per_s, settings.requests_burst)
         self._max_streams = settings.max_streams
@@ -55,19 +57,30 @@ class Gatekeeper:
         wait_s = self._of_token.take(key, now)
         if wait_s is not None:
             raise too_many("This token asks more often than it may. Wait, and ask for more at once.", wait_s)
+        known = self._recognized.find(key, now)
+        if known is not None:
+            return known, secret
+        begun = self._recognized.begin()
         try:
-            return await asyncio.to_thread(self._store.tokens.verify, secret, now), secret
+            asker = await asyncio.to_thread(self._store.tokens.verify, secret, now)
         except Unauthenticated:
             wait_s = self._refused.take(address, now)
             if wait_s is not None:
                 raise too_many("This address shows too many tokens that are not valid. Log in anew.", wait_s) from None
             raise
+        self._recognized.keep(key, asker, now, begun)
+        return asker, secret
+
+    def forget(self) -> None:
+        """Ask the store again who shows which token: one was revoked, or a user may less than before."""
+        self._recognized.forget()
 
     async def recognize_again(self, secret: str) -> Asker | None:
         """Return who shows a token that was good when a stream began, as that is now; None: it is good no more."""
         try:
             return await asyncio.to_thread(self._store.tokens.verify, secret, self._now())
         except Unauthenticated:
+            self.forget()
             return None
 
     def begin_stream(self, secret: str) -> Callable[[], None]:

@@ -87,7 +87,9 @@ def get_user(user: str, here: Here, asker: WhoAsks) -> Response:
 def change_user(user: str, body: UserPatch, here: Here, asker: WhoAsks) -> Response:
     """Change what a user may do."""
     role = None if body.role is None else Role(body.role)
-    return Answer(here.store.accounts.change(user, asker, here.now(), role=role, is_disabled=body.is_disabled))
+    changed = here.store.accounts.change(user, asker, here.now(), role=role, is_disabled=body.is_disabled)
+    here.gatekeeper.forget()
+    return Answer(changed)
 
 
 @router.put("/users/{user}/password", **tells(None, 204, errors=(404, 413, 415)))
@@ -95,6 +97,7 @@ async def set_password(user: str, body: NewPassword, here: Here, asker: WhoAsks)
     """Set a password, and revoke all tokens of its user."""
     async with here.login_turn:
         await run_in_threadpool(here.store.accounts.set_password, user, body.password, asker, here.now())
+    here.gatekeeper.forget()
     return Response(status_code=204)
 
 
@@ -127,7 +130,9 @@ def create_token(body: NewTokenBody, here: Here, asker: WhoAsks) -> Response:
 @router.delete("/tokens/{token}", **tells(Token, errors=(404,)))
 def revoke_token(token: str, here: Here, asker: WhoAsks) -> Response:
     """Revoke a token."""
-    return Answer(here.store.tokens.revoke(token, asker, here.now()))
+    revoked = here.store.tokens.revoke(token, asker, here.now())
+    here.gatekeeper.forget()
+    return Answer(revoked)
 
 
 def check_days(here: Services, name: str, days: float | None) -> None:

@@ -1,0 +1,73 @@
+"""Who showed which token a moment ago: not every request asks the store. Reads no clock; keeps no secret.
+
+What a token may is so for one second more at most. Whoever takes something away on this server says so, and it is gone
+at once; what was taken away on another server of the same store is gone within that second.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Final
+
+from legato.control.roles import Asker
+
+KEPT_S: Final = 1.0
+_MAX_TOKENS: Final = 1_000
+
+
+class Recognized:
+    """The tokens of the last second, for any number of threads.
+
+    A look at the store takes time, in which a token may be revoked: `begin` before it, and what it found is kept only
+    if nothing was forgotten since.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[Asker, float]] = OrderedDict()
+        self._num_forgotten = 0
+        self._turn = threading.Lock()
+
+    def find(self, key: str, now: float) -> Asker | None:
+        """Return who shows a token; None: the store must be asked.
+
+        Args:
+            key: of the token; its hash.
+            now: seconds since 1970.
+        """
+        with self._turn:
+            asker, at = self._known.get(key, (None, now))
+            # A clock that was set back makes nothing last longer.
+            return asker if 0 <= now - at < KEPT_S else None
+
+    def begin(self) -> int:
+        """Return what is to be given to `keep`; called before the store is asked."""
+        return self._num_forgotten
+
+    def keep(self, key: str, asker: Asker, now: float, begun: int) -> None:
+        """Keep what the store has answered.
+
+        >>> from legato.control.roles import Role
+        >>> known, ann = Recognized(), Asker("ann", Role.USER)
+        >>> known.keep("a", ann, 5.0, known.begin())
+        >>> [known.find("a", now) is ann for now in (5.0, 5.9, 6.0, 4.9)]
+        [True, True, False, False]
+        >>> begun = known.begin()
+        >>> known.forget()
+        >>> known.keep("a", ann, 5.0, begun)
+        >>> known.find("a", 5.0) is None
+        True
+        """
+        with self._turn:
+            if begun != self._num_forgotten:
+                return
+            self._known[key] = (asker, now)
+            self._known.move_to_end(key)
+            if len(self._known) > _MAX_TOKENS:
+                self._known.popitem(last=False)
+
+    def forget(self) -> None:
+        """Forget all: a token, a user or a role has changed."""
+        with self._turn:
+            self._num_forgotten += 1
+            self._known.clear()
