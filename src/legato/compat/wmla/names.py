@@ -64,7 +64,7 @@ APPLICATION: Final = "WMLA_APPLICATION"
 """The name of the application: what ``--appName`` said, or one made of the framework and the user."""
 
 ENGINE_ARGUMENTS: Final = "EDT_ENGINE_ARGUMENTS"
-"""Set to ``1`` with ``--msd-env``: the launcher appends the arguments that WMLA 1.2.1 appended, ``--numWorker`` and so on."""
+"""Set to ``1`` with ``--msd-env``: the launcher appends what WMLA 1.2.1 appended to a program's arguments."""
 
 MAX_WORKERS: Final = "WMLA_MAX_WORKERS"
 """How many workers the submission asked for at most."""
@@ -139,7 +139,7 @@ def find_model_directory(main: str) -> str:
     It stands on ``sys.path`` of all processes and is their working directory.
 
     Args:
-        main: the first argument of the launcher: ``_submitted_code/NAME/…/main.py``, or an absolute path on the machines.
+        main: first argument of the launcher: ``_submitted_code/NAME/…/main.py``, or an absolute path.
 
     >>> find_model_directory("_submitted_code/mnist/src/main.py"), find_model_directory("/programs/mnist/main.py")
     ('_submitted_code/mnist', '/programs/mnist')

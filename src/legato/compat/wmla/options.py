@@ -1,0 +1,56 @@
+"""The options of a submission: which mean something here, which are passed over, which are refused. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+OPTIONS: Final = frozenset(
+    (
+        *("--exec-start", "--model-main", "--model-dir", "--ig", "--consumer", "--appName"),
+        *("--cs-datastore-meta", "--numWorker", "--workerDeviceNum", "--gpuPerWorker", "--edt-options"),
+        *("--msd-env", "--msd-priority"),
+    )
+)
+"""Those that mean something here. Each has a value."""
+
+MEANINGLESS: Final = frozenset(
+    (
+        # Images, places and limits of containers: a worker is a process with one slot.
+        *("--workerDeviceType", "--workerMemory", "--workerCPULimit", "--workerGPULimit", "--workerMemoryLimit"),
+        *("--workerCPU", "--driverDeviceType", "--driverDeviceNum", "--driverMemory", "--driverMemoryLimit"),
+        *("--driverCPU", "--driverCPULimit", "--driverGPULimit", "--numDriver", "--numPs"),
+        *("--msd-attr", "--msd-label", "--msd-image-name", "--msd-image-pull-secret", "--msd-image-pull-policy"),
+        *("--msd-pull-secret", "--msd-pull-policy", "--msd-task0-node-selector", "--msd-task12n-node-selector"),
+        *("--msd-pending-timeout", "--msd-podaffinity-rule", "--msd-podaffinity-topology-key", "--msd-pack-id"),
+        *("--msd-topology-key", "--lsf-gpu-syntax", "--sc-runasuser", "--sc-runasgroup", "--sc-fsgroup"),
+        # One environment for all: that of the platform.
+        *("--conda-env-name", "--python-version"),
+        # A job is its submitter's.
+        "--submit-user",
+        # Data lie on the machines.
+        *("--data-source", "--cs-rmq-meta", "--cs-url-meta", "--cs-url-bearer"),
+    )
+)
+"""Accepted, with a notice. Each has a value."""
+
+FLAGS: Final = frozenset(("--exclusive", "--no-check-certificate"))
+"""Accepted, with a notice. They have no value."""
+
+CONNECTION: Final = frozenset(
+    (
+        *("--rest-host", "--master-host", "--rest-port", "--dli-rest-port", "--username", "--password"),
+        *("--jwt-token", "--query-args", "--debug-level"),
+    )
+)
+"""Of the command's connection; it takes them out before it sends the others."""
+
+SECRET: Final = frozenset(("--msd-env", "--password", "--jwt-token", "--cs-url-bearer"))
+"""Their values are not shown."""
+
+REFUSED: Final[Mapping[str, str]] = {
+    "--user-cmd": "Name the main file instead: --model-main FILE, and its arguments behind ' -- '.",
+    "--pbmodel-name": "There are no prebuilt models. Send the program: --model-main FILE --model-dir FOLDER.",
+    "--pbmodel-cmd": "There are no prebuilt models. Send the program: --model-main FILE --model-dir FOLDER.",
+}
+"""Refused, and what to do instead."""

@@ -1,0 +1,224 @@
+"""The argument string of a submission: how it is split, what it says, and that nothing in it makes the reader fall."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as some
+
+from legato.compat.wmla.arguments import Submission, hide_secrets, read_arguments, split_words
+from legato.compat.wmla.options import CONNECTION, FLAGS, MEANINGLESS, OPTIONS, REFUSED
+from legato.core.errors import UsageError
+
+N03 = """--exec-start edtPyTorch --ig wml-ig-edt   --cs-datastore-meta type=fs,data_path=pytorch-mnist
+          --model-dir pytorch_edt --edt-options maxWorkers=2
+          --model-main pytorch_mnist_EDT.py --epochs 15 """
+NCPD = (
+    "--exec-start edtPyTorch --cs-datastore-meta type=fs --numWorker 2 --model-main elastic-main.py "
+    "--model-dir resnet-wmla"
+)
+SELF_TEST = (
+    "--exec-start disttensorflow --numWorker 3 --workerDeviceType cpu --model-main main.py --model-dir ../tf2x_mnist "
+    "-- --epochs 10 --no-cuda true"
+)
+
+
+def read(text: str) -> Submission:
+    return read_arguments("--exec-start edtPyTorch " + text)
+
+
+# ---------------------------------------------------------------- words
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("", []),
+        (" \t\r\n\f\v ", []),
+        ("a  b\n\nc", ["a", "b", "c"]),
+        ("'a b' \"c d\"", ["a b", "c d"]),
+        ("a'b c'd", ["ab cd"]),
+        ("''", [""]),
+        ('--d=""', ["--d="]),
+        (r"'a\b'", [r"a\b"]),
+        (r'"a\b\"c\\"', ['a\\b"c\\']),
+        (r"a\ b it\'s", ["a b", "it's"]),
+        ("a \\\n b", ["a", "b"]),
+        ("a\\\r\nb", ["ab"]),
+        ("a\\", ["a\\"]),
+        ("$HOME `id` $(id) *;|&<>#~ {a,b}", ["$HOME", "`id`", "$(id)", "*;|&<>#~", "{a,b}"]),
+        ("a\u00a0b", ["a\u00a0b"]),
+    ],
+)
+def test_words(text: str, want: list[str]) -> None:
+    assert split_words(text) == want
+
+
+@pytest.mark.parametrize("text", ["'", '"', "it's", 'a "b', '"a\\"', "a\0b", "x" * 70_000])
+def test_what_cannot_be_split_is_told(text: str) -> None:
+    with pytest.raises(UsageError, match=r"\.$|Leave it out"):
+        split_words(text)
+
+
+@given(
+    some.lists(some.text(some.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20), max_size=8)
+)
+def test_quoted_words_come_back(words: list[str]) -> None:
+    doubled = ['"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"' for word in words]
+    assert split_words("  ".join(doubled)) == words
+    assert split_words("\n".join(f"'{word.replace(chr(39), '')}'" for word in words)) == [
+        word.replace("'", "") for word in words
+    ]
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def test_the_string_of_the_tutorial() -> None:
+    found = read_arguments(N03)
+    assert (found.framework.name, found.main, found.model_directory) == (
+        "edtPyTorch",
+        "pytorch_mnist_EDT.py",
+        "pytorch_edt",
+    )
+    assert (found.group, found.num_workers, found.data_path) == ("wml-ig-edt", 2, "pytorch-mnist")
+    assert found.arguments == ("--epochs", "15")
+    assert found.passed_over == ()
+
+
+def test_the_string_of_later_releases() -> None:
+    found = read_arguments(NCPD)
+    assert (found.num_workers, found.group, found.data_path, found.arguments) == (2, None, None, ())
+
+
+def test_the_string_of_the_self_test() -> None:
+    found = read_arguments(SELF_TEST)
+    assert found.framework.shape == "gang"
+    assert (found.num_workers, found.model_directory) == (3, "tf2x_mnist")
+    assert found.arguments == ("--epochs", "10", "--no-cuda", "true")
+    assert found.passed_over == ("--workerDeviceType",)
+
+
+def test_options_that_are_not_known_go_to_the_program_in_their_order() -> None:
+    found = read("-v --epochs 3 --model-main a.py pos --lr=0.1 --numWorker 4 --flag")
+    assert found.arguments == ("-v", "--epochs", "3", "pos", "--lr=0.1", "--flag")
+    assert (found.main, found.num_workers) == ("a.py", 4)
+
+
+def test_behind_two_dashes_all_is_the_program_s() -> None:
+    found = read("--numWorker 2 -- --numWorker 9 -- --user-cmd 'a b'")
+    assert found.arguments == ("--numWorker", "9", "--", "--user-cmd", "a b")
+    assert found.num_workers == 2
+
+
+def test_the_last_of_an_option_holds_and_variables_add_up() -> None:
+    found = read("--numWorker 2 --msd-env A=1 --numWorker=3 --msd-env B=x=y --msd-env A=2 --msd-env 'C=a b'")
+    assert found.num_workers == 3
+    assert found.environment == {"A": "2", "B": "x=y", "C": "a b"}
+
+
+@pytest.mark.parametrize(
+    ("framework", "said", "want"),
+    [
+        ("edtPyTorch", "", 1),
+        ("edtPyTorch", "--numWorker 3 --workerDeviceNum 2", 6),
+        ("edtPyTorch", "--workerDeviceNum 2", 2),
+        ("edtPyTorch", "--numWorker 3 --edt-options maxWorkers=5", 5),
+        ("edtPyTorch", "--edt-options maxWorkers=2 --gpuPerWorker 2", 4),
+        ("distPyTorch", "--numWorker 2 --workerDeviceNum 2", 4),
+        ("PyTorch", "--numWorker 2 --workerDeviceNum 2", 1),
+    ],
+)
+def test_how_many_workers(framework: str, said: str, want: int) -> None:
+    assert read_arguments(f"--exec-start {framework} {said}").num_workers == want
+
+
+def test_what_means_nothing_is_passed_over_and_told() -> None:
+    found = read("--workerMemory 4G --exclusive --msd-label a=b --workerMemory 8G --edt-options other=1,maxWorkers=2 x")
+    assert found.passed_over == ("--workerMemory", "--exclusive", "--msd-label", "--edt-options other")
+    assert (found.num_workers, found.arguments) == (2, ("x",))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("--model-main a.py", "no --exec-start"),
+        ("--exec-start", "--exec-start has no value"),
+        ("--exec-start edtPytorch", "Framework edtPytorch not found. Did you mean edtPyTorch?"),
+        ("--exec-start caffe", "Framework caffe not found"),
+        ("--exec-start PyTorch --numWorker --epochs", "--numWorker has no value"),
+        ("--exec-start PyTorch --numWorker two", "Cannot read --numWorker two"),
+        ("--exec-start PyTorch --numWorker 0", "at least 1"),
+        ("--exec-start PyTorch --numWorker ²", "Cannot read --numWorker"),
+        ("--exec-start edtPyTorch --numWorker 100001", "may have 100000"),
+        ("--exec-start PyTorch --edt-options maxWorkers=", "Cannot read maxWorkers"),
+        ("--exec-start PyTorch --msd-priority -3", "Cannot read --msd-priority"),
+        ("--exec-start PyTorch --msd-env AB", "NAME=VALUE"),
+        ("--exec-start PyTorch --msd-env 1=2", "NAME=VALUE"),
+        ("--exec-start PyTorch --msd-env LEGATO_WORKER=2", "platform's own"),
+        ("--exec-start PyTorch --cs-datastore-meta type=s3", "type 's3'"),
+        ("--exec-start PyTorch --cs-datastore-meta type=fs,data_path=a/../../b", "leads out"),
+        ("--exec-start PyTorch --model-dir ..", "Cannot read --model-dir"),
+        ("--exec-start PyTorch --user-cmd -- ls", "--user-cmd is not supported. Name the main file"),
+        ("--exec-start PyTorch --pbmodel-name x", "not supported"),
+    ],
+)
+def test_what_cannot_be_done_is_told(text: str, told: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(told)):
+        read_arguments(text)
+
+
+# ---------------------------------------------------------------- secrets
+
+
+def test_secrets_are_not_shown() -> None:
+    text = (
+        "--exec-start PyTorch --msd-env KEY=hunter2  --cs-url-bearer hunter2 --msd-env=TOKEN=hunter2 "
+        "--model-main 'a b.py' -- --password p"
+    )
+    shown = hide_secrets(text)
+    assert "hunter2" not in shown
+    assert shown == (
+        "--exec-start PyTorch --msd-env KEY=*** --cs-url-bearer *** --msd-env=TOKEN=*** "
+        '--model-main "a b.py" -- --password p'
+    )
+    assert read_arguments(shown).main == "a b.py"
+    assert hide_secrets(N03) == N03
+    assert hide_secrets("--msd-env A='x") == ""
+
+
+# ---------------------------------------------------------------- whatever comes
+
+NAMES = sorted(OPTIONS | MEANINGLESS | FLAGS | CONNECTION | set(REFUSED))
+PIECES = some.one_of(
+    some.sampled_from([*NAMES, "--", "--epochs", "edtPyTorch", "maxWorkers=2", "type=fs,data_path=a", "K=V"]),
+    some.sampled_from([" ", "\n", "\t", "=", "'", '"', "\\", "\\\n", "$(id)", "`", ";", "\0", "-"]),
+    some.integers(-3, 10**12).map(str),
+    some.text(max_size=5),
+)
+
+
+@settings(max_examples=500)
+@example("--exec-start edtPyTorch --msd-env")
+@given(some.lists(PIECES, max_size=20).map("".join) | some.lists(PIECES, max_size=20).map(" ".join) | some.text())
+def test_it_is_read_or_refused_and_nothing_else_happens(text: str) -> None:
+    hide_secrets(text)
+    try:
+        found = read_arguments(text)
+    except UsageError:
+        return
+    assert found.num_workers >= 1
+    words = split_words(text)
+    # What the program gets are words of the string, in their order.
+    remaining = iter(words)
+    assert all(argument in remaining for argument in found.arguments)
+
+
+def test_reading_loads_nothing_that_could_run_a_program() -> None:
+    code = "import legato.compat.wmla.arguments, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"subprocess", "torch", "shlex", "legato.control", "legato.server"} & set(loaded)
