@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 
 from legato.control.account import Account
-from legato.control.deciding import carry_out
+from legato.control.deciding import carry_out, make_snapshot
 from legato.control.drivers import DriverReport, DriverState
 from legato.control.memories import Memory, Pool
-from legato.control.records import Allocation, Facts, Job, Slot
+from legato.control.pace import Pace
+from legato.control.records import Allocation, Facts, Job, Progress, Slot
 from legato.control.rounds import learn
 from legato.control.stages import Stage
 from legato.policy.snapshot import Decision, Decisions, Verb
@@ -134,3 +136,44 @@ def test_how_far_a_job_is_is_told_with_how_many_steps_there_are() -> None:
     assert job.progress is not None
     assert job.progress.num_steps == 200
     assert 0 < (job.progress.step or 0) < 200
+
+
+def make_report(num_workers: int, **told: object) -> DriverReport:
+    status = {"num_workers": num_workers, "step": 5, "epoch": 0, "loss": None, "samples_per_s": None, **told}
+    held = frozenset(SLOTS[:num_workers])
+    return DriverReport(attempt=1, state=DriverState.RUNNING, assigned=held, in_use=held, status=status)
+
+
+@pytest.mark.parametrize(
+    ("by_driver", "from_here", "before", "want"),
+    [
+        (2.5, 9.0, 8.0, 2.5),
+        (0.0, 9.0, 8.0, 0.0),
+        (None, 9.0, 8.0, 9.0),
+        (None, None, 8.0, 8.0),
+        (None, None, None, None),
+    ],
+)
+def test_what_a_resize_cost_is_kept_as_the_driver_measures_it(
+    by_driver: float | None, from_here: float | None, before: float | None, want: float | None
+) -> None:
+    job = msgspec.structs.replace(make_running(2, "said"), progress=Progress(time=0.0, resize_s=before))
+    memories = {job.id: Memory(1, num_workers=2, pace=Pace(resize_s=from_here))}
+    pool = make_pool(job, SLOTS[:2])
+    (change,) = learn(pool, {job.id: make_report(2, resize_s=by_driver)}, memories, 10.0)
+    assert change.progress is not None and change.progress.resize_s == want
+    seen = make_snapshot(
+        make_pool(msgspec.structs.replace(job, progress=change.progress), SLOTS[:2]), NOTHING, memories, {}, 10.0
+    )
+    assert seen.jobs[0].resize_cost_s == want, "the policy waits for a multiple of it"
+
+
+def test_the_policy_hears_when_a_job_was_resized_last() -> None:
+    job, memories = make_running(2, "said"), {}
+    heard = []
+    for now, num_workers in [(10.0, 0), (20.0, 1), (30.0, 1), (40.0, 2), (50.0, 2), (60.0, 1)]:
+        pool = make_pool(job, SLOTS[:2])
+        reports = {job.id: make_report(num_workers)}
+        learn(pool, reports, memories, now)
+        heard.append(make_snapshot(pool, reports, memories, {}, now).jobs[0].last_resized_at)
+    assert heard == [None, None, None, 40.0, 40.0, 60.0], "its start is no resize"

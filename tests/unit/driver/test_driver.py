@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import socket
 import stat
@@ -130,6 +131,33 @@ def test_scale_up_and_down(tmp_path: Path) -> None:
             reply = await asyncio.to_thread(client.request, "job-1", wire.ScaleRequest(num_workers=9), tmp_path)
             assert reply.error is not None
             assert "num_workers=9 is above its maximum 4" in reply.error
+            await stage.finish()
+
+    asyncio.run(play())
+
+
+def test_the_status_tells_what_the_last_planned_change_cost(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path, num_workers=1) as stage:
+            steps = itertools.count(1)
+
+            async def commit_some() -> float | None:
+                for step in itertools.islice(steps, 4):
+                    await stage.orchestra.commit(step)
+                    await stage.orchestra.until(lambda step=step: stage.driver.status()["step"] == step)  # type: ignore[misc]
+                cost: float | None = stage.driver.status()["resize_s"]
+                return cost
+
+            await stage.until_training(1)
+            assert await commit_some() is None
+            stage.driver.scale(2, "to have a change")
+            await stage.until_training(2)
+            planned = await commit_some()
+            assert planned is not None
+            stage.machine.slots = 1  # nobody takes the place of who dies
+            stage.machine.end(1, -9)
+            await stage.until_training(1)
+            assert await commit_some() == planned, "a death is no resize"
             await stage.finish()
 
     asyncio.run(play())
