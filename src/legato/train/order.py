@@ -79,8 +79,9 @@ class Order:
         num_samples: of the data set.
         layout: how a step is cut.
         seed: the job's.
-        shuffle: a new random order each epoch, for training; then at least one global batch is asked for. Without it
-            the samples stand in the order of the data set, and any number but 0 will do.
+        shuffle: a new random order each epoch, for training; then samples are asked for in every micro-batch of one
+            step, though the last of them may be smaller. Without it the samples stand in the order of the data set,
+            and any number but 0 will do.
 
     Raises:
         DataError: the data set is empty, or too small for one step of training.
@@ -97,7 +98,7 @@ class Order:
             raise DataError(
                 "Cannot use an empty data set: it has no samples. Check the path and the filter it is made with."
             )
-        if shuffle and num_samples < layout.global_batch_size:
+        if shuffle and num_samples <= layout.global_batch_size - layout.micro_batch_size:
             raise DataError(
                 f"Cannot train on {num_samples} samples: one global batch takes {layout.global_batch_size}. "
                 f"Take global_batch_size={num_samples} or less, or a larger data set."

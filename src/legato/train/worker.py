@@ -98,6 +98,9 @@ def _tell_failure(error: BaseException, link: Link) -> int:
             text, told = text.removeprefix(module), told.replace(f"\n{module}", "\n")
             if not _frames_of_program(error):
                 told = f"{text}\n"
+        elif isinstance(error, SyntaxError) and not _frames_of_program(error):
+            # The program itself: it says where, and nothing of it has run.
+            told = "".join(traceback.format_exception_only(error))
     sys.stderr.write(told)
     number = link.view.number if link.view else 0
     mismatch = isinstance(error, MismatchError)

@@ -21,7 +21,7 @@ layouts = st.builds(lambda size, count: Layout(size * count, size), size=st.inte
 @st.composite
 def orders(draw: st.DrawFn, *, shuffle: bool = True) -> Order:
     layout = draw(layouts)
-    least = layout.global_batch_size if shuffle else 1
+    least = layout.global_batch_size - layout.micro_batch_size + 1 if shuffle else 1
     num_samples = draw(st.integers(least, least + 300))
     return Order(num_samples, layout, draw(st.integers(0, 2**40)), shuffle=shuffle)
 
@@ -135,9 +135,16 @@ def test_a_layout_that_does_not_fit(sizes: tuple[int, int], told: str) -> None:
 def test_a_data_set_that_is_too_small() -> None:
     with pytest.raises(DataError, match="empty"):
         Order(0, Layout(4, 2), 0, shuffle=False)
-    with pytest.raises(DataError, match="global_batch_size=3 or less"):
-        Order(3, Layout(4, 2), 0)
-    assert Order(3, Layout(4, 2), 0, shuffle=False).num_steps == 1
+    with pytest.raises(DataError, match="global_batch_size=2 or less"):
+        Order(2, Layout(4, 2), 0)
+    assert Order(2, Layout(4, 2), 0, shuffle=False).num_steps == 1
+
+
+def test_an_epoch_may_be_one_step_whose_last_micro_batch_is_smaller() -> None:
+    # 244 samples in batches of 64.
+    order = Order(244, Layout(256, 64), 0)
+    assert order.num_steps == 1
+    assert [len(part) for part in order.micro_batches(0, 0)] == [64, 64, 64, 52]
 
 
 @pytest.mark.parametrize("key", [Key(0, 3, 0), Key(0, -1, 0), Key(0, 2, 1), Key(0, 0, 2), Key(0, 0, -1)])

@@ -101,3 +101,16 @@ def test_a_program_that_ends_by_itself(
     assert run(tmp_path, link, place, program, monkeypatch) == exit_code
     assert [type(message) for message in link.said] == [said]
     assert len(ended) == (exit_code == 0)
+
+
+def test_a_program_with_a_syntax_error_is_told_as_python_tells_it(
+    tmp_path: Path, link: Tape, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = Place(link, None, "cpu", 1)
+    assert run(tmp_path, link, place, "a = 1\n/* a comment of another language */\n", monkeypatch) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f'  File "{tmp_path / "program.py"}", line 2\n') and told.endswith(
+        "SyntaxError: invalid syntax\n"
+    )
+    (failed,) = link.said
+    assert isinstance(failed, wire.Failed) and failed.traceback == told
