@@ -10,51 +10,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from legato.control.roles import Role
 from legato.control.stages import Stage
 
 T = TypeVar("T")
-
-# ---------------------------------------------------------------- accounts
-
-
-class User(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody with a name and a role. ``disabled_at``: since then nothing is allowed any more."""
-
-    name: str
-    role: Role
-    created_at: float
-    disabled_at: float | None
-    has_password: bool
-
-
-class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """A token as it may be shown: without its secret.
-
-    Args:
-        role: as the token was made; what holds is the lower of this and its user's.
-        used_at: the last time, to the minute.
-    """
-
-    id: str
-    user: str
-    name: str
-    role: Role
-    created_at: float
-    expires_at: float | None
-    revoked_at: float | None
-    used_at: float | None
-
-
-class NewToken(msgspec.Struct, frozen=True):
-    """A token at the one moment when its secret is known."""
-
-    token: Token
-    secret: str
-
-    def __repr__(self) -> str:
-        return f"NewToken({self.token!r}, secret='lgt_…')"
-
 
 # ---------------------------------------------------------------- queues and slots
 
@@ -389,17 +347,6 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     job: str | None = None
     attempt: int | None = None
-    detail: dict[str, Any] | None = None
-
-
-class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Who did what to what, and when. Never changed and never deleted."""
-
-    id: int
-    time: float
-    who: str
-    action: str
-    target: str
     detail: dict[str, Any] | None = None
 
 

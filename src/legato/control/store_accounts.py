@@ -8,7 +8,7 @@ from sqlalchemy import Select, select, update
 
 from legato.control.credentials import Passwords
 from legato.control.database import Database
-from legato.control.records import User
+from legato.control.people import User
 from legato.control.roles import Asker, Role, check_is_admin
 from legato.control.schema import tokens, users
 from legato.control.transactions import Transaction, read_all, read_one, writing

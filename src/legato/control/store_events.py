@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import or_, select
 
 from legato.control.database import Database
-from legato.control.records import AuditEntry, Event
+from legato.control.people import AuditEntry
+from legato.control.records import Event
 from legato.control.schema import audit_log, counters, events, jobs
 from legato.control.store_sight import is_visible
 from legato.control.transactions import EVENTS, read_all, writing

@@ -10,7 +10,7 @@ from sqlalchemy import Select, func, select, update
 from legato.control.credentials import TOKEN_PREFIX, hash_secret, make_secret
 from legato.control.database import Database
 from legato.control.ids import make_id
-from legato.control.records import NewToken, Token
+from legato.control.people import NewToken, Token
 from legato.control.roles import Asker, Role, check_is_admin, lower_role
 from legato.control.schema import tokens, users
 from legato.control.store_accounts import create_first_admin

@@ -10,7 +10,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.responses import Response
 
-from legato.control.records import Job, NewToken, Token
+from legato.control.people import NewToken, Token
+from legato.control.records import Job
 from legato.server.problems import MEDIA_TYPE, TITLES
 
 T = TypeVar("T")

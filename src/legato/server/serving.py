@@ -30,7 +30,7 @@ from legato.control.homes import claim_home
 from legato.control.local_drivers import LocalDrivers
 from legato.control.loop import ControlLoop
 from legato.control.pulse import Pulse
-from legato.control.records import NewToken
+from legato.control.people import NewToken
 from legato.control.roles import Asker, Role
 from legato.control.settings import Settings
 from legato.control.store import Store, open_store

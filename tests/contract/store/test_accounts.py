@@ -10,7 +10,8 @@ import pytest
 from tests.contract.store.conftest import NewUrl, open_quickly
 from tests.contract.store.making import ADMIN, ANN, BEN, EYE, NOW, make_job, make_people
 
-from legato.control.records import NewToken, Queue
+from legato.control.people import NewToken
+from legato.control.records import Queue
 from legato.control.roles import Asker, Role
 from legato.control.store import Store
 from legato.core.errors import Conflict, Forbidden, NotFound, Unauthenticated, UsageError

@@ -16,7 +16,8 @@ import structlog
 from tests.unit.server.platform import NOW, Platform
 
 from legato.control.homes import claim_home
-from legato.control.records import Lease, NewToken, Token
+from legato.control.people import NewToken, Token
+from legato.control.records import Lease
 from legato.control.roles import Role
 from legato.control.settings import Settings
 from legato.control.store import Store, open_store

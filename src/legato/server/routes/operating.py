@@ -9,7 +9,8 @@ import msgspec
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from legato.control.records import AuditEntry, Page
+from legato.control.people import AuditEntry
+from legato.control.records import Page
 from legato.control.roles import check_is_admin
 from legato.control.settings import Settings
 from legato.server.answers import Answer, Listed, tells

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from legato.control.records import Token, User
+from legato.control.people import Token, User
 from legato.control.roles import Asker, Role, check_is_admin
 from legato.core.errors import NotFound, UsageError
 from legato.server.answers import Answer, Listed, Secret, show_secret, tells

@@ -1,0 +1,61 @@
+"""Who may ask, and what was done by whom: users, their tokens, the audit log, as plain frozen records. Decides nothing.
+
+Times are seconds since 1970.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from legato.control.roles import Role
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody with a name and a role. ``disabled_at``: since then nothing is allowed any more."""
+
+    name: str
+    role: Role
+    created_at: float
+    disabled_at: float | None
+    has_password: bool
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """A token as it may be shown: without its secret.
+
+    Args:
+        role: as the token was made; what holds is the lower of this and its user's.
+        used_at: the last time, to the minute.
+    """
+
+    id: str
+    user: str
+    name: str
+    role: Role
+    created_at: float
+    expires_at: float | None
+    revoked_at: float | None
+    used_at: float | None
+
+
+class NewToken(msgspec.Struct, frozen=True):
+    """A token at the one moment when its secret is known."""
+
+    token: Token
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"NewToken({self.token!r}, secret='lgt_…')"
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Who did what to what, and when. Never changed and never deleted."""
+
+    id: int
+    time: float
+    who: str
+    action: str
+    target: str
+    detail: dict[str, Any] | None = None
