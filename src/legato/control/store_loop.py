@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from legato.control.database import Database
 from legato.control.records import Facts, Job, JobChange, Lease, Verdict, Written
@@ -22,6 +22,10 @@ from legato.control.store_queues import read_queues
 from legato.control.transactions import Transaction, read_all, writing
 
 _BATCH: Final = 5_000  # ids in one query; databases have a limit of some ten thousand
+
+# Made once: to build a statement takes as long as to run it, and every new job is decided on.
+_NEWEST: Final = update(jobs).where(jobs.c.id == bindparam("decided"))
+_DECISION: Final = insert(decisions)
 
 
 class Loop:
@@ -166,13 +170,13 @@ def _write_one(transaction: Transaction, job: Job, change: JobChange) -> None:
 def _decide(transaction: Transaction, job: Job, attempt: int, verdict: Verdict) -> None:
     if (job.decided_slots, job.decided_reason) == (verdict.num_slots, verdict.reason):
         return
-    newest = {"decided_slots": verdict.num_slots, "decided_reason": verdict.reason}
-    transaction.connection.execute(update(jobs).where(jobs.c.id == job.id).values(newest))
+    newest = {"decided": job.id, "decided_slots": verdict.num_slots, "decided_reason": verdict.reason}
+    transaction.connection.execute(_NEWEST, newest)
     if not verdict.is_new:
         return
     row = {"job": job.id, "attempt": attempt, "time": transaction.now}
     row |= {"num_slots": verdict.num_slots, "reason": verdict.reason}
-    transaction.connection.execute(insert(decisions).values(row))
+    transaction.connection.execute(_DECISION, row)
     detail = {"num_slots": verdict.num_slots}
     transaction.note("decision", verdict.reason, job=job.id, attempt=attempt, detail=detail)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, func, insert, select, update
+from sqlalchemy import Connection, Select, bindparam, func, insert, select, update
 
 from legato.control.records import Job
 from legato.control.schema import allocations, attempts, events, jobs
@@ -25,6 +25,7 @@ NUM_SLOTS: Final = (
     .scalar_subquery()
     .label("num_slots")
 )
+_SPEC: Final = select(jobs.c.spec).where(jobs.c.id == bindparam("job"))
 
 
 def select_jobs() -> Select[Any]:
@@ -38,7 +39,7 @@ def read_spec(connection: Connection, job: str) -> dict[str, Any]:
     Raises:
         NotFound: there is no such job.
     """
-    spec: dict[str, Any] | None = connection.execute(select(jobs.c.spec).where(jobs.c.id == job)).scalar()
+    spec: dict[str, Any] | None = connection.execute(_SPEC, {"job": job}).scalar()
     if spec is None:
         raise missing_job(job, None)
     return spec
