@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from legato.control.records import Job
+import msgspec
+
+from legato.control.records import Job, JobPatch
 from legato.control.stages import Stage
+from legato.policy.rules import Policy, Rules
 from legato.sim import clock
 from legato.sim.load import Load
 from legato.sim.workload import Plan
@@ -51,6 +54,27 @@ def test_a_night_in_which_it_was_paused_does_not_count() -> None:
         await turn(world, 20.0)
         assert world.books.get(job).stage is Stage.RUNNING
         await turn(world, 20.0)
+        check_stopped(world.books.get(job))
+
+    on_a_platform(story)
+
+
+def test_what_it_waits_for_others_who_took_its_slot_does_not_count() -> None:
+    async def story(world: World, job: str) -> None:
+        world.setting = msgspec.structs.replace(world.setting, rules=Rules(policy=Policy.PRIORITY))
+        turning = asyncio.create_task(world.run(world.make_loop()))
+        await asyncio.sleep(30.0)
+        other = world.submit(Plan(name="b", max_workers=1, load=Load(num_steps=200, step_s=1.0))).id
+        world.books.patch(other, JobPatch(priority=9000))
+        await asyncio.sleep(150.0)
+        assert world.books.get(job).stage is Stage.QUEUED
+        assert world.books.get(other).stage is Stage.RUNNING
+        while world.books.get(other).stage is not Stage.SUCCEEDED:  # noqa: ASYNC110 - in virtual time
+            await asyncio.sleep(1.0)
+        await asyncio.sleep(20.0)
+        assert world.books.get(job).stage is Stage.RUNNING
+        await asyncio.sleep(20.0)
+        turning.cancel()
         check_stopped(world.books.get(job))
 
     on_a_platform(story)
