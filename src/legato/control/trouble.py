@@ -117,7 +117,8 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
             case DriverState.UNKNOWN | DriverState.GONE if self.why:
                 return f"cannot be started: {self.why}{tried}"
             case DriverState.GONE:
-                return f"died: {report.trouble or 'it left no word'}{tried}"
+                died = f"died: {report.trouble or 'it left no word'}"
+                return (died if self.killed_at is None else "did not answer and was killed") + tried
             case DriverState.SILENT if silent_s >= _SILENT_S:
                 return f"does not answer: {report.trouble or 'its process lives'}"
             case DriverState.STARTING if silent_s >= _SLOW_S:

@@ -32,8 +32,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         num_micro_batches: of one step, if known: slots that would not make a step faster go to others.
         checkpoint_every: ``100steps``, ``2epochs`` or ``60s``. None: only when it is paused, stopped or done.
         keep: checkpoints kept.
-        max_run_s: seconds in which it may hold slots, starting included, over all its attempts; then it is stopped, with
-            a checkpoint. None: any number.
+        max_run_s: seconds in which it may hold slots, starting included, over all its attempts; then it is stopped,
+            with a checkpoint. None: any number.
         heartbeat_limit_s: a worker silent for this long is given up.
     """
 

@@ -277,7 +277,9 @@ def test_a_driver_that_never_answers_again_is_replaced_and_nothing_is_done_twice
         assert len(platform.starts) == 1, "it may only be slow"
         await platform.wait(15.0, job)
         assert len(platform.starts) == 2
-        assert platform.reasons[-1] == "its workers train"
+        but = "its workers train; but its driver"
+        silent = f"{but} does not answer: its process lives"
+        assert platform.reasons == [silent, f"{but} did not answer and was killed", "its workers train"]
         await platform.wait(300.0)
         assert platform.job(job).stage is Stage.SUCCEEDED
         assert platform.world.drivers.saved[job].useful_s == pytest.approx(400.0)
