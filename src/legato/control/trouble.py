@@ -75,7 +75,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
             since = now if self.well_since is None else min(self.well_since, now)
             if now - since >= WELL_S:
                 return Trouble(well_since=since)
-            return msgspec.structs.replace(self, well_since=since, silent_since=None)
+            return msgspec.structs.replace(self, well_since=since, silent_since=None, killed_at=None)
         lives = state in (DriverState.SILENT, DriverState.STARTING)
         since = now if self.silent_since is None else min(self.silent_since, now)
         return msgspec.structs.replace(self, well_since=None, silent_since=since if lives else None)

@@ -313,6 +313,8 @@ def test_a_driver_that_cannot_be_killed_is_killed_now_and_then() -> None:
     assert not killed.is_lost(DriverState.SILENT, 239.0, hurries=False)
     assert killed.is_lost(DriverState.SILENT, 240.0, hurries=False)
     assert not Trouble().after(DriverState.STARTING, 0.0).is_lost(DriverState.STARTING, 599.0, hurries=False)
+    woken = killed.after(DriverState.RUNNING, 241.0)
+    assert woken.tell(DriverReport(attempt=1, state=DriverState.GONE), 242.0) == "died: it left no word"
     back = Trouble().after(DriverState.SILENT, 5000.0).killed(5120.0).after(DriverState.SILENT, 10.0)
     assert back.is_lost(DriverState.SILENT, 130.0, hurries=False), "the clock was set back"
 
