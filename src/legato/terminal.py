@@ -236,12 +236,19 @@ class LogFollower:
         """Skip what a worker has written until now."""
         self._offsets[worker] = self.sizes().get(worker, 0)
 
-    def read(self, worker: int, *, whole: bool = False) -> str:
-        """Return the complete lines that are new; with ``whole`` a last incomplete one too."""
+    def read(self, worker: int, *, whole: bool = False, upto: int | None = None) -> str:
+        """Return the complete lines that are new; with ``whole`` a last incomplete one too.
+
+        Args:
+            worker: whose log.
+            whole: nothing more is to come.
+            upto: the byte at which to stop. None: at the end.
+        """
         try:
             with (self._directory / f"worker-{worker}.log").open("rb") as file:
-                file.seek(self._offsets.get(worker, 0))
-                data = file.read(_MAX_READ_BYTES)
+                at = self._offsets.get(worker, 0)
+                file.seek(at)
+                data = file.read(_MAX_READ_BYTES if upto is None else min(max(upto - at, 0), _MAX_READ_BYTES))
         except FileNotFoundError:
             return ""
         self._offsets[worker] = self._offsets.get(worker, 0) + len(data)

@@ -11,6 +11,7 @@ from legato.core import wire
 from legato.core.errors import JobNotFound
 from legato.driver import client
 from legato.driver.journal import JobDirectory, Outcome, iterate_jobs
+from legato.driver.log_marks import MARKS_FILE, Stretch, read_marks
 from legato.resuming import way_on
 from legato.terminal import WAITS_AT_START, LogFollower, Screen, main_worker
 
@@ -102,7 +103,7 @@ def watch(name: str, screen: Screen, home: Path | None = None) -> Outcome | None
 
 
 def read_logs(directory: JobDirectory, worker: int | None, *, follow: bool) -> Iterator[tuple[int, str]]:
-    """Yield (worker, lines) of one worker's log, or of all.
+    """Yield (worker, lines) of one worker's log, or of all: what is there in order of time, as far as that was noted.
 
     Args:
         directory: of the job.
@@ -117,6 +118,9 @@ def read_logs(directory: JobDirectory, worker: int | None, *, follow: bool) -> I
     if worker is not None and worker not in known and not (follow and directory.is_locked()):
         there = ", ".join(str(number) for number in known) or "none"
         raise JobNotFound(f"Cannot show the log of worker {worker} of job '{directory.path.name}': there are {there}.")
+    for stretch in _read_marks(directory) if worker is None else ():
+        while text := logs.read(stretch.worker, upto=stretch.end):
+            yield stretch.worker, text
     while True:
         # Asked before the last look, so that nothing is missed that was written before the end.
         going_on = follow and directory.is_locked()
@@ -125,6 +129,14 @@ def read_logs(directory: JobDirectory, worker: int | None, *, follow: bool) -> I
         if not going_on:
             return
         time.sleep(_ASK_EVERY_S)
+
+
+def _read_marks(directory: JobDirectory) -> tuple[Stretch, ...]:
+    try:
+        with (directory.logs / MARKS_FILE).open("rb") as file:
+            return read_marks(file)
+    except FileNotFoundError:
+        return ()
 
 
 def _read_whole(logs: LogFollower, number: int, *, at_end: bool) -> Iterator[tuple[int, str]]:

@@ -41,7 +41,7 @@ def name_log(worker: int) -> str:
 
 
 def read_logs(line: Line, job: str, logs: Sequence[str], tail: int | None) -> Iterator[LogLine]:
-    """Yield what stands in logs now, one log after the other.
+    """Yield what stands in logs now; of several logs in order of time, as far as that was noted.
 
     Args:
         line: to the server.
@@ -52,9 +52,12 @@ def read_logs(line: Line, job: str, logs: Sequence[str], tail: int | None) -> It
     Raises:
         NotFound: there is no such log.
     """
+    if not logs:
+        yield from _read_stream(line, job, {"tail": tail, "follow": "false"})
+        return
     there = line.ask(Page[Log], "GET", f"/jobs/{job}/logs").items
     ends = {found.log: found.num_bytes for found in there}
-    for log in logs or [found.log for found in there if found.log != DRIVER]:
+    for log in logs:
         holder = _Holder()
         for text in _read_pieces(line, job, log, tail, ends.get(log, 0)):
             yield from holder.add(log, text)
@@ -63,7 +66,10 @@ def read_logs(line: Line, job: str, logs: Sequence[str], tail: int | None) -> It
 
 def follow_logs(line: Line, job: str, logs: Sequence[str], tail: int | None) -> Iterator[LogLine]:
     """Yield what is written to logs until the job has ended; arguments as of `read_logs`, those to come included."""
-    params: dict[str, Any] = {"log": list(logs) or None, "tail": tail}
+    yield from _read_stream(line, job, {"log": list(logs) or None, "tail": tail})
+
+
+def _read_stream(line: Line, job: str, params: dict[str, Any]) -> Iterator[LogLine]:
     holder = _Holder()
     for message in line.follow(f"/jobs/{job}/logs", params=params):
         if message.event == "log":

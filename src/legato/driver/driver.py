@@ -29,6 +29,7 @@ from legato.driver import words
 from legato.driver.connections import Connections
 from legato.driver.ending import EXIT_KILLED
 from legato.driver.journal import DriverFile, JobDirectory, JobJournal, Outcome
+from legato.driver.log_marks import LogMarks
 from legato.driver.membership import Membership
 from legato.driver.record import Event, Records
 from legato.driver.status import NUM_EVENTS, Meter, build_status
@@ -89,6 +90,7 @@ class Driver:
         self._address = (host, port)
         self._clock = clock
         self._records = Records(directory, wall_clock)
+        self._log_marks = LogMarks(directory, clock, wall_clock)
         self._meter = Meter()
         self._events: deque[Event] = deque(maxlen=NUM_EVENTS)
         self._instructions: asyncio.Queue[words.Instruction] = asyncio.Queue()
@@ -191,7 +193,12 @@ class Driver:
         ended = asyncio.create_task(self._carry_out())
         tasks = [ended] + [
             asyncio.create_task(work)
-            for work in (self._watch_engine(), self._keep_time(), self._records.write_forever())
+            for work in (
+                self._watch_engine(),
+                self._keep_time(),
+                self._records.write_forever(),
+                self._log_marks.write_forever(),
+            )
         ]
         try:
             await asyncio.wait([*tasks, self._broken], return_when=asyncio.FIRST_COMPLETED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import deque
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
@@ -11,6 +12,7 @@ from typing import BinaryIO, Final, NamedTuple
 import msgspec
 
 from legato.core.errors import NotFound
+from legato.driver.log_marks import MARKS_FILE, Stretch, read_marks
 from legato.server.job_files import list_files, open_file
 from legato.server.problems import Problem
 
@@ -24,6 +26,7 @@ _SECONDS: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 # So many fit into a header that servers and proxies take: some 8 KiB.
 _MAX_NAMED: Final = 350
 _SILENT_S: Final = 60.0
+_MAX_MARKS_BYTES: Final = 64 * 2**20
 
 
 class Log(msgspec.Struct, frozen=True):
@@ -49,6 +52,11 @@ def is_log(log: str) -> bool:
     (True, True, False)
     """
     return log == _DRIVER or _WORKER.fullmatch(log) is not None
+
+
+def name_log(worker: int) -> str:
+    """Return what the log of a worker is called."""
+    return f"worker-{worker}"
 
 
 def is_of_worker(log: str) -> bool:
@@ -133,13 +141,19 @@ class Place(NamedTuple):
 class Reader:
     """Reads what is added to the logs of a job; keeps how far it is.
 
+    What is there already comes in order of time, as far as the job's driver has noted that.
+
     Args:
         root: the job's directory.
         chosen: logs to read. Empty: those of all workers, also of those that come later.
         place: how far they were told before.
+        is_bounded: what is added after the first look is left out.
     """
 
-    def __init__(self, root: Path, chosen: Collection[str], place: Place) -> None:
+    def __init__(self, root: Path, chosen: Collection[str], place: Place, *, is_bounded: bool = False) -> None:
+        self._past: deque[Stretch] | None = None
+        self._bounds: dict[str, int] | None = None
+        self._is_bounded = is_bounded
         self._root = root
         self._chosen = frozenset(chosen)
         self._positions = dict(place.positions)
@@ -167,24 +181,56 @@ class Reader:
         told = []
         listed = self._list()
         self._forget_quiet(listed)
+        told = self._read_past(listed)
+        if told:
+            return told
         for found in listed:
-            at = self._find_position(found)
-            if found.num_bytes <= at:
-                continue
-            try:
-                with _open(self._root, found.log) as file:
-                    file.seek(at)
-                    content = file.read(_CHUNK_BYTES)
-            except NotFound:
-                continue
-            lines = content[: content.rfind(b"\n") + 1]
-            if not lines and len(content) == _CHUNK_BYTES:
-                lines = _whole_letters(content)
-            elif not lines and is_last:
-                lines = content
-            if lines:
-                told.append(Addition(found.log, lines.decode(errors="replace"), at + len(lines)))
+            addition = self._read_one(found.log, self._find_position(found), found.num_bytes, is_last=is_last)
+            if addition is not None:
+                told.append(addition)
         return told
+
+    def _read_past(self, listed: list[Log]) -> list[Addition]:
+        """Return what comes next of what was there at the first look, in order of time; empty if nothing is left."""
+        if self._past is None:
+            self._past = deque(_read_past(self._root))
+        there = {found.log: found for found in listed}
+        told: list[Addition] = []
+        upto: dict[str, int] = {}
+        num_chars = 0
+        while self._past and num_chars < _CHUNK_BYTES:
+            stretch = self._past[0]
+            found = there.get(name_log(stretch.worker))
+            if found is None:
+                self._past.popleft()
+                continue
+            at = upto.get(found.log, self._find_position(found))
+            end = min(stretch.end, found.num_bytes)
+            addition = self._read_one(found.log, at, end, is_last=False)
+            if addition is not None:
+                told.append(addition)
+                upto[found.log] = addition.end
+                num_chars += len(addition.text)
+            if addition is None or addition.end >= end:
+                self._past.popleft()
+        return told
+
+    def _read_one(self, log: str, at: int, end: int, *, is_last: bool) -> Addition | None:
+        """Return what stands in a log from one byte up to another, at most a part of it; None if nothing is to tell."""
+        if end <= at:
+            return None
+        try:
+            with _open(self._root, log) as file:
+                file.seek(at)
+                content = file.read(min(_CHUNK_BYTES, end - at))
+        except NotFound:
+            return None
+        lines = content[: content.rfind(b"\n") + 1]
+        if not lines and len(content) == _CHUNK_BYTES:
+            lines = _whole_letters(content)
+        elif not lines and is_last:
+            lines = content
+        return Addition(log, lines.decode(errors="replace"), at + len(lines)) if lines else None
 
     def note(self, addition: Addition) -> None:
         """Note that this is told."""
@@ -193,7 +239,17 @@ class Reader:
 
     def _list(self) -> list[Log]:
         found = list_logs(self._root)
-        return [one for one in found if (one.log in self._chosen if self._chosen else is_of_worker(one.log))]
+        listed = [one for one in found if (one.log in self._chosen if self._chosen else is_of_worker(one.log))]
+        if not self._is_bounded:
+            return listed
+        if self._bounds is None:
+            self._bounds = {one.log: one.num_bytes for one in listed}
+        bounds = self._bounds
+        return [
+            msgspec.structs.replace(one, num_bytes=min(one.num_bytes, bounds[one.log]))
+            for one in listed
+            if one.log in bounds
+        ]
 
     def _find_position(self, found: Log) -> int:
         at = self._positions.get(found.log)
@@ -252,6 +308,15 @@ def read_place(text: str) -> Place:
         else:
             raise Problem("bad-request", "Cannot read 'Last-Event-ID': give the id of a message as it came.")
     return Place(positions, quiet_until)
+
+
+def _read_past(root: Path) -> tuple[Stretch, ...]:
+    """Return in which order logs were written, as far as that was noted."""
+    try:
+        with open_file(root, ("logs", MARKS_FILE)) as file:
+            return read_marks(file.read(_MAX_MARKS_BYTES).splitlines())
+    except NotFound:
+        return ()
 
 
 def _open(root: Path, log: str) -> BinaryIO:

@@ -320,6 +320,8 @@ class Platform:
             return httpx.Response(200, json=self.specs[job["id"]])
         if below == "events":
             return self._answer_events(request, job["id"])
+        if below == "logs" and request.url.params.get("follow") == "false":
+            return self._tell_logs(request)
         if below == "logs":
             items = [
                 {"log": log, "num_bytes": len(text.encode()), "modified_at": NOW} for log, text in self.logs.items()
@@ -382,6 +384,17 @@ class Platform:
         return httpx.Response(200, json={"items": found, "after": found[-1]["seq"] if found else len(self.events)})
 
     # ------------------------------------------------------------ what jobs leave
+
+    def _tell_logs(self, request: httpx.Request) -> httpx.Response:
+        """Tell all that stands in the workers' logs, as a stream that ends."""
+        tail = request.url.params.get("tail")
+        told = []
+        for log, text in self.logs.items():
+            lines = text.splitlines(keepends=True)
+            kept = "".join(lines if tail is None else lines[len(lines) - int(tail) :])
+            if log != "driver":
+                told.append(("log", {"log": log, "text": kept}, None))
+        return stream(*told, ("end", {}, None))
 
     def _answer_log(self, request: httpx.Request, log: str) -> httpx.Response:
         if log not in self.logs:

@@ -316,7 +316,7 @@ def test_logs_that_are_there(client: Client, platform: Platform) -> None:
     for piece in (2**22, 1, 2, 3):
         platform.canned["max_bytes"] = piece
         if piece == 2**22:
-            assert [(line.worker, str(line)) for line in job.logs()] == [(0, "a"), (0, "bä"), (0, "no end"), (1, "c")]
+            assert [(line.worker, str(line)) for line in job.logs()] == [(0, "a"), (0, "bä"), (1, "c"), (0, "no end")]
         assert [line.text for line in job.logs(driver=True)] == ["it starts"]
     platform.canned.clear()
     assert [line.text for line in job.logs(worker=0, tail=2)] == ["bä", "no end"]
@@ -470,6 +470,7 @@ def test_a_folder_in_which_something_lies_is_not_marked(job: Job, tmp_path: Path
     (tmp_path / "mine.txt").write_text("mine")
     job.download(tmp_path, "work/train.py")
     assert pack(tmp_path).names == ("mine.txt", "train.py")
+    assert not (tmp_path / DOWNLOAD_MARK).exists()
 
 
 def test_what_is_not_there_and_what_is_empty(job: Job, platform: Platform, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from legato.core.spec import JobSpec
 from legato.driver import client
 from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory, Outcome
+from legato.driver.log_marks import MARKS_FILE, Stretch, read_marks
 from legato.driver.record import Event
 from legato.engines.fake import FakeEngine, FakeMachine
 
@@ -158,6 +159,20 @@ def test_the_status_tells_what_the_last_planned_change_cost(tmp_path: Path) -> N
             stage.machine.end(1, -9)
             await stage.until_training(1)
             assert await commit_some() == planned, "a death is no resize"
+            await stage.finish()
+
+    asyncio.run(play())
+
+
+def test_it_is_noted_when_logs_grow(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            stage.directory.logs.mkdir(parents=True, exist_ok=True)
+            stage.directory.log_path(1).write_text("hello\n")
+            marks = stage.directory.logs / MARKS_FILE
+            await stage.orchestra.until(marks.exists)
+            assert read_marks(marks.read_bytes().splitlines()) == (Stretch(1, 6),)
             await stage.finish()
 
     asyncio.run(play())

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.server.platform import API, Messages, Platform, check_problem
 
+from legato.driver.log_marks import MARKS_FILE
 from legato.server import logs
 from legato.server.logs import MAX_BYTES, Addition, Place, Reader, find_tail, read_place, render_place
 from legato.server.problems import Problem
@@ -193,6 +194,56 @@ def test_following_what_was_chosen_from_its_tail_on(platform: Platform, job: str
     assert follow("tail=0") == {}
     answer = platform.ask("GET", f"jobs/{job}/logs?log=../x", Accept="text/event-stream")
     check_problem(answer, 422, "invalid", "Cannot follow the log")
+
+
+def mark(platform: Platform, job: str, *lines: dict[str, int]) -> None:
+    told = "".join(f"{json.dumps({'time': number, 'ends': ends})}\n" for number, ends in enumerate(lines))
+    (platform.directory(job) / "logs" / MARKS_FILE).write_text(told)
+
+
+def lines_of(messages: list[dict[str, str]]) -> list[str]:
+    told = [json.loads(message["data"]) for message in messages if message["event"] == "log"]
+    return [f"{one['log'][-1]} {line}" for one in told for line in one["text"].splitlines()]
+
+
+@pytest.mark.parametrize("chunk_bytes", [2**16, 6])
+def test_lines_of_workers_that_were_replaced_are_in_order_of_time(
+    platform: Platform, job: str, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
+) -> None:
+    monkeypatch.setattr(logs, "_CHUNK_BYTES", chunk_bytes)
+    platform.lead()
+    platform.start(job, "node/0")
+    write(platform, job, "worker-1", "a1\nb1\nc1\n")
+    write(platform, job, "worker-2", "a2\nb2\n")
+    # What is marked in the middle of a line is told when the line ends; what is not marked comes last.
+    mark(platform, job, {"0": 4}, {"1": 4}, {"2": 3, "7": 5}, {"0": 8}, {"1": 6})
+    want = ["0 one", "1 a1", "2 a2", "0 two", "1 b1", "0 three", "1 c1", "2 b2"]
+    with platform.stream(f"jobs/{job}/logs?follow=false") as messages:
+        told = list(messages)
+    assert told[-1]["event"] == "end", "the job runs, and yet this ends"
+    assert lines_of(told) == want
+    assert texts(told) == {"worker-0": "one\ntwo\nthree\n", "worker-1": "a1\nb1\nc1\n", "worker-2": "a2\nb2\n"}
+    with platform.stream(f"jobs/{job}/logs?follow=false&tail=1") as messages:
+        assert "".join(lines_of(list(messages))).endswith("1 c12 b2")
+    platform.end(job)
+    with platform.stream(f"jobs/{job}/logs", Last_Event_ID="worker-0=4,worker-1=3") as messages:
+        told = list(messages)
+    assert "one" not in texts(told)["worker-0"]
+    assert lines_of(told)[0] == "2 a2"
+
+
+def test_what_is_added_while_logs_are_read_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    file = tmp_path / "logs" / "worker-0.log"
+    file.write_text("a\n")
+    reader = Reader(tmp_path, (), Place({}), is_bounded=True)
+    told = reader.read(is_last=True)
+    for one in told:
+        reader.note(one)
+    file.write_text("a\nb\n")
+    (tmp_path / "logs" / "worker-1.log").write_text("c\n")
+    assert told == [Addition("worker-0", "a\n", 2)]
+    assert reader.read(is_last=True) == []
 
 
 def test_a_line_without_an_end_is_told_in_parts(tmp_path: Path) -> None:

@@ -57,9 +57,10 @@ async def list_logs_of_job(
     asker: WhoAsks,
     log: Annotated[list[str] | None, Query(max_length=100)] = None,
     tail: Tail = None,
+    follow: bool = True,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """List a job's logs, or follow them with ``Accept: text/event-stream``."""
+    """List a job's logs, or follow them with ``Accept: text/event-stream``; with ``follow=false`` to where they end."""
     found = await run_in_threadpool(here.store.jobs.find, job, asker)
     root = here.directory(found)
     if not wants_stream(request):
@@ -67,11 +68,13 @@ async def list_logs_of_job(
     for name in log or ():
         if not is_log(name):
             raise UsageError(f"Cannot follow the log '{name[:100]}': logs are called 'driver' and 'worker-N'.")
-    reader = Reader(root, log or (), read_place(last_event_id) if last_event_id else Place({}))
+    place = read_place(last_event_id) if last_event_id else Place({})
+    reader = Reader(root, log or (), place, is_bounded=not follow)
     if tail is not None and not last_event_id:
         await here.feed.in_thread(functools.partial(reader.skip_to_tail, tail))
     secret = request.state.secret
-    return stream(_follow(here, Watch(here, asker, secret, found.id), reader), here, secret)
+    watch = Watch(here, asker, secret, found.id)
+    return stream(_follow(here, watch, reader, is_over=not follow), here, secret)
 
 
 @router.get("/jobs/{job}/logs/{log}", **tells(None, errors=(404,), content_type="text/plain"))
@@ -93,8 +96,8 @@ def get_log(
     return Response(piece.content, headers=told, media_type="text/plain")
 
 
-async def _follow(here: Services, watch: Watch, reader: Reader) -> AsyncIterator[bytes]:
-    has_ended = False
+async def _follow(here: Services, watch: Watch, reader: Reader, *, is_over: bool) -> AsyncIterator[bytes]:
+    has_ended = is_over
     with here.feed.following():
         while not here.feed.is_closing:
             if watch.is_due:

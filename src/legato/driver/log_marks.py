@@ -1,0 +1,113 @@
+"""How long each worker's log was at which moments, so that lines of several logs can be put in order. Reads no log.
+
+The driver looks once a second and writes a line about the logs that have grown; of long jobs less often, so that these
+lines stay few. What was written between two looks has the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from legato.core.clock import Clock
+from legato.driver.journal import JobDirectory
+
+MARKS_FILE: Final = "marks.jsonl"
+_FIRST_PAUSE_S: Final = 1.0
+_PAUSE_PER_AGE: Final = 1e-4  # so a job of a day is looked at every 9 s, and has some 30,000 lines at most
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """How long logs were.
+
+    Args:
+        time: seconds since 1970.
+        ends: bytes of each log that has grown since the mark before, by its worker.
+    """
+
+    time: float
+    ends: dict[int, int]
+
+
+class Stretch(NamedTuple):
+    """Bytes of a worker's log, up to and without ``end``, that were written before all stretches that follow."""
+
+    worker: int
+    end: int
+
+
+class LogMarks:
+    """Writes marks.
+
+    Args:
+        directory: of the job.
+        clock: seconds that never go backwards.
+        wall_clock: seconds since 1970.
+    """
+
+    def __init__(self, directory: JobDirectory, clock: Clock, wall_clock: Callable[[], float]) -> None:
+        self._logs = directory.logs
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._began_at = clock()
+        self._ends: Mapping[int, int] = {}
+
+    async def write_forever(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            await asyncio.to_thread(self.write)
+            await asyncio.sleep(max(_FIRST_PAUSE_S, (self._clock() - self._began_at) * _PAUSE_PER_AGE))
+
+    def write(self) -> None:
+        """Look once. Never fails: without marks logs are shown one after the other."""
+        try:
+            ends = dict(_measure(self._logs))
+            grown = {worker: end for worker, end in sorted(ends.items()) if end != self._ends.get(worker, 0)}
+            if grown:
+                with (self._logs / MARKS_FILE).open("ab") as file:
+                    file.write(msgspec.json.encode(Mark(self._wall_clock(), grown)) + b"\n")
+            self._ends = ends
+        except OSError:
+            return
+
+
+def read_marks(lines: Iterable[bytes]) -> tuple[Stretch, ...]:
+    r"""Return what was written, in order of time; lines that cannot be read, such as a torn one, are passed over.
+
+    >>> read_marks([b'{"time": 1, "ends": {"0": 10}}\n', b'{"time": 2, "ends": {"0": 20, "1": 5}}\n', b'{"ti'])
+    (Stretch(worker=0, end=20), Stretch(worker=1, end=5))
+    """
+    stretches: list[Stretch] = []
+    known: dict[int, int] = {}
+    for line in lines:
+        try:
+            mark = msgspec.json.decode(line, type=Mark)
+        except msgspec.MsgspecError:
+            continue
+        for worker, end in mark.ends.items():
+            if end < known.get(worker, 0):
+                # It was begun anew, so what stood in it before is gone.
+                stretches = [one for one in stretches if one.worker != worker]
+            elif end == known.get(worker):
+                continue
+            known[worker] = end
+            if stretches and stretches[-1].worker == worker:
+                stretches.pop()
+            stretches.append(Stretch(worker, end))
+    return tuple(stretches)
+
+
+def _measure(logs: os.PathLike[str]) -> Iterator[tuple[int, int]]:
+    """Yield the worker and the length of each log."""
+    try:
+        with os.scandir(logs) as entries:
+            for entry in entries:
+                number = entry.name.removeprefix("worker-").removesuffix(".log")
+                if entry.name == f"worker-{number}.log" and number.isascii() and number.isdecimal():
+                    yield int(number), entry.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return
