@@ -1,0 +1,1060 @@
+"""The command of WMLA's users against a server that answers as it is told: what is asked, and what is printed."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import contextlib
+import io
+import json
+import os
+import shutil
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from email.parser import BytesParser
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from legato.compat.wmla import arguments, options
+from legato.compat.wmla.tools import dlicmd
+
+API = "/platform/rest/deeplearning/v1"
+PROGRAM = Path(dlicmd.__file__)
+TOKEN = "header.middle.secret"
+
+
+class Answer:
+    """What the server says to one request."""
+
+    def __init__(self, body: Any = b"", status: int = 200, **headers: str) -> None:
+        self.status = status
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        if not isinstance(body, bytes | str):
+            body = json.dumps(body)
+            self.headers.setdefault("Content-Type", "application/json")
+        self.body = body.encode() if isinstance(body, str) else body
+
+
+class Request:
+    """What the server was asked."""
+
+    def __init__(self, handler: BaseHTTPRequestHandler) -> None:
+        self.line = f"{handler.command} {handler.path}"
+        self.path, _, query = handler.path.partition("?")
+        self.query = dlicmd.urllib.parse.parse_qs(query, keep_blank_values=True)
+        self.headers = handler.headers
+        self.body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+
+    @property
+    def file(self) -> tuple[str, bytes]:
+        """The one part of a form: its file name and its bytes."""
+        head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
+        form = BytesParser().parsebytes(head + self.body)
+        (part,) = form.get_payload()
+        assert part.get_param("name", header="content-disposition") == "file"
+        return part.get_filename(), part.get_payload(decode=True)
+
+
+class Fake:
+    """The server.
+
+    Args:
+        scheme: ``http`` or ``https``.
+        certificate: for the latter.
+    """
+
+    def __init__(self, scheme: str = "http", certificate: Path | None = None) -> None:
+        self.answers: dict[str, Any] = {f"GET {API}/conf": Answer({"MSD_ENABLED": True})}
+        self.asked: list[Request] = []
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+            def answer(self) -> None:
+                known = fake.answers.get(f"{self.command} {self.path.partition('?')[0]}", Answer("no such path", 404))
+                if callable(known) and known.__code__.co_argcount == 1:
+                    known(self)
+                    return
+                request = Request(self)
+                if not request.path.endswith("/conf"):
+                    fake.asked.append(request)
+                found = known() if callable(known) else known
+                self.send_response(found.status)
+                for name, value in found.headers.items():
+                    self.send_header(name, value)
+                if found.status != 204:
+                    self.send_header("Content-Length", str(len(found.body)))
+                self.end_headers()
+                self.wfile.write(found.body)
+
+            do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.server.handle_error = lambda *_: None  # type: ignore[method-assign]
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.port = self.server.server_port
+        self.url = f"{scheme}://127.0.0.1:{self.port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self.thread.start()
+
+    def answer(self, method: str, path: str, answer: Any) -> None:
+        self.answers[f"{method} {API}{path}"] = answer
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    home = tmp_path / "home"
+    home.mkdir()
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("HOME", str(home))
+    for name in (*dlicmd.VARIABLES, "DLICMD_CA_FILE", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    server = Fake()
+    dlicmd.write_keys({server.url: TOKEN})
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def do(fake: Fake, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Carry out a command at the server; return its exit code and what it wrote."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        end = words.index("--") if "--" in words else len(words)
+        host = ["--rest-host", "127.0.0.1", "--rest-port", str(fake.port)]
+        code = dlicmd.main([*words[:end], *host, *words[end:]])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+RECORD = {
+    "id": "j-1",
+    "args": "--exec-start edtPyTorch",
+    "submissionId": "driver-j-1",
+    "creator": "ann",
+    "state": "RUNNING",
+    "appId": "j-1",
+    "appName": "mnist",
+    "createTime": "2026-01-01T00:00:00Z",
+    "elastic": True,
+    "numWorker": 4,
+    "framework": "edtPyTorch",
+}
+
+
+def make_model(folder: Path) -> Path:
+    model = folder / "mnist"
+    (model / "sub").mkdir(parents=True)
+    (model / "main.py").write_text("print('hello')\n")
+    (model / "sub/part.py").write_text("import torch\n")
+    return model
+
+
+# ---------------------------------------------------------------- what it is
+
+
+def test_it_needs_the_standard_library_only_and_python_3_8() -> None:
+    tree = ast.parse(PROGRAM.read_text(), feature_version=(3, 8))
+    imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    froms = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
+    roots = {str(name).partition(".")[0] for name in imported | froms}
+    assert len(roots) > 15
+    assert roots <= sys.stdlib_module_names
+    # Methods and modules that came after 3.8.
+    later = ("removeprefix", "removesuffix", "zoneinfo", "graphlib", "tomllib", "itertools.pairwise", "datetime.UTC")
+    assert [name for name in later if name in PROGRAM.read_text()] == []
+
+
+def test_it_runs_as_a_file_of_its_own_anywhere(tmp_path: Path, fake: Fake) -> None:
+    alone = shutil.copy(PROGRAM, tmp_path / "dlicmd.py")
+    fake.answer("GET", "/execs/j-1", Answer(RECORD))
+    words = ["--exec-get", "j-1", "--rest-host", "127.0.0.1", "--rest-port", str(fake.port)]
+    done = subprocess.run(
+        [sys.executable, "-I", str(alone), *words], env=os.environ, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["state"] == "RUNNING"
+
+
+def test_the_help_tells_every_command_option_variable_and_exit_code(
+    do: Callable[..., tuple[int, str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert dlicmd.main(["--help"]) == 0
+    told = capsys.readouterr().out.split()
+    everything = [*dlicmd.COMMANDS, *dlicmd.CONNECTION, *dlicmd.OLD_NAMES, *dlicmd.OUTPUT, *dlicmd.SUBMIT]
+    everything += [*dlicmd.REFUSED_OPTIONS, *dlicmd.VARIABLES, *map(str, dlicmd.EXIT_CODES)]
+    assert [name for name in everything if name not in told] == []
+    assert dlicmd.main([]) == dlicmd.MISUSED
+    assert capsys.readouterr().out == ""
+
+
+def test_its_table_of_options_is_that_of_the_server() -> None:
+    carried = {name for name, (_, does, _) in dlicmd.SUBMIT.items() if does}
+    ignored = {name for name, (value, does, why) in dlicmd.SUBMIT.items() if value and not does and why}
+    flags = {name for name, (value, _, _) in dlicmd.SUBMIT.items() if not value}
+    assert carried == options.OPTIONS - {"--exec-start"}
+    assert ignored == options.MEANINGLESS
+    assert flags == options.FLAGS
+    assert set(dlicmd.REFUSED_OPTIONS) == set(options.REFUSED)
+    assert {*dlicmd.CONNECTION, *dlicmd.OLD_NAMES} == options.CONNECTION
+
+
+@given(st.lists(st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=20)))
+def test_the_server_reads_the_very_words_that_were_written(words: list[str]) -> None:
+    assert arguments.split_words(dlicmd.join_arguments(words)) == words
+
+
+# ---------------------------------------------------------------- log on
+
+
+def test_logging_on_keeps_the_token_for_this_server_in_a_file_nobody_else_reads(
+    fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.answers["GET /auth/v1/logon"] = Answer({"username": "ann", "accessToken": "a.b.new"})
+    dlicmd.write_keys({"https://other:443": "theirs"})
+    created = []
+    really_open = os.open
+    monkeypatch.setattr(os, "open", lambda *args, **more: created.append(args) or really_open(*args, **more))
+    assert do("--logon", "--username", "ann", "--password", "p:w ü") == (0, f"Logged on to {fake.url}.\n", "")
+    (asked,) = fake.asked
+    assert asked.headers["Authorization"] == "Basic " + base64.b64encode("ann:p:w ü".encode()).decode()
+    kept = Path.home() / ".dlicmd"
+    assert json.loads(kept.read_text()) == {"tokens": {"https://other:443": "theirs", fake.url: "a.b.new"}}
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    # Made so, not changed afterwards.
+    assert [mode for path, _, mode in created if ".dlicmd" in str(path)] == [0o600]
+    assert [path.name for path in Path.home().iterdir()] == [".dlicmd"]
+
+
+def test_a_file_that_others_could_read_or_another_program_wrote_is_replaced(
+    fake: Fake, do: Callable[..., tuple[int, str, str]]
+) -> None:
+    kept = Path.home() / ".dlicmd"
+    kept.write_text("# Netscape HTTP Cookie File\n")
+    kept.chmod(0o644)
+    assert do("--exec-get-all")[0] == dlicmd.NOT_LOGGED_ON
+    fake.answers["GET /auth/v1/logon"] = Answer({"accessToken": "a.b.new"})
+    assert do("--logon", "--username", "ann", "--password", "pw")[0] == 0
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+
+
+def test_a_wrong_password_is_told_as_scripts_expect_it(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    fake.answers["GET /auth/v1/logon"] = Answer("wrong password", 401)
+    code, out, err = do("--logon", "--username", "ann", "--password", "no")
+    assert (code, out) == (dlicmd.NOT_LOGGED_ON, "Authentication error. The request was denied.\n")
+    assert err == "Error: wrong password\n"
+
+
+def test_without_a_terminal_nothing_is_asked(
+    do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("ann\n"))
+    code, out, err = do("--logon", "--username", "ann")
+    assert (code, out) == (dlicmd.MISUSED, "")
+    assert "DLICMD_PASSWORD" in err
+
+
+def test_an_answer_without_a_token_is_not_kept(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    for token in (None, 7, "a b", "a\nb", ""):
+        fake.answers["GET /auth/v1/logon"] = Answer({"accessToken": token})
+        assert do("--logon", "--username", "ann", "--password", "pw")[0] == dlicmd.REFUSED
+    assert dlicmd.read_keys() == {fake.url: TOKEN}
+
+
+def test_logging_off_ends_the_token_there_and_here(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    fake.answers["POST /auth/v1/logoff"] = Answer("", 401)
+    assert do("--logoff") == (0, f"Logged off from {fake.url}.\n", "")
+    assert fake.asked[0].headers["Authorization"] == f"Bearer {TOKEN}"
+    code, out, _ = do("--exec-get-all")
+    assert (code, out) == (dlicmd.NOT_LOGGED_ON, "Unable to find token from cookies. Please logon first.\n")
+    assert len(fake.asked) == 1
+
+
+def test_who_is_known_by_what(
+    fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.answer("GET", "/status", Answer({}))
+    monkeypatch.setenv("DLICMD_USERNAME", "env")
+    do("--status")
+    monkeypatch.setenv("DLICMD_PASSWORD", "pw")
+    do("--status")
+    do("--status", "--username", "ann")
+    do("--status", "--username", "ann", "--jwt-token", "x.y.z")
+    basic = [f"Basic {base64.b64encode(pair).decode()}" for pair in (b"env:pw", b"ann:pw")]
+    shown = [request.headers["Authorization"] for request in fake.asked]
+    assert shown == [f"Bearer {TOKEN}", *basic, "Bearer x.y.z"]
+
+
+# ---------------------------------------------------------------- the server is found
+
+
+def test_host_and_port_come_from_variables_too(
+    fake: Fake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.answer("GET", "/status", Answer({"status": "ok"}))
+    monkeypatch.setenv("DLICMD_REST_HOST", "127.0.0.1")
+    monkeypatch.setenv("DLICMD_REST_PORT", str(fake.port))
+    assert dlicmd.main(["--status"]) == 0
+    assert dlicmd.main(["--status", "--master-host", "127.0.0.1", "--dli-rest-port", str(fake.port)]) == 0
+    assert dlicmd.main(["--status", f"--rest-host={fake.url}"]) == 0
+    assert capsys.readouterr().out == 3 * '{\n    "status": "ok"\n}\n'
+
+
+def test_https_is_tried_before_http_and_kept_places_before_all() -> None:
+    assert [str(place) for place in dlicmd.list_places("gpu.example.org", -1)] == [
+        "https://gpu.example.org:443",
+        "https://gpu.example.org:9243",
+        "http://gpu.example.org:80",
+        "http://gpu.example.org:8765",
+    ]
+
+
+def test_a_certificate_of_their_own_making_is_taken_unless_authorities_are_named(
+    fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = tmp_path / "both.pem"
+    make_certificate(certificate)
+    secure = Fake("https", certificate)
+    try:
+        secure.answer("GET", "/status", Answer({}))
+        dlicmd.write_keys({secure.url: TOKEN})
+        words = ["--status", "--rest-host", "127.0.0.1", "--rest-port", str(secure.port)]
+        assert dlicmd.main(words) == 0
+        monkeypatch.setenv("DLICMD_CA_FILE", str(certificate))
+        assert dlicmd.main(words) == 0
+        other = tmp_path / "other.pem"
+        make_certificate(other)
+        monkeypatch.setenv("DLICMD_CA_FILE", str(other))
+        capsys.readouterr()
+        assert dlicmd.main(words) == dlicmd.NOT_REACHED
+        assert "certificate is not signed" in capsys.readouterr().err
+        monkeypatch.setenv("DLICMD_CA_FILE", str(tmp_path / "none.pem"))
+        assert dlicmd.main(words) == dlicmd.MISUSED
+    finally:
+        secure.stop()
+
+
+def make_certificate(path: Path) -> None:
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    command += ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+    key = path.with_suffix(".key")
+    subprocess.run([*command, "-keyout", str(key), "-out", str(path)], check=True, capture_output=True, timeout=60)
+    path.write_text(path.read_text() + key.read_text())
+
+
+def test_a_token_is_shown_to_nobody_but_the_server_that_gave_it(
+    fake: Fake, do: Callable[..., tuple[int, str, str]]
+) -> None:
+    dlicmd.write_keys({fake.url.replace("http:", "https:"): TOKEN, "http://127.0.0.1:1": TOKEN})
+    seen = []
+    fake.answers[f"GET {API}/conf"] = lambda: seen.append(1) or Answer({})
+    code, out, _ = do("--exec-get-all")
+    assert (code, out, len(seen)) == (4, "Unable to find token from cookies. Please logon first.\n", 1)
+    assert fake.asked == []
+
+
+def test_the_probe_carries_no_token(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    headers = []
+
+    def look(handler: Any) -> None:
+        headers.append(dict(handler.headers))
+        handler.send_response(401)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    fake.answers[f"GET {API}/conf"] = look
+    fake.answer("GET", "/status", Answer({}))
+    assert do("--status", "--jwt-token", "t")[0] == 0
+    assert len(headers) == 1 and "Authorization" not in headers[0]
+
+
+def test_a_redirect_is_told_and_not_followed(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    fake.answer("GET", "/status", Answer("", 302, Location="http://evil.example.org/"))
+    code, out, err = do("--status")
+    assert (code, out) == (1, "")
+    assert "sends on to http://evil.example.org/" in err
+
+
+@pytest.mark.parametrize("answer", [Answer("<html>", 200), Answer("nothing", 404), Answer("", 301, Location="/x")])
+def test_what_is_not_wmla_is_not_taken_for_it(
+    fake: Fake, do: Callable[..., tuple[int, str, str]], answer: Answer
+) -> None:
+    fake.answers[f"GET {API}/conf"] = answer
+    code, out, err = do("--exec-get-all")
+    assert (code, out, fake.asked) == (dlicmd.NOT_REACHED, "", [])
+    assert err.startswith("Error: Cannot find the server.") and err.count("\n") == 1
+
+
+def test_where_nothing_listens_it_says_so(do: Callable[..., tuple[int, str, str]], fake: Fake) -> None:
+    fake.stop()
+    code, out, err = do("--exec-get-all")
+    assert (code, out) == (dlicmd.NOT_REACHED, "")
+    assert err.startswith("Error: Cannot find the server.") and err.count("nothing listens there") == 2
+
+
+def test_an_unknown_host_is_told_at_once(capsys: pytest.CaptureFixture[str], fake: Fake) -> None:
+    assert dlicmd.main(["--status", "--rest-host", "no-such-host.invalid"]) == dlicmd.NOT_REACHED
+    assert "Cannot reach 'no-such-host.invalid'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--exec-gt", "j-1"],
+        ["--rest-host", "h", "--exec-get", "j-1"],
+        ["--exec-get", "--rest-host", "h"],
+        ["--exec-get", "a", "b", "--rest-host", "h"],
+        ["--exec-get", "a/../b", "--rest-host", "h"],
+        ["--exec-get-all"],
+        ["--exec-get-all", "--rest-host"],
+        ["--exec-get-all", "--rest-host", "--rest-port"],
+        ["--exec-get-all", "--rest-host", "h", "--rest-port", "x"],
+        ["--exec-get-all", "--rest-host", "h", "--rest-port", "70000"],
+        ["--exec-get-all", "--rest-host", "a b"],
+        ["--exec-get-all", "--rest-host", "ftp://h"],
+        ["--exec-get-all", "--frobnicate", "--rest-host", "h"],
+        ["--exec-start", "--model-main", "a.py", "--rest-host", "h"],
+    ],
+)
+def test_a_command_line_that_makes_no_sense_is_refused_in_one_line(
+    words: list[str], capsys: pytest.CaptureFixture[str], fake: Fake
+) -> None:
+    if "a/../b" in words:
+        words[-1] = fake.url
+    assert dlicmd.main(words) == dlicmd.MISUSED
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("Error: ") and err.count("\n") == 1
+
+
+# ---------------------------------------------------------------- submit
+
+
+def test_a_submission_prints_what_scripts_cut_it_out_of(
+    fake: Fake, do: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    make_model(tmp_path)
+    fake.answer("POST", "/execs/", Answer(RECORD))
+    words = ["--exec-start", "edtPyTorch", "--cs-datastore-meta", "type=fs,data_path=mnist", "--numWorker", "4"]
+    code, out, err = do(
+        *words, "--model-dir", "../mnist/", "--model-main=main.py", "--lr", "0.1", "--", "--note", "a  'b'\n"
+    )
+    (asked,) = fake.asked
+    name, content = asked.file
+    size = dlicmd.write_size(len(content))
+    record = '{\n    "execId": "j-1",\n    "appId": "j-1"\n}\n'
+    assert out == f"Copying files and directories ...\nContent size: {size}\n{record}"
+    assert (code, err) == (0, "")
+    assert asked.line.startswith(f"POST {API}/execs/?args=")
+    sent = "--exec-start edtPyTorch --cs-datastore-meta type=fs,data_path=mnist --numWorker 4 --model-dir mnist"
+    sent += " --model-main main.py --lr 0.1 -- --note 'a  '\"'\"'b'\"'\"'\n'"
+    assert asked.query == {"args": [sent]}
+    assert arguments.read_arguments(asked.query["args"][0]).arguments == ("--lr", "0.1", "--note", "a  'b'\n")
+    assert asked.headers["Authorization"] == f"Bearer {TOKEN}"
+    assert name == "mnist.modelDir.tar"
+    assert content[:2] == b"\x1f\x8b"
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        assert tar.getnames() == ["mnist", "mnist/main.py", "mnist/sub", "mnist/sub/part.py"]
+        assert {(member.uid, member.uname) for member in tar} == {(0, "")}
+        file = tar.extractfile("mnist/main.py")
+        assert file is not None and file.read() == b"print('hello')\n"
+
+
+def test_options_of_the_connection_are_not_sent(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    fake.answer("POST", "/execs/", Answer(RECORD))
+    hidden = ["--jwt-token", "t", "--username", "ann", "--password=pw", "--debug-level", "0", "--query-args", "a=1"]
+    do("--exec-start", "PyTorch", *hidden, "--model-main", "/programs/a.py", "--epochs", "3", "--", "--username", "x")
+    (asked,) = fake.asked
+    sent = "--exec-start PyTorch --model-main /programs/a.py --epochs 3 -- --username x"
+    assert asked.query == {"args": [sent], "a": ["1"]}
+    assert asked.body == b""
+
+
+def test_one_file_is_sent_as_it_is(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    Path("sub").mkdir()
+    Path("sub/train.py").write_text("pass\n" * 389 + "\n")
+    fake.answer("POST", "/execs/", Answer(RECORD))
+    code, out, _ = do("--exec-start", "PyTorch", "--model-main", "sub/train.py")
+    assert code == 0 and out.startswith("Copying files and directories ...\nContent size: 1.9K\n{\n")
+    assert fake.asked[0].file == ("train.py", Path("sub/train.py").read_bytes())
+    assert fake.asked[0].query["args"] == ["--exec-start PyTorch --model-main train.py"]
+
+
+def test_options_that_mean_nothing_are_told_one_line_each(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    fake.answer("POST", "/execs/", Answer(RECORD))
+    names = [name for name, (_, does, _) in dlicmd.SUBMIT.items() if not does]
+    words = [word for name in names for word in ([name, "7"] if dlicmd.SUBMIT[name][0] else [name])]
+    code, out, err = do("--exec-start", "PyTorch", *words, "--", "--numPs", "1")
+    assert code == 0 and "Notice" not in out
+    lines = err.splitlines()
+    assert [line.split()[1] for line in lines] == names
+    assert all(line.startswith(f"Notice: {name} is ignored: ") for name, line in zip(names, lines, strict=True))
+    read = arguments.read_arguments(fake.asked[0].query["args"][0])
+    assert read.passed_over == tuple(names) and read.arguments == ("--numPs", "1")
+
+
+def test_a_value_that_begins_like_an_option_survives(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    fake.answer("POST", "/execs/", Answer(RECORD))
+    do("--exec-start", "PyTorch", "--msd-env=A=--x", "--appName=--name with blanks", "--msd-env", "B=$HOME;ls")
+    read = arguments.read_arguments(fake.asked[0].query["args"][0])
+    assert read.environment == {"A": "--x", "B": "$HOME;ls"} and read.application == "--name with blanks"
+
+
+@pytest.mark.parametrize("option", ["--user-cmd", "--pbmodel-name", "--pbmodel-cmd"])
+def test_what_is_not_supported_is_refused_with_what_to_use(
+    option: str, fake: Fake, do: Callable[..., tuple[int, str, str]]
+) -> None:
+    code, out, err = do("--exec-start", "PyTorch", option, "x")
+    assert (code, out, fake.asked) == (dlicmd.NOT_SUPPORTED, "", [])
+    assert f"{option} is not supported: " in err and "--model-main" in err
+
+
+@pytest.mark.parametrize("command", [name for name, rule in dlicmd.COMMANDS.items() if rule.run is dlicmd.refuse])
+def test_tuning_and_inference_are_refused_with_what_to_use(
+    command: str, fake: Fake, do: Callable[..., tuple[int, str, str]]
+) -> None:
+    code, out, err = do(command, "a", "--model-dir")
+    assert (code, out, fake.asked) == (dlicmd.NOT_SUPPORTED, "", [])
+    assert err.startswith(f"Error: {command} is not supported: ") and "--exec-" in err
+
+
+def test_links_are_sent_as_what_they_lead_to(
+    fake: Fake, do: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    model = make_model(tmp_path)
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared/common.py").write_text("shared\n")
+    (model / "away").symlink_to(tmp_path / "shared")
+    (model / "gone").symlink_to("nowhere")
+    (model / "sub/loop").symlink_to(model)
+    (model / "twin.py").hardlink_to(model / "main.py")
+    os.mkfifo(model / "pipe")
+    fake.answer("POST", "/execs/", Answer(RECORD))
+    code, _, err = do("--exec-start", "PyTorch", "--model-dir", str(model), "--model-main", "main.py")
+    assert code == 0
+    assert [line.split(" is left out: ")[1] for line in err.splitlines()] == [
+        "it is a link that leads nowhere.",
+        "it is no file.",
+        "it leads back to a directory that it is in.",
+    ]
+    with tarfile.open(fileobj=io.BytesIO(fake.asked[0].file[1])) as tar:
+        kinds = {member.name: member.isreg() for member in tar}
+    assert kinds["mnist/away/common.py"] and kinds["mnist/twin.py"] and kinds["mnist/main.py"]
+    assert sorted(name for name, is_file in kinds.items() if not is_file) == ["mnist", "mnist/away", "mnist/sub"]
+
+
+def test_the_same_files_make_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model(tmp_path)
+
+    def pack() -> bytes:
+        with contextlib.ExitStack() as stack:
+            return dlicmd.pack(model, stack).content.read()
+
+    first = pack()
+    monkeypatch.setattr(time, "time", lambda: 1.0)
+    assert pack() == first
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--model-dir", "none"], "there is no such directory"),
+        (["--model-dir", "file.py"], "it is not a directory"),
+        (["--model-dir", "/"], "it has no name"),
+        (["--model-dir", "../mnist", "--model-main", "mian.py"], "There is no file 'mian.py'"),
+        (["--model-main", "mian.py"], "Give the directory that it lies in with --model-dir"),
+        (["--model-main", "folder"], "folder"),
+    ],
+)
+def test_what_cannot_be_sent_is_told_before_anything_is(
+    words: list[str], told: str, fake: Fake, do: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    make_model(tmp_path)
+    Path("file.py").write_text("")
+    Path("folder").mkdir()
+    code, out, err = do("--exec-start", "PyTorch", *words)
+    assert (code, fake.asked) == (dlicmd.REFUSED, [])
+    assert told in err and err.count("\n") == 1 and "{" not in out
+
+
+def test_a_file_that_cannot_be_read_is_named(
+    fake: Fake, do: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model(tmp_path)
+    really_open = Path.open
+
+    def refuse(path: Path, *args: Any, **more: Any) -> Any:
+        if path.name == "part.py":
+            raise PermissionError(13, "Permission denied", str(path))
+        return really_open(path, *args, **more)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    code, _, err = do("--exec-start", "PyTorch", "--model-dir", str(model), "--model-main", "main.py")
+    assert (code, fake.asked) == (dlicmd.REFUSED, [])
+    assert err == f"Error: Cannot pack '{model}/sub/part.py': Permission denied. Nothing was submitted.\n"
+
+
+def test_a_refusal_of_the_server_is_told_in_its_words(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    fake.answer("POST", "/execs/", Answer("Error 400: Instance group name X not found.\x1b[2J", 400))
+    code, out, err = do("--exec-start", "PyTorch", "--ig", "X", "--model-main", "/a.py")
+    assert (code, out) == (dlicmd.REFUSED, "")
+    assert err == "Error: The server refused (400): Error 400: Instance group name X not found.?[2J\n"
+
+
+def test_an_upload_that_is_refused_before_it_was_read_is_told_so(
+    fake: Fake, do: Callable[..., tuple[int, str, str]]
+) -> None:
+    Path("mnist").mkdir()
+    Path("mnist/main.py").write_bytes(os.urandom(8 * 2**20))
+
+    def refuse(handler: Any) -> None:
+        handler.wfile.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 31\r\nConnection: close\r\n\r\n")
+        handler.wfile.write(b"An upload has at most 256 MiB. ")
+        handler.close_connection = True
+
+    fake.answers[f"POST {API}/execs/"] = refuse
+    code, _, err = do("--exec-start", "PyTorch", "--model-dir", "mnist", "--model-main", "main.py")
+    assert (code, err) == (dlicmd.REFUSED, "Error: The server refused (413): An upload has at most 256 MiB.\n")
+
+
+def test_a_connection_that_breaks_while_it_is_submitted_leaves_a_doubt_and_says_it(
+    fake: Fake, do: Callable[..., tuple[int, str, str]]
+) -> None:
+    Path("main.py").write_text("pass\n")
+
+    def vanish(handler: Any) -> None:
+        handler.rfile.read(10)
+        handler.connection.shutdown(socket.SHUT_RDWR)
+        handler.close_connection = True
+
+    fake.answers[f"POST {API}/execs/"] = vanish
+    code, out, err = do("--exec-start", "PyTorch", "--model-main", "main.py")
+    assert code == dlicmd.NOT_REACHED and "{" not in out
+    assert "Look with --exec-get-all whether it was taken" in err and err.count("\n") == 1
+
+
+# ---------------------------------------------------------------- executions
+
+
+def test_an_execution_is_json_with_its_state(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    fake.answer("GET", "/execs/j-1", Answer(RECORD))
+    assert do("--exec-get", "j-1") == (0, json.dumps(RECORD, indent=4) + "\n", "")
+    assert '\n    "state": "RUNNING",\n' in do("--exec-get", "j-1")[1]
+    assert fake.asked[0].line == f"GET {API}/execs/j-1"
+
+
+def test_the_table_of_executions(
+    fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1767225600.0 + 125)
+    other = {
+        **RECORD,
+        "id": "j-22",
+        "elastic": False,
+        "framework": "PyTorch",
+        "appName": "\x1b[31mred",
+        "numWorker": None,
+    }
+    fake.answer("GET", "/execs", Answer([RECORD, other]))
+    code, out, err = do("--exec-get-all", "--query-args", "limit=10&sort_by=id:desc")
+    assert (code, err) == (0, "")
+    assert fake.asked[0].query == {"limit": ["10"], "sort_by": ["id:desc"]}
+    assert out == (
+        "id    submit_user  name     framework   type      state    num  submit_time           age\n"
+        "j-1   ann          mnist    edtPyTorch  ELASTIC   RUNNING  4    2026-01-01T00:00:00Z  2m5s\n"
+        "j-22  ann          ?[31mred  PyTorch     PARALLEL  RUNNING  -    2026-01-01T00:00:00Z  2m5s\n"
+    ).replace("name     f", "name      f").replace("mnist    e", "mnist     e")
+
+
+def test_tables_as_json_and_with_other_columns(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    fake.answer("GET", "/execs", Answer([RECORD]))
+    assert json.loads(do("--exec-get-all", "-o", "json")[1]) == [RECORD]
+    assert do("--exec-get-all", "--output", "custom-columns=id,args,num")[1] == (
+        "id   args                     num\nj-1  --exec-start edtPyTorch  4\n"
+    )
+    code, out, err = do("--exec-get-all", "-o", "custom-columns=id,nothing")
+    assert (code, out) == (dlicmd.MISUSED, "") and "no column nothing" in err
+    assert do("--exec-get-all", "-o", "yaml")[0] == dlicmd.MISUSED
+    fake.answer("GET", "/execs", Answer([]))
+    assert do("--exec-get-all")[1].split()[:2] == ["id", "submit_user"]
+
+
+def test_stopping_and_deleting_are_told_as_scripts_expect_it(
+    fake: Fake, do: Callable[..., tuple[int, str, str]]
+) -> None:
+    fake.answer("POST", "/execs/j-1/stop", Answer("", 204))
+    fake.answer("DELETE", "/execs/j-1", Answer("", 204))
+    fake.answer("DELETE", "/execs", Answer("", 204))
+    assert do("--exec-stop", "j-1") == (0, "Stop exec j-1 succeed. HTTP:204 \n", "")
+    assert do("--exec-delete", "j-1") == (0, "Delete exec j-1 succeed. HTTP:204 \n", "")
+    assert do("--exec-delete-all") == (0, "Execs are deleted\n", "")
+    want = [f"POST {API}/execs/j-1/stop", f"DELETE {API}/execs/j-1", f"DELETE {API}/execs"]
+    assert [request.line for request in fake.asked] == want
+
+
+@pytest.mark.parametrize("status", [400, 404, 409, 500])
+def test_what_is_refused_has_an_exit_code(status: int, fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    fake.answer("POST", "/execs/j-1/stop", Answer({"detail": "There is no such job."}, status))
+    code, out, err = do("--exec-stop", "j-1")
+    assert (code, out) == (dlicmd.REFUSED, "")
+    assert err == f"Error: The server refused ({status}): There is no such job.\n"
+
+
+def test_a_busy_server_is_asked_again_where_that_does_no_harm(
+    fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(dlicmd.time, "sleep", pauses.append)
+    answers = [Answer("busy", 429, Retry_After="3"), Answer("busy", 503), Answer(RECORD)]
+    fake.answer("GET", "/execs/j-1", lambda: answers.pop(0))
+    assert do("--exec-get", "j-1")[0] == 0
+    assert pauses == [3.0, 1.0]
+    fake.answer("POST", "/execs/j-1/stop", Answer("busy", 503))
+    assert do("--exec-stop", "j-1")[0] == dlicmd.REFUSED
+    assert pauses == [3.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [("--exec-trainlogs", "outerrlog"), ("--exec-trainoutlogs", "outlog"), ("--exec-trainerrlogs", "errlog")],
+)
+def test_logs_of_the_program_come_as_they_are(
+    command: str, kind: str, fake: Fake, do: Callable[..., tuple[int, str, str]]
+) -> None:
+    text = "Test loss: 0.1\nTest accuracy: 0.9 ü\nno end"
+    fake.answer("GET", "/execs/j-1/log", Answer(text, Content_Type="text/plain"))
+    assert do(command, "j-1") == (0, text, "")
+    assert fake.asked[0].query == {"logType": [kind]}
+    assert fake.asked[0].headers["Accept"] == "text/plain"
+    fake.answer("GET", "/execs/j-1/log", Answer("Test loss: 0.1\n"))
+    fake.answer("GET", "/execs/j-1/log", Answer(json.dumps("a\nb"), Content_Type="application/json"))
+    assert do(command, "j-1")[1] == "a\nb\n"
+
+
+def make_zip() -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("model/model_epoch_final.pth", b"weights")
+    return content.getvalue()
+
+
+def test_the_result_is_saved_by_the_name_of_the_server(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    disposition = f"attachment; filename=dlpd-model-1-j-1-result.zip;size={len(make_zip())}"
+    fake.answer("GET", "/execs/j-1/result", Answer(make_zip(), Content_Disposition=disposition))
+    want = "Train result is saved to dlpd-model-1-j-1-result.zip\n"
+    assert do("--exec-trainresult", "j-1") == (0, want, "")
+    assert Path("dlpd-model-1-j-1-result.zip").read_bytes() == make_zip()
+    code, out, err = do("--exec-trainresult", "j-1")
+    assert (code, out) == (0, want) and "is replaced" in err
+    assert [path.name for path in Path().iterdir()] == ["dlpd-model-1-j-1-result.zip"]
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        ("../../evil.zip", "evil.zip"),
+        ("/etc/cron.d/evil", "evil.zip"),
+        ("..\\evil.zip", "evil.zip"),
+        ('"a b\u00fc.zip"', "a_b__.zip"),
+        (".bashrc", "bashrc.zip"),
+        ("train.py", "train.py.zip"),
+        ("..", "dlpd-model-j-1-result.zip"),
+        ("", "dlpd-model-j-1-result.zip"),
+    ],
+)
+def test_a_result_never_leaves_this_directory_nor_replaces_what_is_no_result(
+    name: str, want: str, fake: Fake, do: Callable[..., tuple[int, str, str]]
+) -> None:
+    Path("train.py").write_text("mine")
+    disposition = f"attachment; filename={name}; size=1".encode().decode("latin-1")
+    fake.answer("GET", "/execs/j-1/result", Answer(make_zip(), Content_Disposition=disposition))
+    assert do("--exec-trainresult", "j-1")[1] == f"Train result is saved to {want}\n"
+    assert {path.name for path in Path().iterdir()} == {"train.py", want}
+    assert Path("train.py").read_text() == "mine"
+
+
+def test_half_a_result_is_not_saved(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    def half(handler: Any) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(make_zip())))
+        handler.end_headers()
+        handler.wfile.write(make_zip()[:20])
+        handler.close_connection = True
+
+    fake.answers[f"GET {API}/execs/j-1/result"] = half
+    code, out, err = do("--exec-trainresult", "j-1")
+    assert (code, out) == (dlicmd.NOT_REACHED, "")
+    assert f"20 of {len(make_zip())} bytes" in err or "part of it is missing" in err
+    fake.answer("GET", "/execs/j-1/result", Answer(b"no zip"))
+    assert do("--exec-trainresult", "j-1")[0] == dlicmd.REFUSED
+    assert list(Path().iterdir()) == []
+
+
+# ---------------------------------------------------------------- applications
+
+APPLICATION = {
+    "id": "j-1",
+    "name": "mnist",
+    "consumer": "default",
+    "submit_user": "ann",
+    "type": "ELASTIC",
+    "priority": 5000,
+    "state": "RUNNING",
+    "used_gpu": 2,
+    "used_mem": 0,
+    "used_cpu": 2,
+    "task12n_num": 2,
+    "submit_time": 1767225600,
+    "start_time": 1767225610,
+    "end_time": 0,
+}
+
+
+def test_the_tables_of_applications(
+    fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1767225600.0 + 3720)
+    times = ["2026-01-01T00:00:00Z", "2026-01-01T00:00:10Z"]
+    fake.answer("GET", "/scheduler/engine/applications", Answer([APPLICATION]))
+    assert [line.split() for line in do("--app-get-all", "--app-search-start", "5")[1].splitlines()] == [
+        [
+            "id",
+            "consumer",
+            "submit_user",
+            "name",
+            "pri",
+            "type",
+            "state",
+            "num",
+            "gpu",
+            "mem",
+            "cpu",
+            "submit_time",
+            "start_time",
+            "age",
+        ],
+        [*["j-1", "default", "ann", "mnist", "5000", "ELASTIC", "RUNNING", "2", "2", "0", "2"], *times, "1h2m"],
+    ]
+    assert fake.asked[0].query == {
+        "start": ["5"],
+        "length": ["10000"],
+        "sort": ["-submit_time"],
+        "state": ["NEW,SUBMITTED,PENDING_JOB_SCHEDULER,PENDING_CRD_SCHEDULER,LAUNCHING,RUNNING,RECOVERING,UNKNOWN"],
+    }
+    ended = {**APPLICATION, "state": "FINISHED", "end_time": 1767225640}
+    fake.answer("GET", "/scheduler/engine/applications", Answer([ended]))
+    lines = do("--app-history-get-all", "--app-search-length", "7")[1].splitlines()
+    assert [line.split()[-1] for line in lines] == ["duration", "30s"]
+    assert (fake.asked[1].query["state"], fake.asked[1].query["length"]) == (["FINISHED,KILLED,ERROR"], ["7"])
+
+
+@pytest.mark.parametrize(("end", "want"), [("FINISHED", 0), ("ERROR", dlicmd.NOT_FINISHED), ("KILLED", 6)])
+def test_waiting_prints_a_line_every_ten_seconds(
+    end: str,
+    want: int,
+    fake: Fake,
+    do: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1767225600.0]
+    pauses = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(dlicmd.time, "sleep", sleep)
+    monkeypatch.setattr(dlicmd.time, "time", lambda: now[0])
+    pending = {**APPLICATION, "state": "PENDING_CRD_SCHEDULER"}
+    answers = [pending, APPLICATION, {**APPLICATION, "state": end, "end_time": 1767225620}]
+    fake.answer("GET", "/scheduler/engine/applications/j-1", lambda: Answer(answers.pop(0)))
+    code, out, err = do("--app-wait", "j-1")
+    assert (code, err) == (want, "")
+    assert out == f"j-1 PENDING_CRD_SCHEDULER 0s\nj-1 RUNNING 10s\nj-1 {end} 20s\n"
+    assert pauses == [10.0, 10.0]
+
+
+def test_waiting_survives_a_server_that_is_away_for_a_while(
+    fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dlicmd.time, "sleep", lambda _: None)
+    polls = []
+
+    def away(handler: Any) -> None:
+        polls.append(1)
+        if len(polls) < 4:
+            handler.close_connection = True
+            return
+        body = json.dumps({**APPLICATION, "state": "FINISHED"}).encode()
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    fake.answers[f"GET {API}/scheduler/engine/applications/j-1"] = away
+    code, out, err = do("--app-wait", "j-1")
+    assert code == 0 and out.startswith("j-1 FINISHED ") and err.count("It is asked again.") == 3
+    fake.answer("GET", "/scheduler/engine/applications/j-1", Answer("no such application", 404))
+    assert do("--app-wait", "j-1")[0] == dlicmd.REFUSED
+
+
+def test_applications_are_stopped_one_by_one_and_a_refusal_stops_no_other(
+    fake: Fake, do: Callable[..., tuple[int, str, str]]
+) -> None:
+    fake.answer("PUT", "/scheduler/applications/j-1/stop", Answer("it has ended", 409))
+    fake.answer("PUT", "/scheduler/applications/j-2/stop", Answer("", 204))
+    code, out, err = do("--app-stop", "j-1", "j-2")
+    assert (code, out) == (dlicmd.REFUSED, "Stop app j-2 succeed. HTTP:204 \n")
+    assert err == "Error: j-1: The server refused (409): it has ended\n"
+    fake.answer("GET", "/scheduler/engine/applications", Answer([{**APPLICATION, "id": "j-2"}]))
+    assert do("--app-stop-all")[:2] == (0, "Stop app j-2 succeed. HTTP:204 \n")
+
+
+def test_the_analysis_counts_what_was_submitted_lately(
+    fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dlicmd.time, "time", lambda: 1767225600.0 + 7100)
+    quick = {**APPLICATION, "state": "FINISHED", "start_time": 1767225604, "end_time": 1767225624}
+    slow = {**quick, "start_time": 1767225608, "end_time": 1767225668}
+    old = {**quick, "submit_time": 1767225600 - 9000}
+    waiting = {**APPLICATION, "state": "PENDING_CRD_SCHEDULER", "start_time": 0, "submit_time": 1767225600 + 7000}
+    fake.answer("GET", "/scheduler/engine/applications", Answer([quick, slow, old, waiting]))
+    assert do("--app-analyze")[1].splitlines() == [
+        "Applications submitted in the last 2 hours: 3",
+        "state                  num  waited_mean  waited_max  ran_mean  ran_max",
+        "PENDING_CRD_SCHEDULER  1    1m40s        1m40s       -         -",
+        "FINISHED               2    6s           8s          40s       1m0s",
+    ]
+    assert do("--app-analyze", "5")[1].startswith("Applications submitted in the last 5 hours: 4\n")
+    assert do("--app-analyze", "soon")[0] == dlicmd.MISUSED
+
+
+@pytest.mark.parametrize("group", ["exec", "app"])
+@pytest.mark.parametrize(
+    ("log", "kind"), [("launcherlogs", "launcherlog"), ("outlogs", "stdout"), ("errlogs", "stderr")]
+)
+def test_logs_of_processes_come_from_the_driver_and_each_executor(
+    group: str, log: str, kind: str, fake: Fake, do: Callable[..., tuple[int, str, str]]
+) -> None:
+    executors = [{"id": "executor-j-1-3"}, {"id": "executor-j-1-1"}]
+    fake.answer("GET", "/scheduler/applications", Answer([{"applicationid": "j-1", "executors": executors}]))
+    base = "/scheduler/applications/j-1"
+    fake.answer("GET", f"{base}/driver/logs/{kind}", Answer("of the driver\n"))
+    fake.answer("GET", f"{base}/executor/1/logs/{kind}", Answer("of the first"))
+    code, out, err = do(f"--{group}-{log}", "j-1", "--query-args", "lastlines=7")
+    assert (code, err) == (0, "")
+    assert out == (
+        f"======== driver {kind} ========\nof the driver\n"
+        f"======== executor 1 {kind} ========\nof the first\n"
+        f"======== executor 3 {kind} ========\n(there is no such log)\n"
+    )
+    assert [request.query for request in fake.asked[1:]] == 3 * [{"lastlines": ["7"]}]
+
+
+# ---------------------------------------------------------------- the others
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        (["--status"], "/status"),
+        (["--dl-frameworks"], "/execs/frameworks"),
+        (["--rp-get-all"], "/resplans/resplantree"),
+        (["--rp-get", "a b"], "/resplans/resplan/a%20b"),
+        (["--pj-get-all"], "/scheduler/kubernetesobjects?type=paralleljob"),
+        (["--k8s-obj-get-all", "pod"], "/scheduler/kubernetesobjects?type=pod"),
+        (["--k8s-obj-get", "pod", "p-1"], "/scheduler/kubernetesobjects?type=pod&name=p-1"),
+    ],
+)
+def test_what_lies_at_a_path_is_printed(
+    words: list[str], path: str, fake: Fake, do: Callable[..., tuple[int, str, str]]
+) -> None:
+    fake.answer("GET", path.partition("?")[0], Answer({"a": 1}))
+    assert do(*words) == (0, '{\n    "a": 1\n}\n', "")
+    assert fake.asked[0].line == f"GET {API}{path}"
+    fake.answer("GET", path.partition("?")[0], Answer("plain"))
+    assert do(*words)[1] == "plain\n"
+
+
+def test_a_plan_is_deleted(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    fake.answer("DELETE", "/resplans/resplan/gold", Answer("", 204))
+    assert do("--rp-delete", "gold")[:2] == (0, "Delete resource plan gold succeed. HTTP:204 \n")
+
+
+def test_options_of_a_submission_elsewhere_are_told(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    fake.answer("GET", "/execs/j-1", Answer(RECORD))
+    code, out, err = do("--exec-get", "j-1", "--ig", "g")
+    assert code == 0 and json.loads(out) == RECORD and err == "Notice: --ig is ignored: --exec-get has no use for it.\n"
+
+
+def test_debugging_shows_requests_and_no_secrets(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    fake.answer("POST", "/execs/", Answer(RECORD))
+    _, out, err = do("--exec-start", "PyTorch", "--debug-level", "debug", "--msd-env", "KEY=hush")
+    assert f"Debug: POST {fake.url}{API}/execs/: 200\n" in err and "hush" not in err and TOKEN not in err
+    assert json.loads(out)["execId"] == "j-1"
+
+
+def test_who_closes_the_pipe_hears_no_story(fake: Fake) -> None:
+    fake.answer("GET", "/execs", Answer([{**RECORD, "id": f"j-{number}"} for number in range(20000)]))
+    command = f"{sys.executable} {PROGRAM} --exec-get-all --rest-host {fake.url} | head -n 1"
+    done = subprocess.run(["bash", "-c", command], env=os.environ, capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("id ") and done.stderr == ""
+
+
+def test_ctrl_c_is_told_in_one_line(
+    fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dlicmd.time, "sleep", interrupt)
+    fake.answer("GET", "/scheduler/engine/applications/j-1", Answer(APPLICATION))
+    code, _, err = do("--app-wait", "j-1")
+    assert (code, err) == (dlicmd.INTERRUPTED, "Interrupted.\n")
+
+
+def test_a_plain_http_proxy_is_used_where_the_variables_say_so(
+    fake: Fake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = []
+
+    def relay(handler: Any) -> None:
+        lines.append((handler.path, handler.headers["Proxy-Authorization"]))
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+
+    base = "http://gpu.invalid:8765"
+    fake.answers[f"GET {base}{API}/conf"] = fake.answers[f"GET {base}{API}/status"] = relay
+    monkeypatch.setenv("http_proxy", fake.url.replace("//", "//me:pw@"))
+    dlicmd.write_keys({base: TOKEN})
+    assert dlicmd.main(["--status", "--rest-host", base]) == 0
+    assert [path for path, _ in lines] == [f"{base}{API}/conf", f"{base}{API}/status"]
+    assert {word for _, word in lines} == {f"Basic {base64.b64encode(b'me:pw').decode()}"}
+    monkeypatch.setenv("no_proxy", "gpu.invalid")
+    assert dlicmd.main(["--status", "--rest-host", base]) == dlicmd.NOT_REACHED
+    capsys.readouterr()
