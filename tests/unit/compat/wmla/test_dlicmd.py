@@ -522,6 +522,17 @@ def test_options_that_mean_nothing_are_told_one_line_each(fake: Fake, do: Callab
     assert read.passed_over == tuple(names) and read.arguments == ("--numPs", "1")
 
 
+def test_what_else_the_server_says_of_a_submission_is_passed_on(
+    fake: Fake, do: Callable[..., tuple[int, str, str]]
+) -> None:
+    notice = "Accepted, but without effect here: --numPs, more than one worker."
+    fake.answer("POST", "/execs/", Answer({**RECORD, "notice": notice}))
+    assert f"Notice: {notice}\n" in do("--exec-start", "PyTorch", "--numPs", "1")[2]
+    fake.answer("POST", "/execs/", Answer({**RECORD, "notice": "Accepted, but without effect here: --numPs."}))
+    code, out, err = do("--exec-start", "PyTorch", "--numPs=1")
+    assert code == 0 and err.count("Notice") == 1 and json.loads(out)["appId"] == "j-1"
+
+
 def test_a_value_that_begins_like_an_option_survives(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
     fake.answer("POST", "/execs/", Answer(RECORD))
     do("--exec-start", "PyTorch", "--msd-env=A=--x", "--appName=--name with blanks", "--msd-env", "B=$HOME;ls")
@@ -627,7 +638,7 @@ def test_a_refusal_of_the_server_is_told_in_its_words(fake: Fake, do: Callable[.
     fake.answer("POST", "/execs/", Answer("Error 400: Instance group name X not found.\x1b[2J", 400))
     code, out, err = do("--exec-start", "PyTorch", "--ig", "X", "--model-main", "/a.py")
     assert (code, out) == (dlicmd.REFUSED, "")
-    assert err == "Error: The server refused (400): Error 400: Instance group name X not found.?[2J\n"
+    assert err == "Error 400: Instance group name X not found.?[2J\n"
 
 
 def test_an_upload_that_is_refused_before_it_was_read_is_told_so(
@@ -643,7 +654,7 @@ def test_an_upload_that_is_refused_before_it_was_read_is_told_so(
 
     fake.answers[f"POST {API}/execs/"] = refuse
     code, _, err = do("--exec-start", "PyTorch", "--model-dir", "mnist", "--model-main", "main.py")
-    assert (code, err) == (dlicmd.REFUSED, "Error: The server refused (413): An upload has at most 256 MiB.\n")
+    assert (code, err) == (dlicmd.REFUSED, "Error 413: An upload has at most 256 MiB.\n")
 
 
 def test_a_connection_that_breaks_while_it_is_submitted_leaves_a_doubt_and_says_it(
@@ -726,7 +737,7 @@ def test_what_is_refused_has_an_exit_code(status: int, fake: Fake, do: Callable[
     fake.answer("POST", "/execs/j-1/stop", Answer({"detail": "There is no such job."}, status))
     code, out, err = do("--exec-stop", "j-1")
     assert (code, out) == (dlicmd.REFUSED, "")
-    assert err == f"Error: The server refused ({status}): There is no such job.\n"
+    assert err == f"Error {status}: There is no such job.\n"
 
 
 def test_a_busy_server_is_asked_again_where_that_does_no_harm(
@@ -931,7 +942,7 @@ def test_applications_are_stopped_one_by_one_and_a_refusal_stops_no_other(
     fake.answer("PUT", "/scheduler/applications/j-2/stop", Answer("", 204))
     code, out, err = do("--app-stop", "j-1", "j-2")
     assert (code, out) == (dlicmd.REFUSED, "Stop app j-2 succeed. HTTP:204 \n")
-    assert err == "Error: j-1: The server refused (409): it has ended\n"
+    assert err == "j-1: Error 409: it has ended\n"
     fake.answer("GET", "/scheduler/engine/applications", Answer([{**APPLICATION, "id": "j-2"}]))
     assert do("--app-stop-all")[:2] == (0, "Stop app j-2 succeed. HTTP:204 \n")
 

@@ -649,7 +649,7 @@ def check(answer: http.client.HTTPResponse) -> None:
         again = "Log on (again) with --logon." if answer.status == 401 else "You may not do this."
         raise Failure(told or again, NOT_LOGGED_ON, "Authentication error. The request was denied.")
     kind = Missing if answer.status == 404 else Failure
-    raise kind(f"The server refused ({answer.status}): {told or answer.reason}")
+    raise kind(told if told.startswith(f"Error {answer.status}") else f"Error {answer.status}: {told or answer.reason}")
 
 
 def explain(text: str) -> str:
@@ -990,6 +990,7 @@ def start(asked: Asked) -> int:
         record = submit(server, [("args", join_arguments(words)), *read_query(asked)], upload)
     if not isinstance(record, dict) or not isinstance(record.get("id"), str):
         raise Failure(f"The server took it, but does not say under which id: {shorten(json.dumps(record))}")
+    tell_others(str(record.get("notice") or ""), asked.submission)
     say_json({"execId": record["id"], "appId": record.get("appId") or record["id"]})
     return DONE
 
@@ -1017,6 +1018,13 @@ def tell_ignored(words: Sequence[str]) -> None:
         _, does, why = SUBMIT.get(name, ("", "", ""))
         if why and not does:
             tell(f"Notice: {name} is ignored: {why}.")
+
+
+def tell_others(notice: str, words: Sequence[str]) -> None:
+    """Pass on what the server says of a submission, unless all of it was told already."""
+    named = notice.rpartition(": ")[2].rstrip(".").split(", ")
+    if notice and not set(named) <= {word.partition("=")[0] for word in words}:
+        tell(f"Notice: {notice}")
 
 
 def replace_value(words: Sequence[str], option: str, value: str) -> list[str]:
@@ -1389,7 +1397,7 @@ def stop_applications(asked: Asked) -> int:
         except Failure as failure:
             if failure.code != REFUSED:
                 raise
-            tell(f"Error: {name}: {failure}")
+            tell(f"{name}: {failure}")
             code = REFUSED
         else:
             say(f"Stop app {name} succeed. HTTP:{status} ")
@@ -1602,7 +1610,7 @@ def main(words: Sequence[str]) -> int:
         except Failure as failure:
             if failure.printed:
                 say(failure.printed)
-            tell(f"Error: {failure}")
+            tell(str(failure) if str(failure).startswith("Error ") else f"Error: {failure}")
             return failure.code
         except KeyboardInterrupt:
             tell("Interrupted.")
