@@ -9,10 +9,12 @@ import msgspec
 
 from legato.client.line import Line
 from legato.client.records import Log, Page
+from legato.core.errors import NotFound
 
 DRIVER: Final = "driver"
 _WORKER: Final = "worker-"
 _MAX_HELD: Final = 1 << 16
+_NUM_NAMED: Final = 10
 
 
 class LogLine(NamedTuple):
@@ -58,6 +60,8 @@ def read_logs(line: Line, job: str, logs: Sequence[str], tail: int | None) -> It
     there = line.ask(Page[Log], "GET", f"/jobs/{job}/logs").items
     ends = {found.log: found.num_bytes for found in there}
     for log in logs:
+        if log not in ends:
+            raise NotFound(f"There is no log '{log}' of this job, or not yet. {_tell_logs(list(ends))}")
         holder = _Holder()
         for text in _read_pieces(line, job, log, tail, ends.get(log, 0)):
             yield from holder.add(log, text)
@@ -76,6 +80,12 @@ def _read_stream(line: Line, job: str, params: dict[str, Any]) -> Iterator[LogLi
             piece = msgspec.json.decode(message.data, type=_Piece)
             yield from holder.add(piece.log, piece.text)
     yield from holder.close()
+
+
+def _tell_logs(known: Sequence[str]) -> str:
+    """Say which logs there are, the last of many."""
+    left_out = f" and {len(known) - _NUM_NAMED} before them" if len(known) > _NUM_NAMED else ""
+    return f"There are: {', '.join(known[-_NUM_NAMED:])}{left_out}." if known else "There are none; look again later."
 
 
 def _read_pieces(line: Line, job: str, log: str, tail: int | None, end: int) -> Iterator[str]:

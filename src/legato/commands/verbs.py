@@ -65,6 +65,11 @@ def scale(
     is_range = ".." in workers
     number = 0 if is_range else read_whole("the number of workers", 2)(workers)
     low, high = parse_workers(workers)[:2] if is_range else (None, number)
+    if high == 0:
+        raise UsageError(
+            f"Cannot scale job '{job}' to 0 workers: it would never end. Give 1 or more; 'legato stop {job}' ends it, "
+            f"and 'legato pause {job}' frees the slots of a platform's job."
+        )
     found = find(job, local=local, server=server)
     if found is None:
         if is_range:

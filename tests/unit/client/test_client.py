@@ -320,8 +320,16 @@ def test_logs_that_are_there(client: Client, platform: Platform) -> None:
         assert [line.text for line in job.logs(driver=True)] == ["it starts"]
     platform.canned.clear()
     assert [line.text for line in job.logs(worker=0, tail=2)] == ["bä", "no end"]
-    with pytest.raises(NotFound, match="no log 'worker-7'"):
+    with pytest.raises(
+        NotFound, match=r"no log 'worker-7' of this job, or not yet\. There are: driver, worker-0, worker-1\."
+    ):
         list(job.logs(worker=7))
+    platform.logs = {f"worker-{number}": "" for number in range(12)}
+    with pytest.raises(NotFound, match=r"There are: worker-2, .*, worker-11 and 2 before them\."):
+        list(job.logs(worker=99))
+    platform.logs = {}
+    with pytest.raises(NotFound, match="There are none; look again later"):
+        list(job.logs(driver=True))
     with pytest.raises(UsageError, match="choose one"):
         job.logs(worker=7, driver=True)
 

@@ -678,6 +678,7 @@ def test_an_unknown_job_is_refused_by_every_command(
         (["set", "mnist", "--queue", "day"], "There is no queue 'day'"),
         (["set", "mnist", "--workers", "0"], "below 1"),
         (["resume", "mnist"], "Cannot resume job 'mnist': it is running"),
+        (["scale", "mnist", "0"], "it would never end. Give 1 or more; 'legato stop mnist' ends it, and 'legato pause"),
         (["scale", "mnist", "two"], "Cannot read the number of workers 'two'"),
         (["wait", "mnist", "--timeout", "soon"], "Cannot read the timeout 'soon'"),
         (["wait", "mnist", "--until", "done"], "Cannot read the stage 'done'"),
