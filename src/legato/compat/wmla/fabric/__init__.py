@@ -1,0 +1,1 @@
+"""What runs in a worker: `FabricModel` on the elastic runtime, and what surrounds it. Reaches no server."""

@@ -1,0 +1,58 @@
+"""Copies of what a program writes to its standard streams, in files of its own. A copy that fails harms nobody."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any, TextIO
+
+
+class CopiedStream(io.TextIOBase):
+    """A stream whose text also goes to a file, at the end of each line.
+
+    Args:
+        stream: the one that is copied.
+        path: of the copy; its directory exists.
+    """
+
+    def __init__(self, stream: TextIO, path: Path) -> None:
+        self._stream = stream
+        self._copy: TextIO | None = path.open("a", buffering=1, errors="backslashreplace")
+
+    def write(self, text: str) -> int:
+        """Write to both."""
+        if self._copy is not None:
+            try:
+                self._copy.write(text)
+            except OSError as error:
+                self._give_up(error)
+        return self._stream.write(text)
+
+    def flush(self) -> None:
+        """Flush both."""
+        if self._copy is not None:
+            try:
+                self._copy.flush()
+            except OSError as error:
+                self._give_up(error)
+        self._stream.flush()
+
+    def writable(self) -> bool:
+        """Tell that it can be written to."""
+        return True
+
+    def isatty(self) -> bool:
+        """Tell whether the copied stream is a terminal."""
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        """Return the descriptor of the copied stream: what C libraries write has no copy."""
+        return self._stream.fileno()
+
+    def __getattr__(self, name: str) -> Any:
+        # Such as `encoding`, `buffer` and `reconfigure`.
+        return getattr(self._stream, name)
+
+    def _give_up(self, error: OSError) -> None:
+        self._copy = None
+        self._stream.write(f"legato: what this process writes is not copied any more: {error}\n")

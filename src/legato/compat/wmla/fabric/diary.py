@@ -1,0 +1,119 @@
+"""What there is to tell of a training, in order: an entry per micro-batch, validation and saved model. Tells nobody.
+
+The diary travels with the job's state, and its figures are exact, so every worker has the same one. It keeps running
+sums and the last entries only: what is older, its teller has written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+Entry = dict[str, Any]
+"""With ``n``, its number from 1 on; ``kind``: train, test or saved; ``epoch`` from 0; ``iteration``: micro-batches of
+the job so far; ``workers``; ``metrics`` by name, loss first."""
+
+_NUM_KEPT: Final = 6
+
+
+class Diary:
+    """Figures of the present epoch, and the last entries.
+
+    Args:
+        num_samples: of an epoch.
+        batch_size: samples of a micro-batch; the last one of an epoch may have fewer.
+    """
+
+    def __init__(self, num_samples: int, batch_size: int) -> None:
+        self._num_samples, self._batch_size = num_samples, batch_size
+        self.epoch = 0
+        self.num_entries = 0
+        self.num_batches = 0
+        self.num_batches_of_epoch = 0
+        self.num_samples_seen = 0
+        self._sums: dict[str, float] = {}
+        # What belongs to one moment is told together; whoever tells is at most one step behind.
+        self._kept: list[list[Entry]] = []
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it tells of any step: not where a worker has not been given the job's state yet."""
+        return self.num_batches > 0
+
+    @property
+    def averages(self) -> dict[str, float]:
+        """Mean of each metric over all samples of the epoch so far."""
+        return {name: total / self.num_samples_seen for name, total in self._sums.items()}
+
+    def recent(self, last: int) -> list[Entry]:
+        """Return the entries behind number ``last``, as far as they are kept."""
+        return [entry for entries in self._kept for entry in entries if entry["n"] > last]
+
+    # ------------------------------------------------------------ what happens
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Begin an epoch: averages start anew."""
+        self.epoch, self._sums = epoch, {}
+        self.num_batches_of_epoch = self.num_samples_seen = 0
+
+    def add_step(self, notes: Mapping[str, Sequence[float]], num_workers: int) -> None:
+        """Add the micro-batches of a step.
+
+        Args:
+            notes: by metric the mean over each micro-batch, in their order.
+            num_workers: who trained.
+        """
+        entries = []
+        for index in range(max(map(len, notes.values()), default=0)):
+            num_samples = min(self._batch_size, self._num_samples - self.num_batches_of_epoch * self._batch_size)
+            self.num_batches += 1
+            self.num_batches_of_epoch += 1
+            self.num_samples_seen += num_samples
+            for name in sorted(notes, key=lambda name: (name != "loss", name)):
+                self._sums[name] = self._sums.get(name, 0.0) + notes[name][index] * num_samples
+            entries.append(self._make("train", num_workers, self.averages))
+        self._keep(entries)
+
+    def add_test(self, metrics: Mapping[str, float], num_workers: int) -> None:
+        """Add a validation."""
+        self._keep([self._make("test", num_workers, dict(metrics))])
+
+    def add_saved(self, num_workers: int) -> None:
+        """Add that the model of this epoch was saved."""
+        self._keep([self._make("saved", num_workers, {})])
+
+    def _make(self, kind: str, num_workers: int, metrics: dict[str, float]) -> Entry:
+        self.num_entries += 1
+        return {
+            "n": self.num_entries,
+            "kind": kind,
+            "epoch": self.epoch,
+            "iteration": self.num_batches,
+            "workers": num_workers,
+            "metrics": metrics,
+        }
+
+    def _keep(self, entries: list[Entry]) -> None:
+        self._kept.append(entries)
+        del self._kept[:-_NUM_KEPT]
+
+    # ------------------------------------------------------------ state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what travels."""
+        return {
+            "epoch": self.epoch,
+            "num_entries": self.num_entries,
+            "num_batches": self.num_batches,
+            "num_batches_of_epoch": self.num_batches_of_epoch,
+            "num_samples_seen": self.num_samples_seen,
+            "sums": dict(self._sums),
+            "kept": [list(entries) for entries in self._kept],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Undo `state_dict`."""
+        for name in ("epoch", "num_entries", "num_batches", "num_batches_of_epoch", "num_samples_seen"):
+            setattr(self, name, state[name])
+        self._sums = dict(state["sums"])
+        self._kept = [list(entries) for entries in state["kept"]]

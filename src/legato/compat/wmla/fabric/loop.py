@@ -1,0 +1,270 @@
+"""The training of a FabricModel: epochs, validation, callbacks, loggers and files around an elastic run.
+
+Every worker goes through it alike; what only one does, such as writing a model, it does by `Together` or as rank 0
+after the end. Knows nothing of frameworks: an `Engine` does what a turn of the loop does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from legato.compat.wmla.fabric.diary import Diary
+from legato.compat.wmla.fabric.guarding import Guard
+from legato.compat.wmla.fabric.loggers import (
+    DriverLines,
+    EDTLoggerCallback,
+    ExecutorLines,
+    MetricsLogger,
+    UserLogger,
+    generation_of,
+    num_positions,
+)
+from legato.compat.wmla.fabric.pulling import PullWatch
+from legato.compat.wmla.fabric.rules import Plan
+from legato.compat.wmla.fabric.speaker import Speaker
+from legato.compat.wmla.fabric.surroundings import Surroundings
+from legato.compat.wmla.fabric.together import Together
+from legato.compat.wmla.names import HISTORY_FILE
+from legato.core.errors import LegatoError
+from legato.train.elastic import Run
+
+FINAL = "final"
+
+
+class Training(Protocol):
+    """A model of some framework in the care of a run; see docs/design/0005-wmla.md."""
+
+    @property
+    def model(self) -> Any:
+        """The model, as callbacks see it."""
+
+    @property
+    def optimizer(self) -> Any:
+        """Its optimizer, as callbacks see it."""
+
+    def batches(self) -> Iterator[Any]:
+        """Yield this worker's micro-batches of one pass over the training set."""
+
+    def train(self, batch: Any) -> Mapping[str, float]:
+        """Do a turn of the loop: compute, note, act if it completes a step. Returns what it noted, with ``loss``."""
+
+    def validate(self) -> dict[str, float]:
+        """Return the metrics over the test set, the same on every worker."""
+
+    def save(self, directory: Path, name: str) -> None:
+        """Write the model and its optimizer's state to files of a name, each whole or not at all; on one worker."""
+
+    def export(self, directory: Path, name: str) -> None:
+        """Write the model in ONNX format to a file of a name; on one worker."""
+
+    def accept(self) -> None:
+        """Take over what callbacks of the program may have changed in the model."""
+
+
+class Extras(NamedTuple):
+    """What a program gave besides its model.
+
+    Args:
+        generation: of its interface, 1 or 2.
+        driver_logger: None: the default one.
+        worker_logger: None: the default lines.
+        callbacks: called on every worker around each epoch.
+        exports_onnx: the final model is also written in ONNX format.
+    """
+
+    generation: int
+    driver_logger: Any = None
+    worker_logger: Any = None
+    callbacks: Sequence[Any] = ()
+    exports_onnx: bool = False
+
+
+class Loop:
+    """One training.
+
+    Args:
+        run: of this worker.
+        training: of the model.
+        plan: what ``train()`` was asked for.
+        extras: what else the program gave.
+        around: what the environment says.
+        diary: prepared by the caller.
+        has_test_set: there is something to validate with.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        training: Training,
+        plan: Plan,
+        extras: Extras,
+        around: Surroundings,
+        diary: Diary,
+        *,
+        has_test_set: bool,
+    ) -> None:
+        self._run, self._training, self._plan, self._extras, self._around = run, training, plan, extras, around
+        self._diary = diary
+        self._guard = Guard()
+        self._together = Together(run)
+        divisor = float(plan.batch_size) if around.divides_loss else 1.0
+        default = EDTLoggerCallback() if extras.generation == 1 else MetricsLogger()
+        driver_logger = default if extras.driver_logger is None else extras.driver_logger
+        self._speaker = Speaker(around.driver_dir, around.worker)
+        self._speaker.add(DriverLines(lambda: self._speaker.directory, plan.epoch_number))
+        self._speaker.add(UserLogger(driver_logger, self._guard, loss_divisor=divisor))
+        self._lines = ExecutorLines(_print)
+        self._worker_logger = None
+        if extras.worker_logger is not None:
+            logger = extras.worker_logger
+            self._worker_logger = UserLogger(logger, self._guard, loss_divisor=divisor, on_worker=True)
+        self._has_test_set = has_test_set
+        self._num_batches = self._num_test_batches = 0
+        self._watch: PullWatch | None = None
+
+    def run(self) -> None:
+        """Train to the end, and write the final model."""
+        has_begun = (self._around.driver_dir / HISTORY_FILE).exists()
+        if self._around.pulling is not None and self._around.is_in_job and has_begun:
+            self._watch = PullWatch(self._around.pulling)
+        if not self._around.is_in_job:
+            self._speaker.forget()
+        for callback in self._extras.callbacks:
+            callback.params = {"optimizer": self._training.optimizer, "epochs": self._plan.epoch_number}
+            callback.model = self._training.model
+        if self._worker_logger is not None:
+            self._worker_logger.begin()
+        for epoch in self._run.epochs(self._plan.epoch_number):
+            self._run_epoch(epoch)
+        self._end()
+
+    # ------------------------------------------------------------ an epoch
+
+    def _run_epoch(self, epoch: int) -> None:
+        diary, run = self._diary, self._run
+        self._call_back("on_epoch_begin", epoch)
+        diary.begin_epoch(epoch)
+        for batch in self._training.batches():
+            self._arrive()
+            self._hear_batch(self._training.train(batch))
+            if run.stepped:
+                diary.add_step(run.notes, run.num_workers)
+                self._tell("train", diary.averages)
+        if diary.is_live:
+            run.log(**diary.averages)
+        if self._has_test_set and self._plan.validates_after(epoch):
+            self._validate()
+        saves = self._plan.saves_after(epoch)
+        if saves:
+            self._together.do(lambda: self._save(epoch + 1))
+            diary.add_saved(run.num_workers)
+            self._tell(None, {})
+        is_last = epoch + 1 == self._plan.epoch_number
+        has_state = diary.is_live
+        self._call_back("on_epoch_end", epoch, (saves or is_last) and run.is_main and has_state)
+
+    def _validate(self) -> None:
+        found = self._training.validate()
+        self._arrive()
+        self._diary.add_test(found, self._run.num_workers)
+        self._tell("test", found)
+        self._run.log(**{f"test_{name}": value for name, value in found.items()})
+
+    def _save(self, label: int | str) -> float:
+        if self._run.is_main:
+            self._training.save(self._around.model_dir, name_model(label))
+        return 0.0
+
+    def _tell(self, group: str | None, figures: Mapping[str, float]) -> None:
+        if self._worker_logger is None and group is not None:
+            self._lines.figures(group, self._diary.num_batches, figures)
+        if self._run.is_main:
+            self._speaker.tell(self._diary)
+
+    # ------------------------------------------------------------ this worker's own part
+
+    def _hear_batch(self, values: Mapping[str, float]) -> None:
+        self._num_batches += 1
+        if self._worker_logger is None:
+            self._lines.batch(self._num_batches, values["loss"])
+        else:
+            self._worker_logger.hear(self._own_entry("train", self._num_batches, values))
+
+    def hear_test_batch(self, values: Mapping[str, float]) -> None:
+        """Take note of a batch of a validation that this worker has computed."""
+        self._num_test_batches += 1
+        if self._worker_logger is not None:
+            self._worker_logger.hear(self._own_entry("test", self._num_test_batches, values))
+
+    def _own_entry(self, kind: str, iteration: int, values: Mapping[str, float]) -> dict[str, Any]:
+        run = self._run
+        return {
+            "kind": kind,
+            "epoch": run.epoch,
+            "iteration": iteration,
+            "workers": run.num_workers,
+            "metrics": dict(values),
+        }
+
+    def _call_back(self, name: str, *values: Any) -> None:
+        for callback in self._extras.callbacks:
+            method = getattr(callback, name, None)
+            if method is not None:
+                with self._guard.call(f"{type(callback).__name__}.{name}"):
+                    method(*values[: num_positions(method)])
+        if self._extras.callbacks:
+            self._training.accept()
+
+    def _arrive(self) -> None:
+        if self._watch is not None:
+            self._watch.arrived()
+            self._watch = None
+
+    # ------------------------------------------------------------ the end
+
+    def _end(self) -> None:
+        self._arrive()
+        if self._run.is_main and self._diary.is_live:
+            self._save(FINAL)
+            if self._extras.exports_onnx:
+                self._export()
+            self._speaker.end(self._diary)
+        self._speaker.close()
+        if self._worker_logger is not None:
+            self._worker_logger.end()
+        _print(f"--------END TRAINING: completed {self._num_batches} iterations --------")
+
+    def _export(self) -> None:
+        try:
+            self._training.export(self._around.model_dir, name_model(FINAL))
+        except LegatoError as error:
+            _complain(str(error))
+        except Exception as error:  # noqa: BLE001 - told; the trained model stands, whatever its export needs
+            _complain(f"{type(error).__name__}: {error}")
+
+
+def name_model(label: int | str) -> str:
+    """Return the name, without its ending, of the files of a model: after an epoch, numbered from 1, or at the end."""
+    return f"model_epoch_{label}"
+
+
+def choose_generation(extras: Extras, has_old_names: bool) -> int:
+    """Return the generation of a program: 1 if it uses what only that had, unless its logger is of generation 2.
+
+    Args:
+        extras: with its loggers.
+        has_old_names: it uses a parameter that only generation 1 had.
+    """
+    logger = extras.driver_logger if extras.driver_logger is not None else extras.worker_logger
+    return 1 if has_old_names and (logger is None or generation_of(logger) == 1) else 2
+
+
+def _complain(why: str) -> None:
+    sys.stderr.write(f"The model was trained and saved, but not exported to ONNX. {why}\n")
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")

@@ -1,0 +1,274 @@
+"""`FabricModel`: what programs of all generations of WMLA's Elastic Distributed Training make and train.
+
+Its parameters are those of all generations at once; every rule about them is checked before anything is trained. The
+training itself is `Loop`'s.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from legato.compat.wmla.fabric.diary import Diary
+from legato.compat.wmla.fabric.loggers import check_logger
+from legato.compat.wmla.fabric.loop import Extras, Loop, choose_generation
+from legato.compat.wmla.fabric.rules import Plan, fit_engines, make_plan
+from legato.compat.wmla.fabric.surroundings import Surroundings, look_around
+from legato.compat.wmla.fabric.torch_metrics import Metrics
+from legato.compat.wmla.fabric.torch_training import Data, TorchParts, TorchTraining
+from legato.core.errors import DataError, UsageError
+from legato.train.elastic import elastic
+
+_IGNORED_SCALEUP = (
+    "scaleup_function is accepted and does nothing: how many workers there are is the platform's to decide, and every "
+    "step has batch_size * engines_number samples."
+)
+_has_trained = False
+
+
+def has_trained() -> bool:
+    """Tell whether ``train()`` was called in this process."""
+    return _has_trained
+
+
+class FabricModel:
+    """A model, and what is needed to train it.
+
+    Args:
+        model: a ``torch.nn.Module``, made on the CPU.
+        datasets_function: without arguments; returns a pair of map-style data sets, for training and for validation.
+            The second one may be None.
+        loss_function: of (outputs, targets); returns the mean over the samples.
+        optimizer: a ``torch.optim`` optimizer of the model's parameters.
+        metrics: functions of (outputs, targets), reported beside the loss; None: accuracy, where there are classes.
+        worker_logger_callback: told of each worker's own micro-batches, on the worker. None: the default lines.
+        driver_logger_callback: told of all micro-batches, once. None: the default logger.
+        save_to_onnx: write the final model in ONNX format too.
+        keras_custom_objects: of Keras models.
+        fn_batch_collate: makes a batch (features, labels) of a list of samples.
+        driver_logger: as ``driver_logger_callback``, in generation 1.
+        worker_logger: as ``worker_logger_callback``, likewise.
+        user_callback: callbacks derived from ``callbacks.Callback``.
+        fn_step_train: of (model, data, eva, train_loader, fn_args); returns accuracy, from 0 to 100, and loss.
+        fn_test: of (model, test_iter, fn_args); returns the loss of a validation.
+        enable_onnx: as ``save_to_onnx``, in generation 1.
+        scaleup_function: accepted; it does nothing.
+
+    Raises:
+        UsageError: an argument is of the wrong kind, or two contradict each other.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        datasets_function: Callable[[], Any],
+        loss_function: Any,
+        optimizer: Any,
+        metrics: Sequence[Any] | None = None,
+        worker_logger_callback: Any = None,
+        driver_logger_callback: Any = None,
+        save_to_onnx: bool = False,
+        keras_custom_objects: Mapping[str, Any] | None = None,
+        fn_batch_collate: Callable[[list[Any]], Any] | None = None,
+        *,
+        driver_logger: Any = None,
+        worker_logger: Any = None,
+        user_callback: Any = None,
+        fn_step_train: Callable[..., Any] | None = None,
+        fn_test: Callable[..., Any] | None = None,
+        enable_onnx: bool = False,
+        scaleup_function: Callable[..., Any] | None = None,
+    ) -> None:
+        _check_functions(
+            datasets_function=datasets_function,
+            loss_function=loss_function,
+            fn_batch_collate=fn_batch_collate,
+            fn_step_train=fn_step_train,
+            fn_test=fn_test,
+            scaleup_function=scaleup_function,
+        )
+        _check_model(model, optimizer)
+        if metrics is not None and (callable(metrics) or isinstance(metrics, str)):
+            raise UsageError(f"metrics={metrics!r} is not a list. Give a list, such as [{metrics!r}].")
+        if fn_step_train is not None and metrics is not None:
+            raise UsageError(
+                "metrics are not computed where fn_step_train is: only it sees the outputs. Leave metrics or "
+                "fn_step_train out."
+            )
+        if keras_custom_objects is not None:
+            raise UsageError("keras_custom_objects is for Keras models; this one is a torch.nn.Module. Leave it out.")
+        self._datasets_function = datasets_function
+        self._parts = TorchParts(
+            model, loss_function, optimizer, Metrics(metrics), fn_batch_collate, fn_step_train, fn_test
+        )
+        extras = Extras(
+            generation=0,
+            driver_logger=_choose("driver_logger", driver_logger, driver_logger_callback),
+            worker_logger=_choose("worker_logger", worker_logger, worker_logger_callback),
+            callbacks=_list_callbacks(user_callback),
+            exports_onnx=bool(save_to_onnx or enable_onnx),
+        )
+        old = (driver_logger, worker_logger, user_callback, fn_step_train, fn_test, scaleup_function)
+        has_old_names = enable_onnx or any(thing is not None for thing in old)
+        self._extras = extras._replace(generation=choose_generation(extras, has_old_names))
+        if scaleup_function is not None:
+            _notify(_IGNORED_SCALEUP)
+
+    def train(
+        self,
+        epoch_number: int,
+        batch_size: int,
+        engines_number: int | None = None,
+        num_dataloader_threads: int = 4,
+        validation_freq: int = 1,
+        checkpoint_freq: int | None = None,
+        effective_batch_size: int | None = None,
+        **notebook: Any,
+    ) -> None:
+        """Train, on however many workers there are at the time; returns when the training is over.
+
+        Args:
+            epoch_number: epochs.
+            batch_size: samples that one worker computes at a time.
+            engines_number: micro-batches of ``batch_size`` samples in a step, whoever computes them; more workers
+                cannot help. None: as ``effective_batch_size`` says; without that, the workers that the job asked for.
+            num_dataloader_threads: loader processes per worker, as far as there are cores for them.
+            validation_freq: epochs between validations; 0: none.
+            checkpoint_freq: epochs between saved models; 0: only the final one. None: 5 in generation 1, else 1.
+            effective_batch_size: samples of a step; the larger one of this and ``batch_size * engines_number`` counts.
+            notebook: ``worker_memory`` and the like, which say what a notebook's job asks for; inside of a job nothing.
+
+        Raises:
+            UsageError: an argument cannot be used.
+            DataError: ``datasets_function`` returned something else than two data sets.
+        """
+        around = look_around()
+        _check_notebook_arguments(notebook)
+        plan = make_plan(
+            epoch_number,
+            batch_size,
+            engines_number,
+            num_dataloader_threads,
+            validation_freq,
+            checkpoint_freq,
+            effective_batch_size,
+            generation=self._extras.generation,
+            max_workers=around.max_workers,
+        )
+        if engines_number is None and effective_batch_size is None:
+            _notify(f"engines_number is not given: {plan.engines_number}, the workers that the job asked for at most.")
+        global _has_trained  # noqa: PLW0603 - a process trains once
+        _has_trained = True
+        self._train(plan, around)
+
+    def _train(self, plan: Plan, around: Surroundings) -> None:
+        train_set, test_set = _read_datasets(self._datasets_function())
+        num_samples = len(train_set)
+        num_engines = fit_engines(plan.engines_number, plan.batch_size, num_samples)
+        if num_engines < plan.engines_number:
+            _notify(
+                f"An epoch of {num_samples} samples has {num_engines} micro-batches: each epoch is one step of "
+                f"them, not of engines_number={plan.engines_number}."
+            )
+        run = elastic(
+            global_batch_size=num_engines * plan.batch_size,
+            micro_batch_size=plan.batch_size,
+            num_backwards=self._parts.num_backwards,
+        )
+        num_loaders = plan.num_loaders(os.cpu_count() or 1, around.max_workers)
+        training = TorchTraining(run, self._parts, Data(train_set, test_set, plan.batch_size, num_loaders))
+        diary = Diary(num_samples, plan.batch_size)
+        run.prepare(diary)
+        loop = Loop(run, training, plan, self._extras, around, diary, has_test_set=test_set is not None)
+        training.on_test_batch = loop.hear_test_batch
+        loop.run()
+
+
+# ---------------------------------------------------------------- checks
+
+
+def _check_functions(**functions: Any) -> None:
+    for name, function in functions.items():
+        is_needed = name in ("datasets_function", "loss_function")
+        if not callable(function) and (is_needed or function is not None):
+            raise UsageError(f"{name}={function!r} cannot be called. Give a function.")
+
+
+def _check_model(model: Any, optimizer: Any) -> None:
+    if any(kind.__module__.partition(".")[0] in ("keras", "tensorflow", "tf_keras") for kind in type(model).__mro__):
+        raise UsageError("The model is a Keras model, which this release does not train. Give a torch.nn.Module.")
+    if not isinstance(model, torch.nn.Module):
+        raise UsageError(f"model={type(model).__name__} is no model. Give a torch.nn.Module, made on the CPU.")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise UsageError(
+            f"optimizer={optimizer!r} is no optimizer of PyTorch. Give one, such as "
+            "torch.optim.SGD(model.parameters(), lr=0.1)."
+        )
+    own = {id(parameter) for parameter in model.parameters()}
+    if any(id(parameter) not in own for group in optimizer.param_groups for parameter in group["params"]):
+        raise UsageError(
+            "The optimizer has parameters that are not the model's. Make it of model.parameters(), or of some of them, "
+            "after the model has all its layers."
+        )
+
+
+def _choose(name: str, old: Any, new: Any) -> Any:
+    """Return the logger that is given under one of the two names of a parameter, None if there is none."""
+    if old is not None and new is not None and old is not new:
+        raise UsageError(f"{name} and {name}_callback are two names of one parameter. Give one of them.")
+    logger = new if old is None else old
+    if logger is not None:
+        check_logger(name if old is not None else f"{name}_callback", logger)
+    return logger
+
+
+def _list_callbacks(given: Any) -> tuple[Any, ...]:
+    callbacks = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
+    for callback in callbacks:
+        hooks = [getattr(callback, name, None) for name in ("on_epoch_begin", "on_epoch_end")]
+        if isinstance(callback, type) or not any(callable(hook) for hook in hooks):
+            raise UsageError(
+                f"user_callback has {callback!r}, which is no callback. Give instances of classes derived from "
+                "callbacks.Callback."
+            )
+    return callbacks
+
+
+def _check_notebook_arguments(given: Mapping[str, Any]) -> None:
+    known = ("worker_memory", "driver_memory", "hardware_spec", "worker_num", "worker_device_num")
+    for name in given:
+        if name not in known:
+            raise UsageError(
+                f"train() has no argument {name}. It has epoch_number, batch_size, engines_number, "
+                "num_dataloader_threads, validation_freq, checkpoint_freq and effective_batch_size."
+            )
+    if given:
+        _notify(
+            f"{', '.join(given)}: what a job asks for is said when it is submitted; inside of it this does nothing."
+        )
+
+
+def _read_datasets(given: Any) -> tuple[Any, Any]:
+    if not isinstance(given, list | tuple) or len(given) != 2:
+        raise DataError(
+            f"datasets_function returned {type(given).__name__}, not a pair. Return (train_dataset, test_dataset)."
+        )
+    for name, dataset in zip(("training", "validation"), given, strict=True):
+        if name == "validation" and dataset is None:
+            continue
+        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+            raise DataError(
+                f"The data set for {name} is a {type(dataset).__name__}, which has no length or no items. Return "
+                "map-style data sets, with __len__ and __getitem__, such as those of torchvision."
+            )
+        if not len(dataset):
+            raise DataError(f"The data set for {name} is empty. Check the path and the filter it is made with.")
+    return given[0], given[1]
+
+
+def _notify(text: str) -> None:
+    sys.stdout.write(f"legato: {text}\n")

@@ -1,0 +1,54 @@
+"""The limits on how long a worker that joins a running training waits for its weights, as WMLA had them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from legato.compat.wmla.fabric.surroundings import PULL_FAILURES, Pulling
+
+EXIT_PULL_FAILED: Final = 1
+
+
+class PullWatch:
+    """Says PULL_FAILED each time that the weights have not come within the limit, and stops the worker after too many.
+
+    Args:
+        pulling: the limits.
+        stop: ends the process with an exit code.
+    """
+
+    def __init__(self, pulling: Pulling, stop: Callable[[int], object] = os._exit) -> None:
+        self._pulling = pulling
+        self._stop = stop
+        self._arrived = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="wmla-pull", daemon=True)
+        self._thread.start()
+
+    def arrived(self) -> None:
+        """Take note that the weights have come."""
+        self._arrived.set()
+
+    def join(self) -> None:
+        """Wait until the watch is over."""
+        self._thread.join()
+
+    def _watch(self) -> None:
+        limit_s, most = self._pulling
+        number = 0
+        while not self._arrived.wait(limit_s):
+            number += 1
+            _say(f"PULL_FAILED: the model weights were not ready within {limit_s:g} s (time {number}, {most} allowed).")
+            if number > most:
+                _say(f"PULL_FAILED more than {most} times ({PULL_FAILURES}): this worker stops.")
+                self._stop(EXIT_PULL_FAILED)
+                return
+
+
+def _say(text: str) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.write(text + "\n")
+        stream.flush()

@@ -1,0 +1,110 @@
+"""What a program's environment says of its job: directories, and the few settings that users give with ``--msd-env``.
+
+The launcher (`site/launch.py`) sets the variables; without it a program runs as well, alone, and writes below its
+working directory. Writes nothing itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from legato.compat.wmla import names
+from legato.core.errors import UsageError
+
+LOSS_SCALE: Final = "EDT_LOSS_SCALE"
+"""``batch``: loggers of generation 1 are told the loss divided by the batch size once more, as WMLA told it."""
+
+PULL_LIMIT: Final = "EDT_PULL_WEIGHT_TIME_OUT"
+PULL_FAILURES: Final = "EDT_PULL_FAILED_LIMITS"
+DRIVER_LOG: Final = "LEGATO_WMLA_DRIVER_LOG"
+"""The driver's log directory; set by the launcher."""
+
+_DEFAULT_PULL_LIMIT_S: Final = 300.0
+_DEFAULT_PULL_FAILURES: Final = 3
+
+
+class Pulling(NamedTuple):
+    """How long a worker that joins a running training waits for its weights.
+
+    Args:
+        limit_s: then it says PULL_FAILED and waits again.
+        max_failures: after more of them the worker stops.
+    """
+
+    limit_s: float
+    max_failures: int
+
+
+class Surroundings(NamedTuple):
+    """What is around a program.
+
+    Args:
+        result_dir: of the job.
+        driver_dir: log directory of the driver, which rank 0 stands in for.
+        is_in_job: there is a job: this process is one of its workers.
+        worker: number of this worker.
+        max_workers: that the submission asked for.
+        divides_loss: see `LOSS_SCALE`.
+        pulling: None: there is no such limit.
+    """
+
+    result_dir: Path
+    driver_dir: Path
+    is_in_job: bool
+    worker: int
+    max_workers: int
+    divides_loss: bool
+    pulling: Pulling | None
+
+    @property
+    def model_dir(self) -> Path:
+        """Where trained models go."""
+        return self.result_dir / names.MODEL / names.TRAINED
+
+
+def look_around(environment: Mapping[str, str] = os.environ) -> Surroundings:
+    """Read the environment.
+
+    Raises:
+        UsageError: a variable cannot be understood.
+    """
+    result_dir = Path(environment.get("RESULT_DIR") or Path.cwd()).absolute()
+    driver_dir = environment.get(DRIVER_LOG) or result_dir / names.LOG / "driver"
+    scale = environment.get(LOSS_SCALE, "mean")
+    if scale not in ("mean", "batch"):
+        raise UsageError(f"{LOSS_SCALE}={scale} is not known. Set it to batch, or leave it out for the mean loss.")
+    return Surroundings(
+        result_dir,
+        Path(driver_dir),
+        is_in_job="LEGATO_WORKER" in environment,
+        worker=int(environment.get("LEGATO_WORKER", "0")),
+        max_workers=_read_count(environment, names.MAX_WORKERS, 1, 1),
+        divides_loss=scale == "batch",
+        pulling=_read_pulling(environment),
+    )
+
+
+def _read_pulling(environment: Mapping[str, str]) -> Pulling | None:
+    if not {PULL_LIMIT, PULL_FAILURES} & environment.keys():
+        return None
+    said = environment.get(PULL_LIMIT)
+    try:
+        limit_s = _DEFAULT_PULL_LIMIT_S if said is None else float(said)
+    except ValueError:
+        limit_s = 0.0
+    if not 0 < limit_s < float("inf"):
+        raise UsageError(f"{PULL_LIMIT}={said} cannot be used. Give a number of seconds above 0.")
+    return Pulling(limit_s, _read_count(environment, PULL_FAILURES, _DEFAULT_PULL_FAILURES, 0))
+
+
+def _read_count(environment: Mapping[str, str], name: str, default: int, least: int) -> int:
+    said = environment.get(name)
+    if said is None:
+        return default
+    number = int(said) if said.isascii() and said.isdecimal() else -1
+    if number < least:
+        raise UsageError(f"{name}={said} cannot be used. Give a whole number of at least {least}.")
+    return number

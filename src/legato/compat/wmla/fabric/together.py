@@ -1,0 +1,51 @@
+"""One thing that the whole job does once, between steps: it is done when all workers know its result.
+
+If the worker that does it dies meanwhile, another one does it again; a worker that joins later is told the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from legato.train.elastic import Run
+
+_ONE: Final = [(0, 0)]
+
+
+class _Nothing(torch.nn.Module):
+    """Stands where an evaluation has its model."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs
+
+
+class Together:
+    """Does things as an evaluation of one sample, which is what the runtime repeats, agrees on and remembers.
+
+    Args:
+        run: of this worker.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._nothing = _Nothing()
+
+    def do(self, act: Callable[[], float]) -> float:
+        """Do something; every worker must come to it alike.
+
+        Args:
+            act: called on every worker, without gradients and without a trace in the random numbers. It may look
+                whether its worker speaks for the job.
+
+        Returns:
+            What it returned on one worker, the same on all.
+        """
+
+        def measure(_: Any, __: Any) -> float:
+            return float(act())
+
+        found: float = self._run.evaluate(self._nothing, _ONE, measure)  # type: ignore[arg-type]  # of one sample
+        return found

@@ -1,0 +1,78 @@
+"""The files of a PyTorch model: weights, the optimizer's state, ONNX. Each stands there whole or not at all."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from legato.core.errors import UsageError
+
+
+def save_model(directory: Path, name: str, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Write ``NAME.pth`` and ``NAME_optimizer_state.pth``: state dicts, on the CPU."""
+    _write(directory / f"{name}_optimizer_state.pth", lambda path: torch.save(_on_cpu(optimizer.state_dict()), path))
+    _write(directory / f"{name}.pth", lambda path: torch.save(_on_cpu(model.state_dict()), path))
+
+
+def export_onnx(path: Path, model: torch.nn.Module, inputs: Any) -> None:
+    """Write a model in ONNX format.
+
+    Args:
+        path: of the file.
+        model: stays as it is.
+        inputs: a batch of samples, by which the model is traced; of the model that is written any number will do.
+
+    Raises:
+        UsageError: a package for it is missing; the message names it.
+    """
+    if importlib.util.find_spec("onnxscript") is None:
+        raise UsageError(
+            "torch.onnx needs the package onnxscript, which is not installed. Add it: pip install onnxscript"
+        )
+    traced = copy.deepcopy(model).cpu().eval()
+    arguments = (_on_cpu(inputs),)
+
+    def write(scratch: Path, dynamic_shapes: Any) -> None:
+        torch.onnx.export(
+            traced, arguments, str(scratch), dynamic_shapes=dynamic_shapes, external_data=False, verbose=False
+        )
+
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            _write(path, lambda scratch: write(scratch, [_any_batch(argument) for argument in arguments]))
+        except torch.onnx.errors.OnnxExporterError:
+            # Of some models the size of a batch is part of the graph.
+            _write(path, lambda scratch: write(scratch, None))
+
+
+def _any_batch(part: Any) -> Any:
+    """Return which sizes of an argument are open: the first one of each tensor."""
+    if isinstance(part, torch.Tensor):
+        return {0: torch.export.Dim.DYNAMIC}
+    if isinstance(part, dict):
+        return {key: _any_batch(value) for key, value in part.items()}
+    return [_any_batch(value) for value in part] if isinstance(part, list | tuple) else None
+
+
+def _write(path: Path, write: Callable[[Path], Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.part")
+    write(scratch)
+    scratch.replace(path)
+
+
+def _on_cpu(part: Any) -> Any:
+    if isinstance(part, torch.Tensor):
+        return part.detach().cpu()
+    if isinstance(part, dict):
+        return {key: _on_cpu(value) for key, value in part.items()}
+    if isinstance(part, list | tuple):
+        return type(part)(_on_cpu(value) for value in part)
+    return part

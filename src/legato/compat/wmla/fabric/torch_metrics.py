@@ -1,0 +1,98 @@
+"""What a PyTorch program's training is measured by: its metrics, and accuracy where outputs and targets are classes.
+
+A metric's figure over many batches is its mean over all samples, whoever computed them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+
+from legato.core.errors import ProgramError, UsageError
+
+Metric = Callable[[Any, Any], Any]
+LOSS: Final = "loss"
+ACCURACY: Final = "accuracy"
+
+
+class Metrics:
+    """The metrics of a program.
+
+    Args:
+        metrics: functions of (outputs, targets) that return a value per sample, or their mean, or a dict of such; None:
+            accuracy, where there are classes.
+
+    Raises:
+        UsageError: one cannot be called, or two have the same name.
+    """
+
+    def __init__(self, metrics: Sequence[Metric] | None) -> None:
+        self._functions: dict[str, Metric] = {}
+        for metric in metrics or ():
+            if isinstance(metric, type) or not callable(metric):
+                raise UsageError(
+                    f"metrics has {metric!r}, which is no function of (outputs, targets). Give functions, or instances "
+                    "that can be called."
+                )
+            name = getattr(metric, "__name__", type(metric).__name__)
+            if name in {LOSS, *self._functions}:
+                raise UsageError(f"metrics has two of the name {name!r}. Give each a name of its own; loss is taken.")
+            self._functions[name] = metric
+        self._finds_accuracy = metrics is None
+
+    @torch.no_grad()
+    def values(self, outputs: Any, targets: Any) -> dict[str, Any]:
+        """Return, by name, a value per sample or their mean, of one batch."""
+        found: dict[str, Any] = {}
+        for name, function in self._functions.items():
+            value = function(outputs, targets)
+            found.update(value if isinstance(value, Mapping) else {name: value})
+        if self._finds_accuracy:
+            right = is_right(outputs, targets)
+            if right is not None:
+                found[ACCURACY] = right
+        return found
+
+    def means(self, outputs: Any, targets: Any) -> dict[str, float]:
+        """Return, by name, the mean over a batch, as plain numbers."""
+        return {name: mean_of(value) for name, value in self.values(outputs, targets).items()}
+
+
+def is_right(outputs: Any, targets: Any) -> torch.Tensor | None:
+    """Return for each sample whether the likeliest class is the right one; None where there are no classes.
+
+    Shapes:
+        outputs ``[n, classes, ...]`` of floats; targets ``[n, ...]`` of whole numbers, or one-hot ``[n, classes]``.
+
+    >>> is_right(torch.tensor([[0.1, 0.9], [0.8, 0.2]]), torch.tensor([1, 1])).tolist()
+    [True, False]
+    >>> is_right(torch.zeros(4, 1), torch.zeros(4))
+    """
+    if not isinstance(outputs, torch.Tensor) or not isinstance(targets, torch.Tensor):
+        return None
+    if not outputs.is_floating_point() or outputs.ndim < 2 or outputs.shape[1] < 2:
+        return None
+    if targets.shape == (outputs.shape[0], *outputs.shape[2:]) and not targets.is_floating_point():
+        return outputs.argmax(1) == targets
+    if outputs.ndim == 2 and targets.shape == outputs.shape:
+        return outputs.argmax(1) == targets.argmax(1)
+    return None
+
+
+def mean_of(value: Any) -> float:
+    """Return the mean of values, as a plain number."""
+    return float(torch.as_tensor(value).detach().to("cpu", torch.float64).mean())
+
+
+def check_loss(loss: Any) -> torch.Tensor:
+    """Return the loss of a batch.
+
+    Raises:
+        ProgramError: it is not the mean over the samples.
+    """
+    if not isinstance(loss, torch.Tensor) or loss.ndim > 0:
+        shown = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else f"{loss!r}"
+        raise ProgramError(f"The loss function returned {shown}. Return the mean over the samples, of shape ().")
+    return loss

@@ -1,0 +1,272 @@
+"""Trains a PyTorch model in an elastic run: what a turn of the loop does, with a step of the program's own or without.
+
+Knows nothing of loggers, epochs and files' places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch.utils.data import DataLoader
+
+from legato.compat.wmla.fabric.together import Together
+from legato.compat.wmla.fabric.torch_files import export_onnx, save_model
+from legato.compat.wmla.fabric.torch_metrics import ACCURACY, LOSS, Metrics, check_loss, is_right, mean_of
+from legato.core.errors import ProgramError
+from legato.train.elastic import Run
+from legato.train.evaluation import to_device
+
+_PERCENT: Final = 100.0
+_NUM_TRACED: Final = 2  # a batch of one would be taken for a constant
+
+
+class TorchParts(NamedTuple):
+    """What a program gave of its model.
+
+    Args:
+        model: made on the CPU.
+        loss: of (outputs, targets): the mean over the samples.
+        optimizer: of the model's parameters.
+        metrics: see `Metrics`.
+        collate_fn: makes a batch of a list of samples; None: torch's default.
+        fn_step_train: of (model, data, eva, train_loader, fn_args): a micro-batch's forward and backward passes;
+            returns accuracy, from 0 to 100, and loss.
+        fn_test: of (model, batches, fn_args): returns the loss of a validation.
+    """
+
+    model: torch.nn.Module
+    loss: Callable[[Any, Any], Any]
+    optimizer: torch.optim.Optimizer
+    metrics: Metrics
+    collate_fn: Callable[[list[Any]], Any] | None = None
+    fn_step_train: Callable[..., Any] | None = None
+    fn_test: Callable[..., Any] | None = None
+
+    @property
+    def num_backwards(self) -> int:
+        """Backward passes per turn of the loop, as the runtime counts them: see `TorchTraining._step_of_program`."""
+        return 1 if self.fn_step_train is None else 2
+
+
+class Data(NamedTuple):
+    """What a model is trained on.
+
+    Args:
+        train_set: map-style, of pairs.
+        test_set: likewise, or None.
+        batch_size: samples of a micro-batch.
+        num_loaders: loader processes.
+    """
+
+    train_set: Any
+    test_set: Any
+    batch_size: int
+    num_loaders: int = 0
+
+
+class ModelHandle:
+    """The model as a program's own step and test see it: it can be called, and knows its optimizer and its loss."""
+
+    def __init__(self, parts: TorchParts) -> None:
+        self._parts = parts
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the model."""
+        return self._parts.model(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._parts.model, name)
+
+    def get_optimizer(self) -> torch.optim.Optimizer:
+        """Return the optimizer; its ``step()`` is the engine's to call."""
+        return self._parts.optimizer
+
+    def get_loss_function(self) -> Callable[[Any, Any], Any]:
+        """Return the loss function."""
+        return self._parts.loss
+
+
+class TorchTraining:
+    """A PyTorch model in the care of a run.
+
+    Args:
+        run: that trains it.
+        parts: what the program gave.
+        data: what it is trained on.
+
+    Attributes:
+        on_test_batch: told of each batch of a validation that this worker computes.
+    """
+
+    def __init__(self, run: Run, parts: TorchParts, data: Data) -> None:
+        self.model = parts.model
+        self.optimizer = parts.optimizer
+        self._run = run
+        self._parts = parts
+        self._data = data
+        self.on_test_batch: Callable[[Mapping[str, float]], None] = lambda _: None
+        self._together = Together(run)
+        self._handle = ModelHandle(parts)
+        self._train_loader = self._loader_of(data.train_set)
+        if run.device.type == "cuda":
+            # Programs move their batches to "cuda".
+            torch.cuda.set_device(run.device)
+        run.prepare(parts.model, parts.optimizer)
+
+    def batches(self) -> Iterator[Any]:
+        """Yield this worker's micro-batches of one pass over the training set."""
+        self.model.train()
+        yield from self._run.batches(
+            self._data.train_set, collate_fn=self._parts.collate_fn, num_workers=self._data.num_loaders
+        )
+
+    # ------------------------------------------------------------ a turn of the loop
+
+    def train(self, batch: Any) -> dict[str, float]:
+        """Do what a turn of the loop does: compute, note the metrics, and act if it completes a step.
+
+        Returns:
+            The metrics of this micro-batch.
+        """
+        inputs, targets = to_device(_check_pair(batch), self._run.device)
+        values = self._step_of_program(inputs, targets) if self._parts.fn_step_train else self._step(inputs, targets)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return values
+
+    def _step(self, inputs: Any, targets: Any) -> dict[str, float]:
+        outputs = self.model(inputs)
+        loss = check_loss(self._parts.loss(outputs, targets))
+        values = {LOSS: float(loss.detach()), **self._parts.metrics.means(outputs, targets)}
+        self._run.note(**values)
+        self._run.backward(loss)
+        return values
+
+    def _step_of_program(self, inputs: Any, targets: Any) -> dict[str, float]:
+        """Let the program compute its gradients, in however many passes.
+
+        They run inside of the first pass of the turn, so the runtime counts them as one. What they return is known only
+        then, so a second pass, which reaches no parameter, carries it; the runtime takes the gradients at its end.
+        """
+        step = self._parts.fn_step_train
+        assert step is not None
+        results: list[Any] = []
+
+        def compute() -> None:
+            results.append(step(self._handle, (inputs, targets), _accuracy, self._train_loader, {}))
+
+        self._run.backward(_Pass.apply(torch.zeros((), requires_grad=True), compute))  # type: ignore[no-untyped-call]
+        values = _read_result(results[0])
+        if all(parameter.grad is None for parameter in self.model.parameters()):
+            raise ProgramError(
+                "fn_step_train left no gradient in any parameter. Let it call backward() on the loss, and let nothing "
+                "clear the gradients after that."
+            )
+        self._run.note(**values)
+        self._run.backward(torch.tensor(values[LOSS], requires_grad=True))
+        return values
+
+    # ------------------------------------------------------------ validation and files
+
+    def validate(self) -> dict[str, float]:
+        """Return the metrics over the test set, exact, the same on every worker."""
+        if self._parts.fn_test is not None:
+            # It sees all batches, so it cannot be split over the workers: each runs it, and one result counts.
+            return {LOSS: self._together.do(self._test_of_program)}
+
+        def measure(outputs: Any, targets: Any) -> dict[str, Any]:
+            values = {LOSS: self._parts.loss(outputs, targets), **self._parts.metrics.values(outputs, targets)}
+            self.on_test_batch({name: mean_of(value) for name, value in values.items()})
+            return values
+
+        found: dict[str, float] = self._run.evaluate(
+            self.model,
+            self._data.test_set,
+            measure,
+            collate_fn=self._parts.collate_fn,
+            num_workers=self._data.num_loaders,
+        )
+        return found
+
+    def _test_of_program(self) -> float:
+        assert self._parts.fn_test is not None
+        modes = [(module, module.training) for module in self.model.modules()]
+        self.model.eval()
+        try:
+            loss = self._parts.fn_test(self._handle, self._loader_of(self._data.test_set), {})
+        finally:
+            for module, was_training in modes:
+                module.training = was_training
+        return _read_number("fn_test", "the loss of the validation", loss)
+
+    def save(self, directory: Path, name: str) -> None:
+        """Write the model and its optimizer's state to files of a name, each whole or not at all."""
+        save_model(directory, name, self.model, self.optimizer)
+
+    def export(self, directory: Path, name: str) -> None:
+        """Write the model in ONNX format to a file of a name.
+
+        Raises:
+            UsageError: a package for it is missing.
+        """
+        inputs, _ = _check_pair(next(iter(self._loader_of(self._data.train_set, batch_size=_NUM_TRACED))))
+        export_onnx(directory / f"{name}.onnx", self.model, inputs)
+
+    def accept(self) -> None:
+        """Take over what callbacks of the program may have changed: nothing, for it is the model itself."""
+
+    def _loader_of(self, dataset: Any, batch_size: int | None = None) -> DataLoader[Any]:
+        return DataLoader(dataset, batch_size=batch_size or self._data.batch_size, collate_fn=self._parts.collate_fn)
+
+
+class _Pass(torch.autograd.Function):
+    """A node of a graph whose backward pass is something that runs backward passes of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, compute: Callable[[], None]) -> torch.Tensor:
+        ctx.compute = compute
+        return anchor.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        with torch.enable_grad():
+            ctx.compute()
+        return None, None
+
+
+def _accuracy(outputs: Any, targets: Any) -> torch.Tensor:
+    """Return the accuracy of a batch from 0 to 100: what programs of generation 1 know as ``eva``."""
+    right = is_right(outputs, targets)
+    if right is None:
+        return torch.tensor(math.nan)
+    return right.to(torch.float64).mean() * _PERCENT
+
+
+def _check_pair(batch: Any) -> tuple[Any, Any]:
+    if not isinstance(batch, list | tuple) or len(batch) != 2:
+        raise ProgramError(
+            "A batch of the data set is no pair (features, labels). Return such pairs from __getitem__, or give a "
+            "fn_batch_collate that makes them."
+        )
+    return batch[0], batch[1]
+
+
+def _read_result(result: Any) -> dict[str, float]:
+    if not isinstance(result, list | tuple) or len(result) != 2:
+        raise ProgramError(f"fn_step_train returned {result!r}. Return a pair: accuracy from 0 to 100, and loss.")
+    accuracy, loss = result
+    return {
+        LOSS: _read_number("fn_step_train", "accuracy and loss", loss),
+        ACCURACY: _read_number("fn_step_train", "accuracy and loss", accuracy) / _PERCENT,
+    }
+
+
+def _read_number(name: str, wanted: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ProgramError(f"{name} returned {value!r} where a number is needed. Return {wanted}.") from error

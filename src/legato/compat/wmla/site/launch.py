@@ -1,0 +1,264 @@
+"""Runs a program written for WMLA as the program of a job: ``launch.py MAIN [ARGUMENTS…]``, in every worker.
+
+It makes the directories, sets the variables that are known only now, puts the model directory and this one on
+``sys.path``, goes into the model directory, copies what the program prints into the process's own files, seeds the
+random numbers alike in all workers, and runs MAIN as ``__main__``. It does so at every join, so it loads nothing that
+the worker has not loaded. Trains nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import socket
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from getpass import getuser
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from legato.compat.wmla import names
+from legato.compat.wmla.fabric.copies import CopiedStream
+from legato.core.errors import UsageError
+
+_SITE: Final = Path(__file__).parent
+_IN_ZIP: Final = ("fabric_model.py", "callbacks.py")
+_HOME: Final = ".fabric"
+_DRIVER_LOG: Final = "LEGATO_WMLA_DRIVER_LOG"
+_TENSORFLOW: Final = ("tensorflow", "keras")
+
+
+class Places(NamedTuple):
+    """Where a process of a job is.
+
+    Args:
+        job: its id.
+        worker: number of the worker.
+        result_dir: of the job.
+        log_dir: of this process.
+        driver_dir: of the driver, which one of the workers stands in for.
+        model_dir: holds the program.
+        fabric_home: holds ``libs/fabric.zip``.
+    """
+
+    job: str
+    worker: int
+    result_dir: Path
+    log_dir: Path
+    driver_dir: Path
+    model_dir: Path
+    fabric_home: Path
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run a program.
+
+    Args:
+        arguments: the program, from the working directory on or absolute, and its own arguments.
+
+    Raises:
+        UsageError: there is no such program.
+    """
+    if not arguments:
+        raise UsageError("There is no program to run. Name it: launch.py MAIN [ARGUMENTS...]")
+    result_dir = find_result_dir(os.environ)
+    program = result_dir / arguments[0]
+    if not program.is_file():
+        raise UsageError(
+            f"There is no program {arguments[0]} in what was submitted. Name it with --model-main, as it lies in the "
+            f"model directory.{_tell_files(program.parent)}"
+        )
+    places = find_places(os.environ, result_dir, program, arguments[0])
+    is_elastic = os.environ.get(names.IS_ELASTIC, "true").lower() != "false"
+    make_directories(places)
+    os.environ.update(variables_of(places, os.environ))
+    sys.stdout = CopiedStream(sys.stdout, places.log_dir / names.OUT_FILE)
+    sys.stderr = CopiedStream(sys.stderr, places.log_dir / names.ERR_FILE)
+    _set_path(program, places.model_dir, with_site=is_elastic)
+    os.chdir(places.model_dir)
+    sys.argv[:] = [str(program), *arguments[1:], *engine_arguments(places, os.environ)]
+    if is_elastic:
+        build_zip(places.fabric_home)
+        _seed()
+    _run(program, is_elastic=is_elastic)
+
+
+def find_result_dir(environment: Mapping[str, str]) -> Path:
+    """Return the directory of a job's results: where it runs; alone, what RESULT_DIR says."""
+    said = None if "LEGATO_DRIVER_FILE" in environment else environment.get("RESULT_DIR")
+    return Path(said or Path.cwd()).absolute()
+
+
+def find_places(environment: Mapping[str, str], result_dir: Path, program: Path, main_name: str) -> Places:
+    """Return where this process is.
+
+    Args:
+        environment: of this process.
+        result_dir: of the job.
+        program: its path.
+        main_name: how the submission names it.
+    """
+    driver_file = environment.get("LEGATO_DRIVER_FILE")
+    job = "local" if driver_file is None else Path(driver_file).absolute().parent.name
+    worker = int(environment.get("LEGATO_WORKER", "0"))
+    host = socket.gethostname()
+    log = result_dir / names.LOG
+    # Whichever machine stands in for the driver: there is one directory of it.
+    known = sorted(log.glob(names.name_log_directory(names.driver_id(job), "*")))
+    model_dir = result_dir / names.find_model_directory(main_name)
+    return Places(
+        job,
+        worker,
+        result_dir,
+        log / names.name_log_directory(names.executor_id(job, worker + 1), host),
+        known[0] if known else log / names.name_log_directory(names.driver_id(job), host),
+        model_dir if model_dir.is_dir() else program.parent,
+        result_dir / _HOME,
+    )
+
+
+def make_directories(places: Places) -> None:
+    """Make the directories that a program expects to find."""
+    trained = places.result_dir / names.MODEL / names.TRAINED
+    for directory in (places.log_dir, places.driver_dir, trained, places.result_dir / names.CHECKPOINT):
+        directory.mkdir(parents=True, exist_ok=True)
+
+
+def variables_of(places: Places, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a process has besides those it was given.
+
+    Args:
+        places: where it is.
+        given: what the submission has set; of what only it can know there are defaults.
+    """
+    result_dir, model_dir = str(places.result_dir), str(places.model_dir)
+    known = {
+        "RESULT_DIR": result_dir,
+        "LOG_DIR": str(places.log_dir),
+        _DRIVER_LOG: str(places.driver_dir),
+        "SAVED_MODEL_DIR": str(places.result_dir / names.MODEL),
+        "CHECKPOINT_DIR": str(places.result_dir / names.CHECKPOINT),
+        "JOB_STATE_DIR": str(places.result_dir / names.JOB_STATE),
+        "FABRIC_HOME": str(places.fabric_home),
+        "DLI_EXECID": places.job,
+        "APP_ID": places.job,
+        "TRAINING_ID": places.job,
+        "TASK_ID": str(places.worker),
+        "IS_TASK0": "true" if places.worker == 0 else "false",
+        "DLI_WORK_DIR": model_dir,
+        "MODEL_PATH": model_dir,
+        "PS_PATH": model_dir,
+        "DLI_IS_DRIVER": "false",
+    }
+    defaults = {
+        names.BACKEND: "pytorch",
+        names.FRAMEWORK: "PyTorch",
+        names.IS_ELASTIC: "true",
+        names.TYPE: "batch",
+        names.USER: _user(),
+        "DLI_RESULT_FS": str(places.result_dir.parent),
+        "DLI_LOGGER_LEVEL": "INFO",
+        "RESUME_WEIGHT_PATH": "null",
+        "WMLA_TOP": str(places.fabric_home),
+    }
+    if "LEGATO_DATA" in given:
+        defaults[names.DATA_DIRECTORY] = defaults[names.DATA_ROOT] = given["LEGATO_DATA"]
+    if given.get(names.BACKEND, "").lower() in _TENSORFLOW:
+        from legato.compat.wmla.fabric.keras_settings import environment_for_tensorflow
+
+        defaults |= environment_for_tensorflow(int(given.get("LEGATO_THREADS", "1")))
+    return known | {name: value for name, value in defaults.items() if name not in given}
+
+
+def engine_arguments(places: Places, environment: Mapping[str, str]) -> list[str]:
+    """Return what WMLA 1.2.1 appended to a program's arguments, if the submission asks for it; else nothing."""
+    if environment.get(names.ENGINE_ARGUMENTS) != "1":
+        return []
+    trained = str(places.result_dir / names.MODEL / names.TRAINED)
+    return [
+        *("--dataControlSchema", "0", "--weightSyncInterval", "5"),
+        *("--numWorker", environment.get(names.MAX_WORKERS, "1"), "--usegpuNumPerWorker", "1"),
+        *("--commIPNetwork", environment.get("LEGATO_HOST", "127.0.0.1"), "--isTest", "true", "--globalStep", "null"),
+        *("--testIter", "10", "--testInterval", "None", "--isESE", "true", "--mode", "1"),
+        *("--execPathParam", str(places.fabric_home), "--train_dir", trained, "--model_path", str(places.model_dir)),
+    ]
+
+
+def build_zip(fabric_home: Path) -> None:
+    """Build ``libs/fabric.zip``, which older programs put before everything else, unless it stands.
+
+    It holds nothing that a program may bring itself.
+    """
+    path = fabric_home / "libs" / "fabric.zip"
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    with zipfile.ZipFile(scratch, "w") as file:
+        for name in _IN_ZIP:
+            file.write(_SITE / name, name)
+    scratch.replace(path)
+
+
+def _set_path(program: Path, model_dir: Path, *, with_site: bool) -> None:
+    own = {str(_SITE), str(_SITE.resolve()), str(Path(sys.argv[0]).absolute().parent)}
+    rest = [entry for entry in sys.path if entry not in own]
+    first = list(dict.fromkeys([str(program.parent), str(model_dir)]))
+    sys.path[:] = [*first, *([str(_SITE)] if with_site else []), *rest]
+
+
+def _seed() -> None:
+    import numpy  # noqa: F401 - loaded first, so that it is seeded too
+
+    from legato.train.job import choose_seed
+    from legato.train.seeds import seed_job
+
+    # The program makes its model before it calls train(), so before the runtime could seed anything.
+    seed_job(choose_seed(0))
+
+
+def _run(program: Path, *, is_elastic: bool) -> None:
+    _step_aside()
+    try:
+        runpy.run_path(str(program), run_name="__main__")
+    except SystemExit as ending:
+        if ending.code in (None, 0) and type(ending) is SystemExit and is_elastic:
+            _tell_if_untrained(program)
+        raise
+    if is_elastic:
+        _tell_if_untrained(program)
+
+
+def _step_aside() -> None:
+    """Let tracebacks begin at the program: they begin at the first frame of ``__main__``, which is the launcher's."""
+    own = (names.LAUNCHER, Path(__file__).name)
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_globals.get("__name__") == "__main__" and Path(frame.f_code.co_filename).name in own:
+            frame.f_globals["__name__"] = "legato launcher"
+
+
+def _tell_if_untrained(program: Path) -> None:
+    model = sys.modules.get("legato.compat.wmla.fabric.model")
+    if model is None or not model.has_trained():
+        sys.stderr.write(
+            f"legato: {program.name} came to its end without a call of FabricModel.train(): it trained nothing.\n"
+        )
+
+
+def _tell_files(directory: Path) -> str:
+    found = sorted(path.name for path in directory.glob("*.py"))[:10] if directory.is_dir() else []
+    return f" There are {', '.join(found)}." if found else ""
+
+
+def _user() -> str:
+    try:
+        return getuser()
+    except (OSError, KeyError):
+        return "legato"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

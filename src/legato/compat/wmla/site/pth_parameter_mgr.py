@@ -1,0 +1,74 @@
+"""``import pth_parameter_mgr``: what programs made for the console of DLI 1.2 ask for their settings.
+
+The console had a form for them; here they are variables of the job, set with ``--msd-env``: ``DLI_EPOCHS`` (1),
+``DLI_TRAIN_BATCH_SIZE`` (64), ``DLI_TEST_BATCH_SIZE`` (64), ``DLI_LEARNING_RATE`` (0.01), ``DLI_MOMENTUM`` (0.9) and
+``DLI_WEIGHT_DECAY`` (0). The data set is DATA_DIR.
+"""
+
+# ruff: noqa: N802 - the names that programs use
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from legato.core.errors import UsageError
+
+_Number = TypeVar("_Number", int, float)
+
+
+def getTrainData(_: bool = False) -> str:
+    """Return where the training data are."""
+    return _data()
+
+
+def getTestData(_: bool = False) -> str:
+    """Return where the test data are."""
+    return _data()
+
+
+def getTrainBatchSize() -> int:
+    """Return the batch size of the training."""
+    return _read("DLI_TRAIN_BATCH_SIZE", int, 64)
+
+
+def getTestBatchSize() -> int:
+    """Return the batch size of the test."""
+    return _read("DLI_TEST_BATCH_SIZE", int, 64)
+
+
+def getEpoch() -> int:
+    """Return the number of epochs."""
+    return _read("DLI_EPOCHS", int, 1)
+
+
+def getOptimizer(model: Any) -> Any:
+    """Return an optimizer of what the model trains."""
+    import torch
+
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    rate, momentum = _read("DLI_LEARNING_RATE", float, 0.01), _read("DLI_MOMENTUM", float, 0.9)
+    return torch.optim.SGD(parameters, lr=rate, momentum=momentum, weight_decay=_read("DLI_WEIGHT_DECAY", float, 0.0))
+
+
+def getLearningRate(optimizer: Any) -> Any:
+    """Return a schedule of the learning rate, which leaves it as it is."""
+    import torch
+
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0)
+
+
+def _data() -> str:
+    found = os.environ.get("DATA_DIR")
+    if found is None:
+        raise UsageError("DATA_DIR is not set. Submit with --cs-datastore-meta type=fs,data_path=PATH.")
+    return found
+
+
+def _read(name: str, kind: Callable[[str], _Number], default: _Number) -> _Number:
+    said = os.environ.get(name)
+    try:
+        return default if said is None else kind(said)
+    except ValueError as error:
+        raise UsageError(f"{name}={said} is no number. Set it with --msd-env {name}=NUMBER.") from error
