@@ -533,6 +533,16 @@ def test_what_else_the_server_says_of_a_submission_is_passed_on(
     assert code == 0 and err.count("Notice") == 1 and json.loads(out)["appId"] == "j-1"
 
 
+@pytest.mark.parametrize("flag", [["--exclusive"], ["--exclusive", "true"], ["--exclusive=false"]])
+def test_a_flag_takes_nothing_from_the_program(
+    flag: list[str], fake: Fake, do: Callable[..., tuple[int, str, str]]
+) -> None:
+    fake.answer("POST", "/execs/", Answer(RECORD))
+    do("--exec-start", "PyTorch", *flag, "data.csv")
+    read = arguments.read_arguments(fake.asked[0].query["args"][0])
+    assert (read.arguments, read.passed_over) == (("data.csv",), ("--exclusive",))
+
+
 def test_a_value_that_begins_like_an_option_survives(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
     fake.answer("POST", "/execs/", Answer(RECORD))
     do("--exec-start", "PyTorch", "--msd-env=A=--x", "--appName=--name with blanks", "--msd-env", "B=$HOME;ls")
@@ -732,11 +742,11 @@ def test_stopping_and_deleting_are_told_as_scripts_expect_it(
     assert [request.line for request in fake.asked] == want
 
 
-@pytest.mark.parametrize("status", [400, 404, 409, 500])
+@pytest.mark.parametrize("status", [400, 404, 409, 500, 501])
 def test_what_is_refused_has_an_exit_code(status: int, fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
     fake.answer("POST", "/execs/j-1/stop", Answer({"detail": "There is no such job."}, status))
     code, out, err = do("--exec-stop", "j-1")
-    assert (code, out) == (dlicmd.REFUSED, "")
+    assert (code, out) == (dlicmd.NOT_SUPPORTED if status == 501 else dlicmd.REFUSED, "")
     assert err == f"Error {status}: There is no such job.\n"
 
 
@@ -932,7 +942,8 @@ def test_waiting_survives_a_server_that_is_away_for_a_while(
     code, out, err = do("--app-wait", "j-1")
     assert code == 0 and out.startswith("j-1 FINISHED ") and err.count("It is asked again.") == 3
     fake.answer("GET", "/scheduler/engine/applications/j-1", Answer("no such application", 404))
-    assert do("--app-wait", "j-1")[0] == dlicmd.REFUSED
+    assert do("--app-wait", "j-1") == (dlicmd.REFUSED, "", "Error 404: no such application\n")
+    assert len(polls) == 4
 
 
 def test_applications_are_stopped_one_by_one_and_a_refusal_stops_no_other(
@@ -943,7 +954,9 @@ def test_applications_are_stopped_one_by_one_and_a_refusal_stops_no_other(
     code, out, err = do("--app-stop", "j-1", "j-2")
     assert (code, out) == (dlicmd.REFUSED, "Stop app j-2 succeed. HTTP:204 \n")
     assert err == "j-1: Error 409: it has ended\n"
-    fake.answer("GET", "/scheduler/engine/applications", Answer([{**APPLICATION, "id": "j-2"}]))
+    theirs = {**APPLICATION, "id": "j-3", "submit_user": "bob"}
+    fake.answers["GET /v1/preauth/validateAuth"] = Answer({"username": "ann"})
+    fake.answer("GET", "/scheduler/engine/applications", Answer([{**APPLICATION, "id": "j-2"}, theirs]))
     assert do("--app-stop-all")[:2] == (0, "Stop app j-2 succeed. HTTP:204 \n")
 
 

@@ -297,6 +297,7 @@ def _read_submission(command: str, words: list[str]) -> Asked:
             asked.submission.append(word)
         elif not SUBMIT[name][0]:
             asked.submission.append(name)
+            del waiting[: waiting[:1] in (["true"], ["false"])]
         else:
             value = _take_value(word, waiting)
             if name in ("--model-dir", "--model-main"):
@@ -505,6 +506,13 @@ class Server:
             time.sleep(min(float(pause) if re.fullmatch("[0-9]{1,5}", pause) else 1.0, _MAX_PAUSE_S))
         raise AssertionError("the last attempt returns or raises")
 
+    def find_user(self) -> str:
+        """Return the name of the user, as the server knows it."""
+        told = read_json(self.get("GET", "/v1/preauth/validateAuth")[1])
+        if not isinstance(told, dict) or not isinstance(told.get("username"), str):
+            raise Failure("The server does not say who you are.")
+        return str(told["username"])
+
     def get_json(self, path: str, query: Sequence[tuple[str, str]] = ()) -> Any:
         """Return what lies at a path."""
         return read_json(self.get("GET", path, query)[1])
@@ -648,8 +656,10 @@ def check(answer: http.client.HTTPResponse) -> None:
     if answer.status in (401, 403):
         again = "Log on (again) with --logon." if answer.status == 401 else "You may not do this."
         raise Failure(told or again, NOT_LOGGED_ON, "Authentication error. The request was denied.")
-    kind = Missing if answer.status == 404 else Failure
-    raise kind(told if told.startswith(f"Error {answer.status}") else f"Error {answer.status}: {told or answer.reason}")
+    message = told if told.startswith(f"Error {answer.status}") else f"Error {answer.status}: {told or answer.reason}"
+    if answer.status == 404:
+        raise Missing(message)
+    raise Failure(message, NOT_SUPPORTED if answer.status == 501 else REFUSED)
 
 
 def explain(text: str) -> str:
@@ -703,7 +713,7 @@ def find_server(asked: Asked) -> Server:
 
 def judge(answer: http.client.HTTPResponse) -> str:
     """Return why an answer to the probe is not one of WMLA's REST; empty: it is."""
-    if answer.status in (401, 403, 429, 500, 503):
+    if answer.status in (401, 403, 429, 500, 503):  # it says no more to who shows no token, or is in trouble
         return ""
     if answer.status == 421:
         return explain(read_text(answer))
@@ -1383,12 +1393,17 @@ def wait_for_application(asked: Asked) -> int:
 
 
 def stop_applications(asked: Asked) -> int:
-    """Carry out ``--app-stop`` and ``--app-stop-all``: one after the other, and the others too if one is refused."""
+    """Carry out ``--app-stop`` and ``--app-stop-all``: one after the other, and the others too if one is refused.
+
+    Nobody means the applications of others with all, an admin neither.
+    """
     server = open_server(asked)
     names = asked.operands
     if asked.command == "--app-stop-all":
         found = list_records(server.get_json(APPLICATIONS, query_applications(asked, ACTIVE)))
-        names = [str(record["id"]) for record in found if isinstance(record, dict) and record.get("id")]
+        user = server.find_user()
+        mine = [each for each in found if isinstance(each, dict) and each.get("submit_user") == user]
+        names = [str(record["id"]) for record in mine if record.get("id")]
     code = DONE
     for name in names:
         one(asked._replace(operands=[name]))
