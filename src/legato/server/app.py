@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any, Final
 
 from fastapi import Depends, FastAPI, Request
@@ -15,6 +16,7 @@ import legato
 from legato.core.errors import LegatoError, UsageError
 from legato.server.answers import Answer, publish
 from legato.server.door import API, Door, answer_error
+from legato.server.guests import Guest
 from legato.server.routes import code, events, files, jobs, logs, looking, open_pages, operating, people, pool
 from legato.server.services import Services
 
@@ -24,8 +26,16 @@ _ROUTERS: Final = (
 )
 
 
-def make_app(services: Services) -> Door:
-    """Return the application, as uvicorn or a test runs it."""
+def make_app(services: Services, guests: Sequence[Guest] = ()) -> Door:
+    """Return the application, as uvicorn or a test runs it.
+
+    Args:
+        services: what the routes stand on.
+        guests: who answer under paths of their own.
+
+    Raises:
+        UsageError: two of them want the same paths.
+    """
     # Its own pages and its own description are replaced by ours; those of FastAPI load scripts from elsewhere.
     app = FastAPI(
         openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, generate_unique_id_function=_name
@@ -52,6 +62,8 @@ def make_app(services: Services) -> Door:
         settings=services.settings,
         gatekeeper=services.gatekeeper,
         figures=services.figures,
+        guests=guests,
+        own=(f"{API}/", *(route.path for route in open_pages.router.routes if isinstance(route, APIRoute))),
         changed=lambda: _tell_change(services),
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import structlog
@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from legato.control.settings import Settings
 from legato.server.asking import Gatekeeper
 from legato.server.figures import Figures
+from legato.server.guests import Guest, Guests
 from legato.server.problems import Problem, describe_error
 
 _log = structlog.get_logger(__name__)
@@ -41,6 +42,8 @@ class Door:
         settings: under which names the server is known.
         gatekeeper: knows who asks.
         figures: of requests.
+        guests: who answer under paths of their own.
+        own: prefixes of the paths that no guest may have.
         changed: called after every request that may have changed something.
     """
 
@@ -52,12 +55,15 @@ class Door:
         gatekeeper: Gatekeeper,
         figures: Figures,
         changed: Callable[[], None],
+        guests: Sequence[Guest] = (),
+        own: Sequence[str] = (),
     ) -> None:
         self._app = app
         self._hosts = known_hosts(settings)
         self._gatekeeper = gatekeeper
         self._figures = figures
         self._changed = changed
+        self._guests = Guests(guests, self, own)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -66,8 +72,13 @@ class Door:
             return
         visit = _Visit(scope, send)
         try:
-            await self._admit(scope)
-            await self._app(scope, _capped(scope, receive), visit.send)
+            check_place(scope, self._hosts)
+            guest = self._guests.find(scope["path"])
+            if guest is not None:
+                await guest(scope, receive, visit.send)
+            else:
+                await self._admit(scope)
+                await self._app(scope, _capped(scope, receive), visit.send)
         except Exception as error:  # noqa: BLE001 -- whatever it is, it is answered and logged whole
             await self._refuse(visit, error, scope, receive)
         finally:
@@ -77,10 +88,6 @@ class Door:
 
     async def _admit(self, scope: Scope) -> None:
         headers, path = Headers(scope=scope), scope["path"]
-        if "\0" in path or b"%00" in scope["query_string"]:
-            raise Problem("bad-request", "Cannot read the request: there is a zero byte in its path or query.")
-        check_host(headers, self._hosts)
-        check_origin(headers)
         _check_body(scope["method"], path, headers)
         if path.startswith(f"{API}/") and path not in _OPEN:
             asker, secret = await self._gatekeeper.recognize(headers, read_address(scope))
@@ -150,6 +157,15 @@ class _Visit:
 
 
 # ---------------------------------------------------------------- what is looked at
+
+
+def check_place(scope: Scope, known: Collection[str]) -> None:
+    """Raise Problem unless the request can be read, is for this server, and comes from no foreign page."""
+    if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+        raise Problem("bad-request", "Cannot read the request: there is a zero byte in its path or query.")
+    headers = Headers(scope=scope)
+    check_host(headers, known)
+    check_origin(headers)
 
 
 def known_hosts(settings: Settings) -> frozenset[str]:

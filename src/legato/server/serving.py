@@ -38,6 +38,7 @@ from legato.core.errors import StoreError
 from legato.driver.journal import replace_file
 from legato.policy.snapshot import Decisions
 from legato.server.app import make_app
+from legato.server.guests import Guest
 from legato.server.keeping import keep_house
 from legato.server.log_lines import begin_log
 from legato.server.machine import Declaration, find_slots, name_node
@@ -67,7 +68,9 @@ class ServerFile(msgspec.Struct, frozen=True):
     pid: int
 
 
-def serve(settings: Settings, *, say: Callable[[str], None], runs_jobs: bool = True) -> None:
+def serve(
+    settings: Settings, *, say: Callable[[str], None], runs_jobs: bool = True, guests: Sequence[Guest] = ()
+) -> None:
     """Run a server until SIGTERM or SIGINT; a second SIGINT does not wait for open requests.
 
     The first start on a store without users makes the user ``admin`` and says its token. On the way out drivers and
@@ -78,6 +81,7 @@ def serve(settings: Settings, *, say: Callable[[str], None], runs_jobs: bool = T
         say: shows a line to whoever started it. Lines of the log go to standard error beside it.
         runs_jobs: offer the slots of this machine, and take part in the election of the one control loop. False: only
             answer requests, beside a server that does.
+        guests: who answer under paths of their own.
 
     Raises:
         UsageError: what the settings ask for is not possible: the directory, the port, the slots, a store whose jobs
@@ -105,7 +109,7 @@ def serve(settings: Settings, *, say: Callable[[str], None], runs_jobs: bool = T
         first = store.tokens.create_first(time.time())
         for line in _greet(settings, url, devices, first, is_open=not is_loopback(sockets)):
             say(line)
-        asyncio.run(_run(settings, store, sockets, devices))
+        asyncio.run(_run(settings, store, sockets, devices, guests))
         say("Legato has stopped. Jobs train on; the next start finds them.")
 
 
@@ -172,7 +176,9 @@ class _RunningLoop:
         self._woken.set()
 
 
-async def _run(settings: Settings, store: Store, sockets: list[socket.socket], devices: Sequence[str]) -> None:
+async def _run(
+    settings: Settings, store: Store, sockets: list[socket.socket], devices: Sequence[str], guests: Sequence[Guest]
+) -> None:
     handle: LoopHandle = NoLoop()
     parts: dict[str, _Part] = {}
     async with contextlib.AsyncExitStack() as stack:
@@ -181,7 +187,7 @@ async def _run(settings: Settings, store: Store, sockets: list[socket.socket], d
             handle, parts["control loop"] = await stack.enter_async_context(_control_loop(settings, store, devices))
         services = make_services(store, settings, handle, followers, now=time.time)
         parts |= {"feed": services.feed.run, "keeping": functools.partial(keep_house, services)}
-        await _serve_until_stopped(_Web(_configure(services, settings)), sockets, services, parts)
+        await _serve_until_stopped(_Web(_configure(services, settings, guests)), sockets, services, parts)
 
 
 @contextlib.asynccontextmanager
@@ -261,9 +267,9 @@ async def _serve_until_stopped(
             running.remove_signal_handler(number)
 
 
-def _configure(services: Services, settings: Settings) -> uvicorn.Config:
+def _configure(services: Services, settings: Settings, guests: Sequence[Guest]) -> uvicorn.Config:
     return uvicorn.Config(
-        make_app(services),
+        make_app(services, guests),
         lifespan="off",
         ws="none",
         log_config=None,

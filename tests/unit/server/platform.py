@@ -9,7 +9,7 @@ import json
 import shutil
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from legato.control.stages import Stage
 from legato.control.store import Store
 from legato.policy.snapshot import Decision, Decisions
 from legato.server.app import make_app
+from legato.server.guests import Guest
 from legato.server.premises import listen, tell_url
 from legato.server.services import Services, make_services
 
@@ -47,9 +48,11 @@ class StandInLoop:
         self.decisions: Decisions | None = None
         self.pulse = Pulse()
         self.num_wakes = 0
+        self.woken = threading.Event()
 
     def wake(self) -> None:
         self.num_wakes += 1
+        self.woken.set()
 
 
 class Platform:
@@ -58,16 +61,25 @@ class Platform:
     Args:
         home: its directory.
         template: an empty store.
+        guests: who answer under paths of their own; made of the settings.
         settings: that differ from the usual ones.
     """
 
-    def __init__(self, home: Path, template: Path, **settings: Any) -> None:
+    def __init__(
+        self,
+        home: Path,
+        template: Path,
+        *,
+        guests: Callable[[Settings], Sequence[Guest]] = lambda _: (),
+        **settings: Any,
+    ) -> None:
         home.mkdir(exist_ok=True)
         self.home = home
         self.now = NOW
         self.settings = Settings(
             **{"home": home, "slots": 2, "port": 0, "requests_per_s": 1e6, "requests_burst": 10**6, **settings}
         )
+        self.guests = guests(self.settings)
         shutil.copyfile(template, home / "legato.db")
         # Hashes that take no time.
         passwords = Passwords(argon2.PasswordHasher(1, 8, 1))
@@ -109,7 +121,9 @@ class Platform:
         with ThreadPoolExecutor(4) as followers:
             self.services = make_services(self.store, self.settings, self.loop, followers, now=lambda: self.now)
             web = uvicorn.Server(
-                uvicorn.Config(make_app(self.services), lifespan="off", ws="none", log_config=None, access_log=False)
+                uvicorn.Config(
+                    make_app(self.services, self.guests), lifespan="off", ws="none", log_config=None, access_log=False
+                )
             )
             feeding = asyncio.create_task(self.services.feed.run())
             serving = asyncio.create_task(web.serve(sockets=[listener]))
