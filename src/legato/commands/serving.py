@@ -17,6 +17,7 @@ from legato.core.errors import UsageError
 
 if TYPE_CHECKING:
     from legato.control.settings import Settings
+    from legato.server.guests import Guest
 
 FileOption = Annotated[
     Path | None,
@@ -31,6 +32,10 @@ HostOption = Annotated[
 PortOption = Annotated[str | None, typer.Option(metavar="PORT", help="0: any free one.")]
 SlotsOption = Annotated[str | None, typer.Option(metavar="NUMBER", help="How many GPUs, or CPU slots, to offer.")]
 PolicyOption = Annotated[str | None, typer.Option(metavar="[fair|priority|fifo]", help="How the pool is divided.")]
+CompatOption = Annotated[
+    str | None,
+    typer.Option(metavar="[wmla|none]", help="Whose requests to answer besides Legato's own. [default: wmla]"),
+]
 DatabaseOption = Annotated[str | None, typer.Option("--database-url", metavar="URL", help="Where the store is.")]
 SetOption = Annotated[
     list[str] | None,
@@ -46,10 +51,12 @@ def up(
     slots: SlotsOption = None,
     policy: PolicyOption = None,
     database_url: DatabaseOption = None,
+    compat: CompatOption = None,
     other: SetOption = None,
 ) -> None:
     """Run a whole platform on this machine: server, scheduler, and its GPUs. Ctrl-C stops it, not the jobs."""
-    said = {"home": home, "host": host, "port": port, "slots": slots, "policy": policy, "database_url": database_url}
+    said = {"home": home, "host": host, "port": port, "slots": slots, "policy": policy}
+    said |= {"database_url": database_url, "compat": compat}
     _serve(_read_settings(config, said, other), runs_jobs=True)
 
 
@@ -68,6 +75,7 @@ def run_server(
     slots: SlotsOption = None,
     policy: PolicyOption = None,
     database_url: DatabaseOption = None,
+    compat: CompatOption = None,
     other: SetOption = None,
     api_only: Annotated[
         bool, typer.Option("--api-only", help="Offer no GPUs and decide nothing: beside a server that does.")
@@ -76,7 +84,8 @@ def run_server(
     """Run a server, as 'legato up' does; several of them can share a PostgreSQL. Also: migrate, token."""
     if context.invoked_subcommand is not None:
         return
-    said = {"home": home, "host": host, "port": port, "slots": slots, "policy": policy, "database_url": database_url}
+    said = {"home": home, "host": host, "port": port, "slots": slots, "policy": policy}
+    said |= {"database_url": database_url, "compat": compat}
     _serve(_read_settings(config, said, other), runs_jobs=not api_only)
 
 
@@ -162,7 +171,24 @@ ENTRIES: Final = (Entry("up", up, "legato up --slots 4", short="Run a platform o
 def _serve(settings: Settings, *, runs_jobs: bool) -> None:
     from legato.server.serving import serve
 
-    serve(settings, say=typer.echo, runs_jobs=runs_jobs)
+    serve(settings, say=typer.echo, runs_jobs=runs_jobs, guests=find_guests(settings))
+
+
+def find_guests(settings: Settings) -> list[Guest]:
+    """Return the guests that the settings name."""
+    if "wmla" not in settings.compat:
+        return []
+    from legato.compat.wmla.rest.guest import PREFIXES, House, make_guest
+    from legato.server.guests import Guest
+
+    house = House(
+        data_root=str(settings.wmla_data_path),
+        upload_max_bytes=settings.upload_max_bytes,
+        upload_max_unpacked_bytes=settings.upload_max_unpacked_bytes,
+        upload_max_ratio=settings.upload_max_ratio,
+        upload_max_files=settings.upload_max_files,
+    )
+    return [Guest(name="wmla", prefixes=PREFIXES, make=lambda inside: make_guest(inside, house))]
 
 
 def _read_settings(file: Path | None, said: dict[str, Any], other: list[str] | None) -> Settings:

@@ -93,6 +93,19 @@ class Settings(BaseSettings):
         description="attempts to log in per minute, of one address. 10: a person mistypes less often, a guesser fails",
     )
 
+    # ------------------------------------------------------------ who is used to something else
+
+    compat: Annotated[tuple[Literal["wmla"], ...], NoDecode] = Field(
+        default=("wmla",),
+        description="interfaces of other systems that are answered too. wmla: the REST of IBM Watson Machine Learning "
+        "Accelerator and its command; it gives nobody more rights than Legato's own. none: no others",
+    )
+    wmla_data_root: Path | None = Field(
+        default=None,
+        description="directory below which jobs of `wmla` find their data: the variable `DATA_DIR` is it with the "
+        "`data_path` of `--cs-datastore-meta` behind. None: `data` in `home`",
+    )
+
     # ------------------------------------------------------------ the log
 
     log_level: Literal["debug", "info", "warning"] = Field(
@@ -257,7 +270,8 @@ class Settings(BaseSettings):
             if value.lower() == "none" and types.NoneType in get_args(field.annotation):
                 read[name] = None
             elif get_origin(field.annotation) is tuple:
-                read[name] = tuple(item.strip() for item in value.split(",") if item.strip())
+                items = tuple(item.strip() for item in value.split(",") if item.strip())
+                read[name] = () if items == ("none",) else items
         return read
 
     @model_validator(mode="after")
@@ -289,6 +303,12 @@ class Settings(BaseSettings):
     def home_path(self) -> Path:
         """The directory ``home``, absolute."""
         return self.home.expanduser().absolute()
+
+    @property
+    def wmla_data_path(self) -> Path:
+        """The directory ``wmla_data_root``, absolute."""
+        root = self.wmla_data_root
+        return self.home_path / "data" if root is None else root.expanduser().absolute()
 
     @property
     def store_url(self) -> str:

@@ -18,8 +18,8 @@ that have none of their own), in the environment, or in a file; a flag wins over
 the environment over the file, the file over the default. `legato config show` tells which holds and why. The file is
 `{FILE_NAME}` in `home`, or the one that is named on the command line;
 it holds lines such as `port = 8080`. In the environment the name is in capitals and begins with
-`{PREFIX}`: `{PREFIX}PORT=8080`. A list there has commas between its items, and `none` is
-written so, in the file in quotes. An unknown name in the file is refused.
+`{PREFIX}`: `{PREFIX}PORT=8080`. A list there has commas between its items, an empty one is `none`, and so is
+what is not set; in the file in quotes. An unknown name in the file is refused.
 
 This page is made from the source by `python -m legato.control.settings_page docs/settings.md`.
 
@@ -53,6 +53,8 @@ def _render_type(annotation: Any) -> str:
 
 def _render_default(default: Any) -> str:
     if default is None:
+        return "none"
+    if default == ():
         return "none"
     if isinstance(default, tuple):
         return ", ".join(f"`{item}`" for item in default)

@@ -218,6 +218,7 @@ def _sort(words: Sequence[str]) -> _Said:
             raise UsageError(f"{name} is not supported. {REFUSED[name]}")
         if name in FLAGS and not equals:
             said.passed_over.append(name)
+            place += words[place : place + 1] in (["true"], ["false"])
             continue
         if name not in OPTIONS and name not in MEANINGLESS and name not in CONNECTION:
             said.program.append(word)

@@ -71,7 +71,16 @@ MAX_WORKERS: Final = "WMLA_MAX_WORKERS"
 
 # ---------------------------------------------------------------- labels of jobs
 
-LABEL: Final = "wmla."
+MARK_LABEL: Final = "wmla"
+"""Every job that is one of theirs has it, with the value `MARK`; lists of theirs show no others."""
+
+MARK: Final = "yes"
+DELETED_LABEL: Final = "wmla.deleted"
+"""Of a job that was deleted as theirs; it is kept, and they do not see it any more."""
+
+TYPE_LABEL: Final = "wmla.type"
+"""``NOTEBOOK`` of a job that a notebook submitted; others are ``BATCH``."""
+
 FRAMEWORK_LABEL: Final = "wmla.framework"
 ARGUMENTS_LABEL: Final = "wmla.args"
 """The argument string as it came, without secrets; longer than a label, it goes on in ``wmla.args.2``, ``….3`` …"""

@@ -35,7 +35,7 @@ MEANINGLESS: Final = frozenset(
 """Accepted, with a notice. Each has a value."""
 
 FLAGS: Final = frozenset(("--exclusive", "--no-check-certificate"))
-"""Accepted, with a notice. They have no value."""
+"""Accepted, with a notice. They have no value, or ``true`` or ``false``."""
 
 CONNECTION: Final = frozenset(
     (

@@ -141,6 +141,7 @@ def test_what_means_nothing_is_passed_over_and_told() -> None:
     found = read("--workerMemory 4G --exclusive --msd-label a=b --workerMemory 8G --edt-options other=1,maxWorkers=2 x")
     assert found.passed_over == ("--workerMemory", "--exclusive", "--msd-label", "--edt-options other")
     assert (found.num_workers, found.arguments) == (2, ("x",))
+    assert read("--exclusive false x").arguments == ("x",)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,184 @@
+"""Applications: as the scheduler has them, as its engine has them, and as the Conductor of 1.2.x has them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from legato.compat.wmla.names import APPLICATION_LABEL, find_job
+from legato.compat.wmla.rest.executions import Route, find_jobs, read_number, stop_job
+from legato.compat.wmla.rest.logs import read_process_log, take_last_lines
+from legato.compat.wmla.rest.members import NOBODY, MemberBook
+from legato.compat.wmla.rest.platform import Job, Platform
+from legato.compat.wmla.rest.records import (
+    has_ended,
+    tell_application,
+    tell_conductor_application,
+    tell_engine_application,
+)
+from legato.compat.wmla.rest.refusals import Refusal
+
+_OCTETS: Final = "application/octet-stream"
+_NOT_COUNTED: Final = 10_000
+
+
+def make_scheduler_routes(book: MemberBook) -> Sequence[Route]:
+    """Return the routes of applications below ``/scheduler``."""
+
+    async def list_applications(request: Request, platform: Platform) -> Response:
+        query = request.query_params
+        wanted = query.get("applicationid") or query.get("driverid")
+        if wanted:
+            job = await platform.find_job(wanted)
+            return JSONResponse([tell_application(job, await book.find(platform, job), time.time())])
+        more: dict[str, Any] = {"queue": query["sigId"]} if query.get("sigId") else {}
+        jobs = [job for job in await find_jobs(platform, query.get("state"), **more) if _is_meant(job, request)]
+        told = [tell_application(job, NOBODY, time.time()) for job in jobs]
+        return JSONResponse(_cut(request, _sort(request, told, "submittedtime")))
+
+    async def get_application(request: Request, platform: Platform) -> Response:
+        job = await platform.find_job(request.path_params["id"])
+        return JSONResponse(tell_application(job, await book.find(platform, job), time.time()))
+
+    return (
+        ("GET", "/scheduler/applications", list_applications),
+        ("GET", "/scheduler/applications/{id}", get_application),
+        ("GET", "/scheduler/applications/{id}/driver/logs/{log}", _get_process_log),
+        ("GET", "/scheduler/applications/{id}/executor/{number:int}/logs/{log}", _get_process_log),
+        ("PUT", "/scheduler/applications/{id}/stop", _stop),
+        ("GET", "/scheduler/engine/applications", _list_engine_applications),
+        ("GET", "/scheduler/engine/applications/{id}", _get_engine_application),
+    )
+
+
+def make_conductor_routes(book: MemberBook) -> Sequence[Route]:
+    """Return the routes of the Conductor."""
+
+    async def list_applications(request: Request, platform: Platform) -> Response:
+        group = await _find_group(platform, request.path_params["group"])
+        jobs = await find_jobs(platform, request.query_params.get("state"), queue=group)
+        told = []
+        for job in jobs:
+            members = NOBODY if has_ended(job) else await book.find(platform, job)
+            told.append(tell_conductor_application(job, members, time.time()))
+        return JSONResponse(told)
+
+    return (
+        ("GET", "/instances", _list_groups),
+        ("GET", "/instances/{group}", _get_group),
+        ("GET", "/instances/{group}/applications", list_applications),
+        ("GET", "/instances/{group}/applications/{id}/logs/{log}/download", _download),
+        ("GET", "/instances/{group}/applications/{id}/{executor}/logs/{log}/download", _download),
+    )
+
+
+# ---------------------------------------------------------------- the scheduler
+
+
+async def _get_process_log(request: Request, platform: Platform) -> Response:
+    job = await platform.find_job(request.path_params["id"])
+    number = request.path_params.get("number")
+    if number == 0:
+        raise Refusal(404, "Executors are counted from 1.")
+    text = await read_process_log(platform, job, number or 0, request.path_params["log"])
+    return PlainTextResponse(take_last_lines(text, request.query_params.get("lastlines")))
+
+
+async def _stop(request: Request, platform: Platform) -> Response:
+    await stop_job(platform, await platform.find_job(request.path_params["id"]))
+    return Response(status_code=204)
+
+
+async def _list_engine_applications(request: Request, platform: Platform) -> Response:
+    jobs = [job for job in await find_jobs(platform, request.query_params.get("state")) if _is_meant(job, request)]
+    return JSONResponse(_cut(request, _sort(request, [tell_engine_application(job) for job in jobs], "submit_time")))
+
+
+async def _get_engine_application(request: Request, platform: Platform) -> Response:
+    return JSONResponse(tell_engine_application(await platform.find_job(request.path_params["id"])))
+
+
+def _is_meant(job: Job, request: Request) -> bool:
+    name = job["labels"].get(APPLICATION_LABEL, job["name"])
+    wanted, part = request.query_params.get("applicationname"), request.query_params.get("search")
+    return (not wanted or wanted == name) and (not part or part in name or part in job["id"] or part in job["owner"])
+
+
+def _sort(request: Request, told: list[dict[str, Any]], usual: str) -> list[dict[str, Any]]:
+    said = request.query_params.get("sort")
+    if not said:
+        return told  # the newest first
+    field = said.lstrip("+-")
+    if told and (field not in told[0] or isinstance(told[0][field], dict | list)):
+        raise Refusal(400, f"Cannot sort by {field[:100]}. Use a field such as {usual}.")
+    is_descending = said.startswith("-") or request.query_params.get("order", "").lower().startswith("desc")
+    # What has no value yet is behind what has one.
+    return sorted(told, key=lambda one: (one[field] is not None, one[field] or 0), reverse=is_descending)
+
+
+def _cut(request: Request, told: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    start, length = read_number(request, "start", 0), read_number(request, "length", _NOT_COUNTED)
+    if start and start >= len(told):
+        raise Refusal(416, f"There are {len(told)} applications; start={start} is behind the last.")
+    return told[start : start + (length or _NOT_COUNTED)]
+
+
+# ---------------------------------------------------------------- the Conductor
+
+
+async def _find_group(platform: Platform, name: str) -> str:
+    """Return the queue that is an instance group."""
+    for queue in (await platform.get("queues"))["items"]:
+        if queue["name"] == name:
+            return name
+    raise Refusal(404, f"Instance group name {name[:100]} not found.")
+
+
+async def _list_groups(request: Request, platform: Platform) -> Response:
+    wanted = request.query_params.get("id") or request.query_params.get("name")
+    queues = (await platform.get("queues"))["items"]
+    return JSONResponse([_tell_group(queue) for queue in queues if not wanted or queue["name"] == wanted])
+
+
+async def _get_group(request: Request, platform: Platform) -> Response:
+    name = await _find_group(platform, request.path_params["group"])
+    return JSONResponse(_tell_group(await platform.get(f"queues/{name}")))
+
+
+def _tell_group(queue: Any) -> dict[str, Any]:
+    return {
+        "id": queue["name"],
+        "name": queue["name"],
+        "state": "STARTED",
+        "consumer": queue["name"],
+        "runningapplications": queue["num_holding"],
+        "pendingapplications": queue["num_queued"],
+        "gpuslots": queue["num_slots"],
+        "slots": queue["num_slots"],
+    }
+
+
+async def _download(request: Request, platform: Platform) -> Response:
+    group = request.path_params["group"]
+    job = await platform.find_job(request.path_params["id"])
+    executor = request.path_params.get("executor")
+    number = 0 if executor is None else _read_executor(executor, job)
+    if job["queue"] != group or number is None:
+        raise Refusal(
+            404, f"There is no application {request.path_params['id'][:100]} in {group[:100]} with such a log."
+        )
+    log = request.path_params["log"]
+    text = await read_process_log(platform, job, number, log)
+    name = f"{job['id']}-{'driver' if not number else f'executor-{number}'}-{log}.txt"
+    return Response(text, headers={"Content-Disposition": f"attachment;filename={name}"}, media_type=_OCTETS)
+
+
+def _read_executor(said: str, job: Job) -> int | None:
+    """Return the number of an executor, by its id or as a number."""
+    if find_job(said) == job["id"] and said.startswith("executor-"):
+        said = said.rpartition("-")[2]
+    return int(said) if said.isascii() and said.isdecimal() and len(said) < 7 and int(said) > 0 else None

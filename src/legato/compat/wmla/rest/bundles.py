@@ -1,0 +1,282 @@
+"""What was sent with a submission, as code for the platform: laid out as ``_submitted_code/NAME/…``, with its launcher.
+
+What comes is believed in nothing: names that lead elsewhere, links and other special files, and more than may be are
+refused while it is read, and nothing is put down under a name that came. The platform looks at the outcome once more,
+as at any upload. The same files make the same bytes. Runs none of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import io
+import tarfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import IO, Final, NamedTuple, Self, cast
+
+import msgspec
+
+from legato.compat.wmla.names import LAUNCHER, SUBMITTED_CODE
+from legato.core.errors import UsageError
+
+_ENDINGS: Final = (".modelDir.tar", ".tar.gz", ".tgz", ".tar")
+_DESCRIPTIONS: Final = (
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
+_MAX_DESCRIPTION_BYTES: Final = 2**16
+_MIN_MEASURED_BYTES: Final = 2**20
+_MAX_NAME_BYTES: Final = 255
+_CHUNK_BYTES: Final = 2**20
+_NUM_SHOWN: Final = 10
+_EXECUTABLE: Final = 0o100
+_LAUNCH: Final = b'''"""Runs the program of this job as WMLA did. Made at its submission."""
+
+import runpy
+from pathlib import Path
+
+import legato
+
+runpy.run_path(str(Path(legato.__file__).parent / "compat/wmla/site/launch.py"), run_name="__main__")
+'''
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much may be sent.
+
+    Args:
+        packed_bytes: as it comes, all of it.
+        unpacked_bytes: of all files.
+        ratio: bytes unpacked per byte packed.
+        num_files: files and folders.
+    """
+
+    packed_bytes: int
+    unpacked_bytes: int
+    ratio: float
+    num_files: int
+
+
+class Sent(NamedTuple):
+    """A file that was sent: its name, and its content, which can be read again from the beginning."""
+
+    name: str
+    content: IO[bytes]
+
+
+class _Member(NamedTuple):
+    """An entry of an archive, whose name is safe."""
+
+    path: PurePosixPath
+    num_bytes: int
+    is_folder: bool
+    is_executable: bool
+
+
+class _Part(NamedTuple):
+    """One file that was sent, and how it will lie: in the folder `name`, with `root` before the names in it."""
+
+    sent: Sent
+    name: str
+    root: PurePosixPath
+    members: tuple[_Member, ...]
+
+
+def repack(
+    sent: Sequence[Sent], main: str | None, model_directory: str | None, limits: Limits, target: IO[bytes]
+) -> str:
+    """Write the code of a job.
+
+    Args:
+        sent: what came.
+        main: the main file, as ``--model-main`` names it. None: the one file that came.
+        model_directory: the name of the model directory. None: as what came is called.
+        limits: how much it may be.
+        target: gets an archive.
+
+    Returns:
+        The first argument of the launcher; see `legato.compat.wmla.names.find_model_directory`.
+
+    Raises:
+        UsageError: what came holds something that is refused, or no such main file; the message says what to do.
+    """
+    parts: list[_Part] = []
+    for one in sorted(sent, key=lambda each: not _is_archive(each.name)):
+        # Files that came by themselves lie beside those of the model directory.
+        beside = parts[0].name if parts else model_directory
+        parts.append(_read_archive(one, model_directory, limits) if _is_archive(one.name) else _read_file(one, beside))
+    found = _find_main(parts, main)
+    total = sum(member.num_bytes for part in parts for member in part.members)
+    if total > limits.unpacked_bytes:
+        raise _too_much(limits)
+    # Packed only if it has to be: a file full of zeros would look like a bomb to the platform.
+    packs = total > limits.packed_bytes // 2
+    with contextlib.ExitStack() as stack:
+        if packs:
+            packed = gzip.GzipFile(filename="", mode="wb", fileobj=target, mtime=0)
+            target = cast("IO[bytes]", stack.enter_context(packed))
+        tar = stack.enter_context(tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT))
+        _add(tar, PurePosixPath(LAUNCHER), len(_LAUNCH), io.BytesIO(_LAUNCH), is_executable=False)
+        for part in parts:
+            _copy(part, limits, tar)
+    return found
+
+
+def hash_content(content: IO[bytes]) -> str:
+    """Return the SHA-256 of a file, which is at its beginning then."""
+    content.seek(0)
+    digest = hashlib.sha256()
+    while chunk := content.read(_CHUNK_BYTES):
+        digest.update(chunk)
+    content.seek(0)
+    return digest.hexdigest()
+
+
+# ---------------------------------------------------------------- what came
+
+
+def _is_archive(name: str) -> bool:
+    return name.endswith(_ENDINGS)
+
+
+def _read_file(sent: Sent, beside: str | None) -> _Part:
+    path = _check_name(PurePosixPath(sent.name.replace("\\", "/")).name)
+    num_bytes = sent.content.seek(0, io.SEEK_END)
+    folder = beside or path.stem.strip(".") or path.name
+    return _Part(sent, folder, PurePosixPath(folder), (_Member(path, num_bytes, False, False),))
+
+
+def _read_archive(sent: Sent, model_directory: str | None, limits: Limits) -> _Part:
+    members = tuple(member for member, _ in _iterate(sent, limits))
+    files = [member.path for member in members if not member.is_folder]
+    if not files:
+        raise UsageError(f"There is no file in {sent.name[:100]!a}. Pack the folder of your program.")
+    tops = {path.parts[0] for path in files}
+    if len(tops) == 1 and all(len(path.parts) > 1 for path in files):
+        # As their command packs: the model directory itself is on top.
+        return _Part(sent, tops.pop(), PurePosixPath(), members)
+    stem = next(sent.name.removesuffix(ending) for ending in _ENDINGS if sent.name.endswith(ending))
+    folder = model_directory or _check_name(PurePosixPath(stem.replace("\\", "/")).name or "model").name
+    return _Part(sent, folder, PurePosixPath(folder), members)
+
+
+def _iterate(sent: Sent, limits: Limits) -> Iterator[tuple[_Member, IO[bytes] | None]]:
+    """Yield the entries of an archive, and the content of those that are files."""
+    packed_bytes = sent.content.seek(0, io.SEEK_END)
+    most = min(limits.unpacked_bytes, max(int(limits.ratio * packed_bytes), _MIN_MEASURED_BYTES))
+    sent.content.seek(0)
+    num_bytes = num_members = 0
+    try:
+        # As a stream: no entry is looked at before those before it were accepted.
+        with tarfile.open(fileobj=sent.content, mode="r|*", errorlevel=2, tarinfo=_PlainInfo) as tar:
+            for found in tar:
+                num_members += 1
+                num_bytes += found.size
+                if found.size < 0 or num_bytes > most or num_members > limits.num_files:
+                    raise _too_much(limits)
+                if not (found.isreg() or found.isdir()) or found.issparse():
+                    raise UsageError(
+                        f"Cannot unpack {sent.name[:100]!a}: the entry {found.name[:200]!a} is a link or another "
+                        "special file. Pack regular files and folders only (tar --dereference)."
+                    )
+                path = _check_name(found.name)
+                if path.parts:
+                    is_executable = bool(found.mode & _EXECUTABLE)
+                    member = _Member(path, found.size if found.isreg() else 0, found.isdir(), is_executable)
+                    yield member, tar.extractfile(found)
+    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"Cannot unpack {sent.name[:100]!a}: it is no tar file, or damaged. Pack it again.") from error
+
+
+class _PlainInfo(tarfile.TarInfo):
+    """An entry whose description is short: it is read into memory before anybody sees it."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        found = super().frombuf(buf, encoding, errors)
+        if found.type in _DESCRIPTIONS and found.size > _MAX_DESCRIPTION_BYTES:
+            raise UsageError("Cannot unpack what was sent: an entry has a description larger than any name.")
+        return found
+
+
+def _check_name(name: str) -> PurePosixPath:
+    """Return the name of an entry as a path; empty for the top.
+
+    Raises:
+        UsageError: it leads elsewhere, or no file can have it.
+    """
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:
+        raise UsageError(f"The name {name[:200]!a} leads out of the model directory. Pack the folder of your program.")
+    try:
+        is_long = any(len(part.encode()) > _MAX_NAME_BYTES for part in path.parts)
+    except UnicodeEncodeError:
+        is_long = True
+    if is_long or not name:
+        raise UsageError(f"The name {name[:200]!a} cannot be used for a file. Rename it.")
+    return path
+
+
+def _too_much(limits: Limits) -> UsageError:
+    return UsageError(
+        f"What was sent is too much: unpacked it may have {limits.unpacked_bytes} bytes, {limits.ratio:g} for each "
+        f"byte packed, in {limits.num_files} files. Data belong into the directory of data."
+    )
+
+
+def _find_main(parts: Sequence[_Part], main: str | None) -> str:
+    files = {part.root / member.path for part in parts for member in part.members if not member.is_folder}
+    if main is None:
+        if len(files) != 1:
+            raise UsageError("There is no --model-main FILE in the arguments. Name the program in the model directory.")
+        return str(SUBMITTED_CODE / next(iter(files)))
+    path = PurePosixPath(main)
+    if path.is_absolute():
+        return main
+    if ".." in path.parts:
+        raise UsageError(f"The main file {main[:200]!a} leads out of the model directory. Name it as it lies there.")
+    for name in dict.fromkeys(part.name for part in parts):
+        if PurePosixPath(name, path) in files:
+            return str(PurePosixPath(SUBMITTED_CODE, name, path))
+    if path in files:
+        return str(SUBMITTED_CODE / path)
+    if not files:
+        raise UsageError(
+            f"Nothing was sent, and the main file {main[:200]!a} is not absolute. Send it in a part 'file'."
+        )
+    shown = ", ".join(sorted(str(file) for file in files)[:_NUM_SHOWN])
+    more = f" and {len(files) - _NUM_SHOWN} more" if len(files) > _NUM_SHOWN else ""
+    raise UsageError(
+        f"The main file {main[:200]!a} is not in what was sent, which has: {shown}{more}. Name one of them."
+    )
+
+
+# ---------------------------------------------------------------- what goes
+
+
+def _copy(part: _Part, limits: Limits, tar: tarfile.TarFile) -> None:
+    if not _is_archive(part.sent.name):
+        part.sent.content.seek(0)
+        _add(tar, _place(part, part.members[0]), part.members[0].num_bytes, part.sent.content, is_executable=False)
+        return
+    for member, content in _iterate(part.sent, limits):
+        if content is not None:
+            _add(tar, _place(part, member), member.num_bytes, content, is_executable=member.is_executable)
+        elif member.is_folder:
+            made = tarfile.TarInfo(str(_place(part, member)))
+            made.type, made.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(made)
+
+
+def _place(part: _Part, member: _Member) -> PurePosixPath:
+    return SUBMITTED_CODE / part.root / member.path
+
+
+def _add(tar: tarfile.TarFile, path: PurePosixPath, num_bytes: int, content: IO[bytes], *, is_executable: bool) -> None:
+    made = tarfile.TarInfo(str(path))
+    made.size, made.mode = num_bytes, 0o755 if is_executable else 0o644
+    tar.addfile(made, content)

@@ -1,0 +1,149 @@
+"""The guest itself: all its routes, and what holds for each of them. Starts nothing and opens no connection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+import legato
+from legato.compat.wmla.rest import applications, executions, surroundings
+from legato.compat.wmla.rest.bundles import Limits
+from legato.compat.wmla.rest.keys import Keys
+from legato.compat.wmla.rest.members import MemberBook
+from legato.compat.wmla.rest.platform import Handler, Inside, Platform
+from legato.compat.wmla.rest.refusals import Refusal, answer_error
+from legato.compat.wmla.rest.sessions import make_session_routes
+from legato.compat.wmla.rest.submitting import Submitter
+from legato.core.errors import UsageError
+
+DEEP_LEARNING: Final = "/platform/rest/deeplearning/v1"
+CONDUCTOR: Final = "/platform/rest/conductor/v1"
+COMMAND: Final = "/ui/tools/dlicmd.py"
+PREFIXES: Final = (
+    *("/platform/rest/", "/auth/v1/", "/v1/preauth/", COMMAND),
+    *("/dlim/", "/ml/v4/", "/v2/spaces", "/v2/spaces/"),
+)
+
+_COMMAND_FILE: Final = Path(__file__).parents[1] / "tools" / "dlicmd.py"
+_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+INSTEAD: Final[Mapping[str, str]] = {
+    f"{DEEP_LEARNING}/hypersearch": "Hyperparameter search is not supported. Submit one execution for each set of "
+    "parameters, with the parameters behind ' -- '; they share the slots.",
+    f"{DEEP_LEARNING}/datasets": "Data sets are not managed here. Put the data into the directory of data, and name it "
+    "with --cs-datastore-meta type=fs,data_path=PATH.",
+    f"{DEEP_LEARNING}/modeltemplates": "Model templates are not supported. Send the program with POST /execs.",
+    f"{DEEP_LEARNING}/models": "Models of the console are not supported. Send the program with POST /execs.",
+    f"{DEEP_LEARNING}/frameworks": "Frameworks of model templates are not supported. See GET /execs/frameworks.",
+    f"{DEEP_LEARNING}/inferences": "Inference is not supported. Download the result, and serve the model with a server "
+    "of your choice.",
+    f"{DEEP_LEARNING}/edimodels": "Elastic distributed inference is not supported. Download the result, and serve the "
+    "model with a server of your choice.",
+    "/dlim": "Elastic distributed inference is not supported. Download the result, and serve the model with a server "
+    "of your choice.",
+    "/ml/v4": "The interface of Watson Machine Learning is not supported. Send the program with "
+    f"POST {DEEP_LEARNING}/execs.",
+    "/v2/spaces": "There are no spaces. Queues say who may have how many slots; see 'legato queues'.",
+}
+"""What is not supported, by the beginning of its path, and what to use instead."""
+
+
+class House(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator has chosen, as far as it concerns the guest.
+
+    Args:
+        data_root: the directory of all data on the machines.
+        upload_max_bytes: of one upload, packed.
+        upload_max_unpacked_bytes: of one upload, unpacked.
+        upload_max_ratio: bytes unpacked per byte packed.
+        upload_max_files: files and folders in one upload.
+    """
+
+    data_root: str
+    upload_max_bytes: int
+    upload_max_unpacked_bytes: int
+    upload_max_ratio: float
+    upload_max_files: int
+
+
+def make_guest(inside: Inside, house: House) -> ASGIApp:
+    """Return the guest, as the server takes it.
+
+    Args:
+        inside: makes a client of the platform's REST for a request.
+        house: what the operator has chosen.
+    """
+    keys, book = Keys(inside), MemberBook()
+    limits = Limits(
+        packed_bytes=house.upload_max_bytes,
+        unpacked_bytes=house.upload_max_unpacked_bytes,
+        ratio=house.upload_max_ratio,
+        num_files=house.upload_max_files,
+    )
+    submitter = Submitter(house.data_root, limits)
+    version = legato.__version__
+
+    async def find_nobody(request: Request) -> Platform:
+        return Platform(inside(request.scope), None)
+
+    async def find_user(request: Request) -> Platform:
+        # Without a connection there is nothing that would have to be closed.
+        return Platform(inside(request.scope), await keys.find_secret(request))
+
+    routes = [Route(COMMAND, _send_command, methods=["GET"])]
+    routes += [_route(*route, find_nobody) for route in make_session_routes(keys, inside)]
+    for base, found in (
+        (DEEP_LEARNING, executions.make_routes(submitter, version)),
+        (DEEP_LEARNING, applications.make_scheduler_routes(book)),
+        (DEEP_LEARNING, surroundings.make_routes(version, house.data_root)),
+        (CONDUCTOR, applications.make_conductor_routes(book)),
+    ):
+        routes += [_route(method, base + path, handler, find_user) for method, path, handler in found]
+    for beginning, told in INSTEAD.items():
+        for path in (beginning, f"{beginning}/{{rest:path}}"):
+            routes.append(Route(path, _refusing(told), methods=list(_METHODS)))
+    kinds = (Refusal, UsageError, HTTPException, ClientDisconnect, Exception)
+    app = Starlette(routes=routes, exception_handlers=dict.fromkeys(kinds, answer_error))
+    app.router.redirect_slashes = False
+    return _Tidy(app)
+
+
+class _Tidy:
+    """Takes slashes at the end of paths away, and doubled ones: clients put their parts together without care."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = re.sub("//+", "/", scope["path"]).rstrip("/") or "/"
+        await self._app({**scope, "path": path, "raw_path": path.encode()}, receive, send)
+
+
+def _route(method: str, path: str, handler: Handler, find: Callable[[Request], Awaitable[Platform]]) -> Route:
+    async def answer(request: Request) -> Any:
+        return await handler(request, await find(request))
+
+    return Route(path, answer, methods=[method])
+
+
+def _refusing(told: str) -> Callable[[Request], Awaitable[Response]]:
+    async def refuse(_: Request) -> Response:
+        raise Refusal(501, told)
+
+    return refuse
+
+
+async def _send_command(_: Request) -> Response:
+    if not _COMMAND_FILE.is_file():
+        raise Refusal(404, "This server does not have the command dlicmd.py.")
+    return FileResponse(_COMMAND_FILE, media_type="text/x-python", filename="dlicmd.py")

@@ -1,0 +1,186 @@
+"""Who asks: a name and a password, or a token, in any of the forms in which their clients send them. Keeps no password.
+
+Tokens have the form of a JWT, which clients read for ``username`` and ``exp``; the last part is a token of the
+platform, which alone counts. Nothing about them is kept here but, for who sends a password with each request, the token
+that it became.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import hashlib
+import json
+import time
+from collections import OrderedDict
+from typing import Any, Final, NamedTuple
+
+from starlette.requests import HTTPConnection, Request
+
+from legato.compat.wmla.rest.platform import Inside, Platform
+from legato.compat.wmla.rest.refusals import Refusal
+
+COOKIE: Final = "legato-wmla-token"
+LIFE_S: Final = 8 * 3600.0
+
+_DAY_S: Final = 86_400.0
+_CALLED: Final = "wmla"
+_MAX_LENGTH: Final = 4096
+_MAX_REMEMBERED: Final = 1000
+_SPARE_S: Final = 60.0
+_NUM_TURNS: Final = 64
+_HOW: Final = "Log on with a name and a password at /auth/v1/logon, and send the token in X-Auth-Token."
+
+
+class Token(NamedTuple):
+    """A token of the platform. ``id``: by which it is revoked; ``expires_at``: seconds since 1970."""
+
+    secret: str
+    id: str
+    user: str
+    expires_at: float
+
+    def write(self) -> str:
+        """Return it as their clients get it."""
+        payload = {"username": self.user, "sub": self.user, "exp": int(self.expires_at), "jti": self.id}
+        return ".".join((_encode({"alg": "none", "typ": "JWT"}), _encode(payload), self.secret))
+
+
+class Keys:
+    """Finds out who asks.
+
+    Args:
+        inside: asks the platform.
+    """
+
+    def __init__(self, inside: Inside) -> None:
+        self._inside = inside
+        self._remembered: OrderedDict[str, Token] = OrderedDict()
+        # Who sends a password with many requests at once is logged on once.
+        self._turns = [asyncio.Lock() for _ in range(_NUM_TURNS)]
+
+    async def find_secret(self, request: Request) -> str:
+        """Return the platform's token of who asks, valid or not: that is the platform's to say.
+
+        Raises:
+            Refusal: nothing was sent, or nothing that can be read; the password is wrong, or was tried too often.
+        """
+        if _read_basic(request) is not None:
+            return (await self.log_on(request)).secret
+        return _secret_of(_read_token(request))
+
+    async def log_on(self, request: Request) -> Token:
+        """Return a token for the name and the password of a request; the same one while it is valid.
+
+        Raises:
+            Refusal: as above.
+        """
+        said = _read_basic(request)
+        if said is None:
+            raise Refusal(401, "There is no name and no password. Send 'Authorization: Basic …'.")
+        # Nobody reads the password out of what is kept.
+        key = hashlib.sha256(f"{said[0]}\0{said[1]}".encode()).hexdigest()
+        async with self._turns[int(key[:8], 16) % _NUM_TURNS]:
+            found = self._remembered.get(key)
+            if found is not None and await self._is_valid(request, found):
+                return found
+            self._remembered[key] = made = await self._make(request, *said)
+            self._remembered.move_to_end(key)
+            while len(self._remembered) > _MAX_REMEMBERED:
+                self._remembered.popitem(last=False)
+            return made
+
+    async def log_off(self, request: Request) -> None:
+        """Revoke the token of a request; one that a logon did not make stays as it is."""
+        basic = _read_basic(request)
+        written = (await self.log_on(request)).write() if basic is not None else _read_token(request)
+        if written.count(".") == 2:
+            async with self._inside(request.scope) as client:
+                platform = Platform(client, _secret_of(written))
+                await platform.ask("DELETE", f"tokens/{_read_id(written)}", allowed=(404,))
+
+    async def _is_valid(self, request: Request, token: Token) -> bool:
+        if token.expires_at - _SPARE_S < time.time():
+            return False
+        async with self._inside(request.scope) as client:
+            answer = await Platform(client, token.secret).ask("GET", "me", allowed=(401,))
+        return answer.status_code == 200
+
+    async def _make(self, request: Request, user: str, password: str) -> Token:
+        async with self._inside(request.scope) as client:
+            body = {"user": user, "password": password, "name": _CALLED}
+            answer = await Platform(client, None).ask("POST", "login", json=body, allowed=(401, 422))
+            if answer.status_code >= 400:
+                raise Refusal(401, "Authentication error: the name or the password is wrong.")
+            first = _read_made(answer.json())
+            if first.expires_at <= time.time() + LIFE_S:
+                return first
+            platform = Platform(client, first.secret)
+            made = await platform.ask("POST", "tokens", json={"name": _CALLED, "days": LIFE_S / _DAY_S})
+            await platform.ask("DELETE", f"tokens/{first.id}", allowed=(404,))
+            return _read_made(made.json())
+
+
+# ---------------------------------------------------------------- what is read of a request
+
+
+def has_credentials(request: HTTPConnection) -> bool:
+    """Return whether a request says at all who asks."""
+    return any(name in request.headers for name in ("x-auth-token", "authorization")) or COOKIE in request.cookies
+
+
+def _read_basic(request: Request) -> tuple[str, str] | None:
+    if "x-auth-token" in request.headers:
+        return None
+    kind, _, said = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() != "basic":
+        return None
+    try:
+        user, colon, password = base64.b64decode(said.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        user = colon = password = ""
+    if not colon or not user or len(user) > 255 or len(password) > 1024 or "\0" in user + password:
+        raise Refusal(
+            401, "The name and the password cannot be read. Send 'Authorization: Basic' and NAME:PASSWORD in base64."
+        )
+    return user, password
+
+
+def _read_token(request: Request) -> str:
+    kind, _, bearer = request.headers.get("authorization", "").partition(" ")
+    written = request.headers.get("x-auth-token") or (bearer if kind.lower() == "bearer" else "")
+    written = (written or request.cookies.get(COOKIE, "")).strip()
+    if not written:
+        raise Refusal(401, f"Unable to find token from cookies or headers. {_HOW}")
+    if len(written) > _MAX_LENGTH or not written.isascii() or not written.isprintable() or " " in written:
+        raise Refusal(401, f"What was sent is no token. {_HOW}")
+    return written
+
+
+def _secret_of(written: str) -> str:
+    """Return the platform's token in one of theirs, or what is one itself.
+
+    >>> _secret_of("a.b.lgt_1"), _secret_of("lgt_1")
+    ('lgt_1', 'lgt_1')
+    """
+    return written.rpartition(".")[2]
+
+
+def _read_id(written: str) -> str:
+    payload = written.split(".")[1]
+    with contextlib.suppress(ValueError, KeyError, TypeError, binascii.Error):
+        found = str(json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["jti"])
+        if found.replace("-", "").isalnum() and found.isascii():
+            return found
+    raise Refusal(401, f"What was sent is no token. {_HOW}")
+
+
+def _read_made(told: Any) -> Token:
+    token = told["token"]
+    return Token(told["secret"], token["id"], token["user"], token["expires_at"])
+
+
+def _encode(part: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(part, separators=(",", ":")).encode()).rstrip(b"=").decode()

@@ -1,0 +1,137 @@
+"""The platform as the guest asks it: its own REST, with the token of whoever asks the guest. Keeps nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx
+from starlette.requests import Request
+from starlette.types import Scope
+
+from legato.compat.wmla.names import DELETED_LABEL, MARK, MARK_LABEL, find_job
+from legato.compat.wmla.rest.refusals import Refusal, refuse_as
+
+API: Final = "/api/v1"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_PAGE: Final = 1000
+_MOST: Final = 10_000
+_TAIL_BYTES: Final = 16 * 2**20
+
+Inside = Callable[[Scope], httpx.AsyncClient]
+"""Makes a client of the platform's REST for a request; see the server's guests."""
+
+Job = Mapping[str, Any]
+"""A job as the platform's REST shows it."""
+
+
+class Platform:
+    """The platform for one user.
+
+    Args:
+        client: of its REST.
+        secret: the token of the user. None: nobody's.
+    """
+
+    def __init__(self, client: httpx.AsyncClient, secret: str | None) -> None:
+        self._client = client
+        self.headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
+
+    async def ask(self, method: str, path: str, *, allowed: Sequence[int] = (), **more: Any) -> httpx.Response:
+        """Ask something of the platform.
+
+        Args:
+            method: of HTTP.
+            path: below ``/api/v1/``.
+            allowed: statuses of errors that are answers to this question.
+            more: as httpx takes it.
+
+        Raises:
+            Refusal: it answers with another error.
+        """
+        headers = {**self.headers, **more.pop("headers", {})}
+        answer = await self._client.request(method, f"{API}/{path}", headers=headers, **more)
+        if answer.status_code >= 400 and answer.status_code not in allowed:
+            raise refuse_as(answer)
+        return answer
+
+    async def get(self, path: str, **query: Any) -> Any:
+        """Return what lies at a path."""
+        return (await self.ask("GET", path, params=query)).json()
+
+    async def find_job(self, name: str) -> Job:
+        """Return a job by any of its ids, or by its name.
+
+        Raises:
+            Refusal: there is none that the user may see, or it was deleted.
+        """
+        missing = Refusal(404, f"There is no execution or application {name[:100]}. See the list of them.")
+        if not _NAME.fullmatch(name):
+            raise missing
+        answer = await self.ask("GET", f"jobs/{quote(find_job(name) or name, safe='')}", allowed=(404,))
+        job: Job = answer.json()
+        if answer.status_code == 404 or DELETED_LABEL in job["labels"]:
+            raise missing
+        return job
+
+    async def list_jobs(self, most: int = _MOST, *, oldest_first: bool = False, **query: Any) -> list[Job]:
+        """Return jobs that came as theirs and that the user may see, the newest first."""
+        found: list[Job] = []
+        query |= {"label": f"{MARK_LABEL}={MARK}", "order": "oldest" if oldest_first else "newest"}
+        after: dict[str, str] = {}
+        while len(found) < min(most, _MOST):
+            page = await self.get("jobs", **query, **after, limit=_PAGE)
+            found += [job for job in page["items"] if DELETED_LABEL not in job["labels"]]
+            if page["after"] is None:
+                break
+            after = {"after": page["after"]}
+        return found[:most]
+
+    async def list_files(self, job: str, path: str) -> list[Mapping[str, Any]]:
+        """Return what is in a folder of a job and below it; nothing if there is no such folder.
+
+        Raises:
+            Refusal: the files are not the user's to see.
+        """
+        answer = await self.ask("GET", f"jobs/{job}/files", params={"path": path, "recursive": "true"}, allowed=(404,))
+        return [] if answer.status_code == 404 else answer.json()["items"]
+
+    async def read_end(self, job: str, path: str) -> str | None:
+        """Return a file of a job as text, or the end of one that is very long; None: there is none."""
+        answer = await self.ask(
+            "GET",
+            f"jobs/{job}/files/{quote(path)}",
+            headers={"Range": f"bytes=-{_TAIL_BYTES}"},
+            allowed=(404, 416),
+        )
+        if answer.status_code == 404:
+            return None
+        return "" if answer.status_code == 416 else answer.content.decode(errors="replace")
+
+    async def read_file(self, job: str, path: str, num_bytes: int, chunk_bytes: int) -> AsyncIterator[bytes]:
+        """Yield so many bytes of a file of a job.
+
+        Raises:
+            Refusal: there are fewer by now.
+        """
+        place = 0
+        while place < num_bytes:
+            last = min(place + chunk_bytes, num_bytes) - 1
+            answer = await self.ask(
+                "GET", f"jobs/{job}/files/{quote(path)}", headers={"Range": f"bytes={place}-{last}"}
+            )
+            if len(answer.content) != last + 1 - place:
+                raise Refusal(409, f"The file {path} has changed meanwhile. Ask again.")
+            yield answer.content
+            place = last + 1
+
+    async def read_log(self, job: str, log: str, num_lines: int) -> str | None:
+        """Return the last lines of a log of the platform's own; None: there is no such log."""
+        answer = await self.ask("GET", f"jobs/{job}/logs/{log}", params={"tail": num_lines}, allowed=(404,))
+        return None if answer.status_code == 404 else answer.content.decode(errors="replace")
+
+
+Handler = Callable[[Request, Platform], Awaitable[Any]]
+"""A route, for a user who is known."""

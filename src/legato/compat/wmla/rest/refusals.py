@@ -1,0 +1,67 @@
+"""Errors as their clients know them: plain text, such as ``Error 400: Instance group name X not found``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import httpx
+import msgspec
+import structlog
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+
+from legato.core.errors import LegatoError, UsageError
+
+_log = structlog.get_logger(__name__)
+
+_CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="Legato", charset="UTF-8"'}
+# What can be read but not done is 400 there.
+_STATUSES: Final = {422: 400, 412: 409, 421: 400}
+
+
+class Refusal(LegatoError):
+    """An answer that is an error.
+
+    Args:
+        status: of HTTP.
+        told: a sentence that says what to do.
+        headers: of the answer.
+    """
+
+    def __init__(self, status: int, told: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(told)
+        self.status = status
+        self.told = told
+        self.headers = dict(headers or {})
+
+    def render(self) -> Response:
+        """Return the answer."""
+        headers = {**(_CHALLENGE if self.status == 401 else {}), **self.headers}
+        return PlainTextResponse(f"Error {self.status}: {self.told}", self.status, headers)
+
+
+def refuse_as(answer: httpx.Response) -> Refusal:
+    """Return the refusal that an error of the platform is."""
+    try:
+        told = str(msgspec.json.decode(answer.content)["detail"])
+    except (msgspec.MsgspecError, TypeError, KeyError, UnicodeDecodeError):
+        told = "The platform did not answer as it should."
+    wait = {"Retry-After": answer.headers["Retry-After"]} if "Retry-After" in answer.headers else None
+    return Refusal(_STATUSES.get(answer.status_code, answer.status_code), told, wait)
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Return the answer to a request whose route has raised."""
+    if isinstance(error, Refusal):
+        return error.render()
+    if isinstance(error, UsageError):
+        return Refusal(400, str(error)).render()
+    if isinstance(error, HTTPException):
+        told = {404: "There is no such path.", 405: "The path is there, but not with this method."}
+        return Refusal(error.status_code, told.get(error.status_code, str(error.detail)), error.headers).render()
+    if isinstance(error, ClientDisconnect):
+        return Refusal(400, "The connection ended before the body did. Send it again.").render()
+    _log.error("a request of a guest could not be answered", path=request.url.path, exc_info=error)
+    return Refusal(500, "The server made a mistake. Its log has the story.").render()

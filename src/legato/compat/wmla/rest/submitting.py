@@ -1,0 +1,290 @@
+"""A submission of theirs becomes one of ours: what comes is read, packed anew, and asked of the platform's own REST."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import tempfile
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import IO, Any, Final, cast
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+
+from legato.compat.wmla import names
+from legato.compat.wmla.arguments import Submission, hide_secrets, read_arguments
+from legato.compat.wmla.rest.bundles import Limits, Sent, hash_content, repack
+from legato.compat.wmla.rest.platform import Job, Platform
+from legato.compat.wmla.rest.records import split_label
+from legato.compat.wmla.rest.refusals import Refusal
+from legato.core.errors import UsageError
+
+NOTICE: Final = "X-WMLA-Notice"
+"""Header of an answer that says which options mean nothing here."""
+
+_MAX_TEXT_BYTES: Final = 2**20
+_MAX_FILES: Final = 100
+_MAX_FIELDS: Final = 20
+_IDLE_LIMIT_S: Final = 30.0
+_CHUNK_BYTES: Final = 2**20
+_MOST_OF_ONE: Final = 8
+_AGAIN: Final = {"Retry-After": "5"}
+_MAX_NAME_LENGTH: Final = 63
+_ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class Submitter:
+    """Takes submissions.
+
+    Args:
+        data_root: the directory of all data on the machines.
+        limits: how much may be sent.
+    """
+
+    def __init__(self, data_root: str, limits: Limits) -> None:
+        self._data_root = data_root
+        self._limits = limits
+        self._open: Counter[str] = Counter()
+
+    async def submit(self, request: Request, platform: Platform) -> tuple[Job, str]:
+        """Submit what a request asks for.
+
+        Returns:
+            The job, and a line about options that mean nothing here; "" if there are none.
+
+        Raises:
+            Refusal, UsageError: nothing was submitted.
+        """
+        user = (await platform.get("me"))["name"]
+        with self._counted(user):
+            form = await _read_form(request, self._limits)
+            try:
+                text, extra = _find_arguments(request, form)
+                submission = _with_hardware(read_arguments(text), extra)
+                group = request.query_params.get("sigName") or None
+                if group is not None:
+                    submission = msgspec.structs.replace(submission, group=group, group_kind="Instance group name")
+                await _check_group(platform, submission)
+                sent = [
+                    Sent(one.filename or "main.py", cast("IO[bytes]", one.file))
+                    for one in form.getlist("file")
+                    if isinstance(one, UploadFile)
+                ]
+                code, main = await self._send_code(platform, sent, submission)
+            finally:
+                await form.close()
+        notice = _write_notice(submission, extra)
+        wanted = self._describe(submission, user, code, main, hide_secrets(text), notice)
+        answer = await platform.ask("POST", "jobs", json=wanted)
+        job: Job = answer.json()
+        return job, notice
+
+    @contextlib.contextmanager
+    def _counted(self, user: str) -> Iterator[None]:
+        if self._open[user] >= _MOST_OF_ONE:
+            raise Refusal(429, f"{user} is sending {_MOST_OF_ONE} submissions at once already. Wait for one.", _AGAIN)
+        self._open[user] += 1
+        try:
+            yield
+        finally:
+            self._open[user] -= 1
+            self._open += Counter()  # drops who has none left
+
+    async def _send_code(self, platform: Platform, sent: list[Sent], submission: Submission) -> tuple[str, str]:
+        """Give the platform the code, unless it has it; return its SHA-256, and what the launcher is to run."""
+        with tempfile.TemporaryFile() as packed:
+            main = await run_in_threadpool(
+                repack, sent, submission.main, submission.model_directory, self._limits, packed
+            )
+            sha256 = await run_in_threadpool(hash_content, packed)
+            if (await platform.ask("HEAD", f"code/{sha256}", allowed=(404,))).status_code == 404:
+                await platform.ask("PUT", f"code/{sha256}", content=_read(packed))
+        return sha256, main
+
+    def _describe(
+        self, submission: Submission, user: str, code: str, main: str, arguments: str, notice: str
+    ) -> dict[str, Any]:
+        """Return the submission as the platform has it."""
+        framework = submission.framework
+        application = submission.application or f"{framework.application}-{user}"
+        num_workers = submission.num_workers
+        labels = {
+            names.MARK_LABEL: names.MARK,
+            names.FRAMEWORK_LABEL: framework.name,
+            names.APPLICATION_LABEL: application[:255],
+            names.MODEL_LABEL: main[:255],
+            names.DEVICES_LABEL: str(submission.num_devices),
+            **split_label(names.ARGUMENTS_LABEL, arguments),
+            **split_label(names.NOTICE_LABEL, notice[:1000]),
+        }
+        if submission.group is not None and submission.group_kind == "Instance group name":
+            labels[names.GROUP_LABEL] = submission.group
+        wanted: dict[str, Any] = {
+            "name": _name_job(submission, main),
+            "program": [names.LAUNCHER, main, *submission.arguments],
+            "code": code,
+            "is_elastic": framework.is_elastic,
+            "max_workers": num_workers,
+            "environment": self._find_variables(submission, user, application),
+            "labels": labels,
+        }
+        if submission.group is not None:
+            wanted["queue"] = submission.group
+        if submission.priority is not None:
+            wanted["priority"] = submission.priority
+        return wanted
+
+    def _find_variables(self, submission: Submission, user: str, application: str) -> dict[str, str]:
+        """Return the variables that are known now; the launcher knows the others."""
+        framework = submission.framework
+        data = PurePosixPath(self._data_root, submission.data_path or "")
+        found = {
+            names.DATA_ROOT: self._data_root,
+            names.DATA_DIRECTORY: str(data),
+            names.DATA_PATH: submission.data_path or "",
+            names.FRAMEWORK: framework.name,
+            names.BACKEND: framework.backend,
+            names.IS_ELASTIC: str(framework.is_elastic).lower(),
+            names.USER: user,
+            names.APPLICATION: application,
+            names.MAX_WORKERS: str(submission.num_workers),
+        }
+        if framework.shape == "gang":
+            found |= {names.NUM_NODES: str(submission.num_workers), names.NODE_DEVICES: "1"}
+        return found | dict(submission.environment)
+
+
+# ---------------------------------------------------------------- what a request holds
+
+
+class _Parser(MultiPartParser):
+    """Of a form whose files are on the disk from their first bytes on that do not fit here."""
+
+    spool_max_size = 2**16
+
+
+async def _read_form(request: Request, limits: Limits) -> FormData:
+    """Read the body of a submission; whatever it is called, it is read as what it is."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    most = limits.packed_bytes if kind == "multipart/form-data" else 0
+    most += _MAX_TEXT_BYTES
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length) > most:
+        raise _too_large(most)
+    body = _read_promptly(request, most)
+    if kind == "multipart/form-data":
+        try:
+            parser = _Parser(
+                request.headers, body, max_files=_MAX_FILES, max_fields=_MAX_FIELDS, max_part_size=_MAX_TEXT_BYTES
+            )
+            return await parser.parse()
+        except MultiPartException as error:
+            raise Refusal(400, f"The form cannot be read: {error.message} Send it anew.") from error
+    text = b"".join([chunk async for chunk in body])
+    if kind == "application/json" and text:
+        return FormData([("data", text.decode(errors="replace"))])
+    return FormData()
+
+
+async def _read_promptly(request: Request, most: int) -> AsyncGenerator[bytes, None]:
+    num_bytes = 0
+    chunks = request.stream()
+    while True:
+        try:
+            async with asyncio.timeout(_IDLE_LIMIT_S):
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            told = f"No byte of what was sent came for {_IDLE_LIMIT_S:g} s. Look at the connection, and send it again."
+            raise Refusal(408, told, {"Connection": "close"}) from None
+        num_bytes += len(chunk)
+        if num_bytes > most:
+            raise _too_large(most)
+        yield chunk
+
+
+def _too_large(most: int) -> Refusal:
+    return Refusal(413, f"What was sent has more than {most} bytes. Data belong into the directory of data.")
+
+
+def _find_arguments(request: Request, form: FormData) -> tuple[str, Mapping[str, Any]]:
+    """Return the argument string, and what the field ``data`` says besides."""
+    said = form.get("data")
+    extra: Any = {}
+    if isinstance(said, str) and said.strip():
+        try:
+            extra = msgspec.json.decode(said)
+        except msgspec.DecodeError as error:
+            raise UsageError(f"The field 'data' is not JSON: {error}. Send one JSON object.") from error
+        if not isinstance(extra, dict):
+            raise UsageError("The field 'data' is no JSON object. Send one, such as {\"dataSource\": []}.")
+    texts = (request.query_params.get("args"), form.get("args"), extra.get("args"))
+    text = next((one for one in texts if isinstance(one, str) and one.strip()), None)
+    if text is None:
+        raise UsageError("There are no arguments. Send them in the query: ?args=--exec-start edtPyTorch …")
+    return text, extra
+
+
+def _with_hardware(submission: Submission, extra: Mapping[str, Any]) -> Submission:
+    """Return the submission with the numbers of its ``hardwareSpec``, which go before all others."""
+    spec = extra.get("hardwareSpec")
+    nodes = spec.get("nodes") if isinstance(spec, dict) else None
+    if not isinstance(nodes, dict):
+        return submission
+    gpu = nodes.get("gpu")
+    num_nodes, num_devices = nodes.get("num_nodes"), gpu.get("num_gpu") if isinstance(gpu, dict) else None
+    if num_nodes is not None:
+        submission = msgspec.structs.replace(
+            submission, max_workers=None, num_nodes=_check_count(num_nodes, "num_nodes")
+        )
+    if num_devices:
+        # 0 is a node without a GPU; its worker has a slot nevertheless.
+        submission = msgspec.structs.replace(submission, num_devices=_check_count(num_devices, "num_gpu"))
+    return submission
+
+
+def _check_count(value: Any, name: str) -> int:
+    found = int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() else value
+    if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= 100_000:
+        raise UsageError(f"Cannot read {name} of hardwareSpec: {str(value)[:100]}. Give a whole number of at least 1.")
+    return found
+
+
+async def _check_group(platform: Platform, submission: Submission) -> None:
+    """Raise Refusal unless the group is a queue that the user can see."""
+    if submission.group is None:
+        return
+    missing = Refusal(400, f"{submission.group_kind} {submission.group[:100]} not found.")
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,63}", submission.group) or submission.group in (".", ".."):
+        raise missing
+    if (await platform.ask("GET", f"queues/{submission.group}", allowed=(404,))).status_code == 404:
+        raise missing
+
+
+def _write_notice(submission: Submission, extra: Mapping[str, Any]) -> str:
+    """Return one line about what was accepted and means nothing here."""
+    told = list(submission.passed_over)
+    told += ["dataSource"] if extra.get("dataSource") else []
+    if submission.framework.shape == "single" and (submission.num_nodes or 1) * submission.num_devices > 1:
+        told.append("more than one worker")
+    if not told:
+        return ""
+    return f"Accepted, but without effect here: {', '.join(told)}."
+
+
+def _name_job(submission: Submission, main: str) -> str:
+    """Return a name for the job, made of what it was called."""
+    wanted = submission.application or submission.model_directory or PurePosixPath(main).stem
+    return _ODD.sub("-", wanted)[:_MAX_NAME_LENGTH].strip("-._") or "wmla"
+
+
+async def _read(file: IO[bytes]) -> AsyncIterator[bytes]:
+    while chunk := await run_in_threadpool(file.read, _CHUNK_BYTES):
+        yield chunk

@@ -1,0 +1,147 @@
+"""What else the scheduler tells of: settings, status, instances, plans, pods. Made of pool and queues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from legato.compat.wmla.rest.executions import Route, find_jobs
+from legato.compat.wmla.rest.platform import Job, Platform
+from legato.compat.wmla.rest.records import has_ended, tell_state
+from legato.compat.wmla.rest.refusals import Refusal
+
+
+def make_routes(version: str, data_root: str) -> Sequence[Route]:
+    """Return the routes.
+
+    Args:
+        version: of Legato.
+        data_root: the directory of all data on the machines.
+    """
+
+    async def tell_settings(_: Request, platform: Platform) -> Response:
+        await platform.get("me")
+        return JSONResponse(
+            {
+                "MSD_ENABLED": "true",
+                "DLI_DATA_FS": data_root,
+                "DLI_VERSION": f"legato-{version}",
+                "EDI_ENABLED": "false",
+                "HPO_ENABLED": "false",
+            }
+        )
+
+    async def tell_status(_: Request, platform: Platform) -> Response:
+        pool = await platform.get("pool")
+        told = {"status": "OK", "state": "RUNNING", "version": f"legato-{version}", "policy": pool["policy"]}
+        return JSONResponse(told | {name: pool[name] for name in ("num_slots", "num_usable", "num_free")})
+
+    return (
+        ("GET", "/conf", tell_settings),
+        ("GET", "/status", tell_status),
+        ("GET", "/scheduler/instances", _list_instances),
+        ("GET", "/scheduler/kubernetesobjects", _list_objects),
+        ("GET", "/resplans/resplantree", _get_plans),
+        ("GET", "/resplans/resplan", _get_plans),
+        ("GET", "/resplans/resplan/{name}", _get_plan),
+        ("DELETE", "/resplans/resplan/{name}", _delete_plan),
+    )
+
+
+async def _list_instances(_: Request, platform: Platform) -> Response:
+    pool = await platform.get("pool")
+    told = {"name": "legato", "state": "RUNNING", "slots": pool["num_slots"], "freeslots": pool["num_free"]}
+    return JSONResponse([told])
+
+
+async def _list_objects(request: Request, platform: Platform) -> Response:
+    """There is no Kubernetes here; jobs and the slots that they hold are told in its form."""
+    kind, name = request.query_params.get("type", ""), request.query_params.get("name")
+    if kind not in ("pod", "paralleljob"):
+        raise Refusal(400, f"There is no type {kind[:100]} of objects. There are pod and paralleljob.")
+    jobs = [job for job in await find_jobs(platform, None) if not has_ended(job)]
+    items = [_tell_job(job) for job in jobs] if kind == "paralleljob" else await _list_pods(platform, jobs)
+    if name is not None:
+        items = [item for item in items if item["metadata"]["name"] == name]
+        if not items:
+            raise Refusal(404, f"There is no {kind} {name[:100]}.")
+    return JSONResponse({"kind": "List", "apiVersion": "v1", "items": items})
+
+
+async def _list_pods(platform: Platform, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    by_id = {job["id"]: job for job in jobs}
+    slots = (await platform.get("slots"))["items"]
+    return [
+        {
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{slot['job']}-{slot['id'].replace('/', '-')}",
+                "namespace": by_id[slot["job"]]["queue"],
+                "creationTimestamp": _write_time(slot["since"]),
+                "labels": {"app": slot["job"]},
+            },
+            "spec": {"nodeName": slot["node"]},
+            "status": {"phase": "Running", "startTime": _write_time(slot["since"])},
+        }
+        for slot in slots
+        if slot["job"] in by_id
+    ]
+
+
+def _tell_job(job: Job) -> dict[str, Any]:
+    return {
+        "kind": "ParallelJob",
+        "metadata": {
+            "name": job["id"],
+            "namespace": job["queue"],
+            "creationTimestamp": _write_time(job["submitted_at"]),
+            "labels": {"app": job["id"], "user": job["owner"]},
+        },
+        "spec": {"priority": job["priority"], "minWorkers": job["min_workers"], "maxWorkers": job["max_workers"]},
+        "status": {"jobStatus": tell_state(job), "running": job["num_slots"], "reason": job["reason"]},
+    }
+
+
+async def _get_plans(_: Request, platform: Platform) -> Response:
+    queues = (await platform.get("queues"))["items"]
+    return JSONResponse({"name": "root", "children": [_tell_plan(queue) for queue in queues]})
+
+
+async def _get_plan(request: Request, platform: Platform) -> Response:
+    wanted = request.path_params["name"]
+    for queue in (await platform.get("queues"))["items"]:
+        if queue["name"] == wanted:
+            return JSONResponse(_tell_plan(queue))
+    raise Refusal(404, f"There is no resource plan {wanted[:100]}. A resource plan is a queue here.")
+
+
+async def _delete_plan(request: Request, platform: Platform) -> Response:
+    await platform.get("me")
+    wanted = request.path_params["name"]
+    raise Refusal(
+        501, f"A resource plan is a queue here. An admin deletes it with 'legato queues delete {wanted[:100]}'."
+    )
+
+
+def _tell_plan(queue: Any) -> dict[str, Any]:
+    return {
+        "name": queue["name"],
+        "consumer": queue["name"],
+        "shareRatio": queue["weight"],
+        "reserved": queue["floor"],
+        "limit": queue["ceiling"],
+        "allocated": queue["num_slots"],
+        "running": queue["num_holding"],
+        "pending": queue["num_queued"],
+        "children": [],
+    }
+
+
+def _write_time(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

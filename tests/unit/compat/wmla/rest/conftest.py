@@ -1,0 +1,50 @@
+"""A running platform with the guest in it, and no control loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import structlog
+from tests.unit.compat.wmla.rest.asking import Console
+from tests.unit.server.platform import Platform, make_template
+
+from legato.commands.serving import find_guests
+
+NewConsole = Callable[..., Console]
+
+
+@pytest.fixture(autouse=True)
+def no_log() -> Iterator[None]:
+    """The server's log is not shown: its threads write when they like."""
+    structlog.configure(
+        processors=[structlog.processors.KeyValueRenderer()],
+        logger_factory=structlog.ReturnLoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_template(tmp_path_factory.mktemp("template") / "legato.db")
+
+
+@pytest.fixture
+def new_console(tmp_path: Path, template: Path) -> Iterator[NewConsole]:
+    """Makes running platforms with other settings."""
+    with ExitStack() as stack:
+
+        def make(**settings: object) -> Console:
+            made = Platform(tmp_path / "home", template, guests=find_guests, **settings)
+            return Console(stack.enter_context(made.running()))
+
+        yield make
+
+
+@pytest.fixture
+def console(new_console: NewConsole) -> Console:
+    return new_console()
