@@ -47,12 +47,12 @@ INTERRUPTED = 130
 
 EXIT_CODES = {
     DONE: "done",
-    REFUSED: "the server refused it, or something went wrong with a file",
+    REFUSED: "the server refused it, or something is wrong with a file",
     MISUSED: "the command line cannot be understood",
-    NOT_SUPPORTED: "Legato has no such thing; the message says what to use instead",
+    NOT_SUPPORTED: "not supported; the message says what to use instead",
     NOT_LOGGED_ON: "no token, or one that the server does not take (any more)",
     NOT_REACHED: "no server can be reached, or the connection broke",
-    NOT_FINISHED: "--app-wait: the application ended in another state than FINISHED",
+    NOT_FINISHED: "--app-wait: it ended in another state than FINISHED",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
 
