@@ -1536,7 +1536,7 @@ COMMANDS: dict[str, Command] = {
     "--status": Command(show_what_lies_there, "how the server is"),
     "--dl-frameworks": Command(show_what_lies_there, "frameworks for --exec-start"),
     "--exec-start": _of_one(start, "submit a training", "FRAMEWORK"),
-    "--exec-get-all": Command(show_execs, "your executions, as a table"),
+    "--exec-get-all": Command(show_execs, "executions that you may see, as a table"),
     "--exec-get": _of_one(show_exec, "an execution"),
     "--exec-stop": _of_one(stop_exec, "stop it"),
     "--exec-delete": _of_one(delete_exec, "take it away, with what it left"),
