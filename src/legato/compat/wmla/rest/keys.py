@@ -13,7 +13,6 @@ import binascii
 import contextlib
 import hashlib
 import json
-import time
 from collections import OrderedDict
 from typing import Any, Final, NamedTuple
 
@@ -29,7 +28,6 @@ _DAY_S: Final = 86_400.0
 _CALLED: Final = "wmla"
 _MAX_LENGTH: Final = 4096
 _MAX_REMEMBERED: Final = 1000
-_SPARE_S: Final = 60.0
 _NUM_TURNS: Final = 64
 _HOW: Final = "Log on with a name and a password at /auth/v1/logon, and send the token in X-Auth-Token."
 
@@ -102,8 +100,6 @@ class Keys:
                 await platform.ask("DELETE", f"tokens/{_read_id(written)}", allowed=(404,))
 
     async def _is_valid(self, request: Request, token: Token) -> bool:
-        if token.expires_at - _SPARE_S < time.time():
-            return False
         async with self._inside(request.scope) as client:
             answer = await Platform(client, token.secret).ask("GET", "me", allowed=(401,))
         return answer.status_code == 200
@@ -114,13 +110,13 @@ class Keys:
             answer = await Platform(client, None).ask("POST", "login", json=body, allowed=(401, 422))
             if answer.status_code >= 400:
                 raise Refusal(401, "Authentication error: the name or the password is wrong.")
-            first = _read_made(answer.json())
-            if first.expires_at <= time.time() + LIFE_S:
+            first, life_s = _read_made(answer.json())
+            if life_s <= LIFE_S:
                 return first
             platform = Platform(client, first.secret)
             made = await platform.ask("POST", "tokens", json={"name": _CALLED, "days": LIFE_S / _DAY_S})
             await platform.ask("DELETE", f"tokens/{first.id}", allowed=(404,))
-            return _read_made(made.json())
+            return _read_made(made.json())[0]
 
 
 # ---------------------------------------------------------------- what is read of a request
@@ -177,9 +173,11 @@ def _read_id(written: str) -> str:
     raise Refusal(401, f"What was sent is no token. {_HOW}")
 
 
-def _read_made(told: Any) -> Token:
+def _read_made(told: Any) -> tuple[Token, float]:
+    """Return a token as the platform shows a new one, and the seconds for which it is valid."""
     token = told["token"]
-    return Token(told["secret"], token["id"], token["user"], token["expires_at"])
+    made = Token(told["secret"], token["id"], token["user"], token["expires_at"])
+    return made, token["expires_at"] - token["created_at"]
 
 
 def _encode(part: Any) -> str:

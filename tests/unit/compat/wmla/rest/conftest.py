@@ -48,3 +48,11 @@ def new_console(tmp_path: Path, template: Path) -> Iterator[NewConsole]:
 @pytest.fixture
 def console(new_console: NewConsole) -> Console:
     return new_console()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Console]:
+    """One for all tests of a module that only see requests refused."""
+    made = Platform(tmp_path_factory.mktemp("shared") / "home", template, guests=find_guests)
+    with made.running():
+        yield Console(made)

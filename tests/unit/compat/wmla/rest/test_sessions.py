@@ -1,0 +1,123 @@
+"""Logging on and off, in all forms."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import httpx
+import pytest
+from tests.unit.compat.wmla.rest.asking import CONDUCTOR, DLI, PASSWORD, Console, check_error
+from tests.unit.compat.wmla.rest.conftest import NewConsole
+from tests.unit.server.platform import ADMIN, NOW
+
+LOGONS = ("/auth/v1/logon", f"{CONDUCTOR}/auth/logon", f"{DLI}/auth/logon")
+
+
+def log_on(console: Console, path: str = LOGONS[0], password: str = PASSWORD, user: str = "ann") -> httpx.Response:
+    return httpx.get(f"{console.platform.url}{path}", auth=(user, password))
+
+
+@pytest.mark.parametrize("path", LOGONS)
+def test_a_password_gives_a_token_that_reads_like_a_jwt_and_lives_eight_hours(console: Console, path: str) -> None:
+    told = log_on(console, path).json()
+    token = told["accessToken"]
+    header, payload, secret = token.split(".")
+    for part in (header, payload):
+        assert set(part) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+    said = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    assert (said["username"], said["sub"], said["exp"]) == ("ann", "ann", NOW + 8 * 3600)
+    assert secret.startswith("lgt_")
+    for headers in ({"X-Auth-Token": token}, {"Authorization": f"Bearer {token}"}, {"X-Auth-Token": secret}):
+        assert console.ask("GET", "/conf", who=None, headers=headers).status_code == 200
+    # It is a token of the platform: one, and it ends when it should.
+    made = [one for one in console.platform.get("tokens")["items"] if one["name"] == "wmla" and not one["revoked_at"]]
+    assert [one["expires_at"] for one in made] == [NOW + 8 * 3600]
+    console.platform.now += 8 * 3600 + 1
+    check_error(console.ask("GET", "/conf", who=None, headers={"X-Auth-Token": token}), 401, "expired")
+
+
+def test_a_shorter_life_of_logins_holds(new_console: NewConsole) -> None:
+    console = new_console(login_hours=1)
+    assert log_on(console).json()["exp"] == NOW + 3600
+    assert [one["name"] for one in console.platform.get("tokens")["items"]].count("wmla") == 1
+
+
+def test_cookies(console: Console) -> None:
+    with httpx.Client(base_url=console.platform.url) as session:
+        answer = session.get(f"{CONDUCTOR}/auth/logon", auth=("ann", PASSWORD))
+        said = answer.headers["set-cookie"].lower()
+        assert "httponly" in said
+        assert "samesite=strict" in said
+        assert "max-age=28800" in said
+        assert session.get(f"{DLI}/execs").json() == []
+        assert session.get(f"{CONDUCTOR}/auth/logoff").status_code == 200
+        check_error(session.get(f"{DLI}/execs"), 401, "Unable to find token from cookies")
+
+
+def test_logging_off_revokes_the_token(console: Console) -> None:
+    token = log_on(console).json()["accessToken"]
+    headers = {"Authorization": f"Bearer {token}"}
+    assert console.ask("POST", "/auth/v1/logoff", base="", who=None, headers=headers).status_code == 200
+    check_error(console.ask("GET", "/execs", who=None, headers=headers), 401, "revoked")
+    # One that nobody logged on for is not the logoff's to end.
+    assert console.ask("POST", "/auth/v1/logoff", base="").status_code == 200
+    assert console.get("/execs") == []
+
+
+def test_a_password_with_every_request_logs_on_once(console: Console) -> None:
+    for _ in range(3):
+        assert console.ask("GET", "/execs", who=None, auth=("ann", PASSWORD)).json() == []
+    names = [one["name"] for one in console.platform.get("tokens")["items"] if not one["revoked_at"]]
+    assert names.count("wmla") == 1
+    # A password that holds no more lets nobody in, whatever is remembered of it.
+    console.platform.store.accounts.set_password("ann", "another one", ADMIN, NOW)
+    console.platform.now += 2
+    check_error(console.ask("GET", "/execs", who=None, auth=("ann", PASSWORD)), 401, "wrong")
+    assert console.ask("GET", "/execs", who=None, auth=("ann", "another one")).status_code == 200
+    console.platform.now += 9 * 3600
+    assert console.ask("GET", "/execs", who=None, auth=("ann", "another one")).status_code == 200
+
+
+def test_who_is_not_let_in(console: Console) -> None:
+    check_error(log_on(console, password="wrong"), 401, "wrong")
+    check_error(log_on(console, user="nobody"), 401, "wrong")
+    check_error(log_on(console, user="admin", password=""), 401)
+    check_error(console.ask("GET", "/auth/v1/logon", base="", who=None), 401, "no name")
+    for path in ("/execs", "/conf", "/status", "/execs/frameworks", "/scheduler/applications", "/execs/x/log"):
+        answer = console.ask("GET", path, who=None)
+        check_error(answer, 401, "logon")
+        assert answer.headers["www-authenticate"].startswith("Basic")
+        check_error(console.ask("GET", path, who=None, headers={"X-Auth-Token": "a.b.lgt_" + "0" * 64}), 401, "unknown")
+    for said in ("Basic", "Basic !!!", "Basic YW5u", "Basic " + base64.b64encode(b"\xff:\xff").decode(), "Odd x"):
+        check_error(console.ask("GET", "/execs", who=None, headers={"Authorization": said}), 401)
+    for token in ("a b", "x" * 5000, "a.b."):
+        check_error(console.ask("GET", "/execs", who=None, headers={"X-Auth-Token": token}), 401)
+    console.platform.store.accounts.change("ben", ADMIN, NOW, is_disabled=True)
+    check_error(log_on(console, user="ben"), 401)
+    check_error(console.ask("POST", "/execs", who=None), 401)
+
+
+def test_guessing_is_slowed_down(new_console: NewConsole) -> None:
+    console = new_console(logins_per_minute=3)
+    answers = [log_on(console, password=f"wrong {number}") for number in range(4)]
+    assert [answer.status_code for answer in answers] == [401, 401, 401, 429]
+    check_error(answers[-1], 429)
+    assert int(answers[-1].headers["retry-after"]) > 0
+    assert log_on(console).status_code == 429
+
+
+def test_whoever_has_a_token_can_have_it_looked_at(console: Console) -> None:
+    answer = console.ask("GET", "/v1/preauth/validateAuth", base="")
+    assert answer.json()["username"] == "ann"
+    assert console.ask("GET", "/v1/preauth/validateAuth", base="", who=None, auth=("ann", PASSWORD)).status_code == 200
+    check_error(console.ask("GET", "/v1/preauth/validateAuth", base="", who=None), 401)
+
+
+def test_the_door_holds_for_the_guest(console: Console) -> None:
+    evil = {"Origin": "https://evil.example"}
+    assert (
+        console.ask("POST", "/auth/v1/logon", base="", who=None, auth=("ann", PASSWORD), headers=evil).status_code
+        == 403
+    )
+    assert console.ask("GET", "/execs", headers={"Host": "evil.example"}).status_code == 421

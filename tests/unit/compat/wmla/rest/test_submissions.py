@@ -1,0 +1,362 @@
+"""Submissions: what is sent, what it becomes, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.compat.wmla.rest.asking import MNIST, MODEL, Console, check_error, make_tar
+from tests.unit.compat.wmla.rest.conftest import NewConsole
+
+from legato.compat.wmla.names import LAUNCHER
+
+MAIN = "_submitted_code/mnist/main.py"
+
+
+def spec(console: Console, record: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = console.platform.get(f"jobs/{record['id']}/spec")
+    return found
+
+
+def job(console: Console, record: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = console.platform.get(f"jobs/{record['id']}")
+    return found
+
+
+def code(console: Console, record: dict[str, Any]) -> dict[str, bytes]:
+    """Return the unpacked code of a job, by path."""
+    root = console.platform.home / "code" / job(console, record)["code"]
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def num_jobs(console: Console) -> int:
+    return len(console.platform.get("jobs")["items"])
+
+
+# ---------------------------------------------------------------- what it becomes
+
+
+def test_the_record_of_later_releases_is_flat(console: Console) -> None:
+    record = console.submit()
+    assert {
+        *("id", "args", "submissionId", "creator", "state", "appId", "schedulerUrl", "modelFileOwnerName", "workDir"),
+        *("appName", "createTime", "elastic", "nameSpace", "numWorker", "framework"),
+    } <= set(record)
+    assert all(isinstance(value, str | int | float | bool) for value in record.values())
+    assert record["state"] == "SUBMITTED"
+    assert record["args"] == MNIST
+    assert (record["elastic"], record["numWorker"], record["framework"]) == (True, 4, "edtPyTorch")
+    assert record["createTime"].endswith("Z")
+    assert "sigId" not in record
+
+
+def test_the_record_of_1_2_releases(console: Console) -> None:
+    console.add_queue("wml-ig-edt")
+    for record in (
+        console.submit(MNIST, sigName="wml-ig-edt"),
+        console.submit(MNIST + " --ig wml-ig-edt"),
+    ):
+        assert {
+            *("userName", "sigName", "sigId", "id", "args", "submissionId", "appId", "masterURL", "state"),
+            "executionUserName",
+        } <= set(record)
+        assert (record["sigName"], record["userName"]) == ("wml-ig-edt", "ann")
+        assert record["submissionId"].startswith("driver-")
+        assert job(console, record)["queue"] == "wml-ig-edt"
+        # Those releases have no other word for it.
+        assert console.get(f"/execs/{record['id']}")["state"] == "SUBMITTED"
+
+
+def test_an_elastic_job(console: Console) -> None:
+    record = console.submit(MNIST + " --msd-env EDT_PULL_FAILED_LIMITS=3 --msd-priority 7000 --appName my-run")
+    found, work = job(console, record), spec(console, record)
+    assert (found["is_elastic"], found["min_workers"], found["max_workers"]) == (True, 1, 4)
+    assert (found["name"], found["priority"], found["queue"]) == ("my-run", 7000, "default")
+    assert work["program"] == [LAUNCHER, MAIN, "--epochs", "3"]
+    data = console.platform.home / "data"
+    want = {
+        "DLI_DATA_FS": str(data),
+        "DATA_DIR": str(data / "pytorch-mnist"),
+        "FABRIC_BACKEND": "pytorch",
+        "DLI_IS_ELASTIC": "true",
+        "EDT_PULL_FAILED_LIMITS": "3",
+        "DLI_SUBMIT_USERNAME": "ann",
+        "WMLA_MAX_WORKERS": "4",
+    }
+    assert want.items() <= work["environment"].items()
+    assert "WMLA_NWORKER" not in work["environment"]
+
+
+def test_static_jobs(console: Console) -> None:
+    gang = console.submit("--exec-start distPyTorch --numWorker 2 --workerDeviceNum 2 --model-main main.py -- --lr 0.1")
+    found, work = job(console, gang), spec(console, gang)
+    assert (found["is_elastic"], found["min_workers"], found["max_workers"]) == (False, 4, 4)
+    assert (work["environment"]["WMLA_NWORKER"], work["environment"]["WMLA_WORKER_NDEVICE"]) == ("4", "1")
+    assert work["program"] == [LAUNCHER, MAIN, "--lr", "0.1"]
+    single = console.send("--exec-start PyTorch --numWorker 2 --model-main main.py", [("a.tar", MODEL)])
+    assert job(console, single.json())["max_workers"] == 1
+    assert "more than one worker" in single.headers["x-wmla-notice"]
+
+
+def test_the_code_is_laid_out_with_its_launcher(console: Console) -> None:
+    files = code(console, console.submit())
+    assert sorted(files) == [
+        MAIN.replace("main.py", "elog.py"),
+        MAIN,
+        "_submitted_code/mnist/sub/a.txt",
+        LAUNCHER,
+    ]
+    assert files[MAIN] == b"print('hello')\n"
+    launcher = files[LAUNCHER].decode()
+    compile(launcher, LAUNCHER, "exec")
+    assert "compat/wmla/site/launch.py" in launcher
+
+
+def test_the_same_files_are_kept_once_however_they_were_packed(console: Console) -> None:
+    files = {"mnist/main.py": b"a = 1\n"}
+    first = console.submit(content=make_tar(files))
+    second = console.submit(content=make_tar(files, gzips=False))
+    assert job(console, first)["code"] == job(console, second)["code"]
+
+
+@pytest.mark.parametrize(
+    ("files", "args", "want"),
+    [
+        # One program.
+        ([("train.py", b"")], "--model-main train.py", ["_submitted_code/train/train.py"]),
+        ([("train.py", b"")], "", ["_submitted_code/train/train.py"]),
+        # A program and its files.
+        (
+            [("train.py", b""), ("elog.py", b"")],
+            "--model-main train.py --model-dir m",
+            ["_submitted_code/m/elog.py", "_submitted_code/m/train.py"],
+        ),
+        # A model directory without its folder on top, and a file besides.
+        (
+            [("extra.json", b""), ("net.modelDir.tar", make_tar({"a.py": b"", "./b/c.py": b""}))],
+            "--model-main b/c.py",
+            ["_submitted_code/net/a.py", "_submitted_code/net/b/c.py", "_submitted_code/net/extra.json"],
+        ),
+        # One whose folder has another name than --model-dir says: as it lies.
+        (
+            [("x.modelDir.tar", make_tar({"resnet/a.py": b""}, gzips=False))],
+            "--model-main a.py --model-dir other",
+            ["_submitted_code/resnet/a.py"],
+        ),
+        # The main file with the folder's name before it.
+        ([("x.tar.gz", make_tar({"r/a.py": b""}))], "--model-main r/a.py", ["_submitted_code/r/a.py"]),
+        # Names that clients make up.
+        ([("C:\\my\\train.py", b"")], "--model-main train.py", ["_submitted_code/train/train.py"]),
+    ],
+)
+def test_layouts(console: Console, files: list[tuple[str, bytes]], args: str, want: list[str]) -> None:
+    answer = console.send(f"--exec-start PyTorch {args}", files)
+    assert answer.status_code == 200, answer.text
+    assert [path for path in sorted(code(console, answer.json())) if path != LAUNCHER] == sorted(want)
+
+
+def test_a_program_on_the_machines_needs_nothing_sent(console: Console) -> None:
+    answer = console.send("--exec-start PyTorch --model-main /programs/a.py --n 1", [])
+    assert answer.status_code == 200, answer.text
+    assert spec(console, answer.json())["program"] == [LAUNCHER, "/programs/a.py", "--n", "1"]
+    assert list(code(console, answer.json())) == [LAUNCHER]
+
+
+def test_the_form_field_data(console: Console) -> None:
+    spec_of_nodes = {"nodes": {"num_nodes": 3, "mem": {"size": "4G"}, "gpu": {"num_gpu": 2}, "cpu": {"units": 1}}}
+    data = json.dumps({"args": MNIST, "hardwareSpec": spec_of_nodes, "dataSource": [{"type": "fs"}]})
+    answer = console.send(None, [("mnist.modelDir.tar", MODEL)], data={"data": data})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["numWorker"] == 6
+    assert "dataSource" in answer.headers["x-wmla-notice"]
+    # The query goes before it.
+    both = console.send("--exec-start PyTorch --model-main main.py", [("m.tar", MODEL)], data={"data": data})
+    assert both.json()["framework"] == "PyTorch"
+    alone = console.ask("POST", "/execs", json={"args": "--exec-start PyTorch --model-main /a.py"})
+    assert alone.status_code == 200
+
+
+def test_slashes_and_blanks_do_not_matter(console: Console) -> None:
+    args = "  --exec-start   edtPyTorch\n --model-main main.py\t--model-dir 'mnist' -- 'a b'  \n"
+    answer = console.ask("POST", "//execs/", params={"args": args}, files=[("file", ("mnist.modelDir.tar", MODEL))])
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["args"] == args
+    assert spec(console, answer.json())["program"][2:] == ["a b"]
+
+
+def test_what_means_nothing_is_said_in_one_line(console: Console) -> None:
+    answer = console.send(MNIST + " --workerMemory 4G --exclusive --edt-options \u00e4=1", [("mnist.tar", MODEL)])
+    notice = answer.headers["x-wmla-notice"]
+    assert notice.startswith("Accepted, but without effect here: --workerMemory, --exclusive, --edt-options ")
+    assert "\n" not in notice
+    assert console.get(f"/execs/{answer.json()['id']}")["notice"].endswith("\u00e4.")
+    assert console.submit()["notice"] == ""
+
+
+def test_variables_are_shown_to_nobody_else(console: Console) -> None:
+    record = console.submit(MNIST + " --msd-env API_KEY=hunter2")
+    assert spec(console, record)["environment"]["API_KEY"] == "hunter2"
+    for who in ("ann", "admin", "eye"):
+        shown = console.ask("GET", f"/execs/{record['id']}", who=who).text
+        assert "API_KEY=***" in shown
+        assert "hunter2" not in shown
+        assert "hunter2" not in console.platform.ask("GET", f"jobs/{record['id']}", who=who).text
+
+
+def test_a_long_argument_string_comes_back_whole(console: Console) -> None:
+    args = MNIST + " " + " ".join(f"--option-{number} value" for number in range(100))
+    assert console.submit(args)["args"] == args
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (None, "There are no arguments"),
+        ("--model-main main.py", "no --exec-start"),
+        ("--exec-start edtPytorch --model-main main.py", "Framework edtPytorch not found. Did you mean edtPyTorch"),
+        ("--exec-start edtPyTorch --model-main missing.py", "'missing.py' is not in what was sent, which has: mnist/"),
+        ("--exec-start edtPyTorch", "no --model-main"),
+        ("--exec-start edtPyTorch --model-main ../main.py", "leads out"),
+        ("--exec-start edtPyTorch --model-main main.py --ig X", "Error 400: Instance group name X not found."),
+        ("--exec-start edtPyTorch --model-main main.py --ig ../jobs", "Instance group name ../jobs not found."),
+        ("--exec-start edtPyTorch --model-main main.py --consumer X", "Consumer X not found."),
+        ("--exec-start edtPyTorch --model-main main.py --numWorker x", "--numWorker"),
+        ("--exec-start edtPyTorch --model-main main.py --msd-priority 10001", "10001"),
+        ("--exec-start edtPyTorch --model-main 'main.py", "not closed"),
+        ("--exec-start edtPyTorch --user-cmd -- ls", "--user-cmd is not supported"),
+    ],
+)
+def test_arguments_that_cannot_be_used(shared: Console, args: str | None, told: str) -> None:
+    check_error(shared.send(args, [("mnist.modelDir.tar", MODEL)]), 400, told)
+    assert num_jobs(shared) == 0
+
+
+def test_an_unknown_group_in_the_query(shared: Console) -> None:
+    answer = shared.send(MNIST, [("mnist.modelDir.tar", MODEL)], sigName="X")
+    assert answer.text == "Error 400: Instance group name X not found."
+    assert num_jobs(shared) == 0
+
+
+def test_nothing_sent(shared: Console) -> None:
+    check_error(shared.send(MNIST, []), 400, "Nothing was sent")
+
+
+def entry(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (make_tar({"mnist/main.py": b"", "mnist/../../x.py": b""}), "leads out of the model directory"),
+        (make_tar({"mnist/main.py": b"", "/etc/passwd": b""}), "leads out of the model directory"),
+        (make_tar({"mnist/main.py": b"", "mnist/a\\b": b""}), "leads out of the model directory"),
+        (make_tar({"mnist/main.py": b""}, entries=(entry("mnist/l", tarfile.SYMTYPE, "/etc"),)), "link"),
+        (make_tar({"mnist/main.py": b""}, entries=(entry("mnist/l", tarfile.LNKTYPE, "mnist/main.py"),)), "link"),
+        (make_tar({"mnist/main.py": b""}, entries=(entry("mnist/p", tarfile.FIFOTYPE),)), "special file"),
+        (make_tar({"mnist/main.py": b"", "mnist/zeros": b"\0" * 3_000_000}), "too much"),
+        (make_tar({}, entries=(entry("mnist", tarfile.DIRTYPE),)), "no file"),
+        (make_tar({"mnist/main.py": b"x" * 2000})[:-40], "damaged"),
+        (b"not a tar file at all", "damaged"),
+        (make_tar({"mnist/" + "n" * 300: b"", "mnist/main.py": b""}), "cannot be used for a file"),
+        (make_tar({"mnist/main.py": b"", "mnist/MAIN.py": b""}), "MAIN.py"),
+    ],
+)
+def test_archives_that_mean_ill(shared: Console, content: bytes, told: str) -> None:
+    check_error(shared.send(MNIST, [("mnist.modelDir.tar", content)]), 400, told)
+    assert num_jobs(shared) == 0
+    assert [path.name for path in (shared.platform.home / "code").iterdir() if not path.name.startswith(".")] == []
+
+
+def test_a_description_that_would_fill_the_memory(shared: Console) -> None:
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, 200_000
+    content = header.tobuf() + b"n" * 200_000 + b"\0" * 10_000
+    check_error(shared.send(MNIST, [("mnist.modelDir.tar", content)]), 400, "description larger")
+
+
+@pytest.mark.parametrize("name", ["", "..", "/", "a/"])
+def test_odd_names_of_files(shared: Console, name: str) -> None:
+    answer = shared.send("--exec-start PyTorch --model-main x.py", [(name, b"")])
+    check_error(answer, 400)
+
+
+def test_more_than_may_be_sent(new_console: NewConsole) -> None:
+    console = new_console(upload_max_bytes=1000, upload_max_unpacked_bytes=500, upload_max_file_bytes=500)
+    check_error(console.send(MNIST, [("mnist.tar", b"x" * 3_000_000)]), 413, "more than")
+
+    def trickle() -> Any:
+        yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.py"\r\n\r\n'
+        yield from (b"x" * 1000 for _ in range(3000))
+
+    kind = {"Content-Type": "multipart/form-data; boundary=b"}
+    answer = console.ask("POST", "/execs", params={"args": MNIST}, content=trickle(), headers=kind)
+    check_error(answer, 413, "more than")
+    check_error(console.send(MNIST, [("mnist.tar", make_tar({"m/main.py": b"x" * 900}))]), 400, "too much")
+    check_error(console.send("--exec-start PyTorch", [("main.py", b"x" * 900)]), 400, "too much")
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("multipart/form-data", b""),
+        ("multipart/form-data; boundary=b", b"no form"),
+        ("multipart/form-data; boundary=b", b'--b\r\nContent-Disposition: form-data; name="file"\r\n\r\n'),
+        ("multipart/form-data; boundary=b", b"--b\r\n" + b"a: b\r\n" * 100_000),
+        ("application/json", b"{"),
+        ("application/json", b"[]"),
+        ("application/json", b"\xff"),
+        ("text/odd", b"x"),
+    ],
+)
+def test_bodies_that_are_no_form(shared: Console, kind: str, content: bytes) -> None:
+    answer = shared.ask("POST", "/execs", params={"args": MNIST}, content=content, headers={"Content-Type": kind})
+    check_error(answer, 400)
+    assert num_jobs(shared) == 0
+
+
+@pytest.mark.parametrize(
+    "nodes", [{"num_nodes": 0}, {"num_nodes": "x"}, {"num_nodes": True}, {"num_nodes": 10**9}, {"gpu": {"num_gpu": -1}}]
+)
+def test_hardware_that_cannot_be(shared: Console, nodes: Any) -> None:
+    data = {"data": json.dumps({"hardwareSpec": {"nodes": nodes}})}
+    check_error(shared.send(MNIST, [("mnist.tar", MODEL)], data=data), 400, "hardwareSpec")
+
+
+def test_who_may_not_submit(console: Console) -> None:
+    console.add_queue("closed", is_open=False)
+    check_error(console.send(MNIST, [("mnist.tar", MODEL)], who="eye"), 403)
+    # A queue that is not one's own is as if it were not there.
+    answer = console.send(MNIST + " --ig closed", [("mnist.tar", MODEL)])
+    assert answer.text == "Error 400: Instance group name closed not found."
+    assert num_jobs(console) == 0
+
+
+def test_a_large_model_directory_is_not_held_in_memory(console: Console, tmp_path: Path) -> None:
+    import random
+
+    noise = random.Random(1).randbytes(40_000_000)
+    made = tmp_path / "large.tar"
+    with tarfile.open(made, "w") as tar:
+        for name, content in (("mnist/main.py", b""), ("mnist/weights", noise)):
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    del noise
+    with made.open("rb") as file:
+        tracemalloc.start()
+        answer = console.ask("POST", "/execs", params={"args": MNIST}, files=[("file", ("mnist.modelDir.tar", file))])
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert answer.status_code == 200, answer.text
+    assert peak < 20_000_000
