@@ -44,6 +44,16 @@ OUT_FILE: Final = "program-stdout.txt"
 ERR_FILE: Final = "program-stderr.txt"
 """In a process's log directory: what its program wrote to ``sys.stderr``, the traceback that ended it included."""
 
+# ---------------------------------------------------------------- what a job records (`run.log`)
+
+LOSS: Final = "loss"
+TEST_LOSS: Final = "test_loss"
+ITERATION: Final = "iteration"
+"""Micro-batches of the job so far, recorded together with the means over the epoch so far."""
+
+POINT_BATCHES: Final = 50
+"""These are recorded at the first step, about every so many micro-batches, and at the end of each epoch."""
+
 # ---------------------------------------------------------------- variables of workers, as the submission sets them
 
 DATA_ROOT: Final = "DLI_DATA_FS"

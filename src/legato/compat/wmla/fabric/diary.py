@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from legato.compat.wmla.names import POINT_BATCHES
+
 Entry = dict[str, Any]
 """With ``n``, its number from 1 on; ``kind``: train, test or saved; ``epoch`` from 0; ``iteration``: micro-batches of
 the job so far; ``workers``; ``metrics`` by name, loss first."""
@@ -31,6 +33,7 @@ class Diary:
         self.num_batches = 0
         self.num_batches_of_epoch = 0
         self.num_samples_seen = 0
+        self._num_batches_before = 0
         self._sums: dict[str, float] = {}
         # What belongs to one moment is told together; whoever tells is at most one step behind.
         self._kept: list[list[Entry]] = []
@@ -39,6 +42,17 @@ class Diary:
     def is_live(self) -> bool:
         """Whether it tells of any step: not where a worker has not been given the job's state yet."""
         return self.num_batches > 0
+
+    @property
+    def is_at_point(self) -> bool:
+        """Whether the last step was the job's first, or completed another fifty micro-batches."""
+        before = self._num_batches_before
+        return not before or before // POINT_BATCHES < self.num_batches // POINT_BATCHES
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the last step was the epoch's last."""
+        return self.num_samples_seen >= self._num_samples
 
     @property
     def averages(self) -> dict[str, float]:
@@ -64,6 +78,7 @@ class Diary:
             num_workers: who trained.
         """
         entries = []
+        self._num_batches_before = self.num_batches
         for index in range(max(map(len, notes.values()), default=0)):
             num_samples = min(self._batch_size, self._num_samples - self.num_batches_of_epoch * self._batch_size)
             self.num_batches += 1

@@ -27,7 +27,7 @@ from legato.compat.wmla.fabric.rules import Plan
 from legato.compat.wmla.fabric.speaker import Speaker
 from legato.compat.wmla.fabric.surroundings import Surroundings
 from legato.compat.wmla.fabric.together import Together
-from legato.compat.wmla.names import HISTORY_FILE
+from legato.compat.wmla.names import HISTORY_FILE, ITERATION
 from legato.core.errors import LegatoError
 from legato.train.elastic import Run
 
@@ -153,8 +153,10 @@ class Loop:
             if run.stepped:
                 diary.add_step(run.notes, run.num_workers)
                 self._tell("train", diary.averages)
+                if diary.is_at_point and not diary.is_at_end:
+                    self._log()
         if diary.is_live:
-            run.log(**diary.averages)
+            self._log()
         if self._has_test_set and self._plan.validates_after(epoch):
             self._validate()
         saves = self._plan.saves_after(epoch)
@@ -172,6 +174,10 @@ class Loop:
         self._diary.add_test(found, self._run.num_workers)
         self._tell("test", found)
         self._run.log(**{f"test_{name}": value for name, value in found.items()})
+
+    def _log(self) -> None:
+        """Record how far the epoch is: whoever draws the training from elsewhere has nothing but this."""
+        self._run.log(**{**self._diary.averages, ITERATION: self._diary.num_batches})
 
     def _save(self, label: int | str) -> float:
         if self._run.is_main:

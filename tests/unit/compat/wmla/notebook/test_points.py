@@ -1,0 +1,54 @@
+"""Where a training records how far it is: what charts elsewhere are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from legato.compat.wmla.fabric.diary import Diary
+
+
+def recorded(num_samples: int, batch_size: int, num_engines: int, num_epochs: int) -> Iterator[tuple[int, bool]]:
+    """Yield how far the job is at every point, and whether that is the end of an epoch, as the loop has it."""
+    diary = Diary(num_samples, batch_size)
+    num_batches = -(-num_samples // batch_size)
+    for epoch in range(num_epochs):
+        diary.begin_epoch(epoch)
+        for first in range(0, num_batches, num_engines):
+            size = min(num_engines, num_batches - first)
+            diary.add_step({"loss": [1.0] * size}, 1)
+            if diary.is_at_point and not diary.is_at_end:
+                yield diary.num_batches, False
+        assert diary.is_at_end
+        yield diary.num_batches, True
+
+
+@pytest.mark.parametrize(
+    ("sizes", "points"),
+    [
+        ((1000, 10, 1, 1), [1, 50, -100]),
+        ((1000, 10, 4, 1), [4, 52, -100]),
+        # Steps of more than fifty: each is a point.
+        ((1000, 5, 64, 1), [64, 128, 192, -200]),
+        ((300, 10, 1, 4), [1, -30, 50, -60, -90, 100, -120]),
+        # The last step of the epoch is its end only.
+        ((500, 10, 1, 2), [1, -50, -100]),
+        ((7, 10, 1, 2), [-1, -2]),
+    ],
+)
+def test_points(sizes: tuple[int, int, int, int], points: list[int]) -> None:
+    assert [-number if is_end else number for number, is_end in recorded(*sizes)] == points
+
+
+def test_a_worker_that_was_given_the_state_records_the_same_points() -> None:
+    here, there = Diary(1000, 10), Diary(1000, 10)
+    notes: dict[str, Any] = {"loss": [1.0] * 7}
+    for _ in range(7):
+        here.add_step(notes, 1)
+    there.load_state_dict(here.state_dict())
+    for diary in (here, there):
+        diary.add_step(notes, 2)
+    assert here.num_batches == 56
+    assert here.is_at_point and there.is_at_point
