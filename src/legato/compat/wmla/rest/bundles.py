@@ -19,7 +19,7 @@ from typing import IO, Final, NamedTuple, Self, cast
 
 import msgspec
 
-from legato.compat.wmla.names import LAUNCHER, SUBMITTED_CODE
+from legato.compat.wmla.names import LAUNCHER, LAUNCHER_SOURCE, SUBMITTED_CODE
 from legato.core.errors import UsageError
 
 _ENDINGS: Final = (".modelDir.tar", ".tar.gz", ".tgz", ".tar")
@@ -32,15 +32,6 @@ _MAX_NAME_BYTES: Final = 255
 _CHUNK_BYTES: Final = 2**20
 _NUM_SHOWN: Final = 10
 _EXECUTABLE: Final = 0o100
-_LAUNCH: Final = b'''"""Runs the program of this job as WMLA did. Made at its submission."""
-
-import runpy
-from pathlib import Path
-
-import legato
-
-runpy.run_path(str(Path(legato.__file__).parent / "compat/wmla/site/launch.py"), run_name="__main__")
-'''
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +109,7 @@ def repack(
             packed = gzip.GzipFile(filename="", mode="wb", fileobj=target, mtime=0)
             target = cast("IO[bytes]", stack.enter_context(packed))
         tar = stack.enter_context(tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT))
-        _add(tar, PurePosixPath(LAUNCHER), len(_LAUNCH), io.BytesIO(_LAUNCH), is_executable=False)
+        _add(tar, PurePosixPath(LAUNCHER), len(LAUNCHER_SOURCE), io.BytesIO(LAUNCHER_SOURCE), is_executable=False)
         for part in parts:
             _copy(part, limits, tar)
     return found

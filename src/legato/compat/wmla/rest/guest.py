@@ -31,7 +31,7 @@ CONDUCTOR: Final = "/platform/rest/conductor/v1"
 COMMAND: Final = "/ui/tools/dlicmd.py"
 PREFIXES: Final = (
     *("/platform/rest/", "/auth/v1/", "/v1/preauth/", COMMAND),
-    *("/dlim/", "/ml/v4/", "/v2/spaces", "/v2/spaces/"),
+    *("/dlim", "/dlim/", "/ml/v4", "/ml/v4/", "/v2/spaces", "/v2/spaces/"),
 )
 
 _COMMAND_FILE: Final = Path(__file__).parents[1] / "tools" / "dlicmd.py"
