@@ -3,14 +3,20 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/ready
+# TensorFlow has an environment of its own.
+BIN_TENSORFLOW := .venv-tensorflow/bin
+READY_TENSORFLOW := .venv-tensorflow/ready
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-tensorflow lint bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
 test: $(READY)
 	$(BIN)/python -m pytest
+
+test-tensorflow: $(READY_TENSORFLOW)
+	$(BIN_TENSORFLOW)/python -m pytest tests/keras
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -22,7 +28,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-tensorflow build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Made anew only when what it is made from has changed. torch comes first and by its exact version: a range would bring
@@ -32,4 +38,14 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[train,dev]'
+	touch $@
+
+# tf_keras asks for the package with CUDA, whose work the one for the CPU does as well.
+$(READY_TENSORFLOW): pyproject.toml constraints.txt
+	rm -rf .venv-tensorflow
+	$(PYTHON) -m venv .venv-tensorflow
+	$(BIN_TENSORFLOW)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
+	$(BIN_TENSORFLOW)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[train]' tensorflow-cpu pytest pytest-timeout
+	$(BIN_TENSORFLOW)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps tf_keras
 	touch $@

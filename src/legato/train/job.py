@@ -18,6 +18,7 @@ from legato.train.link import Link
 
 _KEY: Final = "legato"
 _SEED: Final = "LEGATO_SEED"
+_DEVICE: Final = "LEGATO_DEVICE"
 
 
 @dataclass
@@ -64,13 +65,20 @@ def take_place() -> Place:
     """
     keep_large_blocks()
     if _place is None:
-        device = os.environ.get("LEGATO_DEVICE") or ("cuda:0" if torch.cuda.is_available() else "cpu")
+        device = os.environ.get(_DEVICE) or ("cuda:0" if torch.cuda.is_available() else "cpu")
         check_device(device, "Set LEGATO_DEVICE=cpu to train on the CPU, or unset it to take what there is.")
         return Place(None, None, device, int(os.environ.get("LEGATO_THREADS", "1")))
     if _place.taken:
         raise UsageError("legato.elastic was called twice. A worker takes part in one run; train one model per job.")
     _place.taken = True
     return _place
+
+
+def stay_on_cpu() -> None:
+    """Say, before the run begins, that this program computes on the CPU, whatever device its slot has."""
+    os.environ[_DEVICE] = "cpu"
+    if _place is not None:
+        _place.device = "cpu"
 
 
 def choose_seed(said: int) -> int:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from legato.core.errors import UsageError
+from legato.train import job
 from legato.train.job import check_device, choose_seed
 
 
@@ -46,3 +47,13 @@ def test_the_seed_of_the_job_takes_the_place_of_the_programs(monkeypatch: pytest
     monkeypatch.delenv("LEGATO_SEED")
     with pytest.raises(UsageError, match=r"^seed=-1 cannot be used"):
         choose_seed(-1)
+
+
+def test_a_program_that_computes_on_the_cpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEGATO_DEVICE", "cuda:0")
+    place = job.Place(None, None, "cuda:0", 1)
+    monkeypatch.setattr(job, "_place", place)
+    job.stay_on_cpu()
+    assert job.take_place().device == "cpu"
+    monkeypatch.setattr(job, "_place", None)
+    assert job.take_place().device == "cpu"

@@ -1,0 +1,60 @@
+"""A Keras model comes to the same weights, to the bit, whoever trained it and whoever died meanwhile."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from tests.integration.harness import (
+    Act,
+    Reference,
+    Stage,
+    after_event,
+    at_step,
+    both,
+    kill,
+    kill_all,
+    nothing,
+    scale,
+    settled,
+    steps_later,
+    with_members,
+)
+
+PROGRAM = str(Path(__file__).parent / "programs" / "digits.py")
+LIMIT_S = 110.0
+
+
+def test_one_three_two_workers_and_a_death(stage: Stage, reference: Reference) -> None:
+    want = reference.of(PROGRAM)
+    plan = [
+        Act(at_step(2), scale(3), "grow"),
+        Act(with_members(3), kill(1), "kill"),
+        Act(settled, scale(2), "shrink"),
+        Act(with_members(2), nothing, "two train"),
+        Act(steps_later(2), nothing, "they go on"),
+    ]
+    stage.run(PROGRAM, workers=(1, 3, 1), plan=plan, limit_s=LIMIT_S).check(want, finishers=2)
+
+
+def test_samples_as_dicts_and_all_workers_lost(stage: Stage, reference: Reference) -> None:
+    args = ("--form", "samples", "--optimizer", "SGD", "--epochs", "4")
+    want = reference.of(PROGRAM, *args)
+    plan = [
+        Act(both(at_step(6), with_members(2), after_event("saved")), kill_all, "all die"),
+        Act(both(after_event("died"), with_members(2), steps_later(1)), nothing, "resumed"),
+    ]
+    result = stage.run(PROGRAM, *args, workers=(1, 2, 2), plan=plan, limit_s=LIMIT_S, checkpoint_every="2steps")
+    result.check(want, finishers=2)
+    assert any("Resumed from" in event["reason"] for event in result.events), result.story()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tf_keras") is None, reason="there is no tf_keras here")
+@pytest.mark.parametrize("optimizer", ["Adam", "legacy.RMSprop"])
+def test_keras_2(stage: Stage, reference: Reference, optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
+    args = ("--optimizer", optimizer, "--epochs", "4")
+    want = reference.of(PROGRAM, *args)
+    plan = [Act(at_step(2), scale(2), "grow"), Act(with_members(2), kill(0), "kill")]
+    stage.run(PROGRAM, *args, workers=(1, 2, 1), plan=plan, limit_s=LIMIT_S).check(want)
