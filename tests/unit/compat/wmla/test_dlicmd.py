@@ -285,7 +285,7 @@ def test_without_a_terminal_nothing_is_asked(
 
 
 def test_an_answer_without_a_token_is_not_kept(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
-    for token in (None, 7, "a b", "a\nb", ""):
+    for token in (None, 7, "a b", "a\nb", "", "\u00fc"):
         fake.answers["GET /auth/v1/logon"] = Answer({"accessToken": token})
         assert do("--logon", "--username", "ann", "--password", "pw")[0] == dlicmd.REFUSED
     assert dlicmd.read_keys() == {fake.url: TOKEN}
@@ -389,8 +389,9 @@ def test_the_probe_carries_no_token(fake: Fake, do: Callable[..., tuple[int, str
     def look(handler: Any) -> None:
         headers.append(dict(handler.headers))
         handler.send_response(401)
-        handler.send_header("Content-Length", "0")
+        handler.send_header("Content-Length", "20")
         handler.end_headers()
+        handler.wfile.write(b"Error 401: who asks? ")
 
     fake.answers[f"GET {API}/conf"] = look
     fake.answer("GET", "/status", Answer({}))
@@ -405,12 +406,21 @@ def test_a_redirect_is_told_and_not_followed(fake: Fake, do: Callable[..., tuple
     assert "sends on to http://evil.example.org/" in err
 
 
-@pytest.mark.parametrize("answer", [Answer("<html>", 200), Answer("nothing", 404), Answer("", 301, Location="/x")])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer("<html>", 200),
+        Answer("nothing", 404),
+        Answer("", 301, Location="/x"),
+        Answer("Log in", 401),
+        Answer("down", 503),
+    ],
+)
 def test_what_is_not_wmla_is_not_taken_for_it(
     fake: Fake, do: Callable[..., tuple[int, str, str]], answer: Answer
 ) -> None:
     fake.answers[f"GET {API}/conf"] = answer
-    code, out, err = do("--exec-get-all")
+    code, out, err = do("--exec-get-all", "--username", "ann", "--password", "hush")
     assert (code, out, fake.asked) == (dlicmd.NOT_REACHED, "", [])
     assert err.startswith("Error: Cannot find the server.") and err.count("\n") == 1
 
@@ -454,6 +464,52 @@ def test_a_command_line_that_makes_no_sense_is_refused_in_one_line(
     assert dlicmd.main(words) == dlicmd.MISUSED
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("Error: ") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--status", "--jwt-token", "a\nX-Other: 1"], dlicmd.REFUSED),
+        (["--status", "--rest-host", "a..b"], dlicmd.NOT_REACHED),
+        (["--exec-get", "j-\udcff"], dlicmd.MISUSED),
+        (["--logon", "--username", "a:b", "--password", "pw"], dlicmd.MISUSED),
+    ],
+)
+def test_odd_words_are_refused_in_one_line(
+    words: list[str], code: int, fake: Fake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DLICMD_REST_HOST", fake.url)
+    assert dlicmd.main(words) == code
+    out, err = capsys.readouterr()
+    assert (out, fake.asked) == ("", []) and err.count("\n") == 1
+
+
+def test_a_proxy_that_is_none_is_told(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://host:many")
+    assert dlicmd.main(["--status", "--rest-host", "http://gpu.invalid"]) == dlicmd.MISUSED
+    assert "http_proxy" in capsys.readouterr().err
+
+
+WORDS = st.sampled_from([*dlicmd.COMMANDS, *dlicmd.CONNECTION, *dlicmd.SUBMIT, *dlicmd.OUTPUT, "--", "-", "="])
+
+
+@given(st.sampled_from(list(dlicmd.COMMANDS)), st.lists(WORDS | st.text(max_size=10), max_size=8))
+def test_any_command_line_is_read_or_refused(command: str, words: list[str]) -> None:
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(dlicmd.Failure):
+        asked = dlicmd.read_command_line([command, *words])
+        if command == "--exec-start":
+            sent = dlicmd.join_arguments(["--exec-start", *asked.operands, *asked.submission])
+            end = words.index("--") if "--" in words else len(words)
+            assert arguments.split_words(sent)[-len(words[end:]) :] == words[end:] or end == len(words)
+
+
+@given(st.text(max_size=20), st.integers(-2, 70000))
+def test_any_host_is_read_or_refused(host: str, port: int) -> None:
+    with contextlib.suppress(dlicmd.Failure):
+        for place in dlicmd.list_places(host, port):
+            assert place.host and str(dlicmd.list_places(str(place), -1)[0]) == str(place)
 
 
 # ---------------------------------------------------------------- submit
@@ -681,6 +737,20 @@ def test_a_connection_that_breaks_while_it_is_submitted_leaves_a_doubt_and_says_
     code, out, err = do("--exec-start", "PyTorch", "--model-main", "main.py")
     assert code == dlicmd.NOT_REACHED and "{" not in out
     assert "Look with --exec-get-all whether it was taken" in err and err.count("\n") == 1
+
+
+def test_ctrl_c_while_it_is_submitted_leaves_a_doubt_and_says_it(
+    fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dlicmd, "read_json", interrupt)
+    monkeypatch.setattr(dlicmd, "check", interrupt)
+    fake.answer("POST", "/execs/", Answer(RECORD))
+    code, out, err = do("--exec-start", "PyTorch", "--model-main", "/a.py")
+    assert (code, out) == (dlicmd.INTERRUPTED, "")
+    assert "Look with --exec-get-all" in err
 
 
 # ---------------------------------------------------------------- executions

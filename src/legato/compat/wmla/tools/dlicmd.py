@@ -463,7 +463,7 @@ class Server:
         try:
             try:
                 answer = _send(connection, method, target, body, headers)
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, UnicodeError, http.client.HTTPException) as error:
                 raise Unreachable(describe(error), f"The connection to {self.place} broke") from None
             if self._is_chatty:
                 tell(f"Debug: {method} {self.place}{path}: {answer.status}")
@@ -525,7 +525,13 @@ def find_proxy(place: Place) -> urllib.parse.SplitResult | None:
     proxy = urllib.request.getproxies().get(place.scheme)
     if not proxy:
         return None
-    return urllib.parse.urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    try:
+        found = urllib.parse.urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        if found.hostname and found.port != 0:
+            return found
+    except ValueError:
+        pass
+    raise Failure(f"The proxy '{proxy}' cannot be used. Correct the variable {place.scheme}_proxy.", MISUSED)
 
 
 def make_tls() -> ssl.SSLContext:
@@ -583,7 +589,7 @@ def _make_form(upload: Upload, boundary: str) -> tuple[Iterator[bytes], int]:
 _UNKNOWN_HOST = "no such host is known"
 _SAYINGS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...]
 _SAYINGS = (
-    (socket.gaierror, _UNKNOWN_HOST),
+    ((socket.gaierror, UnicodeError), _UNKNOWN_HOST),
     ((socket.timeout, TimeoutError), "no answer in time"),
     (ConnectionRefusedError, "nothing listens there"),
     (
@@ -712,14 +718,19 @@ def find_server(asked: Asked) -> Server:
 
 
 def judge(answer: http.client.HTTPResponse) -> str:
-    """Return why an answer to the probe is not one of WMLA's REST; empty: it is."""
-    if answer.status in (401, 403, 429, 500, 503):  # it says no more to who shows no token, or is in trouble
-        return ""
-    if answer.status == 421:
-        return explain(read_text(answer))
+    """Return why an answer to the probe is not one of WMLA's REST; empty: it is.
+
+    Nobody shows a password to whatever else answers there, so a refusal counts only in the words of such a server.
+    """
+    kind = answer.headers.get("Content-Type") or ""
     if 300 <= answer.status < 400:
         return f"sends on to {answer.headers.get('Location', 'somewhere else')}"
-    if answer.status == 200 and "json" in (answer.headers.get("Content-Type") or ""):
+    if answer.status == 200 and "json" in kind:
+        return ""
+    text = read_text(answer)
+    if answer.status == 421:
+        return explain(text) or "it does not know this host"
+    if answer.status != 404 and (text.startswith(f"Error {answer.status}") or "problem+json" in kind):
         return ""
     return f"something answers ({answer.status}), but not WMLA's REST"
 
@@ -765,6 +776,13 @@ def make_basic(name: str, password: str) -> str:
     return f"Basic {base64.b64encode(f'{name}:{password}'.encode('utf-8', 'surrogateescape')).decode()}"
 
 
+def make_bearer(token: str) -> str:
+    """Return the header that shows a token."""
+    if re.fullmatch("[!-~]+", token) is None:
+        raise Failure("That is no token: it is empty, or has blanks or characters beyond ASCII in it.")
+    return f"Bearer {token}"
+
+
 def log_on(asked: Asked) -> int:
     """Carry out ``--logon``."""
     server = find_server(asked)
@@ -772,7 +790,7 @@ def log_on(asked: Asked) -> int:
         tell(f"Notice: {server.place} does not encrypt; password and token can be read on their way.")
     token = asked.options.get("--jwt-token")
     if token:
-        server.authorization = f"Bearer {token}"
+        server.authorization = make_bearer(token)
         server.get("GET", f"{API}/conf")
     else:
         token = fetch_token(server, asked)
@@ -789,8 +807,9 @@ def fetch_token(server: Server, asked: Asked) -> str:
         check(answer)
         told = read_json(read_text(answer))
     token = told.get("accessToken") if isinstance(told, dict) else None
-    if not isinstance(token, str) or re.fullmatch("[!-~]+", token) is None:
+    if not isinstance(token, str):
         raise Failure("The server's answer holds no token.")
+    make_bearer(token)
     return token
 
 
@@ -827,7 +846,7 @@ def open_server(asked: Asked) -> Server:
     token = asked.options.get("--jwt-token")
     name, password = asked.options.get("--username"), asked.options.get("--password")
     if token:
-        server.authorization = f"Bearer {token}"
+        server.authorization = make_bearer(token)
     elif name and password:
         server.authorization = make_basic(name, password)
     else:
@@ -835,7 +854,7 @@ def open_server(asked: Asked) -> Server:
         if not token:
             missing = "Unable to find token from cookies. Please logon first."
             raise Failure(f"~/.dlicmd has no token for {server.place}.", NOT_LOGGED_ON, missing)
-        server.authorization = f"Bearer {token}"
+        server.authorization = make_bearer(token)
     return server
 
 
@@ -1011,13 +1030,15 @@ def submit(server: Server, query: Sequence[tuple[str, str]], upload: Upload | No
     Raises:
         Failure: refused; or the connection broke, and nobody knows whether it was taken.
     """
+    hint = "Look with --exec-get-all whether it was taken before you submit it again."
     try:
         with server.ask("POST", f"{API}/execs/", query, upload=upload, limit_s=_UPLOAD_LIMIT_S) as answer:
             check(answer)
             text = read_text(answer)
     except Unreachable as error:
-        hint = "Look with --exec-get-all whether it was taken before you submit it again."
         raise Failure(f"{error} {hint}", NOT_REACHED) from None
+    except KeyboardInterrupt:
+        raise Failure(f"Interrupted while it was submitted. {hint}", INTERRUPTED) from None
     return read_json(text)
 
 
@@ -1607,6 +1628,9 @@ def carry_out(words: Sequence[str]) -> int:
     Raises:
         Failure: it cannot be carried out.
     """
+    for word in words:
+        if re.search("[\ud800-\udfff]", word):
+            raise Failure(f"{word!a} is not text in UTF-8. Rename it.", MISUSED)
     asked = read_command_line(words)
     for variable, option in VARIABLES.items():
         if os.environ.get(variable):
