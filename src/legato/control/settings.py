@@ -271,7 +271,7 @@ class Settings(BaseSettings):
                 read[name] = None
             elif get_origin(field.annotation) is tuple:
                 items = tuple(item.strip() for item in value.split(",") if item.strip())
-                read[name] = () if items == ("none",) else items
+                read[name] = () if value.strip().lower() == "none" else items
         return read
 
     @model_validator(mode="after")

@@ -58,6 +58,18 @@ def test_flags_environment_file_default(home: Path, monkeypatch: pytest.MonkeyPa
     assert set(origins) == set(Settings.model_fields)
 
 
+@pytest.mark.parametrize(
+    ("said", "want"), [("none", ()), ("None", ()), ("", ()), ("wmla", ("wmla",)), (None, ("wmla",)), ([], ())]
+)
+def test_whose_requests_are_answered(home: Path, said: object, want: tuple[str, ...]) -> None:
+    assert read_settings(flags={"compat": said}).compat == want
+
+
+def test_where_data_of_wmla_lie(home: Path) -> None:
+    assert read_settings().wmla_data_path == home / "data"
+    assert read_settings(flags={"wmla_data_root": "~/d"}).wmla_data_path == Path.home() / "d"
+
+
 def test_where_things_are(home: Path, tmp_path: Path) -> None:
     assert read_settings().store_url == f"sqlite:///{home}/legato.db"
     assert read_settings(flags={"home": "~/x"}).home_path == Path.home() / "x"
@@ -74,6 +86,7 @@ def test_where_things_are(home: Path, tmp_path: Path) -> None:
         ("lease_s = 1", "lease_s=1 leaves no room"),
         ("token_days = 9\nmax_token_days = 1", "token_days is above max_token_days"),
         ("upload_max_file_bytes = 9999999999", "upload_max_file_bytes is above"),
+        ('compat = ["slurm"]', "compat"),
         ("port = ", "it is not TOML"),
         ('stability_s = "none"', "stability_s='none' cannot be used"),
     ],

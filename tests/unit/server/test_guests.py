@@ -135,3 +135,10 @@ def test_a_guest_does_not_get_the_server_s_paths(tmp_path: Path, template: Path,
     two = [Guest(name=name, prefixes=("/a/",), make=make_guest) for name in "ab"]
     with pytest.raises(UsageError, match="'/a/' of a"):
         Guests(two, nothing, ())
+
+
+def test_the_settings_name_the_guests() -> None:
+    from legato.commands.serving import find_guests
+
+    assert [guest.name for guest in find_guests(Settings())] == ["wmla"]
+    assert find_guests(Settings(compat=())) == []
