@@ -93,6 +93,8 @@ def test_every_state_is_told() -> None:
 def test_every_framework_is_told() -> None:
     told = {name: cells[2] for cells in rows("## Frameworks") for name in re.findall(r"`([^`]+)`", cells[0])}
     assert set(told) - {"--exec-start"} == set(FRAMEWORKS)
+    refuses_keras = "does not train" in (SOURCES / "fabric/model.py").read_text()
+    assert ("is refused when its training begins" in told["edtKeras"]) == refuses_keras
 
 
 @pytest.mark.parametrize(
