@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,21 +22,29 @@ class CopiedStream(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Write to both."""
+        length = self._stream.write(text)
         if self._copy is not None:
             try:
                 self._copy.write(text)
             except OSError as error:
-                self._give_up(error)
-        return self._stream.write(text)
+                self._give_up(self._copy, error)
+        return length
 
     def flush(self) -> None:
         """Flush both."""
+        self._stream.flush()
         if self._copy is not None:
             try:
                 self._copy.flush()
             except OSError as error:
-                self._give_up(error)
-        self._stream.flush()
+                self._give_up(self._copy, error)
+
+    def close(self) -> None:
+        """End the copy; the stream itself stays open."""
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            with contextlib.suppress(OSError):
+                copy.close()
 
     def writable(self) -> bool:
         """Tell that it can be written to."""
@@ -53,6 +62,8 @@ class CopiedStream(io.TextIOBase):
         # Such as `encoding`, `buffer` and `reconfigure`.
         return getattr(self._stream, name)
 
-    def _give_up(self, error: OSError) -> None:
+    def _give_up(self, copy: TextIO, error: OSError) -> None:
         self._copy = None
+        with contextlib.suppress(OSError):
+            copy.close()
         self._stream.write(f"legato: what this process writes is not copied any more: {error}\n")

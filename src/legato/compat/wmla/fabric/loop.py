@@ -7,7 +7,7 @@ after the end. Knows nothing of frameworks: an `Engine` does what a turn of the 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -34,7 +34,7 @@ from legato.train.elastic import Run
 FINAL = "final"
 
 
-class Training(Protocol):
+class Engine(Protocol):
     """A model of some framework in the care of a run; see docs/design/0005-wmla.md."""
 
     @property
@@ -45,23 +45,39 @@ class Training(Protocol):
     def optimizer(self) -> Any:
         """Its optimizer, as callbacks see it."""
 
-    def batches(self) -> Iterator[Any]:
-        """Yield this worker's micro-batches of one pass over the training set."""
+    def batches_of(self, train_set: Any) -> tuple[Any, dict[str, Any]]:
+        """Return the data set and the keyword arguments for ``run.batches``; what it says of loading counts."""
+
+    def begin_epoch(self) -> None:
+        """Set the model up for training, as callbacks have left it."""
 
     def train(self, batch: Any) -> Mapping[str, float]:
         """Do a turn of the loop: compute, note, act if it completes a step. Returns what it noted, with ``loss``."""
 
-    def validate(self) -> dict[str, float]:
-        """Return the metrics over the test set, the same on every worker."""
+    def evaluate(
+        self, test_set: Any, together: Together, num_loaders: int, on_batch: Callable[[Mapping[str, float]], None]
+    ) -> dict[str, float]:
+        """Return the metrics over a data set, the same on every worker; each worker is told of its own batches."""
 
-    def save(self, directory: Path, name: str) -> None:
-        """Write the model and its optimizer's state to files of a name, each whole or not at all; on one worker."""
+    def save(self, directory: Path, label: int | str) -> None:
+        """Write the model and its optimizer's state to ``model_epoch_LABEL…``, each whole or not at all."""
 
-    def export(self, directory: Path, name: str) -> None:
-        """Write the model in ONNX format to a file of a name; on one worker."""
+    def export_onnx(self, directory: Path, label: int | str, train_set: Any) -> Path:
+        """Write the model in ONNX format, and return where."""
 
-    def accept(self) -> None:
-        """Take over what callbacks of the program may have changed in the model."""
+
+class Data(NamedTuple):
+    """What a model is trained on.
+
+    Args:
+        train_set: map-style.
+        test_set: likewise, or None.
+        num_loaders: loader processes.
+    """
+
+    train_set: Any
+    test_set: Any
+    num_loaders: int = 0
 
 
 class Extras(NamedTuple):
@@ -87,26 +103,25 @@ class Loop:
 
     Args:
         run: of this worker.
-        training: of the model.
+        engine: of the model.
         plan: what ``train()`` was asked for.
         extras: what else the program gave.
         around: what the environment says.
         diary: prepared by the caller.
-        has_test_set: there is something to validate with.
+        data: what it is trained on.
     """
 
     def __init__(
         self,
         run: Run,
-        training: Training,
+        engine: Engine,
         plan: Plan,
         extras: Extras,
         around: Surroundings,
         diary: Diary,
-        *,
-        has_test_set: bool,
+        data: Data,
     ) -> None:
-        self._run, self._training, self._plan, self._extras, self._around = run, training, plan, extras, around
+        self._run, self._engine, self._plan, self._extras, self._around = run, engine, plan, extras, around
         self._diary = diary
         self._guard = Guard()
         self._together = Together(run)
@@ -121,7 +136,7 @@ class Loop:
         if extras.worker_logger is not None:
             logger = extras.worker_logger
             self._worker_logger = UserLogger(logger, self._guard, loss_divisor=divisor, on_worker=True)
-        self._has_test_set = has_test_set
+        self._data = data
         self._num_batches = self._num_test_batches = 0
         self._watch: PullWatch | None = None
 
@@ -133,8 +148,8 @@ class Loop:
         if not self._around.is_in_job:
             self._speaker.forget()
         for callback in self._extras.callbacks:
-            callback.params = {"optimizer": self._training.optimizer, "epochs": self._plan.epoch_number}
-            callback.model = self._training.model
+            callback.params = {"optimizer": self._engine.optimizer, "epochs": self._plan.epoch_number}
+            callback.model = self._engine.model
         if self._worker_logger is not None:
             self._worker_logger.begin()
         for epoch in self._run.epochs(self._plan.epoch_number):
@@ -147,9 +162,11 @@ class Loop:
         diary, run = self._diary, self._run
         self._call_back("on_epoch_begin", epoch)
         diary.begin_epoch(epoch)
-        for batch in self._training.batches():
+        self._engine.begin_epoch()
+        dataset, loading = self._engine.batches_of(self._data.train_set)
+        for batch in run.batches(dataset, **{"num_workers": self._data.num_loaders, **loading}):
             self._arrive()
-            self._hear_batch(self._training.train(batch))
+            self._hear_batch(self._engine.train(batch))
             if run.stepped:
                 diary.add_step(run.notes, run.num_workers)
                 self._tell("train", diary.averages)
@@ -157,7 +174,7 @@ class Loop:
                     self._log()
         if diary.is_live:
             self._log()
-        if self._has_test_set and self._plan.validates_after(epoch):
+        if self._data.test_set is not None and self._plan.validates_after(epoch):
             self._validate()
         saves = self._plan.saves_after(epoch)
         if saves:
@@ -169,7 +186,8 @@ class Loop:
         self._call_back("on_epoch_end", epoch, (saves or is_last) and run.is_main and has_state)
 
     def _validate(self) -> None:
-        found = self._training.validate()
+        data = self._data
+        found = self._engine.evaluate(data.test_set, self._together, data.num_loaders, self._hear_test_batch)
         self._arrive()
         self._diary.add_test(found, self._run.num_workers)
         self._tell("test", found)
@@ -181,7 +199,7 @@ class Loop:
 
     def _save(self, label: int | str) -> float:
         if self._run.is_main:
-            self._training.save(self._around.model_dir, name_model(label))
+            self._engine.save(self._around.model_dir, label)
         return 0.0
 
     def _tell(self, group: str | None, figures: Mapping[str, float]) -> None:
@@ -199,8 +217,7 @@ class Loop:
         else:
             self._worker_logger.hear(self._own_entry("train", self._num_batches, values))
 
-    def hear_test_batch(self, values: Mapping[str, float]) -> None:
-        """Take note of a batch of a validation that this worker has computed."""
+    def _hear_test_batch(self, values: Mapping[str, float]) -> None:
         self._num_test_batches += 1
         if self._worker_logger is not None:
             self._worker_logger.hear(self._own_entry("test", self._num_test_batches, values))
@@ -221,8 +238,6 @@ class Loop:
             if method is not None:
                 with self._guard.call(f"{type(callback).__name__}.{name}"):
                     method(*values[: num_positions(method)])
-        if self._extras.callbacks:
-            self._training.accept()
 
     def _arrive(self) -> None:
         if self._watch is not None:
@@ -245,16 +260,11 @@ class Loop:
 
     def _export(self) -> None:
         try:
-            self._training.export(self._around.model_dir, name_model(FINAL))
+            self._engine.export_onnx(self._around.model_dir, FINAL, self._data.train_set)
         except LegatoError as error:
             _complain(str(error))
         except Exception as error:  # noqa: BLE001 - told; the trained model stands, whatever its export needs
             _complain(f"{type(error).__name__}: {error}")
-
-
-def name_model(label: int | str) -> str:
-    """Return the name, without its ending, of the files of a model: after an epoch, numbered from 1, or at the end."""
-    return f"model_epoch_{label}"
 
 
 def choose_generation(extras: Extras, has_old_names: bool) -> int:

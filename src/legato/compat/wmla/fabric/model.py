@@ -15,11 +15,11 @@ import torch
 
 from legato.compat.wmla.fabric.diary import Diary
 from legato.compat.wmla.fabric.loggers import check_logger
-from legato.compat.wmla.fabric.loop import Extras, Loop, choose_generation
+from legato.compat.wmla.fabric.loop import Data, Extras, Loop, choose_generation
 from legato.compat.wmla.fabric.rules import Plan, fit_engines, make_plan
 from legato.compat.wmla.fabric.surroundings import Surroundings, look_around
 from legato.compat.wmla.fabric.torch_metrics import Metrics
-from legato.compat.wmla.fabric.torch_training import Data, TorchParts, TorchTraining
+from legato.compat.wmla.fabric.torch_training import TorchParts
 from legato.core.errors import DataError, UsageError
 from legato.train.elastic import elastic
 
@@ -179,13 +179,11 @@ class FabricModel:
             micro_batch_size=plan.batch_size,
             num_backwards=self._parts.num_backwards,
         )
-        num_loaders = plan.num_loaders(os.cpu_count() or 1, around.max_workers)
-        training = TorchTraining(run, self._parts, Data(train_set, test_set, plan.batch_size, num_loaders))
+        engine = self._parts.make_engine(run, plan.batch_size, train_set)
         diary = Diary(num_samples, plan.batch_size)
         run.prepare(diary)
-        loop = Loop(run, training, plan, self._extras, around, diary, has_test_set=test_set is not None)
-        training.on_test_batch = loop.hear_test_batch
-        loop.run()
+        data = Data(train_set, test_set, plan.num_loaders(os.cpu_count() or 1, around.max_workers))
+        Loop(run, engine, plan, self._extras, around, diary, data).run()
 
 
 # ---------------------------------------------------------------- checks

@@ -14,8 +14,9 @@ import torch
 from legato.core.errors import UsageError
 
 
-def save_model(directory: Path, name: str, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Write ``NAME.pth`` and ``NAME_optimizer_state.pth``: state dicts, on the CPU."""
+def save_model(directory: Path, label: int | str, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Write ``model_epoch_LABEL.pth`` and ``model_epoch_LABEL_optimizer_state.pth``: state dicts, on the CPU."""
+    name = f"model_epoch_{label}"
     _write(directory / f"{name}_optimizer_state.pth", lambda path: torch.save(_on_cpu(optimizer.state_dict()), path))
     _write(directory / f"{name}.pth", lambda path: torch.save(_on_cpu(model.state_dict()), path))
 

@@ -6,7 +6,7 @@ Knows nothing of loggers, epochs and files' places.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -51,21 +51,15 @@ class TorchParts(NamedTuple):
         """Backward passes per turn of the loop, as the runtime counts them: see `TorchTraining._step_of_program`."""
         return 1 if self.fn_step_train is None else 2
 
+    def make_engine(self, run: Run, batch_size: int, train_set: Any) -> TorchTraining:
+        """Put the model in the care of a run.
 
-class Data(NamedTuple):
-    """What a model is trained on.
-
-    Args:
-        train_set: map-style, of pairs.
-        test_set: likewise, or None.
-        batch_size: samples of a micro-batch.
-        num_loaders: loader processes.
-    """
-
-    train_set: Any
-    test_set: Any
-    batch_size: int
-    num_loaders: int = 0
+        Args:
+            run: that trains it.
+            batch_size: samples of a micro-batch.
+            train_set: of pairs.
+        """
+        return TorchTraining(run, self, batch_size, train_set)
 
 
 class ModelHandle:
@@ -96,33 +90,30 @@ class TorchTraining:
     Args:
         run: that trains it.
         parts: what the program gave.
-        data: what it is trained on.
-
-    Attributes:
-        on_test_batch: told of each batch of a validation that this worker computes.
+        batch_size: samples of a micro-batch.
+        train_set: of pairs.
     """
 
-    def __init__(self, run: Run, parts: TorchParts, data: Data) -> None:
+    def __init__(self, run: Run, parts: TorchParts, batch_size: int, train_set: Any) -> None:
         self.model = parts.model
         self.optimizer = parts.optimizer
         self._run = run
         self._parts = parts
-        self._data = data
-        self.on_test_batch: Callable[[Mapping[str, float]], None] = lambda _: None
-        self._together = Together(run)
+        self._batch_size = batch_size
         self._handle = ModelHandle(parts)
-        self._train_loader = self._loader_of(data.train_set)
+        self._train_loader = self._loader_of(train_set)
         if run.device.type == "cuda":
             # Programs move their batches to "cuda".
             torch.cuda.set_device(run.device)
         run.prepare(parts.model, parts.optimizer)
 
-    def batches(self) -> Iterator[Any]:
-        """Yield this worker's micro-batches of one pass over the training set."""
+    def batches_of(self, train_set: Any) -> tuple[Any, dict[str, Any]]:
+        """Return the data set and the keyword arguments for ``run.batches``."""
+        return train_set, {"collate_fn": self._parts.collate_fn}
+
+    def begin_epoch(self) -> None:
+        """Set the model up for training."""
         self.model.train()
-        yield from self._run.batches(
-            self._data.train_set, collate_fn=self._parts.collate_fn, num_workers=self._data.num_loaders
-        )
 
     # ------------------------------------------------------------ a turn of the loop
 
@@ -172,55 +163,58 @@ class TorchTraining:
 
     # ------------------------------------------------------------ validation and files
 
-    def validate(self) -> dict[str, float]:
-        """Return the metrics over the test set, exact, the same on every worker."""
+    def evaluate(
+        self, test_set: Any, together: Together, num_loaders: int, on_batch: Callable[[Mapping[str, float]], None]
+    ) -> dict[str, float]:
+        """Return the metrics over a data set, exact, the same on every worker.
+
+        Args:
+            test_set: of pairs.
+            together: does what cannot be split over the workers: a test of the program's own, which sees all batches.
+            num_loaders: loader processes.
+            on_batch: told of each batch that this worker computes.
+        """
         if self._parts.fn_test is not None:
-            # It sees all batches, so it cannot be split over the workers: each runs it, and one result counts.
-            return {LOSS: self._together.do(self._test_of_program)}
+            return {LOSS: together.do(lambda: self._test_of_program(test_set))}
 
         def measure(outputs: Any, targets: Any) -> dict[str, Any]:
             values = {LOSS: self._parts.loss(outputs, targets), **self._parts.metrics.values(outputs, targets)}
-            self.on_test_batch({name: mean_of(value) for name, value in values.items()})
+            on_batch({name: mean_of(value) for name, value in values.items()})
             return values
 
         found: dict[str, float] = self._run.evaluate(
-            self.model,
-            self._data.test_set,
-            measure,
-            collate_fn=self._parts.collate_fn,
-            num_workers=self._data.num_loaders,
+            self.model, test_set, measure, collate_fn=self._parts.collate_fn, num_workers=num_loaders
         )
         return found
 
-    def _test_of_program(self) -> float:
+    def _test_of_program(self, test_set: Any) -> float:
         assert self._parts.fn_test is not None
         modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
         try:
-            loss = self._parts.fn_test(self._handle, self._loader_of(self._data.test_set), {})
+            loss = self._parts.fn_test(self._handle, self._loader_of(test_set), {})
         finally:
             for module, was_training in modes:
                 module.training = was_training
         return _read_number("fn_test", "the loss of the validation", loss)
 
-    def save(self, directory: Path, name: str) -> None:
-        """Write the model and its optimizer's state to files of a name, each whole or not at all."""
-        save_model(directory, name, self.model, self.optimizer)
+    def save(self, directory: Path, label: int | str) -> None:
+        """Write the model and its optimizer's state to files, each whole or not at all."""
+        save_model(directory, label, self.model, self.optimizer)
 
-    def export(self, directory: Path, name: str) -> None:
-        """Write the model in ONNX format to a file of a name.
+    def export_onnx(self, directory: Path, label: int | str, train_set: Any) -> Path:
+        """Write the model in ONNX format, and return where.
 
         Raises:
             UsageError: a package for it is missing.
         """
-        inputs, _ = _check_pair(next(iter(self._loader_of(self._data.train_set, batch_size=_NUM_TRACED))))
-        export_onnx(directory / f"{name}.onnx", self.model, inputs)
-
-    def accept(self) -> None:
-        """Take over what callbacks of the program may have changed: nothing, for it is the model itself."""
+        path = directory / f"model_epoch_{label}.onnx"
+        inputs, _ = _check_pair(next(iter(self._loader_of(train_set, batch_size=_NUM_TRACED))))
+        export_onnx(path, self.model, inputs)
+        return path
 
     def _loader_of(self, dataset: Any, batch_size: int | None = None) -> DataLoader[Any]:
-        return DataLoader(dataset, batch_size=batch_size or self._data.batch_size, collate_fn=self._parts.collate_fn)
+        return DataLoader(dataset, batch_size=batch_size or self._batch_size, collate_fn=self._parts.collate_fn)
 
 
 class _Pass(torch.autograd.Function):
@@ -267,6 +261,6 @@ def _read_result(result: Any) -> dict[str, float]:
 
 def _read_number(name: str, wanted: str, value: Any) -> float:
     try:
-        return float(value)
+        return float(value.detach() if isinstance(value, torch.Tensor) else value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ProgramError(f"{name} returned {value!r} where a number is needed. Return {wanted}.") from error

@@ -20,12 +20,12 @@ from typing import Final, NamedTuple
 
 from legato.compat.wmla import names
 from legato.compat.wmla.fabric.copies import CopiedStream
+from legato.compat.wmla.fabric.surroundings import DRIVER_LOG
 from legato.core.errors import UsageError
 
 _SITE: Final = Path(__file__).parent
 _IN_ZIP: Final = ("fabric_model.py", "callbacks.py")
 _HOME: Final = ".fabric"
-_DRIVER_LOG: Final = "LEGATO_WMLA_DRIVER_LOG"
 _TENSORFLOW: Final = ("tensorflow", "keras")
 
 
@@ -136,7 +136,7 @@ def variables_of(places: Places, given: Mapping[str, str]) -> dict[str, str]:
     known = {
         "RESULT_DIR": result_dir,
         "LOG_DIR": str(places.log_dir),
-        _DRIVER_LOG: str(places.driver_dir),
+        DRIVER_LOG: str(places.driver_dir),
         "SAVED_MODEL_DIR": str(places.result_dir / names.MODEL),
         "CHECKPOINT_DIR": str(places.result_dir / names.CHECKPOINT),
         "JOB_STATE_DIR": str(places.result_dir / names.JOB_STATE),

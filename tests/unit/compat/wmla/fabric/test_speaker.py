@@ -1,0 +1,213 @@
+"""One voice for the job, whoever has it: every entry told once, and whole files after a change of hands."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from legato.compat.wmla.fabric.diary import Diary, Entry
+from legato.compat.wmla.fabric.speaker import Speaker, read_history
+
+NUM_SAMPLES, BATCH_SIZE = 10, 4
+
+
+class Listener:
+    """Keeps what it hears, and writes it to the driver's directory."""
+
+    def __init__(self) -> None:
+        self.heard: list[int] = []
+        self.began_at: float | None = None
+        self.has_ended = False
+
+    def begin(self, began_at: float) -> None:
+        self.began_at = began_at
+
+    def hear(self, entry: Entry) -> None:
+        self.heard.append(entry["n"])
+        for name in ("stdout", "parts/deep"):
+            path = Path(os.environ["LOG_DIR"], name)
+            path.parent.mkdir(exist_ok=True)
+            with path.open("a") as file:
+                file.write(f"{entry['n']}\n")
+
+    def end(self) -> None:
+        self.has_ended = True
+
+
+def train(diary: Diary, num_steps: int) -> None:
+    """Add steps of two micro-batches each, an epoch of three micro-batches has two steps."""
+    for _ in range(num_steps):
+        if diary.num_batches_of_epoch in (0, 3):
+            diary.begin_epoch(diary.epoch + (diary.num_batches_of_epoch == 3))
+        number = 2 if diary.num_batches_of_epoch == 0 else 1
+        first = diary.num_batches + 1
+        diary.add_step({"loss": [float(first + index) for index in range(number)]}, 1)
+        if diary.num_batches_of_epoch == 3:
+            diary.add_test({"loss": 0.5}, 1)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOG_DIR", "/own")
+    made = tmp_path / "log/driver"
+    made.mkdir(parents=True)
+    return made
+
+
+Make = Callable[..., tuple[Speaker, Listener]]
+
+
+@pytest.fixture
+def speaker_of(home: Path) -> Iterator[Make]:
+    made = []
+
+    def make(worker: int, now: float = 7.0) -> tuple[Speaker, Listener]:
+        speaker, listener = Speaker(home, worker, clock=lambda: now), Listener()
+        speaker.add(listener)
+        made.append(speaker)
+        return speaker, listener
+
+    yield make
+    for speaker in made:
+        speaker.close()
+
+
+def told(home: Path, name: str = "stdout") -> list[int]:
+    return [int(line) for line in (home / name).read_text().splitlines()]
+
+
+def test_averages_are_over_the_samples_of_the_epoch() -> None:
+    diary = Diary(NUM_SAMPLES, BATCH_SIZE)
+    assert not diary.is_live
+    diary.begin_epoch(0)
+    diary.add_step({"accuracy": [0.5, 0.25], "loss": [1.0, 3.0]}, 2)
+    diary.add_step({"accuracy": [1.0], "loss": [5.0]}, 2)
+    first, second, third = diary.recent(0)
+    assert first == {
+        "n": 1,
+        "kind": "train",
+        "epoch": 0,
+        "iteration": 1,
+        "workers": 2,
+        "metrics": {"loss": 1.0, "accuracy": 0.5},
+    }
+    assert list(first["metrics"]) == ["loss", "accuracy"]
+    assert second["metrics"]["loss"] == 2.0
+    # The last micro-batch has two samples, the others four.
+    assert third["metrics"] == {"loss": (4 * 1.0 + 4 * 3.0 + 2 * 5.0) / 10, "accuracy": (4 * 0.5 + 4 * 0.25 + 2) / 10}
+    diary.begin_epoch(1)
+    diary.add_step({"accuracy": [0.0, 0.0], "loss": [7.0, 9.0]}, 1)
+    assert diary.averages == {"loss": 8.0, "accuracy": 0.0}
+    assert [entry["iteration"] for entry in diary.recent(3)] == [4, 5]
+
+
+def test_a_diary_travels() -> None:
+    diary, other = Diary(NUM_SAMPLES, BATCH_SIZE), Diary(NUM_SAMPLES, BATCH_SIZE)
+    train(diary, 1)
+    other.load_state_dict(json.loads(json.dumps(diary.state_dict())))
+    for each in (diary, other):
+        train(each, 2)
+    assert other.state_dict() == diary.state_dict() and other.is_live
+    assert other.averages == diary.averages
+
+
+def test_a_diary_does_not_grow() -> None:
+    diary = Diary(NUM_SAMPLES, BATCH_SIZE)
+    train(diary, 100)
+    assert len(diary.recent(0)) < 15 and diary.num_entries == 200
+
+
+def test_every_entry_is_told_once_and_in_the_drivers_directory(home: Path, speaker_of: Make) -> None:
+    diary = Diary(NUM_SAMPLES, BATCH_SIZE)
+    speaker, listener = speaker_of(0)
+    speaker.tell(diary)
+    assert listener.began_at is None, "nothing has happened yet"
+    for _ in range(5):
+        train(diary, 1)
+        speaker.tell(diary)
+        speaker.tell(diary)
+    speaker.end(diary)
+    want = list(range(1, diary.num_entries + 1))
+    assert listener.heard == want == told(home) == told(home, "parts/deep")
+    assert (listener.began_at, listener.has_ended) == (7.0, True)
+    assert os.environ["LOG_DIR"] == "/own"
+    assert [path.name for path in home.parent.iterdir()] == ["driver"]
+    lines = [json.loads(line) for line in (home / "history.jsonl").read_text().splitlines()]
+    assert lines[0] == {"n": 0, "began_at": 7.0} and [line["n"] for line in lines] == [0, *want]
+
+
+@pytest.mark.parametrize("num_ahead", [0, 1])
+def test_who_takes_over_tells_all_from_the_beginning_into_whole_files(
+    home: Path, speaker_of: Make, num_ahead: int
+) -> None:
+    diary = Diary(NUM_SAMPLES, BATCH_SIZE)
+    first, _ = speaker_of(0)
+    for _ in range(5):
+        train(diary, 1)
+        first.tell(diary)
+    # The first one dies; the second one is a step further than it has told, or not.
+    train(diary, num_ahead)
+    second, listener = speaker_of(1, now=99.0)
+    second.tell(diary)
+    train(diary, 1)
+    second.tell(diary)
+    want = list(range(1, diary.num_entries + 1))
+    assert listener.heard == want == told(home) == told(home, "parts/deep")
+    assert listener.began_at == 7.0, "the training began with the first one"
+    # What the dead one still writes reaches nobody.
+    first._file.write("late\n")  # type: ignore[union-attr]
+    first._file.flush()  # type: ignore[union-attr]
+    assert "late" not in (home / "history.jsonl").read_text()
+
+
+def test_what_was_told_of_steps_that_are_lost_is_cut_off(home: Path, speaker_of: Make) -> None:
+    diary = Diary(NUM_SAMPLES, BATCH_SIZE)
+    first, _ = speaker_of(0)
+    checkpoint = {}
+    for step in range(6):
+        train(diary, 1)
+        first.tell(diary)
+        if step == 2:
+            checkpoint = copy.deepcopy(diary.state_dict())
+    again = Diary(NUM_SAMPLES, BATCH_SIZE)
+    again.load_state_dict(checkpoint)
+    second, listener = speaker_of(4)
+    train(again, 1)
+    second.tell(again)
+    want = list(range(1, again.num_entries + 1))
+    assert again.num_entries < diary.num_entries
+    assert listener.heard == want == told(home)
+    assert len((home / "history.jsonl").read_text().splitlines()) == len(want) + 1
+
+
+def test_a_torn_last_line_is_told_again_and_an_unfinished_change_of_hands_too(home: Path, speaker_of: Make) -> None:
+    diary = Diary(NUM_SAMPLES, BATCH_SIZE)
+    first, _ = speaker_of(0)
+    for _ in range(3):
+        train(diary, 1)
+        first.tell(diary)
+    history = home / "history.jsonl"
+    history.write_text(history.read_text()[:-9])
+    (home.parent / ".driver.1/parts").mkdir(parents=True)
+    (home.parent / ".driver.1/stdout").write_text("1\n2\n")
+    second, listener = speaker_of(1)
+    second.tell(diary)
+    assert listener.heard == list(range(1, diary.num_entries + 1)) == told(home)
+
+
+def test_a_history_with_a_gap_is_said_to_have_one(speaker_of: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    diary = Diary(NUM_SAMPLES, BATCH_SIZE)
+    train(diary, 20)
+    speaker, listener = speaker_of(0)
+    speaker.tell(diary)
+    missing = diary.num_entries - len(listener.heard)
+    assert missing > 0 and f"{missing} of {diary.num_entries} entries are missing" in capsys.readouterr().err
+
+
+def test_without_a_history(tmp_path: Path) -> None:
+    assert read_history(tmp_path / "history.jsonl", 10) == (None, [])

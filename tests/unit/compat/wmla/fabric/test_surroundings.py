@@ -1,0 +1,94 @@
+"""What the environment says, waiting for weights, and copies of streams."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from legato.compat.wmla.fabric.copies import CopiedStream
+from legato.compat.wmla.fabric.pulling import PullWatch
+from legato.compat.wmla.fabric.surroundings import Pulling, look_around
+from legato.core.errors import UsageError
+
+
+def test_what_is_around() -> None:
+    around = look_around({"RESULT_DIR": "/r", "LEGATO_WORKER": "3", "WMLA_MAX_WORKERS": "4", "EDT_LOSS_SCALE": "batch"})
+    assert (around.result_dir, around.is_in_job, around.worker, around.max_workers) == (Path("/r"), True, 3, 4)
+    assert around.divides_loss and around.pulling is None and around.model_dir == Path("/r/model/train")
+    alone = look_around({})
+    assert (alone.result_dir, alone.is_in_job, alone.max_workers) == (Path.cwd(), False, 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "want"),
+    [
+        ({"EDT_PULL_WEIGHT_TIME_OUT": "2.5"}, Pulling(2.5, 3)),
+        ({"EDT_PULL_FAILED_LIMITS": "0"}, Pulling(300.0, 0)),
+        ({"EDT_PULL_WEIGHT_TIME_OUT": "60", "EDT_PULL_FAILED_LIMITS": "5"}, Pulling(60.0, 5)),
+    ],
+)
+def test_limits_of_pulling(said: dict[str, str], want: Pulling) -> None:
+    assert look_around(said).pulling == want
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("EDT_PULL_WEIGHT_TIME_OUT", "0"),
+        ("EDT_PULL_WEIGHT_TIME_OUT", "nan"),
+        ("EDT_PULL_WEIGHT_TIME_OUT", "inf"),
+        ("EDT_PULL_WEIGHT_TIME_OUT", "soon"),
+        ("EDT_PULL_FAILED_LIMITS", "-1"),
+        ("EDT_PULL_FAILED_LIMITS", "1.5"),
+        ("WMLA_MAX_WORKERS", "0"),
+        ("EDT_LOSS_SCALE", "sum"),
+    ],
+)
+def test_what_cannot_be_understood(name: str, value: str) -> None:
+    with pytest.raises(UsageError, match=f"{name}={value}"):
+        look_around({name: value})
+
+
+def test_weights_that_do_not_come_stop_the_worker(capsys: pytest.CaptureFixture[str]) -> None:
+    ended: list[int] = []
+    PullWatch(Pulling(0.001, 2), stop=ended.append).join()
+    assert ended == [1]
+    told = capsys.readouterr()
+    assert told.out == told.err and told.out.splitlines() == [
+        "PULL_FAILED: the model weights were not ready within 0.001 s (time 1, 2 allowed).",
+        "PULL_FAILED: the model weights were not ready within 0.001 s (time 2, 2 allowed).",
+        "PULL_FAILED: the model weights were not ready within 0.001 s (time 3, 2 allowed).",
+        "PULL_FAILED more than 2 times (EDT_PULL_FAILED_LIMITS): this worker stops.",
+    ]
+
+
+def test_weights_that_come_end_the_watch(capsys: pytest.CaptureFixture[str]) -> None:
+    watch = PullWatch(Pulling(60.0, 0), stop=lambda _: pytest.fail("they came"))
+    watch.arrived()
+    watch.join()
+    assert capsys.readouterr().out == ""
+
+
+def test_a_copy_has_what_the_stream_has(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    copied = CopiedStream(stream, tmp_path / "copy")
+    print("one", file=copied)
+    copied.write("two \ud800\n")
+    copied.flush()
+    assert stream.getvalue() == "one\ntwo \ud800\n"
+    assert (tmp_path / "copy").read_text() == "one\ntwo \\ud800\n"
+    assert copied.writable() and not copied.isatty() and copied.getvalue() == stream.getvalue()
+    copied.close()
+
+
+def test_a_copy_that_fails_harms_nobody() -> None:
+    stream = io.StringIO()
+    copied = CopiedStream(stream, Path("/dev/full"))
+    print("one", file=copied)
+    print("two", file=copied)
+    copied.close()
+    first, told, last = stream.getvalue().splitlines()
+    assert (first, last) == ("one", "two")
+    assert told.startswith("legato: what this process writes is not copied any more: ")

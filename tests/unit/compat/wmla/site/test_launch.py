@@ -1,0 +1,302 @@
+"""What a program finds when it runs as a job, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from legato.compat.wmla import names
+from legato.compat.wmla.site import launch
+from legato.core import wire
+from legato.core.errors import UsageError
+from legato.train import worker
+from legato.train.job import Place
+from legato.train.link import Link
+
+JOB = "j-37efnd0000"
+HOST = socket.gethostname()
+MODULES = ("fabric_model", "callbacks", "emetrics", "elog", "edtcallback", "pyedt", "pyedt.fabric_model", "beside")
+TELL = """
+import json, os, random, sys
+import numpy, torch
+print(json.dumps({
+    "argv": sys.argv, "path": sys.path, "cwd": os.getcwd(), "name": __name__, "environment": dict(os.environ),
+    "drawn": [random.random(), float(numpy.random.rand()), float(torch.rand(()))],
+}))
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory of a job, in whose worker 2 this process is; everything is put back afterwards."""
+    work = tmp_path / JOB / "work"
+    (work / "_submitted_code/mnist/src").mkdir(parents=True)
+    before, path, argv, modules = dict(os.environ), list(sys.path), list(sys.argv), set(sys.modules)
+    for name in [name for name in os.environ if name.startswith(("LEGATO_", "DLI_", "EDT_", "WMLA_", "FABRIC_"))]:
+        monkeypatch.delenv(name)
+    for name, value in (
+        ("LEGATO_DRIVER_FILE", str(tmp_path / JOB / "driver.json")),
+        ("LEGATO_WORKER", "2"),
+        ("DATA_DIR", "/data/mnist"),
+        ("RESULT_DIR", "/somewhere/else"),
+    ):
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(work)
+    monkeypatch.setattr(sys, "argv", ["launch_wmla.py"])
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    streams = sys.stdout, sys.stderr
+    for name in MODULES:
+        sys.modules.pop(name, None)
+    yield work
+    for stream in (sys.stdout, sys.stderr):
+        if stream not in streams:
+            stream.close()
+    sys.stdout, sys.stderr = streams
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    torch.set_rng_state(states[2])
+    sys.path[:], sys.argv[:] = path, argv
+    os.environ.clear()
+    os.environ.update(before)
+    for name in set(sys.modules) - modules:
+        if name in MODULES:
+            del sys.modules[name]
+
+
+Play = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def play(job: Path, capsys: pytest.CaptureFixture[str]) -> Play:
+    def run(text: str, *arguments: str, name: str = "_submitted_code/mnist/src/main.py") -> dict[str, Any]:
+        path = job / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        launch.main([name, *arguments])
+        told: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+        return told
+
+    return run
+
+
+def test_what_a_program_finds(job: Path, play: Play) -> None:
+    found = play(TELL, "--epochs", "3", "a b")
+    model_dir = job / "_submitted_code/mnist"
+    main = model_dir / "src/main.py"
+    assert found["argv"] == [str(main), "--epochs", "3", "a b"] and found["name"] == "__main__"
+    assert found["cwd"] == str(model_dir)
+    assert found["path"][:3] == [str(main.parent), str(model_dir), str(Path(launch.__file__).parent)]
+    assert str(job) not in found["path"]
+    executor = job / f"log/executor-{JOB}-3.{HOST}"
+    want = {
+        "RESULT_DIR": job,
+        "LOG_DIR": executor,
+        "SAVED_MODEL_DIR": job / "model",
+        "CHECKPOINT_DIR": job / "checkpoint",
+        "DLI_WORK_DIR": model_dir,
+        "MODEL_PATH": model_dir,
+        "PS_PATH": model_dir,
+        "DLI_EXECID": JOB,
+        "APP_ID": JOB,
+        "TRAINING_ID": JOB,
+        "TASK_ID": 2,
+        "IS_TASK0": "false",
+        "FABRIC_BACKEND": "pytorch",
+        "RESUME_WEIGHT_PATH": "null",
+        "DATA_DIR": "/data/mnist",
+    }
+    assert {name: found["environment"].get(name) for name in want} == {name: str(value) for name, value in want.items()}
+    for name in ("RESULT_DIR", "LOG_DIR", "SAVED_MODEL_DIR", "CHECKPOINT_DIR", "FABRIC_HOME"):
+        assert Path(found["environment"][name]).is_dir(), name
+    assert (job / f"log/driver-{JOB}.{HOST}").is_dir() and (job / "model/train").is_dir()
+    assert json.loads((executor / names.OUT_FILE).read_text()) == found
+    assert "without a call of FabricModel.train()" in (executor / names.ERR_FILE).read_text()
+
+
+def test_the_numbers_drawn_before_training_are_alike_in_all_workers(
+    job: Path, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = play(TELL)
+    torch.rand(100)
+    monkeypatch.setenv("LEGATO_WORKER", "5")
+    sys.argv[:] = ["launch_wmla.py"]
+    os.chdir(job)
+    assert play(TELL)["drawn"] == first["drawn"]
+    monkeypatch.setenv("LEGATO_SEED", "7")
+    os.chdir(job)
+    assert set(play(TELL)["drawn"]).isdisjoint(first["drawn"])
+
+
+def test_what_the_submission_says_counts(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FABRIC_BACKEND", "keras")
+    monkeypatch.setenv("DLI_SUBMIT_USERNAME", "ada")
+    environment = play(TELL)["environment"]
+    assert (environment["FABRIC_BACKEND"], environment["DLI_SUBMIT_USERNAME"]) == ("keras", "ada")
+    assert environment["TF_DETERMINISTIC_OPS"] == "1", "said before TensorFlow does anything"
+
+
+def test_the_arguments_that_wmla_1_2_1_added_are_added_where_it_is_asked_for(
+    job: Path, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(play(TELL)["argv"]) == 1
+    monkeypatch.setenv(names.ENGINE_ARGUMENTS, "1")
+    monkeypatch.setenv(names.MAX_WORKERS, "4")
+    os.chdir(job)
+    arguments = play(TELL, "--mine")["argv"][1:]
+    assert arguments[:7] == ["--mine", "--dataControlSchema", "0", "--weightSyncInterval", "5", "--numWorker", "4"]
+    pairs = dict(zip(arguments[1::2], arguments[2::2], strict=True))
+    assert pairs["--train_dir"] == str(job / "model/train") and pairs["--isESE"] == "true"
+    assert pairs["--model_path"] == str(job / "_submitted_code/mnist")
+    assert list(pairs)[2:] == [
+        *("--numWorker", "--usegpuNumPerWorker", "--commIPNetwork", "--isTest", "--globalStep", "--testIter"),
+        *("--testInterval", "--isESE", "--mode", "--execPathParam", "--train_dir", "--model_path"),
+    ]
+
+
+def test_the_zip_of_older_programs_holds_nothing_that_they_bring(job: Path, play: Play) -> None:
+    text = """
+import json, os, sys
+path = os.path.join(os.getenv("FABRIC_HOME"), "libs", "fabric.zip")
+sys.path.insert(0, path)
+import fabric_model, callbacks, edtcallback, emetrics, elog
+print(json.dumps({name: sys.modules[name].__file__ for name in ("fabric_model", "callbacks", "edtcallback", "emetrics")}
+      | {"elog": elog.mine, "same": fabric_model.FabricModel.__module__}))
+"""
+    (job / "_submitted_code/mnist/elog.py").write_text("mine = 'of the program'")
+    (job / "_submitted_code/mnist/src/edtcallback.py").write_text("")
+    found = play(text)
+    archive = job / ".fabric/libs/fabric.zip"
+    assert found["fabric_model"] == f"{archive}/fabric_model.py" and found["callbacks"] == f"{archive}/callbacks.py"
+    assert found["edtcallback"] == str(job / "_submitted_code/mnist/src/edtcallback.py")
+    assert found["emetrics"] == str(Path(launch.__file__).with_name("emetrics.py"))
+    assert found["elog"] == "of the program" and found["same"] == "legato.compat.wmla.fabric.model"
+    assert sorted(zipfile.ZipFile(archive).namelist()) == ["callbacks.py", "fabric_model.py"]
+
+
+def test_modules_by_the_names_of_all_releases(play: Play) -> None:
+    text = """
+import json
+from fabric_model import FabricModel
+from pyedt.fabric_model import FabricModel as Same
+from callbacks import Callback, LoggerCallback
+from emetrics import EMetrics
+from elog import ELog
+from edtcallback import EDTLoggerCallback
+print(json.dumps({"same": FabricModel is Same, "groups": [EMetrics.TEST_GROUP, EMetrics.TRAIN_GROUP],
+                  "derived": isinstance(EDTLoggerCallback(), LoggerCallback)}))
+"""
+    assert play(text) == {"same": True, "groups": ["test", "train"], "derived": True}
+
+
+def test_what_is_not_elastic_gets_nothing_on_its_path(play: Play, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(names.IS_ELASTIC, "false")
+    found = play(TELL)
+    assert str(Path(launch.__file__).parent) not in found["path"]
+    assert found["environment"]["RESULT_DIR"] == str(job) and not (job / ".fabric").exists()
+    assert "FabricModel" not in (job / f"log/executor-{JOB}-3.{HOST}" / names.ERR_FILE).read_text()
+
+
+def test_a_program_by_an_absolute_path_and_one_without_a_model_directory(job: Path, play: Play, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "programs/main.py"
+    found = play(TELL, name=str(elsewhere))
+    assert found["cwd"] == found["environment"]["MODEL_PATH"] == str(elsewhere.parent)
+    os.chdir(job)
+    assert play(TELL, name="single.py")["cwd"] == str(job)
+
+
+def test_a_missing_program_is_told_with_what_there_is(job: Path) -> None:
+    (job / "_submitted_code/mnist/other.py").write_text("")
+    with pytest.raises(UsageError) as error:
+        launch.main(["_submitted_code/mnist/main.py"])
+    assert "There is no program _submitted_code/mnist/main.py in what was submitted." in str(error.value)
+    assert str(error.value).endswith(" There are other.py.")
+    with pytest.raises(UsageError, match="There is no program to run"):
+        launch.main([])
+
+
+def test_a_log_of_the_driver_is_gone_on_with_on_another_machine(job: Path, play: Play) -> None:
+    (job / f"log/driver-{JOB}.another").mkdir(parents=True)
+    play(TELL)
+    assert [path.name for path in (job / "log").glob("driver-*")] == [f"driver-{JOB}.another"]
+
+
+# ---------------------------------------------------------------- how it ends
+
+
+class Tape(Link):
+    """A link that leads nowhere, and keeps what is said."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("/nowhere"), 0, "127.0.0.1")
+        self.said: list[wire.Message] = []
+
+    def send(self, message: wire.Message) -> None:
+        self.said.append(message)
+
+
+LAUNCHER = """
+import runpy
+from pathlib import Path
+import legato
+runpy.run_path(str(Path(legato.__file__).parent / "compat/wmla/site/launch.py"), run_name="__main__")
+"""
+
+
+def end_of(job: Path, text: str) -> tuple[int, wire.Message, str]:
+    """Run a program as a worker does; returns the exit code, the last word, and the copy of its error stream."""
+    (job / names.LAUNCHER).write_text(LAUNCHER)
+    (job / "_submitted_code/mnist/main.py").write_text(text)
+    (job / "_submitted_code/mnist/beside.py").write_text("def fail():\n    return 1 / 0\n")
+    link = Tape()
+    code = worker._run([str(job / names.LAUNCHER), "_submitted_code/mnist/main.py"], Place(link, None, "cpu", 1), link)
+    return code, link.said[-1], (job / f"log/executor-{JOB}-3.{HOST}" / names.ERR_FILE).read_text()
+
+
+def test_a_traceback_begins_at_the_program(job: Path) -> None:
+    code, last, told = end_of(job, "import beside\n\n\ndef main():\n    beside.fail()\n\n\nmain()\n")
+    assert code == 1
+    model_dir = job / "_submitted_code/mnist"
+    assert [line.strip() for line in told.splitlines() if line.startswith("  File")] == [
+        f'File "{model_dir}/main.py", line 8, in <module>',
+        f'File "{model_dir}/main.py", line 5, in main',
+        f'File "{model_dir}/beside.py", line 2, in fail',
+    ]
+    assert told.startswith("Traceback (most recent call last):\n") and "ZeroDivisionError: division by zero" in told
+    assert isinstance(last, wire.Failed) and last.traceback == told
+
+
+def test_a_syntax_error_is_told_as_python_tells_it(job: Path) -> None:
+    code, last, told = end_of(job, "import os\n/* A comment of another language. */\n")
+    assert code == 1 and isinstance(last, wire.Failed)
+    assert told.startswith(f'  File "{job}/_submitted_code/mnist/main.py", line 2\n') and "SyntaxError: " in told
+
+
+@pytest.mark.parametrize("ending", ["", "raise SystemExit", "raise SystemExit(0)", "import sys; sys.exit()"])
+def test_a_program_that_trains_nothing_ends_well_and_says_so(job: Path, ending: str) -> None:
+    code, last, told = end_of(job, f"print('prepared')\n{ending}\n")
+    assert code == 0 and isinstance(last, wire.Finished)
+    assert told == "legato: main.py came to its end without a call of FabricModel.train(): it trained nothing.\n"
+
+
+def test_an_exit_code_of_a_program_is_kept(job: Path) -> None:
+    code, last, told = end_of(job, "raise SystemExit(3)")
+    assert code == 3 and isinstance(last, wire.Failed) and "without a call" not in told
+
+
+def test_other_jobs_find_none_of_these_modules() -> None:
+    names_of_ours = ("fabric_model", "callbacks", "pyedt", "elog")
+    code = f"import importlib.util as u; print([n for n in {names_of_ours} if u.find_spec(n)])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
