@@ -601,8 +601,17 @@ def test_a_flag_takes_nothing_from_the_program(
 
 def test_a_value_that_begins_like_an_option_survives(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
     fake.answer("POST", "/execs/", Answer(RECORD))
-    do("--exec-start", "PyTorch", "--msd-env=A=--x", "--appName=--name with blanks", "--msd-env", "B=$HOME;ls")
+    _, _, err = do(
+        "--exec-start",
+        "PyTorch",
+        "--numPs=--1",
+        "--msd-env=A=--x",
+        "--appName=--name with blanks",
+        "--msd-env",
+        "B=$HOME;ls",
+    )
     read = arguments.read_arguments(fake.asked[0].query["args"][0])
+    assert err.startswith("Notice: --numPs is ignored: ") and err.count("\n") == 1
     assert read.environment == {"A": "--x", "B": "$HOME;ls"} and read.application == "--name with blanks"
 
 
@@ -647,6 +656,16 @@ def test_links_are_sent_as_what_they_lead_to(
         kinds = {member.name: member.isreg() for member in tar}
     assert kinds["mnist/away/common.py"] and kinds["mnist/twin.py"] and kinds["mnist/main.py"]
     assert sorted(name for name, is_file in kinds.items() if not is_file) == ["mnist", "mnist/away", "mnist/sub"]
+
+
+@pytest.mark.parametrize("main", ["main.py", "./sub/part.py", "mnist/main.py", "/programs/main.py"])
+def test_a_program_may_be_named_from_the_directory_on_or_with_it(
+    main: str, fake: Fake, do: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    make_model(tmp_path)
+    fake.answer("POST", "/execs/", Answer(RECORD))
+    assert do("--exec-start", "PyTorch", "--model-dir", "../mnist", "--model-main", main)[0] == 0
+    assert fake.asked[0].query["args"] == [f"--exec-start PyTorch --model-dir mnist --model-main {main}"]
 
 
 def test_the_same_files_make_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

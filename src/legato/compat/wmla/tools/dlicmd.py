@@ -1045,7 +1045,7 @@ def submit(server: Server, query: Sequence[tuple[str, str]], upload: Upload | No
 def tell_ignored(words: Sequence[str]) -> None:
     """Say of each option that does nothing here why that is so."""
     end = words.index("--") if "--" in words else len(words)
-    for name in dict.fromkeys(words[:end]):
+    for name in dict.fromkeys(word.partition("=")[0] for word in words[:end]):
         _, does, why = SUBMIT.get(name, ("", "", ""))
         if why and not does:
             tell(f"Notice: {name} is ignored: {why}.")
@@ -1085,9 +1085,14 @@ def find_directory(text: str, main: str | None) -> Path:
         raise Failure(f"Cannot send --model-dir '{text}': {found}.")
     if not directory.name:
         raise Failure(f"Cannot send --model-dir '{text}': it has no name. Send a directory below it.")
-    if main is not None and not Path(main).is_absolute() and not (directory / main).is_file():
+    # Both ways of naming it are understood: from the directory on, and with the directory's name before.
+    if main is not None and not (directory / main).is_file() and not _is_inside(directory, main):
         raise Failure(f"There is no file '{main}' in '{text}'. --model-main names the program inside of --model-dir.")
     return directory
+
+
+def _is_inside(directory: Path, main: str) -> bool:
+    return Path(main).parts[:1] == (directory.name,) and (directory.parent / main).is_file()
 
 
 def open_file(path: Path, stack: contextlib.ExitStack) -> Upload:
