@@ -1086,13 +1086,15 @@ def find_directory(text: str, main: str | None) -> Path:
     if not directory.name:
         raise Failure(f"Cannot send --model-dir '{text}': it has no name. Send a directory below it.")
     # Both ways of naming it are understood: from the directory on, and with the directory's name before.
-    if main is not None and not (directory / main).is_file() and not _is_inside(directory, main):
+    if main is not None and not _is_inside(directory, main):
         raise Failure(f"There is no file '{main}' in '{text}'. --model-main names the program inside of --model-dir.")
     return directory
 
 
 def _is_inside(directory: Path, main: str) -> bool:
-    return Path(main).parts[:1] == (directory.name,) and (directory.parent / main).is_file()
+    path = Path(main)
+    with_name = path.parts[:1] == (directory.name,) and (directory.parent / path).is_file()
+    return path.is_absolute() or (directory / path).is_file() or with_name
 
 
 def open_file(path: Path, stack: contextlib.ExitStack) -> Upload:
