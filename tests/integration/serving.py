@@ -19,13 +19,16 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
 PROGRAM = """
 import json, sys
+from legato.commands.serving import find_guests
 from legato.control.settings import read_settings
 from legato.core.errors import LegatoError
 from legato.server.serving import serve
 flags = json.loads(sys.argv[1])
 runs_jobs = flags.pop("runs_jobs")
 try:
-    serve(read_settings(flags=flags), say=lambda line: print(line, flush=True), runs_jobs=runs_jobs)
+    settings = read_settings(flags=flags)
+    say = lambda line: print(line, flush=True)
+    serve(settings, say=say, runs_jobs=runs_jobs, guests=find_guests(settings))
 except LegatoError as error:
     print(f"refused: {error}", flush=True)
     sys.exit(2)
