@@ -21,6 +21,16 @@ LAUNCHER: Final = "launch_wmla.py"
 ``sys.argv`` is then ``[LAUNCHER, MAIN, *ARGUMENTS]``; see `find_model_directory` for MAIN.
 """
 
+LAUNCHER_SOURCE: Final = b'''"""Runs the program of this job as WMLA did. Made at its submission."""
+
+import runpy
+from pathlib import Path
+
+import legato
+
+runpy.run_path(str(Path(legato.__file__).parent / "compat/wmla/site/launch.py"), run_name="__main__")
+'''
+
 LOG: Final = "log"
 """Holds one folder per process; see `name_log_directory`."""
 
