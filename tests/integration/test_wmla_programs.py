@@ -36,6 +36,7 @@ from legato.compat.wmla.site import launch
 LAUNCHER = launch.__file__
 _SHA = re.compile(r"^sha256 ([0-9a-f]{64}) steps (\d+)$", re.MULTILINE)
 _METRICS = re.compile(r"^epoch (\d+)  step (\d+)  (.*)$", re.MULTILINE)
+_PULL = ("EDT_PULL_WEIGHT_TIME_OUT", "EDT_PULL_FAILED_LIMITS")
 _TIMES = re.compile(r"\[[^]]*\]|Timestamp: \d+")
 
 
@@ -103,7 +104,7 @@ def _figures(log: Path) -> list[tuple[str, dict[str, object], dict[str, object]]
 
 @pytest.fixture
 def stage(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    for name in ("DATA_DIR", "WMLA_TEST_PROGRAMS", "EDT_ENGINE_ARGUMENTS", "WMLA_MAX_WORKERS"):
+    for name in ("DATA_DIR", "WMLA_TEST_PROGRAMS", "EDT_ENGINE_ARGUMENTS", "WMLA_MAX_WORKERS", *_PULL):
         monkeypatch.setenv(name, "")  # put back afterwards, whatever the test sets
         monkeypatch.delenv(name)
     return stage
@@ -189,3 +190,19 @@ def test_a_step_of_its_own_goes_on_after_a_pause(stage: Stage, tmp_path: Path) -
     assert sorted(job.trained()) == ["model_epoch_final.pth", "model_epoch_final_optimizer_state.pth"]
     if importlib.util.find_spec("onnxscript") is None:
         assert "not exported to ONNX. torch.onnx needs the package onnxscript" in "".join(result.logs.values())
+
+
+def test_a_worker_whose_weights_are_not_ready_in_time_stops_and_the_job_goes_on(stage: Stage, tmp_path: Path) -> None:
+    os.environ["EDT_PULL_WEIGHT_TIME_OUT"], os.environ["EDT_PULL_FAILED_LIMITS"] = "0.01", "0"
+    job = Job(stage, "custom", tmp_path)
+    plan = [
+        Act(at_step(2), scale(2), "one more is wanted"),
+        Act(after_event("died"), scale(1), "it has stopped"),
+        Act(with_members(1), nothing, "the first one is alone"),
+    ]
+    result = job.run(workers=(1, 2, 1), plan=plan)
+    result.check(job.want, finishers=1)
+    job.check_logs()
+    assert "PULL_FAILED" not in result.logs[0] and result.logs[1].count("PULL_FAILED: the model weights") == 2
+    told = "PULL_FAILED more than 0 times (EDT_PULL_FAILED_LIMITS): this worker stops."
+    assert told in result.logs[1], result.story()

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import Final
 
 from legato.compat.wmla.fabric.surroundings import PULL_FAILURES, Pulling
+from legato.core.exits import EXIT_LOST_LINK
 
-EXIT_PULL_FAILED: Final = 1
+EXIT_PULL_FAILED: Final = EXIT_LOST_LINK
+"""No fault of the program, so the job goes on, and another worker may be started in its place."""
 
 
 class PullWatch:

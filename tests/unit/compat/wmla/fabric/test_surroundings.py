@@ -11,6 +11,7 @@ from legato.compat.wmla.fabric.copies import CopiedStream
 from legato.compat.wmla.fabric.pulling import PullWatch
 from legato.compat.wmla.fabric.surroundings import Pulling, look_around
 from legato.core.errors import UsageError
+from legato.core.exits import EXIT_LOST_LINK
 
 
 def test_what_is_around() -> None:
@@ -54,7 +55,7 @@ def test_what_cannot_be_understood(name: str, value: str) -> None:
 def test_weights_that_do_not_come_stop_the_worker(capsys: pytest.CaptureFixture[str]) -> None:
     ended: list[int] = []
     PullWatch(Pulling(0.001, 2), stop=ended.append).join()
-    assert ended == [1]
+    assert ended == [EXIT_LOST_LINK]
     told = capsys.readouterr()
     assert told.out == told.err and told.out.splitlines() == [
         "PULL_FAILED: the model weights were not ready within 0.001 s (time 1, 2 allowed).",
