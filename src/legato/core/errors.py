@@ -19,6 +19,7 @@ LegatoError
 ├── CheckpointError              a checkpoint is torn, foreign, or cannot be written
 ├── TransitionError              a state machine was asked for an illegal move; tells its story
 ├── StoreError                   the database cannot be reached or is of another version
+├── TrainingFailed               a job that was waited for ended without what it was to train
 ├── FencedOut                    a write of a control loop whose lease another one has taken over
 ├── SlotTaken                    a slot was to be given to a second job, or is not usable
 ├── ServerError                  the platform's server made a mistake, or answers what is not understood here
@@ -103,6 +104,10 @@ class TransitionError(LegatoError):
 
 class StoreError(LegatoError):
     """The platform's database cannot be reached, or its tables are of another version."""
+
+
+class TrainingFailed(LegatoError):
+    """A job that was waited for has ended without a trained model."""
 
 
 class FencedOut(LegatoError):

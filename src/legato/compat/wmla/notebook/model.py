@@ -1,0 +1,193 @@
+"""FabricModel in a notebook: ``train()`` submits what was given as a job, shows how it gets on, and waits for its end.
+
+Inside of a job it is the FabricModel of programs. Trains nothing here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from legato.client.jobs import Job
+from legato.compat.wmla import names
+from legato.compat.wmla.fabric import model as fabric
+from legato.compat.wmla.fabric.keras_variables import keras_of
+from legato.compat.wmla.fabric.rules import make_plan
+from legato.compat.wmla.fabric.surroundings import look_around
+from legato.compat.wmla.notebook.hardware import read_hardware
+from legato.compat.wmla.notebook.parcel import Parcel, make_files
+from legato.compat.wmla.notebook.screens import open_screen
+from legato.compat.wmla.notebook.submitting import Platform
+from legato.compat.wmla.notebook.watching import Watch
+from legato.core.errors import UsageError
+
+_RESULT: Final = f"work/{names.MODEL}"
+_FINAL: Final = f"{_RESULT}/{names.TRAINED}/model_epoch_final"
+_FRAMEWORKS: Final = {"pytorch": "edtPyTorch", "tensorflow": "edtTensorflow"}
+
+
+class FabricModel(fabric.FabricModel):
+    """A model, and what is needed to train it on the platform; all arguments as of a program's FabricModel."""
+
+    # What a notebook shows when it is asked for help.
+    __signature__ = inspect.signature(fabric.FabricModel)
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._given = self.__signature__.bind(*given, **named).arguments
+        self._job: Job | None = None
+
+    def train(  # type: ignore[override]  # here the words of notebooks have names of their own
+        self,
+        epoch_number: int,
+        batch_size: int,
+        engines_number: int | None = None,
+        num_dataloader_threads: int = 4,
+        validation_freq: int = 1,
+        checkpoint_freq: int | None = None,
+        effective_batch_size: int | None = None,
+        *,
+        worker_memory: Any = None,
+        driver_memory: Any = None,
+        hardware_spec: Any = None,
+        worker_num: Any = None,
+        worker_device_num: Any = None,
+    ) -> None:
+        """Train on the platform; returns when the training is over and the model here has the trained weights.
+
+        An interrupt stops the job.
+
+        Args:
+            epoch_number: and those up to ``effective_batch_size``: as of a program.
+            batch_size: as above.
+            engines_number: as above, and the most GPUs that the job will have.
+            num_dataloader_threads: as above.
+            validation_freq: as above.
+            checkpoint_freq: as above.
+            effective_batch_size: as above.
+            worker_memory: accepted.
+            driver_memory: accepted.
+            hardware_spec: how many nodes and GPUs; goes before ``engines_number``.
+            worker_num: nodes, where neither of the two is given.
+            worker_device_num: GPUs of each.
+
+        Raises:
+            UsageError: an argument cannot be used or sent, or no server is known; says what to do.
+            TrainingFailed: the job ended without a trained model.
+        """
+        around = look_around()
+        said = {
+            "epoch_number": epoch_number,
+            "batch_size": batch_size,
+            "num_dataloader_threads": num_dataloader_threads,
+            "validation_freq": validation_freq,
+            "checkpoint_freq": checkpoint_freq,
+            "effective_batch_size": effective_batch_size,
+        }
+        if around.is_in_job:
+            super().train(**said, engines_number=engines_number)  # type: ignore[arg-type]
+            return
+        hardware = read_hardware(
+            hardware_spec=hardware_spec,
+            worker_num=worker_num,
+            worker_device_num=worker_device_num,
+            worker_memory=worker_memory,
+            driver_memory=driver_memory,
+        )
+        engines = hardware.choose_engines(engines_number, effective_batch_size)
+        plan = make_plan(**said, engines_number=engines, generation=self._extras.generation, max_workers=1)
+        if hardware.notice:
+            _say(hardware.notice)
+        if engines_number is not None and plan.engines_number != engines_number:
+            _say(
+                f"engines_number={engines_number} does not count: it is {plan.engines_number}, by what goes before it."
+            )
+        backend = _find_backend(self._given["model"])
+        _tell_backend(backend, os.environ.get(names.BACKEND))
+        _check_place(self._given["model"])
+        files = make_files(Parcel(self._given, {**said, "engines_number": plan.engines_number}))
+        platform = Platform()
+        workers = hardware.choose_workers(engines_number, plan.engines_number)
+        self._job = platform.submit(files, _FRAMEWORKS[backend], workers)
+        Watch(self._job, open_screen(_say), _say).run()
+        self._load(self._job)
+
+    def download(self, out_dir: str | Path = "/tmp") -> None:  # noqa: S108 - as WMLA has it
+        """Save what the last training left, as a zip file, and say where.
+
+        Args:
+            out_dir: gets ``JOB.zip``.
+
+        Raises:
+            UsageError: nothing was trained, or the folder cannot be written to.
+        """
+        if self._job is None:
+            raise UsageError("There is nothing to download: train() was not called in this notebook. Call it first.")
+        path = Path(out_dir) / f"{self._job.id}.zip"
+        scratch = path.with_name(f".{path.name}.part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory() as folder:
+                found = self._job.download(folder, _RESULT)
+                with zipfile.ZipFile(scratch, "w", zipfile.ZIP_DEFLATED) as packed:
+                    for file in sorted(found):
+                        packed.write(file, file.relative_to(folder))
+            scratch.replace(path)
+        except OSError as error:
+            raise UsageError(f"Cannot write '{path}': {error.strerror or error}. Name another out_dir.") from error
+        _say(f"Save model:  {path}")
+
+    def _load(self, job: Job) -> None:
+        """Give the model here the weights that were trained, and its optimizer its state."""
+        model, optimizer = self._given["model"], self._given["optimizer"]
+        with tempfile.TemporaryDirectory() as folder:
+            if keras_of(model) is not None:
+                (path,) = job.download(folder, f"{_FINAL}.keras")
+                model.load_weights(str(path))
+                return
+            for target, ending in ((model, ".pth"), (optimizer, "_optimizer_state.pth")):
+                (path,) = job.download(folder, _FINAL + ending)
+                target.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+
+
+def _find_backend(model: Any) -> str:
+    return "pytorch" if keras_of(model) is None else "tensorflow"
+
+
+def _tell_backend(backend: str, said: str | None) -> None:
+    if not said:
+        _log("WARNING", f"FABRIC_BACKEND is not set. It is found out from the model: {backend}.")
+    elif said.lower() not in (backend, "keras" if backend == "tensorflow" else backend):
+        _log("WARNING", f"FABRIC_BACKEND is {said}, which the model is not made with. {backend} is taken.")
+    _log("INFO", f"Using {backend} backend.")
+
+
+def _check_place(model: Any) -> None:
+    if keras_of(model) is not None:
+        return
+    elsewhere = {str(part.device) for part in (*model.parameters(), *model.buffers()) if part.device.type != "cpu"}
+    if elsewhere:
+        raise UsageError(
+            f"The model is on {', '.join(sorted(elsewhere))}. Make it on the CPU: leave out .to(device) and .cuda(), "
+            "and make the optimizer after that. The platform takes it to the GPUs."
+        )
+
+
+def _log(level: str, text: str) -> None:
+    """Write a line as WMLA's package wrote when it was loaded."""
+    now = time.time()
+    at = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(now))},{int(now * 1000) % 1000:03d}"
+    _say(f"{at} {os.getpid()} {level} __init__.<module> - {text}")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

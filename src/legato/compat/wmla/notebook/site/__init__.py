@@ -1,0 +1,1 @@
+"""What stands on ``sys.path`` of a notebook: modules of the names that notebooks import."""

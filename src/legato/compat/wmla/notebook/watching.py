@@ -1,0 +1,137 @@
+"""Waits for a notebook's job, shows how it gets on, and says how it ended. Stops it only when it is interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from legato.client.jobs import Job
+from legato.client.logs import LogLine
+from legato.compat.wmla import names
+from legato.compat.wmla.notebook.curves import Curves
+from legato.compat.wmla.notebook.screens import Screen
+from legato.core.errors import LegatoError, TrainingFailed, Unavailable
+
+WAITING: Final = "Waiting the job to stop..."
+_LOOK_EVERY_S: Final = 1.0
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_NUM_LINES: Final = 100
+_NUM_SHOWN: Final = 20
+
+
+class Watch:
+    """Watches one job.
+
+    Args:
+        job: to watch.
+        screen: where to show it.
+        say: takes a line.
+        look_every_s: how often to look.
+    """
+
+    def __init__(
+        self, job: Job, screen: Screen, say: Callable[[str], None], look_every_s: float = _LOOK_EVERY_S
+    ) -> None:
+        self._job, self._screen, self._say, self._look_every_s = job, screen, say, look_every_s
+        self._curves = Curves()
+        self._stage = ""
+        self._is_away = self._is_waiting = False
+
+    def run(self) -> None:
+        """Watch until the job has ended.
+
+        Raises:
+            KeyboardInterrupt: it was interrupted; the job is told to stop.
+            TrainingFailed: the job ended without a trained model.
+        """
+        job = self._job
+        try:
+            while not self._look():
+                pass
+        except KeyboardInterrupt:
+            self._stop()
+            raise
+        except LegatoError as error:
+            error.add_note(f"Job {job.name} goes on without this notebook. Look at it with 'legato ps'.")
+            raise
+        self._end()
+
+    def _look(self) -> bool:
+        """Look once, and return whether the job has ended."""
+        try:
+            with contextlib.suppress(TimeoutError):
+                self._job.wait(timeout_s=self._look_every_s)
+            self._tell_stage()
+            self._show()
+        except Unavailable as error:
+            if not self._is_away:
+                self._say(f"{error} The job goes on meanwhile, and this cell waits for the server.")
+            self._is_away = True
+            return False
+        self._is_away = False
+        return self._job.has_ended
+
+    def _show(self) -> None:
+        job, curves = self._job, self._curves
+        training = job.series(names.LOSS, names.ITERATION, after_step=curves.after_step, steps=False)
+        tests = job.series(names.TEST_LOSS, after_step=curves.after_test, steps=False)
+        allocations = job.allocations()
+        has_more = curves.take(training, tests, allocations)
+        if job.has_ended:
+            has_more = curves.finish(allocations) or has_more
+        if has_more:
+            self._screen.show(curves)
+
+    def _tell_stage(self) -> None:
+        job = self._job
+        if job.stage != self._stage and not job.has_ended:
+            self._stage = job.stage
+            self._say(f"Job {job.name} ({job.id}) is {job.stage}: {job.reason}.")
+        progress = job.progress
+        is_done = progress is not None and progress.step is not None and progress.step == progress.num_steps
+        if (is_done or job.has_ended) and not self._is_waiting:
+            self._is_waiting = True
+            self._say(WAITING)
+
+    def _stop(self) -> None:
+        job = self._job
+        job.stop()
+        self._say(
+            f"Interrupted: job {job.name} stops after its present step, with a checkpoint. To begin anew, run the cell "
+            f"again; to see how it ended, type: legato explain {job.name}"
+        )
+
+    def _end(self) -> None:
+        job, record = self._job, self._job.record
+        state = names.STATES[job.stage].now
+        if job.stage == "succeeded":
+            took_s = (record.ended_at or 0.0) - (record.started_at or 0.0)
+            self._say(
+                f"--------END TRAINING: completed {self._curves.iteration} iterations in {took_s} seconds.--------"
+            )
+        elif job.stage == "failed":
+            for line in find_trouble(job.logs(tail=_NUM_LINES)):
+                self._say(line)
+        self._say(f"Job {job.name} finishes with state {state}.")
+        if job.stage != "succeeded":
+            raise TrainingFailed(
+                f"Job {job.name} has no trained model: it {job.stage}: {job.reason}. All that it wrote shows: "
+                f"legato logs {job.name}"
+            )
+
+
+def find_trouble(lines: Iterator[LogLine]) -> list[str]:
+    """Return what a job that failed has to say: the last traceback of a worker, else the last lines of all.
+
+    Args:
+        lines: of its workers.
+    """
+    by_log: dict[str, list[str]] = {}
+    for line in lines:
+        by_log.setdefault(line.log, []).append(line.text)
+    for texts in by_log.values():
+        begins = [index for index, text in enumerate(texts) if text == _TRACEBACK]
+        if begins:
+            return texts[begins[-1] :]
+    return [text for texts in by_log.values() for text in texts[-_NUM_SHOWN:]]
