@@ -12,8 +12,9 @@ READY_TENSORFLOW := .venv-tensorflow/ready
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
+# Side by side, on up to four cores: much of a test is waiting for programs to start, which two can do at once.
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
 
 test-tensorflow: $(READY_TENSORFLOW)
 	$(BIN_TENSORFLOW)/python -m pytest tests/keras

@@ -1,10 +1,16 @@
-"""Options of the tests."""
+"""Options of the tests, and what the network may not do to them."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+# torch asks for the name of every address that it connects to, also of this machine's. A name server that leaves a
+# question unanswered would hold a test up for five seconds; it is asked again after one. For processes of tests too.
+os.environ.setdefault("RES_OPTIONS", "timeout:1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak-seed", type=int, default=None, help="seed of the soak's disturbances; None for a new one")
-    parser.addoption("--soak-events", type=int, default=12, help="how many disturbances the soak makes")
+    parser.addoption("--soak-events", type=int, default=None, help="how many disturbances a soak makes")

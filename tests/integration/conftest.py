@@ -24,5 +24,6 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 
 
 @pytest.fixture(scope="session")
-def reference() -> Reference:
-    return Reference()
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    own = tmp_path_factory.getbasetemp()
+    return Reference((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "alone")

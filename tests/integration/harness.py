@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import pytest
 
 from legato.core.spec import JobSpec
@@ -48,16 +50,23 @@ class Truth(NamedTuple):
 
 
 class Reference:
-    """Runs programs alone, each once per session."""
+    """Runs programs alone, each once.
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, ...], Truth] = {}
+    Args:
+        known: a directory for what is known, also to other processes that test beside this one.
+    """
+
+    def __init__(self, known: Path) -> None:
+        known.mkdir(exist_ok=True)
+        self._known = known
 
     def of(self, program: str, *args: str) -> Truth:
-        key = (program, *args)
-        if key not in self._known:
-            self._known[key] = self._run(key)
-        return self._known[key]
+        path = self._known / f"{hashlib.sha256(repr((program, args)).encode()).hexdigest()}.json"
+        if not path.exists():
+            scratch = path.with_suffix(f".{os.getpid()}")
+            scratch.write_bytes(msgspec.json.encode(self._run((program, *args))))
+            scratch.replace(path)
+        return msgspec.json.decode(path.read_bytes(), type=Truth)
 
     def _run(self, key: tuple[str, ...]) -> Truth:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("LEGATO_")}

@@ -22,7 +22,7 @@ from legato.control.settings import Settings
 from legato.server.serving import upgrade_store
 
 PROGRAM = ROOT / "tests/integration/programs/slow.py"
-EPOCHS, WAIT_S = 120, 0.02  # 960 steps, so no less than 19 s: time enough for whatever happens to the server
+EPOCHS, WAIT_S = 60, 0.1  # 480 steps, so no less than 48 s, unless the test lets it go before
 SETTINGS = {"slots": 2, "loop_interval_s": 0.2, "stability_s": 0.2, "cooldown_factor": 0}
 
 NewServer = Callable[..., Server]
@@ -60,7 +60,8 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def submit(ask: Asker, tmp_path: Path, want: int = 201) -> str:
-    """Upload the program and submit it."""
+    """Upload the program and submit it; it is slow until `hurry`."""
+    (tmp_path / "slow").touch()
     folder = tmp_path / "code"
     folder.mkdir(exist_ok=True)
     (folder / "train.py").write_bytes(PROGRAM.read_bytes())
@@ -69,12 +70,17 @@ def submit(ask: Asker, tmp_path: Path, want: int = 201) -> str:
     assert uploaded.status_code in (200, 201), uploaded.text
     body = {
         "name": "mnist",
-        "program": ["train.py", str(EPOCHS), "result", str(WAIT_S)],
+        "program": ["train.py", str(EPOCHS), "result", str(WAIT_S), str(tmp_path / "slow")],
         "code": packed.sha256,
         "max_workers": 2,
     }
     made: str = ask.post("jobs", body | {"seed": 3}, want, **{"Idempotency-Key": "one"})["id"]
     return made
+
+
+def hurry(tmp_path: Path) -> None:
+    """Let the program come to its end: all that shall happen to its server has happened."""
+    (tmp_path / "slow").unlink()
 
 
 def num_steps(home: Path, job: str) -> int:
@@ -137,6 +143,7 @@ def test_a_server_that_is_stopped_and_killed(new_server: NewServer, tmp_path: Pa
     wait_until(lambda: num_steps(home, job) > done, "it does not train without a server")
 
     server.start()
+    hurry(tmp_path)
     ask = ask.at(server)
     last = second[-1]["id"] if second else first[-1]["id"]
     with ask.follow(f"jobs/{job}/events", **{"Last-Event-ID": last}) as messages:
@@ -174,6 +181,7 @@ def test_pause_resume_and_logs_while_servers_come_and_go(new_server: NewServer, 
     server.start()
     ask = ask.at(server)
     with ask.follow(f"jobs/{job}/logs?log=driver") as messages:
+        hurry(tmp_path)
         told = list(messages)
     assert told[-1]["event"] == "end"
     assert "The job succeeded" in "".join(json.loads(one["data"])["text"] for one in told if one["event"] == "log")
@@ -209,6 +217,7 @@ def test_another_server_takes_over(new_server: NewServer, tmp_path: Path, weight
         first.kill()
         wait_until(lambda: "leading" in ready(second), "nobody takes over")
         assert pids <= pids_of(first.home)
+        hurry(tmp_path)
         check_done(ask, first.home, job, weights)
         assert [one["attempt"] for one in ask.get(f"jobs/{job}/attempts")["items"]] == [1]
         owners = [event["reason"] for event in ask.get("events")["items"] if event["kind"] == "lease"]

@@ -27,6 +27,7 @@ from tests.integration.harness import (
 )
 
 MAX_WORKERS = 4
+NUM_EVENTS = 12
 PHASES = ("forward", "reduce", "commit", "transfer")
 
 
@@ -54,7 +55,7 @@ def disturbance(dice: random.Random) -> tuple[Do, str]:
 def test_soak(stage: Stage, reference: Reference, request: pytest.FixtureRequest) -> None:
     seed = request.config.getoption("--soak-seed")
     seed = secrets.randbits(32) if seed is None else seed
-    num_events = request.config.getoption("--soak-events")
+    num_events = request.config.getoption("--soak-events") or NUM_EVENTS
     print(f"soak: --soak-seed {seed} --soak-events {num_events}")
     dice = random.Random(seed)
     program = ("vision.py", "--epochs", str(10 + num_events))

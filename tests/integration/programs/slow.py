@@ -1,4 +1,7 @@
-"""Trains no faster than it is told, and writes the SHA-256 of its weights: ``slow.py EPOCHS FILE [STEP_S]``."""
+"""Trains slowly as long as it is told, and writes the SHA-256 of its weights: ``slow.py EPOCHS FILE [STEP_S WHILE]``.
+
+Every step lasts for STEP_S seconds at least as long as the file WHILE exists; then nothing holds it back.
+"""
 
 import hashlib
 import sys
@@ -12,7 +15,7 @@ import legato
 
 
 def main() -> None:
-    wait_s = float(sys.argv[3]) if len(sys.argv) > 3 else 0.0
+    wait_s, slow_while = (float(sys.argv[3]), Path(sys.argv[4])) if len(sys.argv) > 3 else (0.0, None)
     generator = torch.Generator().manual_seed(1)
     inputs = torch.randn(64, 4, generator=generator)
     data = TensorDataset(inputs, inputs @ torch.randn(4, 1, generator=generator))
@@ -25,7 +28,7 @@ def main() -> None:
             run.backward(torch.nn.functional.mse_loss(model(x), y))
             optimizer.step()
             optimizer.zero_grad()
-            if run.stepped:
+            if run.stepped and slow_while is not None and slow_while.exists():
                 time.sleep(wait_s)
         if run.is_main:
             print(f"epoch {epoch} is done")
