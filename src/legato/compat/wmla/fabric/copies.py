@@ -58,8 +58,18 @@ class CopiedStream(io.TextIOBase):
         """Return the descriptor of the copied stream: what C libraries write has no copy."""
         return self._stream.fileno()
 
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # the base class has none, but a place for one
+        """The encoding of the copied stream."""
+        return self._stream.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]  # as above
+        """What the copied stream does with what it cannot encode."""
+        return self._stream.errors
+
     def __getattr__(self, name: str) -> Any:
-        # Such as `encoding`, `buffer` and `reconfigure`.
+        # Such as `buffer` and `reconfigure`.
         return getattr(self._stream, name)
 
     def _give_up(self, copy: TextIO, error: OSError) -> None:

@@ -84,6 +84,19 @@ def test_a_copy_has_what_the_stream_has(tmp_path: Path) -> None:
     copied.close()
 
 
+def test_a_copied_stream_is_what_libraries_expect(tmp_path: Path) -> None:
+    with (tmp_path / "stream").open("w", encoding="utf-8") as stream:
+        copied = CopiedStream(stream, tmp_path / "copy")
+        assert (copied.encoding, copied.errors, copied.fileno()) == ("utf-8", "strict", stream.fileno())
+        copied.buffer.write(b"bytes have no copy\n")
+        copied.reconfigure(line_buffering=True)
+        copied.writelines(["lines", " have\n"])
+        copied.close()
+        assert not stream.closed
+    assert (tmp_path / "copy").read_text() == "lines have\n"
+    assert (tmp_path / "stream").read_text() == "bytes have no copy\nlines have\n"
+
+
 def test_a_copy_that_fails_harms_nobody() -> None:
     stream = io.StringIO()
     copied = CopiedStream(stream, Path("/dev/full"))
