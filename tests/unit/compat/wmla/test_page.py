@@ -12,6 +12,7 @@ from starlette.routing import Route
 from legato.compat.wmla import names
 from legato.compat.wmla.fabric.model import FabricModel
 from legato.compat.wmla.frameworks import FRAMEWORKS
+from legato.compat.wmla.notebook.model import FabricModel as NotebookModel
 from legato.compat.wmla.rest.guest import CONDUCTOR, DEEP_LEARNING, INSTEAD, House, make_guest
 from legato.compat.wmla.tools import dlicmd
 
@@ -93,8 +94,6 @@ def test_every_state_is_told() -> None:
 def test_every_framework_is_told() -> None:
     told = {name: cells[2] for cells in rows("## Frameworks") for name in re.findall(r"`([^`]+)`", cells[0])}
     assert set(told) - {"--exec-start"} == set(FRAMEWORKS)
-    refuses_keras = "does not train" in (SOURCES / "fabric/model.py").read_text()
-    assert ("is refused when its training begins" in told["edtKeras"]) == refuses_keras
 
 
 @pytest.mark.parametrize(
@@ -108,6 +107,9 @@ def test_every_parameter_is_told(title: str, function: object) -> None:
     if function is FabricModel:
         assert set(told) == set(parameters)
         assert [name for name, status in told.items() if status == "accepted"] == ["scaleup_function"]
+    else:
+        named = inspect.signature(NotebookModel.train).parameters
+        assert set(told) == set(named) - {"self"}
 
 
 def test_variables_that_are_told_are_set() -> None:
