@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from legato.compat.wmla.fabric.keras_data import as_samples
+from legato.compat.wmla.fabric.keras_settings import settle
 from legato.core.errors import UsageError
+from legato.train.elastic import Run
+
+if TYPE_CHECKING:
+    from legato.compat.wmla.fabric.keras_training import KerasTraining
 
 
 class KerasParts(NamedTuple):
@@ -41,8 +47,33 @@ class KerasParts(NamedTuple):
             return self.custom_objects.get(thing, thing)
         return thing
 
-    def check(self) -> None:
-        """Raise UsageError unless loss, optimizer and custom objects are of the kinds that Keras knows."""
+    def begin(self, train_set: Any, test_set: Any) -> tuple[Any, Any]:
+        """Set TensorFlow up, before the run begins. Returns the data sets as sets of samples."""
+        settle()
+        return as_samples(train_set)[0], None if test_set is None else as_samples(test_set)[0]
+
+    def make_engine(self, run: Run, batch_size: int, train_set: Any) -> KerasTraining:
+        """Put the model in the care of a run.
+
+        Args:
+            run: that trains it.
+            batch_size: not needed.
+            train_set: of samples; the first one builds the model.
+        """
+        from legato.compat.wmla.fabric.keras_training import KerasTraining
+
+        del batch_size
+        return KerasTraining(run, self, train_set)
+
+    def check(self, **of_torch: Any) -> None:
+        """Raise UsageError unless loss, optimizer and custom objects are of the kinds that Keras knows.
+
+        Args:
+            of_torch: arguments that only PyTorch programs have, by name.
+        """
+        for name, value in of_torch.items():
+            if value is not None:
+                raise UsageError(f"{name} is for PyTorch models; this one is a Keras model. Leave it out.")
         if not isinstance(self.loss, str) and not callable(self.loss):
             raise UsageError(
                 f"loss_function={self.loss!r} is no loss. Give the name of one, a function of (targets, outputs), or "

@@ -66,6 +66,20 @@ class Engine(Protocol):
         """Write the model in ONNX format, and return where."""
 
 
+class Parts(Protocol):
+    """What a program gave of its model, checked."""
+
+    @property
+    def num_backwards(self) -> int:
+        """Backward passes per turn of the loop, as the runtime counts them."""
+
+    def begin(self, train_set: Any, test_set: Any) -> tuple[Any, Any]:
+        """Set the framework up, before the run begins. Returns the data sets as sets of samples."""
+
+    def make_engine(self, run: Run, batch_size: int, train_set: Any) -> Engine:
+        """Put the model in the care of a run."""
+
+
 class Data(NamedTuple):
     """What a model is trained on.
 

@@ -14,8 +14,10 @@ from typing import Any
 import torch
 
 from legato.compat.wmla.fabric.diary import Diary
+from legato.compat.wmla.fabric.keras_parts import KerasParts
+from legato.compat.wmla.fabric.keras_variables import keras_of
 from legato.compat.wmla.fabric.loggers import check_logger
-from legato.compat.wmla.fabric.loop import Data, Extras, Loop, choose_generation
+from legato.compat.wmla.fabric.loop import Data, Extras, Loop, Parts, choose_generation
 from legato.compat.wmla.fabric.rules import Plan, fit_engines, make_plan
 from legato.compat.wmla.fabric.surroundings import Surroundings, look_around
 from legato.compat.wmla.fabric.torch_metrics import Metrics
@@ -39,16 +41,18 @@ class FabricModel:
     """A model, and what is needed to train it.
 
     Args:
-        model: a ``torch.nn.Module``, made on the CPU.
+        model: a ``torch.nn.Module``, made on the CPU, or a ``tf.keras.Model``.
         datasets_function: without arguments; returns a pair of map-style data sets, for training and for validation.
             The second one may be None.
-        loss_function: of (outputs, targets); returns the mean over the samples.
-        optimizer: a ``torch.optim`` optimizer of the model's parameters.
+        loss_function: of (outputs, targets); returns the mean over the samples. With Keras the name of a loss, one of
+            ``tf.keras.losses``, or a function of (targets, outputs).
+        optimizer: a ``torch.optim`` optimizer of the model's parameters; or one of Keras, or its name.
         metrics: functions of (outputs, targets), reported beside the loss; None: accuracy, where there are classes.
+            With Keras names, metrics, or functions of (targets, outputs).
         worker_logger_callback: told of each worker's own micro-batches, on the worker. None: the default lines.
         driver_logger_callback: told of all micro-batches, once. None: the default logger.
         save_to_onnx: write the final model in ONNX format too.
-        keras_custom_objects: of Keras models.
+        keras_custom_objects: what names of the program's own stand for, in Keras.
         fn_batch_collate: makes a batch (features, labels) of a list of samples.
         driver_logger: as ``driver_logger_callback``, in generation 1.
         worker_logger: as ``worker_logger_callback``, likewise.
@@ -85,13 +89,11 @@ class FabricModel:
     ) -> None:
         _check_functions(
             datasets_function=datasets_function,
-            loss_function=loss_function,
             fn_batch_collate=fn_batch_collate,
             fn_step_train=fn_step_train,
             fn_test=fn_test,
             scaleup_function=scaleup_function,
         )
-        _check_model(model, optimizer)
         if metrics is not None and (callable(metrics) or isinstance(metrics, str)):
             raise UsageError(f"metrics={metrics!r} is not a list. Give a list, such as [{metrics!r}].")
         if fn_step_train is not None and metrics is not None:
@@ -99,12 +101,18 @@ class FabricModel:
                 "metrics are not computed where fn_step_train is: only it sees the outputs. Leave metrics or "
                 "fn_step_train out."
             )
-        if keras_custom_objects is not None:
-            raise UsageError("keras_custom_objects is for Keras models; this one is a torch.nn.Module. Leave it out.")
         self._datasets_function = datasets_function
-        self._parts = TorchParts(
-            model, loss_function, optimizer, Metrics(metrics), fn_batch_collate, fn_step_train, fn_test
-        )
+        keras = keras_of(model)
+        if keras is not None:
+            parts = KerasParts(keras, model, loss_function, optimizer, metrics, keras_custom_objects, fn_batch_collate)
+            parts.check(fn_step_train=fn_step_train, fn_test=fn_test)
+            self._parts: Parts = parts
+        else:
+            _check_torch(model, optimizer, keras_custom_objects)
+            _check_functions(loss_function=loss_function)
+            self._parts = TorchParts(
+                model, loss_function, optimizer, Metrics(metrics), fn_batch_collate, fn_step_train, fn_test
+            )
         extras = Extras(
             generation=0,
             driver_logger=_choose("driver_logger", driver_logger, driver_logger_callback),
@@ -166,7 +174,7 @@ class FabricModel:
         self._train(plan, around)
 
     def _train(self, plan: Plan, around: Surroundings) -> None:
-        train_set, test_set = _read_datasets(self._datasets_function())
+        train_set, test_set = self._parts.begin(*_read_datasets(self._datasets_function()))
         num_samples = len(train_set)
         num_engines = fit_engines(plan.engines_number, plan.batch_size, num_samples)
         if num_engines < plan.engines_number:
@@ -196,11 +204,13 @@ def _check_functions(**functions: Any) -> None:
             raise UsageError(f"{name}={function!r} cannot be called. Give a function.")
 
 
-def _check_model(model: Any, optimizer: Any) -> None:
-    if any(kind.__module__.partition(".")[0] in ("keras", "tensorflow", "tf_keras") for kind in type(model).__mro__):
-        raise UsageError("The model is a Keras model, which this release does not train. Give a torch.nn.Module.")
+def _check_torch(model: Any, optimizer: Any, keras_custom_objects: Any) -> None:
     if not isinstance(model, torch.nn.Module):
-        raise UsageError(f"model={type(model).__name__} is no model. Give a torch.nn.Module, made on the CPU.")
+        raise UsageError(
+            f"model={type(model).__name__} is no model. Give a torch.nn.Module, made on the CPU, or a tf.keras.Model."
+        )
+    if keras_custom_objects is not None:
+        raise UsageError("keras_custom_objects is for Keras models; this one is a torch.nn.Module. Leave it out.")
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise UsageError(
             f"optimizer={optimizer!r} is no optimizer of PyTorch. Give one, such as "

@@ -51,6 +51,10 @@ class TorchParts(NamedTuple):
         """Backward passes per turn of the loop, as the runtime counts them: see `TorchTraining._step_of_program`."""
         return 1 if self.fn_step_train is None else 2
 
+    def begin(self, train_set: Any, test_set: Any) -> tuple[Any, Any]:
+        """Return the data sets: they are of samples."""
+        return train_set, test_set
+
     def make_engine(self, run: Run, batch_size: int, train_set: Any) -> TorchTraining:
         """Put the model in the care of a run.
 

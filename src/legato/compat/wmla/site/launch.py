@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from legato.compat.wmla import names
 from legato.compat.wmla.fabric.copies import CopiedStream
+from legato.compat.wmla.fabric.keras_generation import choose_keras, explain
 from legato.compat.wmla.fabric.surroundings import DRIVER_LOG
 from legato.core.errors import UsageError
 
@@ -80,6 +81,10 @@ def main(arguments: Sequence[str]) -> None:
     sys.argv[:] = [str(program), *arguments[1:], *engine_arguments(places, os.environ)]
     if is_elastic:
         build_zip(places.fabric_home)
+        variables, notice = choose_keras(program, os.environ)
+        os.environ.update(variables)
+        if notice is not None:
+            sys.stdout.write(f"legato: {notice}\n")
         _seed()
     _run(program, is_elastic=is_elastic)
 
@@ -225,6 +230,11 @@ def _run(program: Path, *, is_elastic: bool) -> None:
     except SystemExit as ending:
         if ending.code in (None, 0) and type(ending) is SystemExit and is_elastic:
             _tell_if_untrained(program)
+        raise
+    except Exception as error:
+        advice = explain(error) if is_elastic else None
+        if advice is not None:
+            error.add_note(f"legato: {advice}")
         raise
     if is_elastic:
         _tell_if_untrained(program)
