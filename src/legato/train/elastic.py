@@ -225,7 +225,8 @@ class Run:
             pin_memory: as in ``torch.utils.data.DataLoader``.
 
         Raises:
-            DataError: the data set is empty or smaller than a global batch, or a sample or the collation failed.
+            DataError: the data set is empty or does not reach all micro-batches of a step, or a sample or the collation
+                failed.
             ProgramError: a turn of the loop had no backward pass.
         """
         session = self._session
