@@ -19,7 +19,7 @@ LOSS_SCALE: Final = "EDT_LOSS_SCALE"
 
 PULL_LIMIT: Final = "EDT_PULL_WEIGHT_TIME_OUT"
 PULL_FAILURES: Final = "EDT_PULL_FAILED_LIMITS"
-DRIVER_LOG: Final = "LEGATO_WMLA_DRIVER_LOG"
+DRIVER_LOG: Final = "WMLA_DRIVER_LOG"
 """The driver's log directory; set by the launcher."""
 
 _DEFAULT_PULL_LIMIT_S: Final = 300.0
