@@ -297,7 +297,6 @@ def _read_submission(command: str, words: list[str]) -> Asked:
             asked.submission.append(word)
         elif not SUBMIT[name][0]:
             asked.submission.append(name)
-            del waiting[: waiting[:1] in (["true"], ["false"])]
         else:
             value = _take_value(word, waiting)
             if name in ("--model-dir", "--model-main"):
@@ -455,8 +454,6 @@ class Server:
             body, num_bytes = _make_form(upload, boundary)
             headers["Content-Type"] = f"multipart/form-data; boundary={boundary}"
             headers["Content-Length"] = str(num_bytes)
-        elif method != "GET":
-            headers["Content-Length"] = "0"
         if self.place.scheme == "http" and find_proxy(self.place):
             target = f"{self.place}{target}"
         connection = self._connect(limit_s, headers)
