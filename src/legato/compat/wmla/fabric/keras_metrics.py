@@ -89,8 +89,10 @@ class Metrics:
         return values
 
 
-def default_metrics(loss: Any) -> list[str]:
+def default_metrics(loss: Any, outputs: Any) -> list[str]:
     """Return the metrics of a program that names none: the accuracy of a classifier, which old loggers ask for."""
+    if isinstance(outputs, Mapping | list | tuple):
+        return []
     name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
     return ["accuracy"] if "crossentropy" in str(name).lower().replace("_", "") else []
 

@@ -74,6 +74,12 @@ class KerasParts(NamedTuple):
         for name, value in of_torch.items():
             if value is not None:
                 raise UsageError(f"{name} is for PyTorch models; this one is a Keras model. Leave it out.")
+        if type(self.model).train_step is not self.keras.Model.train_step:
+            raise UsageError(
+                f"{type(self.model).__name__} has a train_step() of its own, which would not be called: FabricModel "
+                "computes loss_function of the model's outputs itself. Move what it does into call(), add_loss() or "
+                "the loss function."
+            )
         if not isinstance(self.loss, str) and not callable(self.loss):
             raise UsageError(
                 f"loss_function={self.loss!r} is no loss. Give the name of one, a function of (targets, outputs), or "

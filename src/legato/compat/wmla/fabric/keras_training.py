@@ -53,7 +53,7 @@ class KerasTraining:
             self._passes = Passes(model, is_keras_2=is_keras_2(keras))
             inputs, targets = self._passes.to_tensors(example)
             outputs = self._passes.infer(inputs)
-            metrics = default_metrics(parts.loss) if parts.metrics is None else parts.metrics
+            metrics = default_metrics(parts.loss, outputs) if parts.metrics is None else parts.metrics
             self._metrics = Metrics(keras, [parts.own(metric) for metric in metrics], targets, outputs)
         # Settled here: a layer that is frozen or thawed later needs a new compile() in Keras, too.
         self._trainable = tuple(model.trainable_variables)

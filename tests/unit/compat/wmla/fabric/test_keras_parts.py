@@ -1,0 +1,67 @@
+"""What a Keras program gives is checked before anything is trained; no TensorFlow is needed for that."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from legato.compat.wmla.fabric.keras_metrics import default_metrics
+from legato.compat.wmla.fabric.keras_parts import KerasParts
+from legato.core.errors import UsageError
+
+
+class Model:
+    def train_step(self, data: Any) -> Any:
+        raise AssertionError
+
+
+class OwnStep(Model):
+    def train_step(self, data: Any) -> Any:
+        return super().train_step(data)
+
+
+KERAS = SimpleNamespace(Model=Model)
+OPTIMIZER = SimpleNamespace(apply_gradients=None)
+
+
+def make_parts(**changes: Any) -> KerasParts:
+    return KerasParts(KERAS, Model(), "mse", OPTIMIZER)._replace(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"optimizer": "adam"}, {"loss": lambda y, x: 0}, {"custom_objects": {"mine": 1}}]
+)
+def test_what_keras_knows_is_taken(changes: dict[str, Any]) -> None:
+    make_parts(**changes).check(fn_step_train=None, fn_test=None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"loss": None}, "loss_function=None is no loss"),
+        ({"optimizer": object}, "is no optimizer of Keras"),
+        ({"custom_objects": ["mine"]}, r"keras_custom_objects=\['mine'\] is no dict"),
+        ({"model": OwnStep()}, r"OwnStep has a train_step\(\) of its own, which would not be called"),
+    ],
+)
+def test_what_it_does_not_know_is_refused(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        make_parts(**changes).check()
+
+
+def test_steps_of_torch_programs_are_refused() -> None:
+    with pytest.raises(UsageError, match="fn_test is for PyTorch models"):
+        make_parts().check(fn_step_train=None, fn_test=print)
+
+
+def test_names_of_the_programs_own() -> None:
+    parts = make_parts(custom_objects={"distance": print})
+    assert parts.own("distance") is print and parts.own("mse") == "mse" and parts.own(len) is len
+
+
+def test_a_classifier_has_an_accuracy() -> None:
+    assert default_metrics("sparse_categorical_crossentropy", 0) == ["accuracy"]
+    assert default_metrics(type("BinaryCrossentropy", (), {})(), 0) == ["accuracy"]
+    assert default_metrics("mse", 0) == default_metrics("categorical_crossentropy", {"a": 0}) == []
