@@ -34,7 +34,7 @@ from tests.integration.harness import (
         ("dies", "no such weights"),
         ("frozen", "nothing to train"),
         ("empty", "no samples"),
-        ("small", "Cannot train on 7 samples"),
+        ("small", "Cannot train on 6 samples"),
         ("layout", "not a multiple of"),
         ("collate", "cannot collate this one"),
         ("stop-on-nan", "stop_on_nan is set"),

@@ -50,7 +50,7 @@ def main() -> None:
         model.requires_grad_(False)
     optimizer = torch.optim.SGD(model.parameters() if args.how != "frozen" else [torch.zeros(1)], 0.01)
     run.prepare(model, optimizer)
-    num_samples = {"empty": 0, "small": 7}.get(args.how, 40)
+    num_samples = {"empty": 0, "small": 6}.get(args.how, 40)
     data = Images(num_samples, start=9 if args.how == "odd-data" and is_odd() else 7)
     for _ in run.epochs(8):
         for images, targets in run.batches(data, collate_fn=collate):
