@@ -81,7 +81,7 @@ _ALL: Final = (
         application="DistPytorchTrain",
         told=(
             f"A program of torch.distributed: {_GANG}",
-            "It finds MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE, NODE_RANK and WMLA_NWORKER in its environment.",
+            "WMLA_NWORKER says how many there are. MASTER_ADDR and RANK are not set: it finds the others by itself.",
         ),
     ),
     Framework(
@@ -98,7 +98,8 @@ _ALL: Final = (
         application="DistTensorflowTrain",
         told=(
             f"A program of tf.distribute: {_GANG}",
-            "It finds TF_CONFIG in its environment. Parameter servers are not supported.",
+            "WMLA_NWORKER says how many there are. TF_CONFIG is not set: it finds the others by itself.",
+            "Parameter servers are not supported.",
         ),
     ),
     Framework(

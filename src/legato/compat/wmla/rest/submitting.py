@@ -36,6 +36,7 @@ _CHUNK_BYTES: Final = 2**20
 _MOST_OF_ONE: Final = 8
 _AGAIN: Final = {"Retry-After": "5"}
 _MAX_NAME_LENGTH: Final = 63
+_UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -276,7 +277,7 @@ def _write_notice(submission: Submission, extra: Mapping[str, Any]) -> str:
         told.append("more than one worker")
     if not told:
         return ""
-    return f"Accepted, but without effect here: {', '.join(told)}."
+    return _UNSEEN.sub("?", f"Accepted, but without effect here: {', '.join(told)}.")
 
 
 def _name_job(submission: Submission, main: str) -> str:

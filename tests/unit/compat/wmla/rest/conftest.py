@@ -16,7 +16,7 @@ from legato.commands.serving import find_guests
 NewConsole = Callable[..., Console]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def no_log() -> Iterator[None]:
     """The server's log is not shown: its threads write when they like."""
     structlog.configure(

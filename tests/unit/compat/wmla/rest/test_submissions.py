@@ -10,12 +10,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as some
 from tests.unit.compat.wmla.rest.asking import MNIST, MODEL, Console, check_error, make_tar
 from tests.unit.compat.wmla.rest.conftest import NewConsole
 
 from legato.compat.wmla.names import LAUNCHER
 
 MAIN = "_submitted_code/mnist/main.py"
+JSON = {"Content-Type": "application/json"}
+WORDS = [
+    *(
+        "--numWorker",
+        "2",
+        "--msd-env",
+        "A=b",
+        "--appName",
+        "a b",
+        "'a",
+        '"',
+        "--",
+        "--epochs",
+        "--ig",
+        "default",
+        "nobody",
+    ),
+    *("--edt-options", "x=1,maxWorkers=2", "--msd-priority", "--model-dir", "m", "../m", "\u00e4", "\n", "--exclusive"),
+]
 
 
 def spec(console: Console, record: dict[str, Any]) -> dict[str, Any]:
@@ -35,7 +56,7 @@ def code(console: Console, record: dict[str, Any]) -> dict[str, bytes]:
 
 
 def num_jobs(console: Console) -> int:
-    return len(console.platform.get("jobs")["items"])
+    return len(console.get("/execs"))
 
 
 # ---------------------------------------------------------------- what it becomes
@@ -211,6 +232,27 @@ def test_variables_are_shown_to_nobody_else(console: Console) -> None:
 def test_a_long_argument_string_comes_back_whole(console: Console) -> None:
     args = MNIST + " " + " ".join(f"--option-{number} value" for number in range(100))
     assert console.submit(args)["args"] == args
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@example("--edt-options 'a\r\nSet-Cookie: x=1'")
+@example("--appName 'a\x1bb' 'c\nd' --msd-label '\x7f'")
+@example("\ud800")
+@example("--msd-env A=\x0b")
+@given(some.text(max_size=30) | some.lists(some.sampled_from(WORDS), max_size=6).map(" ".join))
+def test_whatever_is_said_is_taken_or_refused(shared: Console, text: str) -> None:
+    said = f"--exec-start PyTorch --model-main /programs/a.py {text}"
+    answer = shared.ask("POST", "/execs", content=json.dumps({"args": said}), headers=JSON)
+    assert answer.status_code in (200, 400), answer.text
+    if answer.status_code == 200:
+        notice = answer.headers.get("x-wmla-notice", "")
+        assert "set-cookie" not in answer.headers
+        assert notice.isprintable()
+        job = answer.json()["id"]
+        assert shared.get(f"/execs/{job}")["id"] == job
+        assert shared.ask("DELETE", f"/execs/{job}").status_code == 204
+    else:
+        check_error(answer, 400)
 
 
 # ---------------------------------------------------------------- what is refused
