@@ -26,8 +26,8 @@ class Point(NamedTuple):
     num_gpus: int
 
 
-class TestPoint(NamedTuple):
-    """A validation: after how many micro-batches, and its loss."""
+class Validation(NamedTuple):
+    """After how many micro-batches it was, and its loss."""
 
     iteration: int
     loss: float
@@ -51,7 +51,7 @@ class Curves:
 
     def __init__(self) -> None:
         self.points: list[Point] = []
-        self.tests: list[TestPoint] = []
+        self.tests: list[Validation] = []
         self.iteration = 0
         self._before: _Record | None = None
         self._drawn: _Record | None = None
@@ -129,7 +129,7 @@ class Curves:
                 self._last_test = series.step[-1] if series.step else self._last_test
         known = [(step, loss) for step, loss in self._waiting if step in self._iterations]
         self._waiting = [(step, loss) for step, loss in self._waiting if step not in self._iterations]
-        self.tests += [TestPoint(self._iterations[step], loss) for step, loss in known]
+        self.tests += [Validation(self._iterations[step], loss) for step, loss in known]
         return bool(known)
 
 

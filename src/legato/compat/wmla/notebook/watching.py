@@ -14,7 +14,7 @@ from legato.compat.wmla.notebook.screens import Screen
 from legato.core.errors import LegatoError, TrainingFailed, Unavailable
 
 WAITING: Final = "Waiting the job to stop..."
-_LOOK_EVERY_S: Final = 1.0
+_LOOK_EVERY_S: Final = 2.0
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _NUM_LINES: Final = 100
 _NUM_SHOWN: Final = 20
@@ -46,6 +46,7 @@ class Watch:
             TrainingFailed: the job ended without a trained model.
         """
         job = self._job
+        self._tell_stage()
         try:
             while not self._look():
                 pass
@@ -96,10 +97,17 @@ class Watch:
 
     def _stop(self) -> None:
         job = self._job
-        job.stop()
+        try:
+            job.stop()
+        except LegatoError as error:
+            self._say(f"Interrupted, but job {job.name} was not told to stop: {error}")
+        else:
+            self._say(
+                f"Interrupted: job {job.name} stops after its present step, with a checkpoint. To begin anew, run the "
+                "cell again."
+            )
         self._say(
-            f"Interrupted: job {job.name} stops after its present step, with a checkpoint. To begin anew, run the cell "
-            f"again; to see how it ended, type: legato explain {job.name}"
+            f"To see how it ended, or to stop it at once: legato explain {job.name}, legato stop --now {job.name}"
         )
 
     def _end(self) -> None:

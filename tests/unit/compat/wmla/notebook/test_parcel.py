@@ -1,0 +1,164 @@
+"""What a notebook has made arrives on the platform as it was, or it is said why not."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import legato
+from legato.compat.wmla.notebook.parcel import PROGRAM, Parcel, make_files, open_parcel
+from legato.core.errors import MismatchError, UsageError
+
+
+def datasets() -> tuple[Any, Any]:
+    x = torch.randn(50, 4, generator=torch.Generator().manual_seed(1))
+    data = torch.utils.data.TensorDataset(x, (x.sum(1) > 0).long())
+    return data, data
+
+
+def make_given() -> dict[str, Any]:
+    torch.manual_seed(5)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Dropout(0.3), torch.nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    return {
+        "model": model,
+        "datasets_function": datasets,
+        "loss_function": torch.nn.functional.cross_entropy,
+        "optimizer": optimizer,
+    }
+
+
+def put(files: dict[str, bytes], directory: Path) -> Path:
+    directory.mkdir(exist_ok=True)
+    for name, content in files.items():
+        (directory / name).write_bytes(content)
+    return directory
+
+
+def send(given: dict[str, Any], directory: Path, folder: Path | None = None, **asked: Any) -> Path:
+    return put(make_files(Parcel(given, asked), folder or Path(__file__).parent), directory)
+
+
+def test_the_optimizer_there_has_the_parameters_of_the_model_there(tmp_path: Path) -> None:
+    given = make_given()
+    given["callbacks"] = [given["model"]]
+    found = open_parcel(send(given, tmp_path, epoch_number=2))
+    model, optimizer = found.given["model"], found.given["optimizer"]
+    assert model is not given["model"]
+    assert [id(one) for one in optimizer.param_groups[0]["params"]] == [id(one) for one in model.parameters()]
+    assert found.given["callbacks"][0] is model
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), given["model"].parameters(), strict=True))
+    assert found.asked == {"epoch_number": 2}
+
+
+def test_a_job_trains_what_a_program_would(tmp_path: Path) -> None:
+    asked = {"epoch_number": 2, "batch_size": 4, "engines_number": 3, "num_dataloader_threads": 0}
+    directory = send(make_given(), tmp_path / "sent", **asked)
+    program = tmp_path / "program/main.py"
+    program.parent.mkdir()
+    own = Path(__file__)
+    program.write_text(
+        f"import sys\nsys.path.insert(0, {str(own.parent)!r})\n"
+        f"import {own.stem} as notebook\nfrom legato.compat.wmla.fabric.model import FabricModel\n"
+        f"FabricModel(**notebook.make_given()).train(**{asked})\n"
+    )
+    trained = []
+    for main in (directory / PROGRAM, program):
+        results = main.parent / "results"
+        results.mkdir()
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("LEGATO_")}
+        environment |= {"RESULT_DIR": str(results), "LEGATO_DEVICE": "cpu"}
+        environment["PYTHONPATH"] = str(Path(legato.__file__).parents[1])
+        # In the folder of results: the module of the functions is not there.
+        subprocess.run([sys.executable, main], cwd=results, env=environment, check=True, timeout=100)
+        trained.append(torch.load(results / "model/train/model_epoch_final.pth"))
+    mine, theirs = trained
+    start = make_given()["model"].state_dict()
+    assert not torch.equal(mine["0.weight"], start["0.weight"])
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine | theirs)
+
+
+@pytest.fixture
+def helper(tmp_path: Path) -> Iterator[ModuleType]:
+    """A module in the notebook's folder, which is imported there."""
+    (tmp_path / "nets_of_mine.py").write_text("FACTOR = 3\n\ndef times(x):\n    return FACTOR * x\n")
+    spec = importlib.util.spec_from_file_location("nets_of_mine", tmp_path / "nets_of_mine.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["nets_of_mine"] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["nets_of_mine"]
+
+
+def open_elsewhere(directory: Path, told: str) -> subprocess.CompletedProcess[str]:
+    """Open a parcel in another process, which knows no module of the notebook, and print something of it."""
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from legato.compat.wmla.notebook.parcel import open_parcel\n"
+        f"found = open_parcel(Path({str(directory)!r})).given\nprint({told})"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(legato.__file__).parents[1])}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd="/", capture_output=True, text=True, timeout=100
+    )
+
+
+def test_modules_beside_the_notebook_travel_with_it(tmp_path: Path, helper: ModuleType) -> None:
+    directory = send({"loss": helper.times}, tmp_path / "sent", folder=tmp_path)
+    done = open_elsewhere(directory, "found['loss'](14)")
+    assert done.stdout == "42\n", done.stderr
+
+
+def test_modules_from_elsewhere_must_be_there(tmp_path: Path, helper: ModuleType) -> None:
+    directory = send({"loss": helper.times}, tmp_path / "sent")
+    done = open_elsewhere(directory, "found")
+    assert "needs the module 'nets_of_mine', which is not installed on the platform" in done.stderr
+
+
+def test_what_cannot_be_sent_is_named(tmp_path: Path) -> None:
+    given = make_given() | {"driver_logger": threading.Lock(), "fn_test": threading.Lock()}
+    with pytest.raises(UsageError) as caught:
+        send(given, tmp_path)
+    assert "driver_logger: cannot pickle '_thread.lock' object; fn_test: cannot pickle" in str(caught.value)
+    assert "loss_function" not in str(caught.value)
+
+
+def test_a_notebook_of_another_python_is_told_so(tmp_path: Path) -> None:
+    directory = send(make_given(), tmp_path)
+    said = json.loads((directory / "versions.json").read_text())
+    assert said["packages"]["torch"].startswith(torch.__version__.partition("+")[0])
+    (directory / "versions.json").write_text(json.dumps(said | {"python": "2.7"}))
+    with pytest.raises(MismatchError, match=r"The notebook has Python 2\.7, and the platform 3\."):
+        open_parcel(directory)
+
+
+def test_another_torch_is_told_and_blamed_if_nothing_can_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = send(make_given(), tmp_path)
+    said = json.loads((directory / "versions.json").read_text())
+    # How it was built is of no importance.
+    said["packages"]["torch"] = torch.__version__.partition("+")[0] + "+cu999"
+    (directory / "versions.json").write_text(json.dumps(said))
+    open_parcel(directory)
+    assert capsys.readouterr().err == ""
+    said["packages"]["torch"] = "1.0.0"
+    (directory / "versions.json").write_text(json.dumps(said))
+    open_parcel(directory)
+    assert "packages differ from the platform's: torch 1.0.0 in the notebook, 2." in capsys.readouterr().err
+    content = (directory / "model.pickle").read_bytes()
+    (directory / "model.pickle").write_bytes(content[: len(content) // 2])
+    with pytest.raises(MismatchError, match=r"cannot be read: .*Perhaps because of this: torch 1.0.0 in the notebook"):
+        open_parcel(directory)
