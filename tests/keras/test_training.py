@@ -223,3 +223,53 @@ def test_a_model_that_is_not_built_and_draws_by_itself(keras: Any, tf: Any) -> N
 def test_a_loss_that_depends_on_nothing_is_told(keras: Any, tf: Any) -> None:
     with pytest.raises(ProgramError, match="No weight got a gradient"):
         Trained(dense(keras), Samples(*classes()), lambda y, _: tf.cast(y, tf.float32) * 0.0, "sgd")
+
+
+def test_several_outputs(keras: Any) -> None:
+    x, _ = classes()
+    image = keras.Input((4,))
+    outputs = {"a": keras.layers.Dense(1, name="a")(image), "b": keras.layers.Dense(2, name="b")(image)}
+    model = keras.Model(image, outputs)
+    targets = [{"a": row[:1], "b": row[:2]} for row in x]
+    trained = Trained(model, Samples(x, targets), "mse", keras.optimizers.Adam(0.1), num_epochs=20)
+    assert set(trained.metrics) == {"loss"} and trained.metrics["loss"] < 0.5
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_mixed_precision(keras: Any, policy: str) -> None:
+    x, y = classes()
+    keras.mixed_precision.set_dtype_policy(policy)
+    try:
+        model = dense(keras)
+        optimizer = keras.optimizers.Adam(0.05)
+        trained = Trained(model, Samples(x, y), "sparse_categorical_crossentropy", optimizer, num_epochs=20)
+    finally:
+        keras.mixed_precision.set_dtype_policy("float32")
+    assert trained.metrics["loss"] < 1.0
+    scales = "LossScale" in type(trained.training.optimizer).__name__
+    assert scales == (policy == "mixed_float16")
+
+
+def test_what_callbacks_do_to_weights_and_rates_counts(keras: Any) -> None:
+    x, y = classes(8)
+    model = dense(keras)
+    run = legato.elastic(global_batch_size=8, micro_batch_size=4, seed=1)
+    optimizer = keras.optimizers.SGD(1.0)
+    data = Samples(x, y)
+    training = KerasTraining(run, KerasParts(keras, model, "sparse_categorical_crossentropy", optimizer), data)
+    dataset, loading = training.batches_of(data)
+    for _ in run.epochs(2):
+        model.set_weights([np.full_like(weight, 0.25) for weight in model.get_weights()])
+        training.optimizer.learning_rate = 0.0
+        training.begin_epoch()
+        for batch in run.batches(dataset, **loading):
+            training.train(batch)
+    assert all(parameter.unique().tolist() == [0.25] for parameter in training.shadow.trainable)
+    assert all(np.unique(weight).tolist() == [0.25] for weight in model.get_weights())
+
+
+def test_an_export_without_its_packages_names_them(keras: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = Trained(dense(keras), Samples(*classes()), "sparse_categorical_crossentropy", "sgd")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="Missing: onnx, tf2onnx"):
+        trained.training.export_onnx(tmp_path, "final", None)
