@@ -166,7 +166,7 @@ def _secret_of(written: str) -> str:
 
 def _read_id(written: str) -> str:
     payload = written.split(".")[1]
-    with contextlib.suppress(ValueError, KeyError, TypeError, binascii.Error):
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
         found = str(json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["jti"])
         if found.replace("-", "").isalnum() and found.isascii():
             return found

@@ -222,7 +222,7 @@ def _find_arguments(request: Request, form: FormData) -> tuple[str, Mapping[str,
     if isinstance(said, str) and said.strip():
         try:
             extra = msgspec.json.decode(said)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise UsageError(f"The field 'data' is not JSON: {error}. Send one JSON object.") from error
         if not isinstance(extra, dict):
             raise UsageError("The field 'data' is no JSON object. Send one, such as {\"dataSource\": []}.")

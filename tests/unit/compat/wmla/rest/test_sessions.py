@@ -107,6 +107,14 @@ def test_guessing_is_slowed_down(new_console: NewConsole) -> None:
     assert log_on(console).status_code == 429
 
 
+@pytest.mark.parametrize("payload", [b"[" * 3000, b"{}", b"7", b"\xff", b'{"jti": "../users/ann"}'])
+def test_tokens_that_nobody_made(console: Console, payload: bytes) -> None:
+    token = f"a.{base64.urlsafe_b64encode(payload).decode().rstrip('=')}.{console.platform.secrets['ann']}"
+    answer = console.ask("POST", "/auth/v1/logoff", base="", who=None, headers={"X-Auth-Token": token})
+    check_error(answer, 401, "no token")
+    assert console.get("/execs") == []
+
+
 def test_whoever_has_a_token_can_have_it_looked_at(console: Console) -> None:
     answer = console.ask("GET", "/v1/preauth/validateAuth", base="")
     assert answer.json()["username"] == "ann"

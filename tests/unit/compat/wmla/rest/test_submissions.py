@@ -358,6 +358,7 @@ def test_more_than_may_be_sent(new_console: NewConsole) -> None:
         ("multipart/form-data; boundary=b", b"--b\r\n" + b"a: b\r\n" * 100_000),
         ("application/json", b"{"),
         ("application/json", b"[]"),
+        ("application/json", b'{"a":' * 100_000),
         ("application/json", b"\xff"),
         ("text/odd", b"x"),
     ],
