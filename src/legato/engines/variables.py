@@ -18,6 +18,9 @@ _DEFAULTS: Final = {
     _HASH_SEED: "0",
     # To ask for GPUs must not begin to use them: what is forked after that could not, and would see all of them.
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    # torch asks for the name of whatever it connects to, and workers connect to one another in each view. A name server
+    # that leaves a question unanswered would hold that up for the usual 10 seconds.
+    "RES_OPTIONS": "timeout:1 attempts:2",
 }
 
 
@@ -32,6 +35,8 @@ def variables_of_parent(
     >>> found = variables_of_parent({}, {"PYTHONHASHSEED": "7"}, "/own", "/job")
     >>> found["PYTHONHASHSEED"], found["PYTORCH_NVML_BASED_CUDA_CHECK"], found["GLIBC_TUNABLES"]
     ('7', '1', 'glibc.malloc.hugetlb=1')
+    >>> found["RES_OPTIONS"], variables_of_parent({}, {"RES_OPTIONS": "timeout:9"}, "/own", "/job")["RES_OPTIONS"]
+    ('timeout:1 attempts:2', 'timeout:9')
     >>> [variables_of_parent({"PYTHONHASHSEED": said}, {}, "/own", "/job")["PYTHONHASHSEED"] for said in ("random", "")]
     ['0', '0']
     >>> variables_of_parent({"PYTHONHASHSEED": "7"}, {"PYTHONHASHSEED": "random"}, "/own", "/job")["PYTHONHASHSEED"]

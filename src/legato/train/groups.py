@@ -34,6 +34,7 @@ _END_LIMIT: Final = datetime.timedelta(seconds=5)
 _distributed: Final[Any] = torch.distributed
 _listening: Final = threading.Lock()
 _dropped: Final[queue.SimpleQueue[list[Any] | None]] = queue.SimpleQueue()
+_starting: Final = threading.Lock()
 _TOKEN: Final = torch.zeros(1, dtype=torch.uint8)
 
 
@@ -261,7 +262,9 @@ def build(view: View, worker: int, key: str, collective_limit_s: float, device: 
     Raises:
         BrokenView: somebody did not come in time.
     """
-    _start_dropping()
+    with _starting:
+        # The cache alone would let two threads that come at once start two.
+        _start_dropping()
     rank = view.rank_of(worker)
     assert rank is not None, (view, worker)
     host = view.members[rank].host

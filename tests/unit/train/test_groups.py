@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import signal
 import socket
@@ -139,3 +141,32 @@ def test_a_program_that_ends_right_after_a_view_ends_with_0() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     for _ in range(3):
         subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env=environment, check=True)
+
+
+def test_one_thread_ends_groups_however_many_are_built_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+    come = threading.Barrier(2)
+
+    class SlowThread:
+        """Takes as long to make as it takes another build to come here, if any does."""
+
+        def __init__(self, **_: object) -> None:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                come.wait(0.2)
+
+        def start(self) -> None:
+            started.append(self)
+
+        def join(self, limit_s: float) -> None:
+            pass
+
+    real = threading.Thread
+    monkeypatch.setattr(groups, "_start_dropping", functools.cache(groups._start_dropping.__wrapped__))
+    monkeypatch.setattr(groups.threading, "Thread", SlowThread)
+    alone = View(0, (Member(0, "127.0.0.1"),), "")
+    builds = [real(target=build, args=(alone, 0, "test", 1.0, torch.device("cpu"))) for _ in range(2)]
+    for thread in builds:
+        thread.start()
+    for thread in builds:
+        thread.join()
+    assert len(started) == 1
