@@ -17,7 +17,7 @@ test: $(READY)
 	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
 
 test-tensorflow: $(READY_TENSORFLOW)
-	$(BIN_TENSORFLOW)/python -m pytest tests/keras
+	$(BIN_TENSORFLOW)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal tests/keras
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -47,6 +47,6 @@ $(READY_TENSORFLOW): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-tensorflow
 	$(BIN_TENSORFLOW)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
 	$(BIN_TENSORFLOW)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--editable '.[train]' tensorflow-cpu pytest pytest-timeout
+		--editable '.[train]' tensorflow-cpu scipy pytest pytest-timeout pytest-xdist
 	$(BIN_TENSORFLOW)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps tf_keras
 	touch $@
