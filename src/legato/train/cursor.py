@@ -31,6 +31,7 @@ class Cursor(msgspec.Struct):
         loss: mean loss of the last of them, None if it is not known.
         loss_sum: sum of the losses of all samples of this epoch so far.
         loss_samples: how many samples these are.
+        notes: what the turns of the last committed step noted, by name.
         num_rounds: committed rounds of the job.
         evaluations: results by number, of those that are kept.
         ends: by pass, of those that are kept: how many evaluations were done and logs made when it was completed.
@@ -50,6 +51,7 @@ class Cursor(msgspec.Struct):
     loss: float | None = None
     loss_sum: float = 0.0
     loss_samples: int = 0
+    notes: dict[str, tuple[float, ...]] = {}
     num_rounds: int = 0
     evaluations: dict[int, dict[str, float]] = {}
     ends: dict[int, tuple[int, int]] = {}
@@ -101,9 +103,10 @@ class Cursor(msgspec.Struct):
             self.loss_sum += loss * num_samples
             self.loss_samples += num_samples
 
-    def show_loss_of(self, other: Cursor) -> None:
-        """Take over what another cursor knows of the loss."""
+    def show_result_of(self, other: Cursor) -> None:
+        """Take over what another cursor knows of losses and of the last step."""
         self.loss, self.loss_sum, self.loss_samples = other.loss, other.loss_sum, other.loss_samples
+        self.notes = other.notes
 
     def note_evaluation(self, result: dict[str, float]) -> None:
         """Take note of the result of an evaluation."""

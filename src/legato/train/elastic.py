@@ -127,7 +127,7 @@ class Run:
     @property
     def notes(self) -> dict[str, tuple[float, ...]]:
         """What the turns of the last committed step noted: by name, a number for each micro-batch, in their order."""
-        return dict(self._session.reducer.notes.last) if self._session.has_begun else {}
+        return dict(self._session.cursor.notes)
 
     @property
     def stepped(self) -> bool:

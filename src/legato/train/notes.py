@@ -1,11 +1,13 @@
 """Numbers that the turns of a step note, one set per micro-batch, as every rank gets them when the step is complete.
 
 They travel in the vector that all ranks sum: each micro-batch adds its numbers at places of its own and zeros
-elsewhere, so the sum *is* the numbers. Knows nothing of gradients.
+elsewhere, so the sum *is* the numbers. Before them stands a number that all sets of names share only if they are one
+set. Knows nothing of gradients.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 
 from legato.core.errors import ProgramError
@@ -50,7 +52,8 @@ class Notes:
     def vector(self, leaf: int) -> list[float]:
         """Return the numbers of the turn that has ended at the places of its micro-batch; length `numel`."""
         places = [0.0] * self.numel
-        start = leaf * len(self._turn)
+        places[0] = float(self._digest())
+        start = 1 + leaf * len(self._turn)
         places[start : start + len(self._turn)] = [self._turn[name] for name in sorted(self._turn)]
         self._turn = {}
         return places
@@ -58,12 +61,25 @@ class Notes:
     @property
     def numel(self) -> int:
         """How many numbers a whole step has."""
-        return self._num_leaves * len(self._names or ())
+        return 1 + self._num_leaves * len(self._names or ())
 
     def keep(self, numbers: Sequence[float]) -> None:
-        """Take the numbers of all micro-batches of a step that is complete; length `numel`."""
+        """Take the numbers of all micro-batches of a step that is complete; length `numel`.
+
+        Raises:
+            ProgramError: a turn of another rank noted other names.
+        """
         names = self._names or ()
-        self.last = {name: tuple(numbers[index :: len(names)]) for index, name in enumerate(names)}
+        if numbers[0] != self._digest() * self._num_leaves:
+            raise ProgramError(
+                f"The turns of this worker noted {_tell(names)}, those of another one something else. Give run.note the "
+                "same names in every turn, on every worker."
+            )
+        self.last = {name: tuple(numbers[1 + index :: len(names)]) for index, name in enumerate(names)}
+
+    def _digest(self) -> int:
+        # Of 32 bits: the sum over two million micro-batches is exact.
+        return zlib.crc32("\0".join(self._names or ()).encode())
 
 
 def _tell(names: Sequence[str]) -> str:

@@ -144,7 +144,7 @@ class Session:
                 # An earlier view let the program run ahead of where the job goes on; only a new process can go back.
                 self.cohort.leave("superseded")
             # What the program does on its way there it may print: with the loss of where the job stands, not with none.
-            self.cursor.show_loss_of(self.target)
+            self.cursor.show_result_of(self.target)
             self._entry = entry
 
     def try_to_load(self) -> None:

@@ -122,6 +122,7 @@ class Stepper:
         seed_micro_batch(session.seed, session.cursor.step, _AFTER_STEP)
         loss = session.reducer.loss
         session.cursor.note_loss(loss, self._num_samples)
+        session.cursor.notes = session.reducer.notes.last
         faults.strike("commit")
         if session.place.link is not None:
             session.place.link.report(self._progress())

@@ -250,6 +250,19 @@ def test_what_each_turn_noted_is_known_after_the_step() -> None:
     assert found == [{"turn": (t, t + 1.0), "twice": (2.0 * t, 2.0 * t + 2)} for t in (0, 2, 4)]
 
 
+def test_what_was_noted_outlives_that_a_layer_freezes() -> None:
+    run, model, optimizer = make_run()
+    found = []
+    for turn, (inputs, targets) in enumerate(run.batches(make_data())):
+        found.append(run.notes.get("turn"))
+        run.note(turn=turn)
+        run.backward(cross_entropy(model(inputs), targets))
+        if run.stepped:
+            optimizer.step()
+            next(iter(model.parameters())).requires_grad_(run.step > 1)
+    assert found == [None, None, (0.0, 1.0), (0.0, 1.0), (2.0, 3.0), (2.0, 3.0)]
+
+
 def test_a_note_outside_of_a_micro_batch_is_refused() -> None:
     run, model, _ = make_run()
     with pytest.raises(ProgramError, match="before the backward pass"):

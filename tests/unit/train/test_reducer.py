@@ -226,6 +226,24 @@ def test_a_missed_result_is_handed_on() -> None:
     assert first == second
 
 
+@pytest.mark.parametrize("names", [("a", "b"), ("a", "")])
+def test_names_that_differ_between_ranks_are_refused_on_all_of_them(names: tuple[str, str]) -> None:
+    def play(group: Group) -> str:
+        model = nn.Linear(2, 1)
+        reducer = StepReducer(list(model.parameters()), [], 1, lambda: reducer.run_round([0, 0, 0, 0]) and None)
+        span = reducer.begin_step(PrivateExchange(group, reducer.buckets, 4), group, 4, 1, 1)
+        with pytest.raises(ProgramError) as refusal:
+            for leaf in range(span.start, span.stop):
+                reducer.begin_micro_batch(leaf, ghost=False)
+                reducer.notes.add(dict.fromkeys(filter(None, names[group.rank]), 1.0))
+                model(torch.ones(1, 2)).sum().backward()
+        reducer.close()
+        return str(refusal.value)
+
+    for told in run_ranks(2, play):
+        assert "run.note" in told
+
+
 def test_what_the_program_does_to_a_buffer_between_micro_batches_is_undone() -> None:
     model = copy.deepcopy(TEMPLATE)
     reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1, lambda: None)

@@ -247,6 +247,26 @@ def test_who_leaves_the_loop_where_a_joiner_came_waits_until_it_has_the_state(jo
     assert second.end() == (0, step, bias)
 
 
+def test_a_joiner_knows_what_was_noted_before_it_came(job: Job) -> None:
+    def program(worker: Worker) -> Any:
+        run = worker.run
+        model, optimizer = prepared(worker)
+        for (inputs,) in run.batches(ENDLESS):
+            if run.num_workers == 2:
+                break
+            run.note(step=run.step)
+            turn(worker, model, optimizer, inputs)
+        return run.step, run.notes
+
+    (first,) = job.begin(1, program)
+    first.await_message(wire.Progress)
+    second = job.start(program)
+    job.propose(first, second)
+    step, notes = first.end()
+    assert notes == {"step": (step - 1.0, step - 1.0)}
+    assert second.end() == (step, notes)
+
+
 def test_a_joiner_that_dies_where_the_loop_is_left_is_missed_by_the_next_round(job: Job) -> None:
     there = threading.Event()
 
