@@ -19,6 +19,8 @@ from legato.driver.journal import JobDirectory
 MARKS_FILE: Final = "marks.jsonl"
 _FIRST_PAUSE_S: Final = 1.0
 _PAUSE_PER_AGE: Final = 1e-4  # so a job of a day is looked at every 9 s, and has some 30,000 lines at most
+_MAX_LINE_BYTES: Final = 2**20
+_MAX_STRETCHES: Final = 500_000  # of the job of a day: 16 workers that write all the time
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -78,27 +80,38 @@ class LogMarks:
 def read_marks(lines: Iterable[bytes]) -> tuple[Stretch, ...]:
     r"""Return what was written, in order of time; lines that cannot be read, such as a torn one, are passed over.
 
+    The program of the job may have written anything there: what is very long or very much is left out.
+
     >>> read_marks([b'{"time": 1, "ends": {"0": 10}}\n', b'{"time": 2, "ends": {"0": 20, "1": 5}}\n', b'{"ti'])
     (Stretch(worker=0, end=20), Stretch(worker=1, end=5))
     """
     stretches: list[Stretch] = []
     known: dict[int, int] = {}
+    begun: dict[int, int] = {}
     for line in lines:
-        try:
-            mark = msgspec.json.decode(line, type=Mark)
-        except msgspec.MsgspecError:
-            continue
-        for worker, end in mark.ends.items():
-            if end < known.get(worker, 0):
-                # It was begun anew, so what stood in it before is gone.
-                stretches = [one for one in stretches if one.worker != worker]
-            elif end == known.get(worker):
+        if len(stretches) >= _MAX_STRETCHES:
+            break
+        mark = _read_mark(line)
+        for worker, end in mark.ends.items() if mark is not None else ():
+            if end == known.get(worker):
                 continue
-            known[worker] = end
             if stretches and stretches[-1].worker == worker:
                 stretches.pop()
+            if end < known.get(worker, 0):
+                # It was begun anew, so what stood in it before is gone.
+                begun[worker] = len(stretches)
+            known[worker] = end
             stretches.append(Stretch(worker, end))
-    return tuple(stretches)
+    return tuple(one for index, one in enumerate(stretches) if index >= begun.get(one.worker, 0))
+
+
+def _read_mark(line: bytes) -> Mark | None:
+    if len(line) > _MAX_LINE_BYTES:
+        return None
+    try:
+        return msgspec.json.decode(line, type=Mark)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
 
 
 def _measure(logs: os.PathLike[str]) -> Iterator[tuple[int, int]]:

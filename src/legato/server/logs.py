@@ -26,7 +26,7 @@ _SECONDS: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 # So many fit into a header that servers and proxies take: some 8 KiB.
 _MAX_NAMED: Final = 350
 _SILENT_S: Final = 60.0
-_MAX_MARKS_BYTES: Final = 64 * 2**20
+_MAX_MARKS_BYTES: Final = 16 * 2**20
 
 
 class Log(msgspec.Struct, frozen=True):

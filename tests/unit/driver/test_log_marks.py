@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from legato.driver import log_marks
 from legato.driver.journal import JobDirectory
 from legato.driver.log_marks import MARKS_FILE, LogMarks, Stretch, read_marks
 
@@ -49,6 +50,23 @@ def test_a_log_that_was_begun_anew_has_its_new_place() -> None:
     told = [b'{"time": 1, "ends": {"0": 9}}', b'{"time": 2, "ends": {"1": 5}}', b'{"time": 3, "ends": {"0": 4}}']
     assert read_marks(told) == (Stretch(1, 5), Stretch(0, 4))
     assert read_marks([b"", b"no", b'{"time": 1, "ends": {"x": 1}}', *told[:1]]) == (Stretch(0, 9),)
+
+
+def test_marks_that_a_program_wrote_hold_nobody_up() -> None:
+    num = 60_000
+    many = b'{"time": 1, "ends": {%s}}' % b",".join(b'"%d":9' % worker for worker in range(1, num))
+    # If each of these looked at all before it, this test would not come to an end.
+    shorter = (b'{"time": 1, "ends": {"0": %d}}' % (9 * num - number) for number in range(2 * num))
+    assert read_marks([many, *shorter])[-2:] == (Stretch(num - 1, 9), Stretch(0, 7 * num + 1))
+    nested = b'{"x": ' + b"[" * 100_000
+    long = b'{"time": 1, "ends": {"2": 7}}' + b" " * 2**20
+    assert read_marks([nested, long, b'{"time": 1, "ends": {"0": 9}}']) == (Stretch(0, 9),)
+
+
+def test_no_more_stretches_are_kept_than_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_marks, "_MAX_STRETCHES", 3)
+    told = [b'{"time": 1, "ends": {"%d": %d}}' % (number % 2, number + 1) for number in range(9)]
+    assert read_marks(told) == (Stretch(0, 1), Stretch(1, 2), Stretch(0, 3))
 
 
 def test_of_long_jobs_less_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
