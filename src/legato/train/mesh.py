@@ -21,8 +21,8 @@ from legato.core.errors import ProgramError
 _TOKEN_BYTES: Final = 16
 _LENGTH: Final = struct.Struct("!Q")
 LOST_STEP: Final = (
-    "Every worker must make the same calls of run.batches, run.backward, run.note and run.evaluate: call them on all of "
-    "them, not under `if run.is_main`, and decide by nothing that differs between workers."
+    "Every worker must make the same calls of run.batches, run.backward, run.note and run.evaluate: not under `if "
+    "run.is_main`, and decided by nothing that differs between workers."
 )
 _GREETING: Final = struct.Struct(f"!{_TOKEN_BYTES}sI")
 

@@ -72,8 +72,8 @@ class Notes:
         names = self._names or ()
         if numbers[0] != self._digest() * self._num_leaves:
             raise ProgramError(
-                f"The turns of this worker noted {_tell(names)}, those of another one something else. Give run.note the "
-                "same names in every turn, on every worker."
+                f"The turns of this worker noted {_tell(names)}, those of another one something else. Give run.note "
+                "the same names in every turn, on every worker."
             )
         self.last = {name: tuple(numbers[1 + index :: len(names)]) for index, name in enumerate(names)}
 
