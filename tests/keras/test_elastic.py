@@ -16,7 +16,6 @@ from tests.integration.harness import (
     kill,
     kill_all,
     nothing,
-    scale,
     steps_later,
     with_members,
 )
@@ -40,7 +39,7 @@ def test_samples_as_dicts_and_all_workers_lost(stage: Stage, reference: Referenc
 @pytest.mark.skipif(importlib.util.find_spec("tf_keras") is None, reason="there is no tf_keras here")
 def test_keras_2_and_its_old_optimizers(stage: Stage, reference: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
-    args = ("--optimizer", "legacy.RMSprop", "--epochs", "3")
+    args = ("--optimizer", "legacy.RMSprop", "--epochs", "5")
     want = reference.of(PROGRAM, *args)
-    plan = [Act(at_step(2), scale(2), "grow"), Act(with_members(2), kill(0), "kill")]
-    stage.run(PROGRAM, *args, workers=(1, 2, 1), plan=plan, limit_s=LIMIT_S).check(want)
+    plan = [Act(both(at_step(2), with_members(2)), kill(0), "kill"), Act(after_event("died"), nothing, "it is dead")]
+    stage.run(PROGRAM, *args, workers=(1, 2, 2), plan=plan, limit_s=LIMIT_S).check(want)

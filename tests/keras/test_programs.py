@@ -19,7 +19,9 @@ from tests.integration.harness import (
     Act,
     Result,
     Stage,
+    after_event,
     at_step,
+    both,
     kill,
     nothing,
     scale,
@@ -96,11 +98,11 @@ def test_a_program_grows_loses_a_worker_and_shrinks(stage: Stage, keras: Any) ->
 
 @NEEDS_KERAS_2
 def test_a_program_of_keras_2_runs_as_it_is(stage: Stage) -> None:
-    job = Job(stage, "old", "--epochs", "2")
+    job = Job(stage, "old", "--epochs", "4")
     alone = job.train_alone()
     assert "main.py uses Adam(lr=…), which is of Keras 2: it runs with tf_keras" in alone.stdout
-    plan = [Act(at_step(2), scale(2), "grow"), Act(with_members(2), kill(1), "kill")]
-    result = job.run(workers=(1, 2, 1), plan=plan)
+    plan = [Act(both(at_step(2), with_members(2)), kill(1), "kill"), Act(after_event("died"), nothing, "it is dead")]
+    result = job.run(workers=(1, 2, 2), plan=plan)
     job.check(result, alone, finishers=len(result.digests))
     log = next(job.results.glob("log/driver-*/stdout")).read_text()
     assert "accuracy: " in log and "auc: " in log
