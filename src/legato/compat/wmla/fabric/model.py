@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,12 +19,13 @@ from legato.compat.wmla.fabric.keras_parts import KerasParts
 from legato.compat.wmla.fabric.keras_variables import keras_of
 from legato.compat.wmla.fabric.loggers import check_logger
 from legato.compat.wmla.fabric.loop import Data, Extras, Loop, Parts, choose_generation
+from legato.compat.wmla.fabric.packing import pack_results
 from legato.compat.wmla.fabric.rules import Plan, fit_engines, make_plan
 from legato.compat.wmla.fabric.surroundings import Surroundings, look_around
 from legato.compat.wmla.fabric.torch_metrics import Metrics
 from legato.compat.wmla.fabric.torch_training import TorchParts
 from legato.core.errors import DataError, UsageError
-from legato.train.elastic import elastic
+from legato.train.elastic import Run, elastic
 
 _IGNORED_SCALEUP = (
     "scaleup_function is accepted and does nothing: how many workers there are is the platform's to decide, and every "
@@ -123,6 +125,7 @@ class FabricModel:
         old = (driver_logger, worker_logger, user_callback, fn_step_train, fn_test, scaleup_function)
         has_old_names = enable_onnx or any(thing is not None for thing in old)
         self._extras = extras._replace(generation=choose_generation(extras, has_old_names))
+        self._run: Run | None = None
         if scaleup_function is not None:
             _notify(_IGNORED_SCALEUP)
 
@@ -173,6 +176,21 @@ class FabricModel:
         _has_trained = True
         self._train(plan, around)
 
+    def download(self, out_dir: str | Path = "/tmp") -> None:  # noqa: S108 - as WMLA has it
+        """Pack what was trained into ``JOB.zip`` and say where it is; one worker does it for all.
+
+        Args:
+            out_dir: gets the file.
+
+        Raises:
+            UsageError: nothing was trained, or it cannot be written.
+        """
+        if self._run is None:
+            raise UsageError("There is nothing to download: train() was not called. Call it first.")
+        if self._run.is_main:
+            path = pack_results(look_around().result_dir, Path(out_dir), os.environ.get("DLI_EXECID", "local"))
+            sys.stdout.write(f"Save model:  {path}\n")
+
     def _train(self, plan: Plan, around: Surroundings) -> None:
         train_set, test_set = self._parts.begin(*_read_datasets(self._datasets_function()))
         num_samples = len(train_set)
@@ -187,6 +205,7 @@ class FabricModel:
             micro_batch_size=plan.batch_size,
             num_backwards=self._parts.num_backwards,
         )
+        self._run = run
         engine = self._parts.make_engine(run, plan.batch_size, train_set)
         diary = Diary(num_samples, plan.batch_size)
         run.prepare(diary)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,27 @@ def test_files_of_models_can_be_loaded(results: Path) -> None:
     assert same(fresh, model)
     optimizer = torch.optim.SGD(fresh.parameters(), lr=0.1, momentum=0.9)
     optimizer.load_state_dict(torch.load(directory / "model_epoch_final_optimizer_state.pth"))
+
+
+def test_what_was_trained_is_packed_where_it_is_wanted(
+    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLI_EXECID", "j-1")
+    edt, _ = make()
+    with pytest.raises(UsageError, match="nothing to download"):
+        edt.download(results)
+    edt.train(1, 4, checkpoint_freq=0)
+    for _ in range(2):  # what lies where it is packed is left out
+        edt.download(results / "model/packed")
+    path = results / "model/packed/j-1.zip"
+    assert f"Save model:  {path}\n" in capsys.readouterr().out
+    with zipfile.ZipFile(path) as packed:
+        names = [f"model/train/model_epoch_final{ending}" for ending in (".pth", "_optimizer_state.pth")]
+        assert sorted(packed.namelist()) == sorted(names)
+        assert packed.read(names[0]) == (results / names[0]).read_bytes()
+    (results / "file").touch()
+    with pytest.raises(UsageError, match=r"Cannot write '.*file/j-1\.zip'.*Name another out_dir\."):
+        edt.download(results / "file")
 
 
 def test_fewer_samples_than_a_global_batch_are_one_smaller_step(capsys: pytest.CaptureFixture[str]) -> None:
