@@ -70,7 +70,10 @@ class Caller:
                 if report.state is DriverState.UNKNOWN and job.stage is not Stage.STARTING:
                     self._let_go(name)
                 reports[name] = DriverReport(
-                    attempt=attempt, state=DriverState.STARTING, trouble="its start is still under way"
+                    attempt=attempt,
+                    state=DriverState.STARTING,
+                    trouble="its start is still under way",
+                    is_under_way=True,
                 )
         return reports
 

@@ -74,6 +74,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
         step: the last one that was committed; of a job that has ended, None where that is not known.
         epoch: of that step.
         trouble: why it is silent or gone, as far as that is known; "": it is not.
+        is_under_way: its start is not over yet, so that there may be no process that could answer.
     """
 
     attempt: int
@@ -86,6 +87,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None = None
     epoch: int | None = None
     trouble: str = ""
+    is_under_way: bool = False
 
 
 def always() -> bool:

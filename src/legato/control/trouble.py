@@ -43,6 +43,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
         well_since: it answers since then.
         silent_since: its process lives since then and does not answer.
         killed_at: it was killed for that.
+        under_way_at: its start was not over then; before that it could not answer.
     """
 
     num_tries: int = 0
@@ -51,6 +52,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     well_since: float | None = None
     silent_since: float | None = None
     killed_at: float | None = None
+    under_way_at: float | None = None
 
     def tried(self, now: float) -> Trouble:
         """Return what is remembered after one more start.
@@ -69,8 +71,8 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
         """Return what is remembered after a start that was not made in the end: it is as if it was not tried."""
         return Trouble(num_tries=max(self.num_tries - 1, 0))
 
-    def after(self, state: DriverState, now: float) -> Trouble:
-        """Return what is remembered after a report."""
+    def after(self, state: DriverState, now: float, *, is_under_way: bool = False) -> Trouble:
+        """Return what is remembered after a report; arguments as of that."""
         if state is DriverState.RUNNING:
             since = now if self.well_since is None else min(self.well_since, now)
             if now - since >= WELL_S:
@@ -78,7 +80,8 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.structs.replace(self, well_since=since, silent_since=None, killed_at=None)
         lives = state in (DriverState.SILENT, DriverState.STARTING)
         since = now if self.silent_since is None else min(self.silent_since, now)
-        return msgspec.structs.replace(self, well_since=None, silent_since=since if lives else None)
+        found = msgspec.structs.replace(self, well_since=None, silent_since=since if lives else None)
+        return msgspec.structs.replace(found, under_way_at=now) if is_under_way else found
 
     def is_lost(self, state: DriverState, now: float, *, hurries: bool) -> bool:
         """Return whether a driver must be killed, because it lives and does not answer.
@@ -90,9 +93,9 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.silent_since is None:
             return False
-        since = self.silent_since
-        if self.killed_at is not None and self.killed_at <= now:
-            since = max(since, self.killed_at)
+        # A moment to come: the clock was set back.
+        later = [at for at in (self.killed_at, self.under_way_at) if at is not None and at <= now]
+        since = max([self.silent_since, *later])
         return now - since >= _LIMITS_S[state, hurries]
 
     def killed(self, now: float) -> Trouble:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from legato.control.drivers import DriverOrder, DriverReport, DriverState, always
@@ -173,6 +174,35 @@ def test_a_start_that_takes_long_keeps_no_other_job_waiting() -> None:
         assert len(platform.starts) == 2, "it was started once"
 
     on_a_platform(story, num_slots=2)
+
+
+@pytest.mark.parametrize("copying_s", [595.0, 1500.0])
+def test_a_driver_has_its_time_to_answer_from_when_its_process_began(copying_s: float) -> None:
+    """What was before, such as to copy its code, it could not have answered in."""
+
+    async def story(platform: Platform) -> None:
+        drivers = platform.world.drivers
+        job, real, killed = platform.submit(), drivers.start, []
+        drivers.costs = msgspec.structs.replace(drivers.costs, driver_s=30.0)
+
+        async def start(order: DriverOrder, is_wanted: Callable[[], bool] = always) -> None:
+            await asyncio.sleep(copying_s)
+            await real(order, is_wanted)
+
+        async def kill(job: str, attempt: int) -> None:
+            killed.append(clock.now())
+
+        drivers.start, drivers.kill = start, kill  # type: ignore[method-assign]
+        await platform.wait(copying_s + 20.0)
+        assert drivers.lives[job].state is DriverState.STARTING
+        drivers.kill_driver(job)
+        await platform.wait(3.0, job)
+        assert platform.reasons and not any("killed" in reason for reason in platform.reasons), platform.reasons
+        await platform.wait(copying_s + 60.0)
+        assert platform.job(job).stage is Stage.RUNNING
+        assert killed == []
+
+    on_a_platform(story)
 
 
 @pytest.mark.parametrize("ends", [True, False])
