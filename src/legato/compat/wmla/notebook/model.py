@@ -8,29 +8,25 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-import tempfile
 import time
-import zipfile
 from pathlib import Path
 from typing import Any, Final
-
-import torch
 
 from legato.client.jobs import Job
 from legato.compat.wmla import names
 from legato.compat.wmla.fabric import model as fabric
-from legato.compat.wmla.fabric.keras_variables import keras_of
+from legato.compat.wmla.fabric.keras_generation import LEGACY
+from legato.compat.wmla.fabric.keras_variables import is_keras_2, keras_of
 from legato.compat.wmla.fabric.rules import make_plan
 from legato.compat.wmla.fabric.surroundings import look_around
 from legato.compat.wmla.notebook.hardware import read_hardware
 from legato.compat.wmla.notebook.parcel import Parcel, make_files
+from legato.compat.wmla.notebook.results import bring_weights, save_result
 from legato.compat.wmla.notebook.screens import open_screen
 from legato.compat.wmla.notebook.submitting import Platform
 from legato.compat.wmla.notebook.watching import Watch
 from legato.core.errors import UsageError
 
-_RESULT: Final = f"work/{names.MODEL}"
-_FINAL: Final = f"{_RESULT}/{names.TRAINED}/model_epoch_final"
 _FRAMEWORKS: Final = {"pytorch": "edtPyTorch", "tensorflow": "edtTensorflow"}
 
 
@@ -116,9 +112,9 @@ class FabricModel(fabric.FabricModel):
         files = make_files(Parcel(self._given, {**said, "engines_number": plan.engines_number}))
         platform = Platform()
         workers = hardware.choose_workers(engines_number, plan.engines_number)
-        self._job = platform.submit(files, _FRAMEWORKS[backend], workers)
+        self._job = platform.submit(files, _FRAMEWORKS[backend], workers, _find_generation(self._given["model"]))
         Watch(self._job, open_screen(_say), _say).run()
-        self._load(self._job)
+        bring_weights(self._job, self._given, _say)
 
     def download(self, out_dir: str | Path = "/tmp") -> None:  # noqa: S108 - as WMLA has it
         """Save what the last training left, as a zip file, and say where.
@@ -131,35 +127,17 @@ class FabricModel(fabric.FabricModel):
         """
         if self._job is None:
             raise UsageError("There is nothing to download: train() was not called in this notebook. Call it first.")
-        path = Path(out_dir) / f"{self._job.id}.zip"
-        scratch = path.with_name(f".{path.name}.part")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory() as folder:
-                found = self._job.download(folder, _RESULT)
-                with zipfile.ZipFile(scratch, "w", zipfile.ZIP_DEFLATED) as packed:
-                    for file in sorted(found):
-                        packed.write(file, file.relative_to(folder))
-            scratch.replace(path)
-        except OSError as error:
-            raise UsageError(f"Cannot write '{path}': {error.strerror or error}. Name another out_dir.") from error
-        _say(f"Save model:  {path}")
-
-    def _load(self, job: Job) -> None:
-        """Give the model here the weights that were trained, and its optimizer its state."""
-        model, optimizer = self._given["model"], self._given["optimizer"]
-        with tempfile.TemporaryDirectory() as folder:
-            if keras_of(model) is not None:
-                (path,) = job.download(folder, f"{_FINAL}.keras")
-                model.load_weights(str(path))
-                return
-            for target, ending in ((model, ".pth"), (optimizer, "_optimizer_state.pth")):
-                (path,) = job.download(folder, _FINAL + ending)
-                target.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+        _say(f"Save model:  {save_result(self._job, Path(out_dir))}")
 
 
 def _find_backend(model: Any) -> str:
     return "pytorch" if keras_of(model) is None else "tensorflow"
+
+
+def _find_generation(model: Any) -> dict[str, str]:
+    """Return the variable by which TensorFlow has the same Keras there as here."""
+    keras = keras_of(model)
+    return {} if keras is None else {LEGACY: "1" if is_keras_2(keras) else "0"}
 
 
 def _tell_backend(backend: str, said: str | None) -> None:

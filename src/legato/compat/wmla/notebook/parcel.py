@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import json
 import pickle
 import sys
@@ -21,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import cloudpickle
 
+from legato.compat.wmla.fabric.keras_variables import is_keras_2, keras_of
 from legato.core.errors import MismatchError, UsageError
 
 PROGRAM: Final = "main.py"
@@ -35,7 +37,8 @@ from legato.compat.wmla.notebook.parcel import train_parcel
 
 train_parcel(Path(__file__).parent)
 '''
-_PACKAGES: Final = ("torch", "cloudpickle", "keras", "tensorflow")
+_PACKAGES: Final = ("torch", "cloudpickle", "keras", "tf_keras", "tensorflow")
+_KERAS_2_KINDS: Final = ("Optimizer", "OptimizerV2", "Metric", "Loss")
 
 
 class Parcel(NamedTuple):
@@ -86,8 +89,8 @@ def open_parcel(directory: Path) -> Parcel:
         sys.stderr.write(f"legato: The notebook's packages differ from the platform's: {'; '.join(differences)}.\n")
     try:
         with (directory / _PICKLE).open("rb") as file:
-            own = pickle.load(file)  # noqa: S301 - it is the program of this job
-            with _known_to_keras(own):
+            package, own = pickle.load(file)  # noqa: S301 - it is the program of this job
+            with _known_to_keras(package, own):
                 given, asked = pickle.load(file)  # noqa: S301 - likewise
     except ModuleNotFoundError as error:
         raise MismatchError(
@@ -116,11 +119,34 @@ def train_parcel(directory: Path) -> None:
 # ---------------------------------------------------------------- there
 
 
+class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # it has no types
+    """Also takes apart what Keras 2 does not: optimizers, metrics and losses are their class and configuration."""
+
+    def reducer_override(self, thing: Any) -> Any:
+        """Return how a thing is put together again."""
+        for kind in type(thing).__mro__:
+            package = kind.__module__.partition(".")[0]
+            if kind.__name__ in _KERAS_2_KINDS and package in ("keras", "tf_keras"):
+                keras = sys.modules.get(package)
+                if keras is not None and is_keras_2(keras):
+                    return _rebuild, (type(thing), thing.get_config())
+        return super().reducer_override(thing)
+
+
+def _rebuild(kind: Any, configuration: Mapping[str, Any]) -> Any:
+    return kind.from_config(dict(configuration))
+
+
+def _dump(thing: Any) -> bytes:
+    made = io.BytesIO()
+    _Pickler(made, _PROTOCOL).dump(thing)
+    return made.getvalue()
+
+
 def _pickle(parcel: Parcel) -> bytes:
-    own = _own_objects_of_keras(parcel.given)
     try:
         # Two, one after the other: names that a Keras model is made of must be known when it is read.
-        return b"".join(cloudpickle.dumps(part, _PROTOCOL) for part in (own, tuple(parcel)))
+        return _dump(_own_objects_of_keras(parcel.given)) + _dump(tuple(parcel))
     except Exception as error:
         # Whatever an object does when it is pickled; its own words say best what is wrong.
         guilty = [f"{name}: {why}" for name, why in _find_guilty(parcel.given)]
@@ -133,7 +159,7 @@ def _pickle(parcel: Parcel) -> bytes:
 def _find_guilty(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in given.items():
         try:
-            cloudpickle.dumps(value, _PROTOCOL)
+            _dump(value)
         except Exception as error:  # noqa: BLE001 - as above
             yield name, _tell(error)
 
@@ -165,24 +191,25 @@ def _modules_in(folder: Path) -> Iterator[ModuleType]:
             yield module
 
 
-def _own_objects_of_keras(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what names of the program's own stand for in a Keras model; nothing where there is no Keras."""
-    keras = sys.modules.get("keras")
-    registered = {} if keras is None else keras.utils.get_custom_objects()
-    return {**registered, **(given.get("keras_custom_objects") or {})}
+def _own_objects_of_keras(given: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """Return with which package a Keras model is made, and what names of the program's own stand for in it."""
+    keras = keras_of(given.get("model"))
+    if keras is None:
+        return None, {}
+    return keras.__name__, {**keras.utils.get_custom_objects(), **(given.get("keras_custom_objects") or {})}
 
 
 # ---------------------------------------------------------------- here
 
 
 @contextlib.contextmanager
-def _known_to_keras(own: Mapping[str, Any]) -> Iterator[None]:
-    if not own:
+def _known_to_keras(package: str | None, own: Mapping[str, Any]) -> Iterator[None]:
+    if package is None:
         yield
         return
-    keras = importlib.import_module("keras")
-
-    with keras.utils.custom_object_scope(dict(own)):
+    # TensorFlow first: its Keras is that one, and it is told there how many threads there are.
+    importlib.import_module("tensorflow")
+    with importlib.import_module(package).utils.custom_object_scope(dict(own)):
         yield
 
 
@@ -207,10 +234,10 @@ def _loaded_versions() -> dict[str, str]:
 
 
 def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "none"
+    for distribution in (name, f"{name}-cpu"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.version(distribution)
+    return "none"
 
 
 def _public(version: str) -> str:

@@ -44,13 +44,16 @@ class Platform:
         self._line = _find_line() if line is None else line
         self.client = Client.on(self._line)
 
-    def submit(self, files: Mapping[str, bytes], framework: str, max_workers: int) -> Job:
+    def submit(
+        self, files: Mapping[str, bytes], framework: str, max_workers: int, more: Mapping[str, str] | None = None
+    ) -> Job:
         """Submit a job that trains what a notebook has sent.
 
         Args:
             files: of its program, by name; see `legato.compat.wmla.notebook.parcel`.
             framework: a name of `legato.compat.wmla.frameworks`.
             max_workers: at most.
+            more: variables of the job.
         """
         user = self.client.me().name
         name = name_job(user, time.time())
@@ -63,7 +66,7 @@ class Platform:
             code=code,
             name=name,
             max_workers=max_workers,
-            environment=self._find_variables(framework, user, name, max_workers, os.environ),
+            environment=self._find_variables(framework, user, name, max_workers, os.environ) | dict(more or {}),
             labels={
                 names.MARK_LABEL: names.MARK,
                 names.TYPE_LABEL: _NOTEBOOK,
