@@ -135,7 +135,8 @@ def _read_marks(directory: JobDirectory) -> tuple[Stretch, ...]:
     try:
         with (directory.logs / MARKS_FILE).open("rb") as file:
             return read_marks(file)
-    except FileNotFoundError:
+    except OSError:
+        # Without them logs are told one after the other.
         return ()
 
 

@@ -520,6 +520,9 @@ def test_logs_of_one_and_of_all(running: JobDirectory) -> None:
     assert call("logs", "alpha", "--worker", "10")[1] == "c\n"
     (running.logs / "marks.jsonl").write_text('{"time": 1, "ends": {"10": 2}}\n{"time": 2, "ends": {"0": 2}}\n')
     assert call("logs", "alpha")[1].splitlines() == ["10 | c", "0 | a", "0 | b"], "in order of time"
+    (running.logs / "marks.jsonl").unlink()
+    (running.logs / "marks.jsonl").mkdir()
+    assert call("logs", "alpha")[1].splitlines() == ["0 | a", "0 | b", "10 | c"], "what cannot be read is done without"
     code, _, err = call("logs", "alpha", "-k", "7")
     assert code == 2
     assert "there are 0, 10" in err
