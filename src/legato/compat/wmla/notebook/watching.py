@@ -16,6 +16,10 @@ from legato.core.errors import LegatoError, TrainingFailed, Unavailable
 WAITING: Final = "Waiting the job to stop..."
 _LOOK_EVERY_S: Final = 2.0
 _TRACEBACK: Final = "Traceback (most recent call last):"
+_CHAINS: Final = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
 _NUM_LINES: Final = 100
 _NUM_SHOWN: Final = 20
 
@@ -140,6 +144,9 @@ def find_trouble(lines: Iterator[LogLine]) -> list[str]:
         by_log.setdefault(line.log, []).append(line.text)
     for texts in by_log.values():
         begins = [index for index, text in enumerate(texts) if text == _TRACEBACK]
+        while len(begins) > 1 and any(text in _CHAINS for text in texts[begins[-2] : begins[-1]]):
+            # One error came of another: its cause is shown too.
+            begins.pop()
         if begins:
             return texts[begins[-1] :]
     return [text for texts in by_log.values() for text in texts[-_NUM_SHOWN:]]
