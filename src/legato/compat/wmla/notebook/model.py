@@ -125,6 +125,9 @@ class FabricModel(fabric.FabricModel):
         Raises:
             UsageError: nothing was trained, or the folder cannot be written to.
         """
+        if look_around().is_in_job:
+            super().download(out_dir)
+            return
         if self._job is None:
             raise UsageError("There is nothing to download: train() was not called in this notebook. Call it first.")
         _say(f"Save model:  {save_result(self._job, Path(out_dir))}")

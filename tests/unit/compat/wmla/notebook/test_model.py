@@ -435,4 +435,6 @@ def test_inside_of_a_job_it_trains_there(platform: Theirs, monkeypatch: pytest.M
     monkeypatch.setenv("LEGATO_WORKER", "0")
     with pytest.raises(FileNotFoundError, match="the data are on the platform only"):
         make()[0].train(1, 8, worker_num=2)
+    with pytest.raises(UsageError, match=r"train\(\) was not called\. Call it first"):
+        make()[0].download()
     assert platform.requests == []
