@@ -19,6 +19,8 @@ from legato.driver.journal import JobDirectory
 MARKS_FILE: Final = "marks.jsonl"
 _FIRST_PAUSE_S: Final = 1.0
 _PAUSE_PER_AGE: Final = 1e-4  # so a job of a day is looked at every 9 s, and has some 30,000 lines at most
+# The program may have put a link or a pipe there: the one is not followed, the other not waited for.
+_APPENDING: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _MAX_LINE_BYTES: Final = 2**20
 _MAX_STRETCHES: Final = 500_000  # of the job of a day: 16 workers that write all the time
 
@@ -70,7 +72,7 @@ class LogMarks:
             ends = dict(_measure(self._logs))
             grown = {worker: end for worker, end in sorted(ends.items()) if end != self._ends.get(worker, 0)}
             if grown:
-                with (self._logs / MARKS_FILE).open("ab") as file:
+                with os.fdopen(os.open(self._logs / MARKS_FILE, _APPENDING, 0o666), "ab") as file:
                     file.write(msgspec.json.encode(Mark(self._wall_clock(), grown)) + b"\n")
             self._ends = ends
         except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from pathlib import Path
 
 import pytest
@@ -91,4 +92,15 @@ def test_a_folder_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
     directory = JobDirectory(tmp_path)
     append(directory, 0, "a")
     (directory.logs / MARKS_FILE).mkdir()
+    LogMarks(directory, lambda: 0.0, lambda: 7.0).write()
+
+
+def test_a_pipe_is_not_waited_for_and_a_link_not_followed(tmp_path: Path) -> None:
+    directory = JobDirectory(tmp_path / "job")
+    append(directory, 0, "a")
+    (directory.logs / MARKS_FILE).symlink_to(tmp_path / "elsewhere")
+    LogMarks(directory, lambda: 0.0, lambda: 7.0).write()
+    assert not (tmp_path / "elsewhere").exists()
+    (directory.logs / MARKS_FILE).unlink()
+    os.mkfifo(directory.logs / MARKS_FILE)
     LogMarks(directory, lambda: 0.0, lambda: 7.0).write()
