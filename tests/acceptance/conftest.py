@@ -19,7 +19,7 @@ USER, PASSWORD = "ann", "correct horse battery"
 
 @pytest.fixture(scope="session")
 def wmla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    """A server with a user, a group, 800 real digits as torchvision reads them, and a folder of images of two classes."""
+    """A server with a user and a group; 600 real digits as torchvision reads them, and a folder of images."""
     folder = tmp_path_factory.mktemp("platform")
     data = folder / "data"
     write_digits(data / "mnist")
