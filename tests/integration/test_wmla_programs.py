@@ -84,7 +84,12 @@ class Job:
         told = (theirs / "program-stdout.txt").read_text().splitlines()
         marks = ("epoch=", "save models")
         assert [line for line in lines if line.startswith(marks)] == [line for line in told if line.startswith(marks)]
-        assert lines[-1].startswith("--------END TRAINING: completed epoch ")
+        ends = [number for number, line in enumerate(lines) if line.startswith("--------END TRAINING: ")]
+        assert len(ends) == 1 and "completed epoch " in lines[ends[0]]
+        # What the program prints stands there too, in its place and once; what a worker says of itself does not.
+        words = [number for number, line in enumerate(lines) if line.startswith("sha256 ")]
+        assert len(words) == 1 and words[0] > ends[0]
+        assert not [line for line in lines if line.startswith(("Timestamp ", "batches :", "PULL_FAILED"))]
         assert not list((self.results / "log").glob(".*")), "scratch directories are gone"
 
     def trained(self) -> dict[str, bytes]:

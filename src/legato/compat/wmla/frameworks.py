@@ -81,7 +81,8 @@ _ALL: Final = (
         application="DistPytorchTrain",
         told=(
             f"A program of torch.distributed: {_GANG}",
-            "WMLA_NWORKER says how many there are. MASTER_ADDR and RANK are not set: it finds the others by itself.",
+            "MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE are set for init_process_group(). It does not grow, and fails "
+            "as a whole if one worker is lost.",
         ),
     ),
     Framework(
@@ -98,8 +99,8 @@ _ALL: Final = (
         application="DistTensorflowTrain",
         told=(
             f"A program of tf.distribute: {_GANG}",
-            "WMLA_NWORKER says how many there are. TF_CONFIG is not set: it finds the others by itself.",
-            "Parameter servers are not supported.",
+            "TF_CONFIG is set for MultiWorkerMirroredStrategy. It does not grow, and fails as a whole if one worker is "
+            "lost. Parameter servers are not supported.",
         ),
     ),
     Framework(

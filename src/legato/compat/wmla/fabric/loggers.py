@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from legato.compat.wmla import names
 from legato.compat.wmla.fabric.callbacks import LoggerCallback
+from legato.compat.wmla.fabric.copies import speak_for_driver
 from legato.compat.wmla.fabric.diary import Entry
 from legato.compat.wmla.fabric.guarding import Guard
 from legato.compat.wmla.fabric.records import ELog, EMetrics
@@ -130,6 +131,27 @@ class MetricsLogger:
             file.record(EMetrics.TEST_GROUP, iteration, metrics)
         with ELog.open() as log:
             log.recordTest("Test", metrics)
+
+
+class ProgramWords:
+    """What the program prints, in the driver's files: WMLA's driver ran it too.
+
+    Args:
+        directory: gives the driver's log directory at the time.
+    """
+
+    def __init__(self, directory: Callable[[], Path]) -> None:
+        self._directory = directory
+
+    def begin(self, _: float) -> None:
+        """Have it there, from its first word on."""
+        speak_for_driver(self._directory())
+
+    def hear(self, _: Entry) -> None:
+        """Do nothing: it comes by itself."""
+
+    def end(self) -> None:
+        """Do nothing: what the program prints after its training belongs to it."""
 
 
 class DriverLines:

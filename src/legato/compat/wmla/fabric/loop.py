@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from legato.compat.wmla.fabric.copies import apart
 from legato.compat.wmla.fabric.diary import Diary
 from legato.compat.wmla.fabric.guarding import Guard
 from legato.compat.wmla.fabric.loggers import (
@@ -18,6 +19,7 @@ from legato.compat.wmla.fabric.loggers import (
     EDTLoggerCallback,
     ExecutorLines,
     MetricsLogger,
+    ProgramWords,
     UserLogger,
     generation_of,
     num_positions,
@@ -143,6 +145,7 @@ class Loop:
         default = EDTLoggerCallback() if extras.generation == 1 else MetricsLogger()
         driver_logger = default if extras.driver_logger is None else extras.driver_logger
         self._speaker = Speaker(around.driver_dir, around.worker)
+        self._speaker.add(ProgramWords(lambda: self._speaker.directory))
         self._speaker.add(DriverLines(lambda: self._speaker.directory, plan.epoch_number))
         self._speaker.add(UserLogger(driver_logger, self._guard, loss_divisor=divisor))
         self._lines = ExecutorLines(_print)
@@ -297,4 +300,6 @@ def _complain(why: str) -> None:
 
 
 def _print(line: str) -> None:
-    sys.stdout.write(line + "\n")
+    # WMLA's driver had no such lines.
+    with apart():
+        sys.stdout.write(line + "\n")

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from legato.compat.wmla.fabric.copies import apart
 from legato.compat.wmla.fabric.surroundings import PULL_FAILURES, Pulling
 from legato.core.exits import EXIT_LOST_LINK
 
@@ -51,6 +52,8 @@ class PullWatch:
 
 
 def _say(text: str) -> None:
-    for stream in (sys.stdout, sys.stderr):
-        stream.write(text + "\n")
-        stream.flush()
+    # A matter of this worker, whoever it speaks for later.
+    with apart():
+        for stream in (sys.stdout, sys.stderr):
+            stream.write(text + "\n")
+            stream.flush()

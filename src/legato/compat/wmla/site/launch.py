@@ -2,24 +2,25 @@
 
 It makes the directories, sets the variables that are known only now, puts the model directory and this one on
 ``sys.path``, goes into the model directory, copies what the program prints into the process's own files, seeds the
-random numbers alike in all workers, and runs MAIN as ``__main__``. It does so at every join, so it loads nothing that
-the worker has not loaded. Trains nothing.
+random numbers alike in all workers, lets those of a gang find one another, and runs MAIN as ``__main__``. It does so
+at every join, so it loads nothing that the worker has not loaded. Trains nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import runpy
 import socket
 import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from getpass import getuser
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from legato.compat.wmla import names
-from legato.compat.wmla.fabric.copies import CopiedStream
+from legato.compat.wmla.fabric.copies import copy_streams, speak_for_driver, tell_driver_of_failure
 from legato.compat.wmla.fabric.keras_generation import choose_keras, explain
 from legato.compat.wmla.fabric.surroundings import DRIVER_LOG
 from legato.core.errors import UsageError
@@ -27,6 +28,7 @@ from legato.core.errors import UsageError
 _SITE: Final = Path(__file__).parent
 _IN_ZIP: Final = ("fabric_model.py", "callbacks.py")
 _HOME: Final = ".fabric"
+_GANGS: Final = ".gangs"
 _TENSORFLOW: Final = ("tensorflow", "keras")
 
 
@@ -61,6 +63,7 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         UsageError: there is no such program.
     """
+    _step_aside()
     if not arguments:
         raise UsageError("There is no program to run. Name it: launch.py MAIN [ARGUMENTS...]")
     result_dir = find_result_dir(os.environ)
@@ -74,19 +77,15 @@ def main(arguments: Sequence[str]) -> None:
     is_elastic = os.environ.get(names.IS_ELASTIC, "true").lower() != "false"
     make_directories(places)
     os.environ.update(variables_of(places, os.environ))
-    sys.stdout = CopiedStream(sys.stdout, places.log_dir / names.OUT_FILE)
-    sys.stderr = CopiedStream(sys.stderr, places.log_dir / names.ERR_FILE)
+    copy_streams(places.log_dir)
     _set_path(program, places.model_dir, with_site=is_elastic)
     os.chdir(places.model_dir)
     sys.argv[:] = [str(program), *arguments[1:], *engine_arguments(places, os.environ)]
-    if is_elastic:
-        build_zip(places.fabric_home)
-        variables, notice = choose_keras(program, os.environ)
-        os.environ.update(variables)
-        if notice is not None:
-            sys.stdout.write(f"legato: {notice}\n")
-        _seed()
-    _run(program, is_elastic=is_elastic)
+    with _telling_failures(places):
+        if is_elastic:
+            _run_elastic(places, program)
+        else:
+            _run_static(places, program)
 
 
 def find_result_dir(environment: Mapping[str, str]) -> Path:
@@ -223,21 +222,73 @@ def _seed() -> None:
     seed_job(choose_seed(0))
 
 
-def _run(program: Path, *, is_elastic: bool) -> None:
-    _step_aside()
+def _run_elastic(places: Places, program: Path) -> None:
+    build_zip(places.fabric_home)
+    variables, notice = choose_keras(program, os.environ)
+    os.environ.update(variables)
+    if notice is not None:
+        sys.stdout.write(f"legato: {notice}\n")
+    _seed()
     try:
-        runpy.run_path(str(program), run_name="__main__")
-    except SystemExit as ending:
-        if ending.code in (None, 0) and type(ending) is SystemExit and is_elastic:
-            _tell_if_untrained(program)
-        raise
+        _run(program)
     except Exception as error:
-        advice = explain(error) if is_elastic else None
+        advice = explain(error)
         if advice is not None:
             error.add_note(f"legato: {advice}")
         raise
-    if is_elastic:
-        _tell_if_untrained(program)
+    _tell_if_untrained(program)
+
+
+def _run_static(places: Places, program: Path) -> None:
+    from legato.compat.wmla.frameworks import FRAMEWORKS
+
+    framework = FRAMEWORKS.get(os.environ.get(names.FRAMEWORK, ""))
+    if framework is None or framework.shape != "gang" or "LEGATO_DRIVER_FILE" not in os.environ:
+        _take_part(places, 0)
+        _run(program)
+        return
+    from legato.compat.wmla.fabric.gang import Gang, name_attempt, reserve_port, variables_of_gang
+
+    attempt = name_attempt(Path(os.environ["LEGATO_DRIVER_FILE"]))
+    num_workers = int(os.environ.get(names.NUM_NODES, "1"))
+    gang = Gang(places.result_dir / _GANGS / attempt, places.worker, num_workers)
+    # Held until this process ends: nobody else gets it before the program asks for it.
+    with reserve_port() as held:
+        seat = gang.meet(f"{os.environ.get('LEGATO_HOST', '127.0.0.1')}:{held.getsockname()[1]}")
+        os.environ.update(variables_of_gang(seat, for_tensorflow=framework.backend == "tensorflow"))
+        _take_part(places, seat.rank)
+        _run(program)
+        gang.part()
+
+
+def _take_part(places: Places, rank: int) -> None:
+    """Stand in for a task of theirs: it is the rank that counts, whichever number the worker has."""
+    os.environ.update({"TASK_ID": str(rank), "IS_TASK0": "true" if rank == 0 else "false"})
+    if rank == 0:
+        speak_for_driver(places.driver_dir)
+
+
+def _run(program: Path) -> None:
+    """Run a program to its end; one that says that it ends well has come to it."""
+    try:
+        runpy.run_path(str(program), run_name="__main__")
+    except SystemExit as ending:
+        if ending.code not in (None, 0) or type(ending) is not SystemExit:
+            raise
+
+
+@contextlib.contextmanager
+def _telling_failures(places: Places) -> Iterator[None]:
+    """Have the driver's error log tell of whatever ends the program, which the worker writes when it has left here."""
+    try:
+        yield
+    except SystemExit as ending:
+        if type(ending) is SystemExit:
+            tell_driver_of_failure(places.driver_dir)
+        raise
+    except BaseException:
+        tell_driver_of_failure(places.driver_dir)
+        raise
 
 
 def _step_aside() -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 import torch
 
 from legato.compat.wmla import names
+from legato.compat.wmla.fabric.gang import Gang, name_attempt
 from legato.compat.wmla.site import launch
 from legato.core import wire
 from legato.core.errors import UsageError
@@ -208,6 +210,49 @@ def test_what_is_not_elastic_gets_nothing_on_its_path(play: Play, job: Path, mon
     assert "FabricModel" not in (job / f"log/executor-{JOB}-3.{HOST}" / names.ERR_FILE).read_text()
 
 
+def test_the_first_of_a_static_job_stands_in_for_the_driver(
+    play: Play, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(names.IS_ELASTIC, "false")
+    monkeypatch.setenv(names.FRAMEWORK, "PyTorch")
+    environment = play(TELL)["environment"]
+    # It is not worker 0: it was tried before.
+    assert (environment["TASK_ID"], environment["IS_TASK0"]) == ("0", "true")
+    assert "RANK" not in environment and not (job / ".gangs").exists()
+    assert json.loads((job / f"log/driver-{JOB}.{HOST}" / names.OUT_FILE).read_text())["environment"] == environment
+
+
+@pytest.mark.parametrize(("framework", "has_config"), [("distPyTorch", False), ("disttensorflow", True)])
+def test_a_gang_meets_before_its_program_and_parts_after_it(
+    play: Play, job: Path, monkeypatch: pytest.MonkeyPatch, framework: str, has_config: bool
+) -> None:
+    (job.parent / "driver.json").write_text('{"token": "secret"}')
+    for name, value in (
+        (names.IS_ELASTIC, "false"),
+        (names.FRAMEWORK, framework),
+        (names.NUM_NODES, "2"),
+        ("RANK", "7"),
+    ):
+        monkeypatch.setenv(name, value)
+    attempt = name_attempt(job.parent / "driver.json")
+    other = Gang(job / ".gangs" / attempt, 1, 2)
+    with ThreadPoolExecutor(2) as pool:
+        met, parted = pool.submit(other.meet, "node:4000"), pool.submit(other.part)
+        environment = play(TELL + "\nraise SystemExit(0)")["environment"]
+        seat = met.result(60)
+        parted.result(60)
+    assert seat.rank == 0 and seat.addresses[0] == "node:4000"
+    host, _, port = seat.addresses[1].partition(":")
+    assert host == "127.0.0.1"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", int(port)))  # it was held no longer than the program
+    want = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node", "MASTER_PORT": "4000", "TASK_ID": "1"}
+    assert {name: environment[name] for name in want} == want
+    assert environment["IS_TASK0"] == "false"
+    assert ("TF_CONFIG" in environment) == has_config
+    assert not (job / f"log/driver-{JOB}.{HOST}" / names.OUT_FILE).exists(), "rank 0 speaks for the driver"
+
+
 def test_a_program_by_an_absolute_path_and_one_without_a_model_directory(job: Path, play: Play, tmp_path: Path) -> None:
     elsewhere = tmp_path / "programs/main.py"
     found = play(TELL, name=str(elsewhere))
@@ -275,6 +320,24 @@ def test_a_traceback_begins_at_the_program(job: Path) -> None:
     ]
     assert told.startswith("Traceback (most recent call last):\n") and "ZeroDivisionError: division by zero" in told
     assert isinstance(last, wire.Failed) and last.traceback == told
+    assert (job / f"log/driver-{JOB}.{HOST}" / names.ERR_FILE).read_text() == told
+
+
+def test_who_comes_in_the_place_of_a_lost_one_of_a_gang_ends_the_job(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (job.parent / "driver.json").write_text('{"token": "secret"}')
+    for name, value in ((names.IS_ELASTIC, "false"), (names.FRAMEWORK, "distPyTorch"), (names.NUM_NODES, "2")):
+        monkeypatch.setenv(name, value)
+    directory = job / ".gangs" / name_attempt(job.parent / "driver.json")
+    directory.mkdir(parents=True)
+    for number in range(2):
+        (directory / f"come-{number}").write_text("127.0.0.1:4000")
+    code, last, told = end_of(job, "print('it runs')")
+    assert code == 1 and isinstance(last, wire.Failed)
+    assert "A worker of this job is gone, and worker 2 has come in its place." in last.error
+    assert told == f"{last.error}\n" == (job / f"log/driver-{JOB}.{HOST}" / names.ERR_FILE).read_text()
+    assert not (job / f"log/executor-{JOB}-3.{HOST}" / names.OUT_FILE).read_text()
 
 
 def test_a_syntax_error_is_told_as_python_tells_it(job: Path) -> None:
@@ -293,6 +356,7 @@ def test_a_program_that_trains_nothing_ends_well_and_says_so(job: Path, ending: 
 def test_an_exit_code_of_a_program_is_kept(job: Path) -> None:
     code, last, told = end_of(job, "raise SystemExit(3)")
     assert code == 3 and isinstance(last, wire.Failed) and "without a call" not in told
+    assert (job / f"log/driver-{JOB}.{HOST}" / names.ERR_FILE).read_text() == told
 
 
 def test_other_jobs_find_none_of_these_modules() -> None:

@@ -1,0 +1,129 @@
+"""What a program writes, in the files of its process and of the driver."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from legato.compat.wmla.fabric import copies
+from legato.compat.wmla.fabric.copies import (
+    KEPT_CHARS,
+    add_once,
+    apart,
+    copy_streams,
+    speak_for_driver,
+    tell_driver_of_failure,
+)
+from legato.compat.wmla.names import ERR_FILE, OUT_FILE
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
+    """The log directories of a process, and of the driver; everything is put back afterwards."""
+    monkeypatch.setattr(copies, "_streams", [])
+    own, driver = tmp_path / "own", tmp_path / "driver"
+    own.mkdir()
+    driver.mkdir()
+    streams = sys.stdout, sys.stderr
+    yield own, driver
+    sys.stdout, sys.stderr = streams
+    for _, stream in copies._streams:
+        stream.close()
+
+
+def test_who_speaks_for_the_driver_has_all_its_words_there(places: tuple[Path, Path]) -> None:
+    own, driver = places
+    copy_streams(own)
+    print("before")
+    with apart():
+        print("my own")
+    speak_for_driver(driver)
+    with (driver / OUT_FILE).open("a") as file:
+        file.write("START\n")
+    print("during")
+    print("a warning", file=sys.stderr)
+    with apart():
+        print("my own too")
+    (driver / OUT_FILE).rename(driver / "moved")
+    print("after")
+    assert (driver / "moved").read_text() == "before\nSTART\nduring\nafter\n"
+    assert (driver / ERR_FILE).read_text() == "a warning\n"
+    assert (own / OUT_FILE).read_text() == "before\nmy own\nduring\nmy own too\nafter\n"
+    assert (own / ERR_FILE).read_text() == "a warning\n"
+
+
+def test_who_speaks_again_says_all_of_it_again_in_the_new_file_only(places: tuple[Path, Path]) -> None:
+    own, driver = places
+    copy_streams(own)
+    print("one")
+    speak_for_driver(driver)
+    (driver / "next").mkdir()
+    speak_for_driver(driver / "next")
+    print("two")
+    assert (driver / OUT_FILE).read_text() == "one\n"
+    assert (driver / "next" / OUT_FILE).read_text() == "one\ntwo\n"
+
+
+def test_of_very_much_the_end_is_kept(places: tuple[Path, Path]) -> None:
+    own, driver = places
+    copy_streams(own)
+    line = "x" * 1023
+    for number in range(KEPT_CHARS // 1024 + 100):
+        sys.stdout.write(f"{line}\n" if number else "first\n")
+    print("last")
+    speak_for_driver(driver)
+    told = (driver / OUT_FILE).read_text()
+    assert KEPT_CHARS - 2048 < len(told) <= KEPT_CHARS
+    assert told.endswith("x\nlast\n")
+    assert (own / OUT_FILE).read_text().startswith("first\n")
+
+
+def test_a_failure_is_told_once_with_what_came_before_it(places: tuple[Path, Path]) -> None:
+    own, driver = places
+    copy_streams(own)
+    print("a warning", file=sys.stderr)
+    print("printed")
+    tell_driver_of_failure(driver)
+    sys.stderr.write("Traceback\nError: 1\n")
+    sys.stderr.write("Traceback\nError: 1\n")
+    assert (driver / ERR_FILE).read_text() == "a warning\nTraceback\nError: 1\n"
+    assert (own / ERR_FILE).read_text() == "a warning\n" + 2 * "Traceback\nError: 1\n"
+    assert not (driver / OUT_FILE).exists()
+
+
+def test_the_speaker_s_own_failure_stands_behind_its_words_once(places: tuple[Path, Path]) -> None:
+    own, driver = places
+    copy_streams(own)
+    print("a warning", file=sys.stderr)
+    speak_for_driver(driver)
+    add_once(driver / ERR_FILE, "Error of another\n")
+    tell_driver_of_failure(driver)
+    sys.stderr.write("Error of another\n")
+    sys.stderr.write("Error of mine\n")
+    assert (driver / ERR_FILE).read_text() == "a warning\nError of another\nError of mine\n"
+
+
+def test_many_that_fail_alike_at_once_are_one(tmp_path: Path) -> None:
+    path = tmp_path / "err"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: add_once(path, "Error: alike\n", before=f"{number}\n"), range(64)))
+    first, last = path.read_text().splitlines()
+    assert first.isdecimal() and last == "Error: alike"
+
+
+def test_a_driver_s_file_that_fails_harms_nobody(places: tuple[Path, Path]) -> None:
+    own, driver = places
+    copy_streams(own)
+    (driver / OUT_FILE).symlink_to("/dev/full")
+    (driver / ERR_FILE).mkdir()
+    print("one")
+    speak_for_driver(driver)
+    print("two")
+    tell_driver_of_failure(driver)
+    sys.stderr.write("three\n")
+    assert (own / OUT_FILE).read_text() == "one\ntwo\n"
+    assert (own / ERR_FILE).read_text() == "three\n"
