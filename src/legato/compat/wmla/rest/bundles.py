@@ -13,13 +13,14 @@ import hashlib
 import io
 import tarfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import PurePosixPath
 from typing import IO, Final, NamedTuple, Self, cast
 
 import msgspec
 
-from legato.compat.wmla.names import LAUNCHER, LAUNCHER_SOURCE, SUBMITTED_CODE
+from legato.compat.wmla.names import LAUNCHER, SUBMITTED_CODE
+from legato.compat.wmla.rest.imports import find_imports, make_launcher
 from legato.core.errors import UsageError
 
 _ENDINGS: Final = (".modelDir.tar", ".tar.gz", ".tgz", ".tar")
@@ -31,6 +32,7 @@ _MIN_MEASURED_BYTES: Final = 2**20
 _MAX_NAME_BYTES: Final = 255
 _CHUNK_BYTES: Final = 2**20
 _NUM_SHOWN: Final = 10
+_MAX_PROGRAM_BYTES: Final = 2**20
 _EXECUTABLE: Final = 0o100
 
 
@@ -76,7 +78,13 @@ class _Part(NamedTuple):
 
 
 def repack(
-    sent: Sequence[Sent], main: str | None, model_directory: str | None, limits: Limits, target: IO[bytes]
+    sent: Sequence[Sent],
+    main: str | None,
+    model_directory: str | None,
+    limits: Limits,
+    target: IO[bytes],
+    *,
+    preloads: bool = True,
 ) -> str:
     """Write the code of a job.
 
@@ -86,6 +94,7 @@ def repack(
         model_directory: the name of the model directory. None: as what came is called.
         limits: how much it may be.
         target: gets an archive.
+        preloads: what the main file imports may be loaded before it begins.
 
     Returns:
         The first argument of the launcher; see `legato.compat.wmla.names.find_model_directory`.
@@ -109,7 +118,8 @@ def repack(
             packed = gzip.GzipFile(filename="", mode="wb", fileobj=target, mtime=0)
             target = cast("IO[bytes]", stack.enter_context(packed))
         tar = stack.enter_context(tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT))
-        _add(tar, PurePosixPath(LAUNCHER), len(LAUNCHER_SOURCE), io.BytesIO(LAUNCHER_SOURCE), is_executable=False)
+        launcher = make_launcher(_find_imports(parts, PurePosixPath(found), limits) if preloads else ())
+        _add(tar, PurePosixPath(LAUNCHER), len(launcher), io.BytesIO(launcher), is_executable=False)
         for part in parts:
             _copy(part, limits, tar)
     return found
@@ -153,7 +163,7 @@ def _read_archive(sent: Sent, model_directory: str | None, limits: Limits) -> _P
     return _Part(sent, folder, PurePosixPath(folder), members)
 
 
-def _iterate(sent: Sent, limits: Limits) -> Iterator[tuple[_Member, IO[bytes] | None]]:
+def _iterate(sent: Sent, limits: Limits) -> Generator[tuple[_Member, IO[bytes] | None]]:
     """Yield the entries of an archive, and the content of those that are files."""
     packed_bytes = sent.content.seek(0, io.SEEK_END)
     most = min(limits.unpacked_bytes, max(int(limits.ratio * packed_bytes), _MIN_MEASURED_BYTES))
@@ -244,6 +254,26 @@ def _find_main(parts: Sequence[_Part], main: str | None) -> str:
     raise UsageError(
         f"The main file {main[:200]!a} is not in what was sent, which has: {shown}{more}. Name one of them."
     )
+
+
+def _find_imports(parts: Sequence[_Part], main: PurePosixPath, limits: Limits) -> tuple[str, ...]:
+    beside = {name.partition(".")[0] for part in parts for member in part.members for name in member.path.parts}
+    for part in parts:
+        if any(_place(part, member) == main for member in part.members):
+            return find_imports(_read_start(part, main, limits).decode(errors="replace"), beside)
+    # A program that lies on the machines is not ours to read.
+    return ()
+
+
+def _read_start(part: _Part, path: PurePosixPath, limits: Limits) -> bytes:
+    if not _is_archive(part.sent.name):
+        part.sent.content.seek(0)
+        return part.sent.content.read(_MAX_PROGRAM_BYTES)
+    with contextlib.closing(_iterate(part.sent, limits)) as entries:
+        for member, content in entries:
+            if content is not None and _place(part, member) == path:
+                return content.read(_MAX_PROGRAM_BYTES)
+    return b""
 
 
 # ---------------------------------------------------------------- what goes

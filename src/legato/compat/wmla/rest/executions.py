@@ -114,11 +114,13 @@ async def _list(request: Request, platform: Platform) -> Response:
     is_by_time = field in ("id", "createTime")
     limit = read_number(request, "limit", _MOST) or _MOST
     state = request.query_params.get("state")
+    me = await platform.get("me")
+    # As theirs, a user's own; who is there to look after all, or only to look, has all.
+    whose = {"owner": me["name"]} if me["role"] == "user" else {}
     is_ascending = order != "desc"
     most = limit if is_by_time else _MOST
-    told = [
-        tell_execution(job) for job in await find_jobs(platform, state, most, oldest_first=is_by_time and is_ascending)
-    ]
+    jobs = await find_jobs(platform, state, most, oldest_first=is_by_time and is_ascending, **whose)
+    told = [tell_execution(job) for job in jobs]
     if not is_by_time:
         if told and field not in told[0]:
             raise Refusal(400, f"Cannot sort by {field[:100]}. There are {', '.join(told[0])}.")
@@ -179,4 +181,5 @@ def answer_text(request: Request, text: str) -> Response:
 
 async def _get_result(request: Request, platform: Platform) -> Response:
     job = await platform.find_job(request.path_params["id"])
-    return answer_result(platform, job, await list_result(platform, job))
+    files = await list_result(platform, job)
+    return answer_result(platform, job, files, with_body=request.method != "HEAD")

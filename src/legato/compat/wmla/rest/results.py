@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, NamedTuple
 
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from legato.compat.wmla.names import MODEL
 from legato.compat.wmla.rest.platform import Job, Platform
@@ -60,13 +60,14 @@ async def list_result(platform: Platform, job: Job) -> list[ResultFile]:
     return files
 
 
-def answer_result(platform: Platform, job: Job, files: Sequence[ResultFile]) -> StreamingResponse:
+def answer_result(platform: Platform, job: Job, files: Sequence[ResultFile], *, with_body: bool = True) -> Response:
     """Return the answer that is a result.
 
     Args:
         platform: for who asks.
         job: whose.
         files: of it.
+        with_body: False: the head alone; no file is read.
     """
     num_bytes = count_bytes(files)
     # Their clients take the name between ';' and the size behind 'size='.
@@ -74,6 +75,8 @@ def answer_result(platform: Platform, job: Job, files: Sequence[ResultFile]) -> 
         "Content-Disposition": f"attachment;filename=dlpd-model-{job['id']}.zip;size={num_bytes}",
         "Content-Length": str(num_bytes),
     }
+    if not with_body:
+        return Response(None, 200, headers, "application/octet-stream")
     return StreamingResponse(_send(platform, job["id"], files), 200, headers, "application/octet-stream")
 
 

@@ -100,8 +100,10 @@ class Submitter:
     async def _send_code(self, platform: Platform, sent: list[Sent], submission: Submission) -> tuple[str, str]:
         """Give the platform the code, unless it has it; return its SHA-256, and what the launcher is to run."""
         with tempfile.TemporaryFile() as packed:
+            # What TensorFlow is to be like is said in variables that the launcher sets before it is loaded.
+            preloads = submission.framework.backend == "pytorch"
             main = await run_in_threadpool(
-                repack, sent, submission.main, submission.model_directory, self._limits, packed
+                repack, sent, submission.main, submission.model_directory, self._limits, packed, preloads=preloads
             )
             sha256 = await run_in_threadpool(hash_content, packed)
             if (await platform.ask("HEAD", f"code/{sha256}", allowed=(404,))).status_code == 404:
@@ -156,9 +158,11 @@ class Submitter:
             names.APPLICATION: application,
             names.MAX_WORKERS: str(submission.num_workers),
         }
+        found |= submission.environment
         if framework.shape == "gang":
+            # So many wait for one another, whatever the program is told besides.
             found |= {names.NUM_NODES: str(submission.num_workers), names.NODE_DEVICES: "1"}
-        return found | dict(submission.environment)
+        return found
 
 
 # ---------------------------------------------------------------- what a request holds

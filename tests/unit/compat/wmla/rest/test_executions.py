@@ -52,6 +52,17 @@ def test_jobs_that_came_otherwise_are_not_theirs_to_list(console: Console) -> No
     assert console.get(f"/execs/{other}")["framework"] == ""
 
 
+def test_the_list_has_one_s_own_and_an_admin_s_all(console: Console) -> None:
+    mine, other = console.submit()["id"], console.submit(who="ben")["id"]
+    assert [one for one, _ in states(console)] == [mine]
+    assert [record["id"] for record in console.get("/execs", who="ben", params={"sort_by": "state"})] == [other]
+    for who in ("admin", "eye"):
+        assert {record["id"] for record in console.get("/execs", who=who)} == {mine, other}
+    # What one may see is told of whoever names it, and among the applications.
+    assert console.get(f"/execs/{other}")["creator"] == "ben"
+    assert len(console.get("/scheduler/applications")) == 2
+
+
 def test_what_one_may_not_see_is_not_there(console: Console) -> None:
     console.add_queue("secret", is_open=False, members=("ann",))
     record = console.submit(MNIST + " --ig secret")
@@ -133,7 +144,8 @@ def test_delete(console: Console) -> None:
     assert console.platform.get(f"jobs/{ended}")["stage"] == "succeeded"
     console.submit(who="ben")
     assert console.ask("DELETE", "/execs").status_code == 204
-    assert [record["creator"] for record in console.get("/execs")] == ["ben"]
+    assert console.get("/execs") == []
+    assert [record["creator"] for record in console.get("/execs", who="ben")] == ["ben"]
 
 
 def test_deployment_is_not_supported(console: Console) -> None:
@@ -251,6 +263,17 @@ def test_the_result_is_the_model_directory_as_a_zip_file(console: Console) -> No
     with zipfile.ZipFile(io.BytesIO(answer.content)) as packed:
         assert packed.testzip() is None
         assert {one: packed.read(one) for one in packed.namelist()} == files
+
+
+def test_the_head_of_a_result_reads_no_file(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = console.submit()["id"]
+    console.write(job, "work/model/train/model_epoch_final.pth", b"weights")
+    want = console.ask("GET", f"/execs/{job}/result").headers
+    monkeypatch.setattr(results, "_send", lambda *_: pytest.fail("it is built"))
+    answer = console.ask("HEAD", f"/execs/{job}/result")
+    assert (answer.status_code, answer.content) == (200, b"")
+    for name in ("Content-Disposition", "Content-Length", "Content-Type"):
+        assert answer.headers[name] == want[name]
 
 
 def test_a_result_that_is_not_there_or_not_one_s_own(console: Console) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import tarfile
@@ -16,6 +17,8 @@ from tests.unit.compat.wmla.rest.asking import MNIST, MODEL, Console, check_erro
 from tests.unit.compat.wmla.rest.conftest import NewConsole
 
 from legato.compat.wmla.names import LAUNCHER
+from legato.compat.wmla.rest.imports import find_imports, make_launcher
+from legato.engines.imports import imported_packages
 
 MAIN = "_submitted_code/mnist/main.py"
 JSON = {"Content-Type": "application/json"}
@@ -136,6 +139,41 @@ def test_the_code_is_laid_out_with_its_launcher(console: Console) -> None:
     launcher = files[LAUNCHER].decode()
     compile(launcher, LAUNCHER, "exec")
     assert "compat/wmla/site/launch.py" in launcher
+
+
+IMPORTS = b"""
+import os, tensorflow as tf, scipy.stats
+import keras; import never_found
+  from sklearn.datasets import load_digits
+from fabric_model import FabricModel
+from . import near
+import net, data, class, 1x, a-b, \xff
+from os import system as import_all
+(((((
+"""
+
+
+@pytest.mark.parametrize(
+    ("framework", "want"), [("edtPyTorch", ["os", "scipy.stats", "sklearn.datasets"]), ("tensorflow", [])]
+)
+def test_the_launcher_names_what_the_program_imports(console: Console, framework: str, want: list[str]) -> None:
+    sent = {"mnist/main.py": IMPORTS, "mnist/net.py": b"import pandas\n", "mnist/lib/data/__init__.py": b""}
+    args = f"--exec-start {framework} --model-main main.py --model-dir mnist"
+    tree = ast.parse(code(console, console.submit(args, make_tar(sent)))[LAUNCHER])
+    (branch,) = [one for one in tree.body if isinstance(one, ast.If)] or [None]
+    found = [] if branch is None else [ast.unparse(one).removeprefix("import ") for one in branch.body]
+    assert found == want
+    if branch is not None:
+        assert ast.unparse(branch.test) == "False"
+    one_file = console.send(f"--exec-start {framework} --model-main main.py", [("main.py", IMPORTS)]).json()
+    text = code(console, one_file)[LAUNCHER].decode()
+    assert ("import scipy.stats\n" in text) == bool(want)
+
+
+def test_the_platform_finds_in_a_launcher_what_the_program_imports(tmp_path: Path) -> None:
+    (tmp_path / LAUNCHER).write_bytes(make_launcher(find_imports("import msgspec, os\nfrom httpx import Client\n")))
+    assert set(imported_packages(tmp_path / LAUNCHER)) >= {"msgspec", "httpx"}
+    assert "os" not in imported_packages(tmp_path / LAUNCHER)
 
 
 def test_the_same_files_are_kept_once_however_they_were_packed(console: Console) -> None:
