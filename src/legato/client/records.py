@@ -14,6 +14,12 @@ T = TypeVar("T")
 ENDED: Final = frozenset({"succeeded", "failed", "stopped"})
 """The stages in which a job stays for ever."""
 
+STAGES: Final = (
+    *("queued", "starting", "running", "pausing", "paused", "stopping"),
+    *("succeeded", "failed", "stopped"),
+)
+"""All stages of a job, as it goes through them."""
+
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a job is.
@@ -178,6 +184,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         holders: who has the pool's slots now, if the job wants more than it has.
         lost: slots that went from it to others, the newest first.
         decisions: the newest first.
+        ceiling: of its queue, if with a higher one it would have more.
     """
 
     job: str
@@ -188,6 +195,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     holders: tuple[Party, ...]
     lost: tuple[LostSlot, ...]
     decisions: tuple[Decision, ...]
+    ceiling: int | None = None
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):

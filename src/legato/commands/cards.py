@@ -64,6 +64,12 @@ def suggest_next(job: JobRecord, told: Explanation, called: str) -> str | None:
             return f"'legato resume {called}' lets it go on."
         case "failed":
             return f"'legato logs {called} --tail 50' shows the end of its logs, 'legato logs {called} --driver' why."
+        case "queued" | "running" | "starting" if told.ceiling is not None:
+            return (
+                f"Queue '{job.queue}' may have {count_slots(told.ceiling)}, whatever the priority: 'legato set "
+                f"{called} --queue NAME' moves it to another, 'legato queues' lists them. An admin can raise it: "
+                f"'legato queues set {job.queue} --ceiling N'."
+            )
         case "queued" | "running" | "starting" if _wants_more(job, told):
             narrower = f", or 'legato scale {called} …' to ask for less" if job.stage == "queued" else ""
             return (

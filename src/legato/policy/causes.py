@@ -55,11 +55,13 @@ class Causes:
             inside.setdefault(self._crowd_of(claim), []).append(claim)
         self._crowds = {name: _crowd(claims) for name, claims in inside.items()}
         self._place = {claim.job.id: index for index, claim in enumerate(self.admitted)}
-        queues: dict[str, int] = {}
+        self._inside: dict[str, list[Claim]] = {}
         for claim in self.admitted:
-            queues[claim.job.queue] = queues.get(claim.job.queue, 0) + claim.target
-        self._queues = queues
-        self._told: dict[tuple[str | int, str], Cause] = {}
+            self._inside.setdefault(claim.job.queue, []).append(claim)
+        queues = self._queues = {name: sum(claim.target for claim in held) for name, held in self._inside.items()}
+        self._unused = pool.capacity - sum(queues.values())
+        self._behind: dict[str, bool] = {}
+        self._told: dict[tuple[str | int, str, str], Cause] = {}
         self._queue_names = sorted(queues)[:2]
 
     def _crowd_of(self, claim: Claim) -> str | int:
@@ -76,11 +78,50 @@ class Causes:
             more = f"{useless}" if useless == last else f"{useless} to {last}"
             total = job.num_micro_batches
             return Cause(f"{more} workers would be no faster than {claim.target} with its {total} micro-batches")
-        ceiling = self._pool.queues[job.queue].ceiling
-        capped = ceiling is not None and self._queues[job.queue] >= ceiling
-        suffix = f"; queue '{job.queue}' is at its ceiling of {count(ceiling or 0)}" if capped else ""
-        cause = self._explain_fair(claim) if self.policy == Policy.FAIR else self._explain_strict(claim)
-        return Cause(cause.told + suffix, cause.because) if suffix else cause
+        ceiling = self.find_ceiling(claim)
+        if ceiling is not None:
+            return self._explain_ceiling(claim, ceiling)
+        return self._explain_fair(claim) if self.policy == Policy.FAIR else self._explain_strict(claim)
+
+    def find_ceiling(self, claim: Claim) -> int | None:
+        """Return the ceiling of a job's queue, if it would have more with a higher one and all else as it is."""
+        queue = claim.job.queue
+        ceiling = self._pool.queues[queue].ceiling
+        if ceiling is None or claim.refusal is not None:
+            return ceiling if claim.refusal is not None and claim.refusal.why == "ceiling" else None
+        larger = next_size(claim.job, claim.target)
+        if larger is None or self._queues[queue] + larger - claim.target <= ceiling:
+            return None
+        if self._unused >= larger - claim.target:
+            return ceiling
+        return ceiling if self.policy == Policy.FAIR and self._is_behind(queue) else None
+
+    def _is_behind(self, queue: str) -> bool:
+        """Whether the next slot is due to a queue rather than the last one of another: no floor, and no minimum."""
+        known = self._behind.get(queue)
+        if known is None:
+            level = self._level(queue, self._queues[queue] + 1)
+            others = [other for other, number in self._queues.items() if self._level(other, number) > level]
+            known = self._behind[queue] = any(self._queues[other] > self._firm(other) for other in others)
+        return known
+
+    def _firm(self, queue: str) -> int:
+        return max(self._pool.queues[queue].floor, sum(claim.lo for claim in self._inside[queue]))
+
+    def _level(self, queue: str, number: int) -> float:
+        return (number - 0.5) / self._pool.queues[queue].weight
+
+    def _explain_ceiling(self, claim: Claim, ceiling: int) -> Cause:
+        """Say that a queue may have no more; who goes first outside of it does not matter then."""
+        queue, inside = claim.job.queue, self._inside[claim.job.queue]
+        if len(inside) == 1:
+            return Cause(f"all that queue '{queue}' may have, its ceiling is {count(ceiling)}")
+        among = f" of the {count(ceiling)} that are the ceiling of queue '{queue}'"
+        if self.policy == Policy.FAIR:
+            return self._explain_crowd(claim, self._crowds[queue], among)
+        order = "priority" if self.policy == Policy.PRIORITY else "submission"
+        others = _without(inside, claim)
+        return Cause(f"its part by {order}{among}, beside {names(others, len(inside) - 1)}", ids(others))
 
     def _explain_fair(self, claim: Claim) -> Cause:
         queue = claim.job.queue
@@ -108,12 +149,12 @@ class Causes:
             return Cause(f"its minimum{among} beside {names(others, len(crowd.claims) - 1)}", ids(others))
         kind = "an equal share" if crowd.equal else f"a share by its priority {claim.job.priority}"
         if claim in crowd.hungry[: MAX_CAUSES + 1]:
-            return _share_with(claim, crowd, kind + among)
+            return _share_with(claim, crowd, kind, among)
         # All others share with the same ones: told once, because a pool may have thousands of jobs.
-        key = (self._crowd_of(claim), kind)
+        key = (self._crowd_of(claim), kind, among)
         cause = self._told.get(key)
         if cause is None:
-            cause = self._told[key] = _share_with(claim, crowd, kind + among)
+            cause = self._told[key] = _share_with(claim, crowd, kind, among)
         return cause
 
     def _explain_strict(self, claim: Claim) -> Cause:
@@ -168,12 +209,12 @@ def _crowd(claims: list[Claim]) -> Crowd:
     return Crowd(claims, hungry, full, equal, sum(claim.target for claim in claims))
 
 
-def _share_with(claim: Claim, crowd: Crowd, share: str) -> Cause:
+def _share_with(claim: Claim, crowd: Crowd, kind: str, among: str) -> Cause:
     peers, full = _without(crowd.hungry, claim), crowd.full[:MAX_CAUSES]
     left = f"what {names(full, len(crowd.full))} leave{'s' if len(crowd.full) == 1 else ''}" if full else ""
     if not peers:
-        return Cause(left, ids(full))
-    told = f"{share} with {names(peers, len(crowd.hungry) - 1)}"
+        return Cause(left + among, ids(full))
+    told = f"{kind}{among} with {names(peers, len(crowd.hungry) - 1)}"
     return Cause(f"{told} of {left}" if left else told, ids([*peers, *full]))
 
 

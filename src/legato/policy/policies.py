@@ -65,6 +65,7 @@ def _decide_one(claim: Claim, narrator: Narrator) -> Decision:
         because=because,
         due=claim.due,
         behind=claim.behind,
+        ceiling=narrator.find_ceiling(claim),
     )
 
 

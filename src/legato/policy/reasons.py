@@ -49,6 +49,10 @@ class Narrator:
             case Verb.KEEP:
                 return self._tell_kept(claim)
 
+    def find_ceiling(self, claim: Claim) -> int | None:
+        """Return the ceiling that keeps a job from having more, None if none does."""
+        return self._causes.find_ceiling(claim)
+
     # ------------------------------------------------------------ more
 
     def _tell_gain(self, claim: Claim, verb: Verb) -> Cause:

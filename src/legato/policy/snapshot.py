@@ -151,6 +151,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             with whom it shares.
         due: what it would have if everybody could have a fraction of a slot; 0 where that does not count.
         behind: how often its precedence was doubled because it has had less than that. Hand it back too.
+        ceiling: of its queue, if with a higher one it would have more. None: that would not help it.
     """
 
     job: str
@@ -163,6 +164,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     because: tuple[str, ...] = ()
     due: float = 0.0
     behind: int = 0
+    ceiling: int | None = None
 
 
 class Decisions(msgspec.Struct, frozen=True, kw_only=True):

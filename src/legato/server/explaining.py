@@ -66,6 +66,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     holders: tuple[Party, ...]
     lost: tuple[LostSlot, ...]
     decisions: tuple[Decided, ...]
+    ceiling: int | None
 
 
 class Explainer:
@@ -103,6 +104,7 @@ class Explainer:
             holders=holders,
             lost=lost,
             decisions=tuple(Decided(one.time, one.attempt, one.num_slots, one.reason) for one in decisions[:limit]),
+            ceiling=latest.ceiling if latest else None,
         )
 
     def _tell(self, job: Job, holders: tuple[Party, ...], lost: tuple[LostSlot, ...]) -> tuple[str, ...]:

@@ -233,6 +233,17 @@ def test_explain_answers_like_a_colleague(jobs: Platform, call: Call) -> None:
     assert json.loads(call("explain", "bert", "-o", "json", "-d", "1")[1])["wanted"] == 2
 
 
+@pytest.mark.parametrize("stage", ["queued", "running"])
+def test_where_a_ceiling_holds_no_priority_helps(jobs: Platform, call: Call, stage: str) -> None:
+    jobs.jobs["j-0000000002"] |= {"stage": stage, "queue": "night"}
+    jobs.canned["explain"] = explanation(ceiling=2)
+    hint = call("explain", "bert")[1].splitlines()[-1]
+    assert hint == (
+        "Queue 'night' may have 2 slots, whatever the priority: 'legato set bert --queue NAME' moves it to another, "
+        "'legato queues' lists them. An admin can raise it: 'legato queues set night --ceiling N'."
+    )
+
+
 @pytest.mark.parametrize(
     ("stage", "hint"),
     [

@@ -76,6 +76,7 @@ def rested(
     return lambda: settle(make_snapshot(num_slots, jobs, queues), rules)[1]
 
 
+FLOOR_OF_SIX = Queue(name="day", floor=6)
 STATIC = make_job("carl/c", 4, at=2.0, elastic=False)
 
 
@@ -122,7 +123,61 @@ STATIC = make_job("carl/c", 4, at=2.0, elastic=False)
         ),
         (
             rested(8, [make_job("u/a", 8)], (Queue(name="all", ceiling=5),)),
-            {"a": "5 of up to 8 slots: all that the pool has; queue 'all' is at its ceiling of 5 slots"},
+            {"a": "5 of up to 8 slots: all that queue 'all' may have, its ceiling is 5 slots"},
+        ),
+        (
+            rested(5, [make_job("u/a", 8)], (Queue(name="all", ceiling=5),)),
+            {"a": "5 of up to 8 slots: all that the pool has"},
+        ),
+        (
+            rested(8, [make_job("u/a", 8), make_job("u/b", 8, at=1.0)], (Queue(name="all", ceiling=4),)),
+            {"a": "2 of up to 8 slots: an equal share of the 4 slots that are the ceiling of queue 'all' with u/b"},
+        ),
+        (
+            rested(8, [make_job("u/a", 8), make_job("u/b", 1, at=1.0)], (Queue(name="all", ceiling=4),)),
+            {"a": "3 of up to 8 slots: what u/b leaves of the 4 slots that are the ceiling of queue 'all'"},
+        ),
+        (  # without the ceiling it would have 4, so it is no share
+            rested(8, [make_job("u/a", 8), make_job("u/b", 8, queue="day")], (Queue(name="all", ceiling=2),)),
+            {
+                "a": "2 of up to 8 slots: all that queue 'all' may have, its ceiling is 2 slots",
+                "b": "6 of up to 8 slots: the share of queue 'day' beside queue 'all'",
+            },
+        ),
+        (  # with a higher one it would have no more
+            rested(8, [make_job("u/a", 8), make_job("u/b", 8, queue="day")], (Queue(name="all", ceiling=4),)),
+            {"a": "4 of up to 8 slots: the share of queue 'all' beside queue 'day'"},
+        ),
+        (  # so here: what the other queue has more is its floor
+            rested(
+                8, [make_job("u/a", 8), make_job("u/b", 8, queue="day")], (Queue(name="all", ceiling=2), FLOOR_OF_SIX)
+            ),
+            {"a": "2 of up to 8 slots: the share of queue 'all' beside queue 'day'"},
+        ),
+        (  # 1 slot more would not help it, and 2 do not fit
+            rested(8, [make_job("u/a", 4, num_micro_batches=4)], (Queue(name="all", ceiling=3),)),
+            {"a": "2 of up to 4 slots: 3 workers would be no faster than 2 with its 4 micro-batches"},
+        ),
+        (
+            rested(
+                8,
+                [make_job("u/a", 8), make_job("u/b", 3, priority=9000), make_job("v/c", 1, queue="day", priority=9000)],
+                (Queue(name="all", ceiling=4),),
+                policy=Policy.PRIORITY,
+            ),
+            {
+                "a": "1 of up to 8 slots: its part by priority of the 4 slots that are the ceiling of queue 'all', "
+                "beside u/b"
+            },
+        ),
+        (
+            rested(
+                8, [make_job("u/a", 3), make_job("u/b", 3, at=1.0)], (Queue(name="all", ceiling=4),), policy=Policy.FIFO
+            ),
+            {
+                "b": "1 of up to 3 slots: its part by submission of the 4 slots that are the ceiling of queue 'all', "
+                "beside u/a"
+            },
         ),
         (
             rested(4, [make_job("u/huge", 9, elastic=False)]),
@@ -225,6 +280,28 @@ def test_a_floor_that_is_taken_back_says_whose_it_is() -> None:
     snapshot, _ = settle(make_snapshot(8, [make_job("bob/b", 8, queue="b")], queues))
     decisions = decide(with_job(snapshot, make_job("anna/a", 8, at=1.0, queue="a")), RULES)
     assert told(decisions)["b"] == "shrinks 8 → 2: anna/a was submitted and queue 'a' has a right to them"
+
+
+def test_a_ceiling_that_comes_down_is_the_reason_of_the_loss() -> None:
+    snapshot, _ = settle(make_snapshot(4, [make_job("anna/a")]))
+    snapshot = msgspec.structs.replace(snapshot, queues=(Queue(name="all", ceiling=2),))
+    decisions = decide(snapshot, EAGER)
+    assert told(decisions) == {"a": "shrinks 4 → 2: all that queue 'all' may have, its ceiling is 2 slots"}
+    assert decisions.of("a").ceiling == 2
+
+
+@pytest.mark.parametrize(
+    ("job", "ceiling", "want"),
+    [
+        (make_job("u/a", 4), 2, 2),
+        (make_job("u/a", 4), 4, None),
+        (make_job("u/a", 2), 2, None),
+        (make_job("u/a", 4, elastic=False), 2, 2),
+        (make_job("u/a", 9, elastic=False), None, None),
+    ],
+)
+def test_a_decision_says_whether_a_higher_ceiling_would_help(job: Job, ceiling: int | None, want: int | None) -> None:
+    assert rested(4, [job], (Queue(name="all", ceiling=ceiling),))().of("a").ceiling == want
 
 
 def test_a_lost_node_is_named_as_the_cause() -> None:
