@@ -18,6 +18,7 @@ from legato.client.logs import DRIVER, LogLine, follow_logs, name_log, read_logs
 from legato.client.pages import render_job
 from legato.client.records import (
     ENDED,
+    STAGES,
     Allocation,
     Attempt,
     Checkpoint,
@@ -106,23 +107,30 @@ class Job:
         self.record = self._line.ask(JobRecord, "GET", self._path())
         return self
 
-    def wait(self, timeout_s: float | None = None, *, until: Collection[str] = ENDED) -> Job:
+    def wait(self, timeout_s: float | None = None, *, until: str | Collection[str] = ENDED) -> Job:
         """Wait until the job is in one of some stages, and return the job itself. How it ended is in ``stage``.
 
         Args:
             timeout_s: None: for ever.
-            until: the stages; default: it has ended.
+            until: the stage, or several of which one is enough; default: it has ended.
 
         Raises:
+            UsageError: there is no such stage.
             TimeoutError: it took longer.
             Conflict: it has ended, in another stage.
         """
+        stages = {until} if isinstance(until, str) else set(until)
+        if unknown := sorted(stages.difference(STAGES)):
+            raise UsageError(
+                f"Cannot wait for job '{self.name}': there is no stage '{unknown[0]}'. Write one of "
+                f"{', '.join(STAGES)}."
+            )
         deadline = math.inf if timeout_s is None else self._line.clock() + timeout_s
         # From before the first look on, so that nothing is missed between looks.
         after = self._ask_events(after="now", limit=1).after
-        while self.refresh().stage not in until:
+        while self.refresh().stage not in stages:
             if self.has_ended:
-                wanted = " or ".join(sorted(until))
+                wanted = " or ".join(sorted(stages))
                 raise Conflict(f"Job '{self.name}' will not be {wanted} any more: it {self.stage}: {self.reason}.")
             left_s = deadline - self._line.clock()
             if left_s <= 0:

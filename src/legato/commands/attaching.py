@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from legato.commands.jobs import exit_code_of, tell_stage
-from legato.commands.words import clean, render_clock
+from legato.commands.output import give_up_output
+from legato.commands.words import clean, render_clock, tell_waiting
 from legato.core.errors import ServerError
 from legato.present import render_number
 
@@ -30,7 +31,7 @@ _TOLD: Final = ("stage", "decision", "changed")
 
 
 def attach(job: Job, *, tail: int | None, is_new: bool) -> int:
-    """Show a job until it ends, and return its exit code; Ctrl-C leaves it alone, and the code is 0.
+    """Show a job until it ends, and return its exit code; to leave off, by Ctrl-C or as ``head`` does, gives 0.
 
     Args:
         job: of the platform.
@@ -45,6 +46,9 @@ def attach(job: Job, *, tail: int | None, is_new: bool) -> int:
             f"'legato stop {job.id}' ends it.",
             err=True,
         )
+        return 0
+    except BrokenPipeError:
+        give_up_output()
         return 0
     except ServerError as error:
         again = f"The job goes on; 'legato attach {job.id}' shows it again."
@@ -73,8 +77,10 @@ class Speaker:
         self._clock = clock
         self._seq = 0
         self._started: set[int] = set()
+        self._seen: set[int] = set()
         self._view = 0
         self._members: set[int] = set()
+        self._is_over = False
         self._next_look = clock()
         self._look()
         # What a worker wrote while it spoke is shown, also where it comes late.
@@ -82,14 +88,15 @@ class Speaker:
 
     def speaks(self, worker: int) -> bool:
         """Return whether what a worker wrote is shown."""
-        if worker not in self._started or self._clock() >= self._next_look:
+        if worker not in self._seen or self._clock() >= self._next_look:
             self._look()
-            self._started.add(worker)
+            self._seen.add(worker)
             self._have_spoken |= self._current()
         return worker in self._have_spoken
 
     def _current(self) -> set[int]:
-        among = self._members or self._started
+        # Of a life that is over its last rank 0 speaks; whoever else wrote is of the past.
+        among = self._members or self._started or self._seen
         return {min(among)} if among else set()
 
     def _look(self) -> None:
@@ -97,10 +104,13 @@ class Speaker:
         for event in self._read(self._seq):
             self._seq = event.seq
             if event.kind in _OVER and event.worker is None:
-                self._started, self._members, self._view = set(), set(), 0
+                self._is_over = True
             elif event.worker is None:
                 continue
             elif event.kind == "started":
+                if self._is_over:
+                    # The next life.
+                    self._is_over, self._started, self._members, self._view = False, set(), set(), 0
                 self._started.add(event.worker)
             elif event.kind == "joined" and event.view is not None and event.view >= self._view:
                 if event.view > self._view:
@@ -121,6 +131,8 @@ def _show(job: Job, *, tail: int | None, is_new: bool) -> None:
         threading.Thread(target=_pump, args=(read, told), daemon=True).start()
     speaker = Speaker(lambda after: job.training_events(after=after), time.monotonic)
     progress = _ProgressLine(job)
+    if not is_new and (told_why := tell_waiting(job.record)) is not None:
+        typer.echo(f"legato: {told_why}")
     last_reason = ""
     num_open = len(streams)
     while num_open:
@@ -141,6 +153,8 @@ def _show(job: Job, *, tail: int | None, is_new: bool) -> None:
         elif found.kind in _TOLD and found.reason != last_reason:
             last_reason = found.reason
             typer.echo(f"legato: {render_event(found)}")
+            if (found.detail or {}).get("to") == "paused":
+                typer.echo(f"legato: 'legato resume {job.id}' lets it go on.")
         progress.look()
 
 
@@ -192,11 +206,12 @@ class _ProgressLine:
 
 def render_progress(progress: Progress) -> str:
     """Say on a line how far a job is."""
+    is_training = progress.num_workers > 0
     parts = [
         None if progress.reached is None else f"step {progress.reached}",
         None if progress.epoch is None else f"epoch {progress.epoch + 1}",
         None if progress.loss is None else f"loss {render_number(progress.loss)}",
-        None if not progress.samples_per_s else f"{render_number(progress.samples_per_s)} samples/s",
-        f"workers {progress.num_workers}",
+        f"{render_number(progress.samples_per_s)} samples/s" if is_training and progress.samples_per_s else None,
+        f"workers {progress.num_workers}" if is_training else None,
     ]
     return " · ".join(part for part in parts if part is not None)

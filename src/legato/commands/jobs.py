@@ -25,7 +25,7 @@ from legato.commands.options import (
     WorkersOption,
 )
 from legato.commands.output import Output, make_table, watch, write
-from legato.commands.words import clean, read_duration, read_label, tell_when
+from legato.commands.words import clean, count_slots, read_duration, read_label, tell_when
 from legato.core.errors import NotFound, UsageError
 from legato.core.spelling import ask_whether
 
@@ -140,8 +140,10 @@ def resume(job: PlatformJob, wait: WaitOption = False, server: ServerOption = No
     found = find_job(job, server).resume()
     if wait:
         found.wait(until=("running",))
-    way = "goes on" if found.stage == "running" else "goes on as soon as it gets slots"
-    typer.echo(f"Job '{found.name}' {way}. 'legato explain {job}' says when that is.")
+    if found.stage == "running":
+        typer.echo(f"Job '{found.name}' runs again, with {count_slots(found.num_slots)}.")
+        return
+    typer.echo(f"Job '{found.name}' goes on as soon as it gets slots. 'legato explain {job}' says when that is.")
 
 
 def wait_for(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from legato.commands.completing import complete_platform_jobs
 from legato.commands.connecting import find_job, open_client
 from legato.commands.entry import Entry
 from legato.commands.options import OutputOption, PlatformJob, ServerOption
-from legato.commands.output import Output, make_table, render_for_programs, write
+from legato.commands.output import Output, leaving_off, make_table, render_for_programs, write
 from legato.commands.words import clean, render_clock
 from legato.core.errors import UsageError
 
@@ -51,7 +50,7 @@ def events(
         return
     found = _find_events(job, follow=follow, after=after, server=server)
     if follow:
-        with contextlib.suppress(KeyboardInterrupt):
+        with leaving_off():
             for event in found:
                 is_plain = output.is_for_people
                 line = _render(event, with_job=job is None) if is_plain else _as_line(event, output)

@@ -63,14 +63,15 @@ def write(found: Any, output: Output, draw: Callable[[], RenderableType | str]) 
         output: how.
         draw: makes what people see; called only for them.
     """
-    if not output.is_for_people:
-        typer.echo(render_for_programs(found, output), nl=False)
-        return
-    drawn = draw()
-    if isinstance(drawn, str):
-        typer.echo(drawn)
-        return
-    print_drawn(drawn)
+    with leaving_off():
+        if not output.is_for_people:
+            typer.echo(render_for_programs(found, output), nl=False)
+            return
+        drawn = draw()
+        if isinstance(drawn, str):
+            typer.echo(drawn)
+            return
+        print_drawn(drawn)
 
 
 def print_drawn(drawn: RenderableType) -> None:
@@ -155,7 +156,7 @@ def watch(look: Callable[[], tuple[Any, RenderableType | str, bool]], output: Ou
         write(found, output, lambda: drawn)
         return
     console = make_console()
-    with contextlib.suppress(KeyboardInterrupt):
+    with leaving_off():
         if output.is_for_people and console.is_terminal:
             _watch_live(look, console)
             return
@@ -168,6 +169,26 @@ def watch(look: Callable[[], tuple[Any, RenderableType | str, bool]], output: Ou
             if not goes_on:
                 return
             time.sleep(WATCH_EVERY_S)
+
+
+@contextlib.contextmanager
+def leaving_off() -> Iterator[None]:
+    """Let whoever looks leave off, by Ctrl-C or by closing the pipe, as ``head`` does: neither is an error."""
+    try:
+        yield
+        # What is still held back meets a pipe that was closed here, not at the end of the process.
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        pass
+    except BrokenPipeError:
+        give_up_output()
+
+
+def give_up_output() -> None:
+    """Write to nowhere from now on, since nobody reads any more: what is still held back must not fail at the end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _watch_live(look: Callable[[], tuple[Any, RenderableType | str, bool]], console: Console) -> None:

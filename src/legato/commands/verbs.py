@@ -6,7 +6,6 @@ known. ``--local`` and ``--server`` say it clearly. An id always means the platf
 
 from __future__ import annotations
 
-import contextlib
 import re
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -17,8 +16,8 @@ from legato.commands.completing import complete_jobs
 from legato.commands.connecting import find_job, is_server_known
 from legato.commands.entry import Entry
 from legato.commands.options import AnyJob, LocalOption, Now, OutputOption, ServerOption, WaitOption, WatchOption
-from legato.commands.output import Output
-from legato.commands.words import tell_when
+from legato.commands.output import Output, leaving_off
+from legato.commands.words import tell_waiting, tell_when
 from legato.core.errors import NotFound, ServerError, UsageError
 from legato.core.spec import parse_workers
 from legato.options import Plain, Worker, read_whole
@@ -84,9 +83,12 @@ def scale(
         low = high
     found.resize(high, low)
     now = found.record
+    is_same = (now.min_workers, now.max_workers) == (before.min_workers, before.max_workers)
+    changed = f" now (it had {before.min_workers}..{before.max_workers}).{tell_when(now)}"
+    told = ", as before." if is_same else changed
     typer.echo(
-        f"Job '{now.name}' may have {now.min_workers}..{now.max_workers} workers now (it had "
-        f"{before.min_workers}..{before.max_workers}).{tell_when(now)} 'legato explain {job}' says how many it gets."
+        f"Job '{now.name}' may have {now.min_workers}..{now.max_workers} workers{told} "
+        f"'legato explain {job}' says how many it gets."
     )
 
 
@@ -178,7 +180,9 @@ def logs(
         local_jobs.show_logs(job, worker, follow=follow)
         return
     is_alone = worker is not None or driver
-    with contextlib.suppress(KeyboardInterrupt):
+    if follow and (told := tell_waiting(found.record)) is not None:
+        typer.echo(f"legato: {told}", err=True)
+    with leaving_off():
         for line in found.logs(follow, worker=worker, driver=driver, tail=tail):
             typer.echo(line.text if is_alone else f"{line.worker} | {line.text}")
 

@@ -53,6 +53,20 @@ def tell_when(job: JobRecord) -> str:
     return " It is starting; this holds as soon as it trains." if job.stage == "starting" else ""
 
 
+def tell_waiting(job: JobRecord) -> str | None:
+    """Say why nothing comes from a job, and what lets it go on; None where something may come.
+
+    >>> from types import SimpleNamespace as Job
+    >>> tell_waiting(Job(stage="paused", name="m3", id="j-1", reason="'anna' asked to pause it."))
+    "job 'm3' is paused: 'anna' asked to pause it. 'legato resume j-1' lets it go on."
+    >>> tell_waiting(Job(stage="running"))
+    """
+    if job.stage not in ("paused", "queued"):
+        return None
+    ways = {"paused": f"'legato resume {job.id}' lets it go on.", "queued": f"'legato explain {job.id}' says more."}
+    return f"job '{job.name}' is {job.stage}: {render_reason(job).rstrip('.')}. {ways[job.stage]}"
+
+
 def render_reason(job: JobRecord) -> str:
     """Say why a job is as it is: the policy's word while it has or wants slots, else that of its stage."""
     return clean((job.stage in _WAITING and job.decided_reason) or job.reason)

@@ -335,7 +335,7 @@ def test_pause_and_resume(platform: Platform, call: Call, job: dict[str, Any]) -
     platform.waited = lambda: platform.move(job["id"], "paused", "saved")
     assert call("pause", "mnist", "--wait")[1].startswith("Job 'mnist' is paused.")
     platform.waited = lambda: platform.move(job["id"], "running", "it trains")
-    assert call("resume", "mnist", "--wait")[1].startswith("Job 'mnist' goes on. ")
+    assert call("resume", "mnist", "--wait")[1] == "Job 'mnist' runs again, with 2 slots.\n"
 
 
 def test_scale_and_set_while_a_job_starts(platform: Platform, call: Call, job: dict[str, Any]) -> None:
