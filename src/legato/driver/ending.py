@@ -151,7 +151,7 @@ def conclude(job: Job) -> None:
     if job.state is JobState.FAILING:
         _end(job, JobState.FAILED, job.end_reason)
     elif job.closed:
-        _end(job, JobState.SUCCEEDED, "the program ran to its end")
+        _end_succeeded(job)
     elif job.state is JobState.STOPPING:
         _end_stopped(job)
 
@@ -168,6 +168,17 @@ def _start_tail(job: Job) -> None:
         job.resume = True
         job.current = job.recovering = job.broken_since = None
         job.start(free[0], "rank 0 did not get to the end of the program; one worker does the end again")
+
+
+def _end_succeeded(job: Job) -> None:
+    reason = "the program ran to its end"
+    told = [worker.trained for worker in job.workers.values() if worker.trained is not None]
+    # Of workers that ended while no driver heard it nothing is known, but that they were in a view.
+    if told and not any(told) and job.current is None:
+        alone = f"each of its {len(told)} workers" if len(told) > 1 else "its worker"
+        reason += f", but never called legato.elastic: {alone} ran all of it by itself, and Legato saved nothing"
+        job.record("note", reason, level="warning")
+    _end(job, JobState.SUCCEEDED, reason)
 
 
 def _end_stopped(job: Job) -> None:

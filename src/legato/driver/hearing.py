@@ -174,6 +174,7 @@ def _hear_note(job: Job, worker: Worker, note: wire.Note) -> None:
 
 
 def _hear_finished(job: Job, worker: Worker, finished: wire.Finished) -> None:
+    worker.trained = finished.trained
     note_finished(job, worker, finished.view)
 
 

@@ -25,6 +25,7 @@ class Worker:
         away: its connection is lost.
         farewell: how it took its leave, None if it did not: finished, shrunk, stopped, orphaned, superseded, refused.
         finished_in: number and rank of the view in which its program ended.
+        trained: whether its program called Legato's training, as it said at its end; None before that.
         saved: the path of the checkpoint that it said last that it had written.
         repeats: what it will say of one again, because it has connected anew.
         told_step: an earlier driver knew of checkpoints up to this step, of which it may tell again; -1 for none.
@@ -45,6 +46,7 @@ class Worker:
     fingerprint: dict[str, str] | None = None
     farewell: str | None = None
     finished_in: tuple[int, int | None] | None = None
+    trained: bool | None = None
     saved: str | None = None
     repeats: str | None = None
     told_step: int = -1

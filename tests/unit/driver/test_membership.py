@@ -500,6 +500,41 @@ def test_the_job_succeeds_when_rank_0_has_ended_and_all_are_gone() -> None:
     assert [(end.outcome, end.exit_code) for end in world.ends] == [("succeeded", 0)]
 
 
+@pytest.mark.parametrize(
+    ("num_workers", "want"),
+    [
+        (1, "never called legato.elastic: its worker ran all of it by itself"),
+        (2, "never called legato.elastic: each of its 2 workers ran all of it by itself"),
+    ],
+)
+def test_a_program_that_never_calls_legato_is_told_of(num_workers: int, want: str) -> None:
+    world = World(make_world_spec(num_workers=num_workers))
+    for number in range(num_workers):
+        end_untrained(world, number)
+    (end,) = world.ends
+    assert (end.outcome, end.exit_code) == ("succeeded", 0)
+    assert want in end.reason
+    assert [(record.kind, record.level) for record in world.records if record.reason == end.reason] == [
+        ("note", "warning")
+    ]
+
+
+def test_whoever_trained_speaks_for_the_job() -> None:
+    """One of them called Legato, such as rank 0 alone: that is no mistake for sure."""
+    world = World(make_world_spec(num_workers=2))
+    end_untrained(world, 0)
+    world.feed(words.Heard(1, world.bodies[1].hello()))
+    finish(world, 1)
+    assert [end.reason for end in world.ends] == ["the program ran to its end"]
+
+
+def end_untrained(world: World, number: int) -> None:
+    world.feed(words.Heard(number, world.bodies[number].hello()))
+    world.feed(words.Heard(number, wire.Finished(view=0, num_rounds=0, trained=False)))
+    world.die(number, 0)
+    world.deliver_engine()
+
+
 def test_rank_0_dead_in_the_tail_is_done_again() -> None:
     world = make_training(num_workers=3, min_workers=2)
     finish(world, 1)
