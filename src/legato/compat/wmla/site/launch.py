@@ -78,6 +78,7 @@ def main(arguments: Sequence[str]) -> None:
     make_directories(places)
     os.environ.update(variables_of(places, os.environ))
     copy_streams(places.log_dir)
+    _tell_missing_data(os.environ)
     _set_path(program, places.model_dir, with_site=is_elastic)
     os.chdir(places.model_dir)
     sys.argv[:] = [str(program), *arguments[1:], *engine_arguments(places, os.environ)]
@@ -306,6 +307,16 @@ def _tell_if_untrained(program: Path) -> None:
     if model is None or not model.has_trained():
         sys.stderr.write(
             f"legato: {program.name} came to its end without a call of FabricModel.train(): it trained nothing.\n"
+        )
+
+
+def _tell_missing_data(environment: Mapping[str, str]) -> None:
+    """Say so if what the submission names as data is not there; a program may still put it there itself."""
+    data = environment.get(names.DATA_DIRECTORY, "")
+    if environment.get(names.DATA_PATH) and not Path(data).exists():
+        sys.stderr.write(
+            f"legato: There is no {data} on this machine, which is DATA_DIR by data_path={environment[names.DATA_PATH]}. "
+            "Put the data there, or change data_path.\n"
         )
 
 

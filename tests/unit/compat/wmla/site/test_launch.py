@@ -127,6 +127,18 @@ def test_what_a_program_finds(job: Path, play: Play) -> None:
     assert "without a call of FabricModel.train()" in (executor / names.ERR_FILE).read_text()
 
 
+@pytest.mark.parametrize(("folder", "want"), [(".", 0), ("digits", 1)])
+def test_data_that_are_not_there_are_told_of(
+    folder: str, want: int, job: Path, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / folder
+    monkeypatch.setenv("DATA_PATH", "digits")
+    monkeypatch.setenv("DATA_DIR", str(data))
+    play(TELL)
+    told = (job / f"log/executor-{JOB}-3.{HOST}" / names.ERR_FILE).read_text()
+    assert told.count(f"There is no {data} on this machine, which is DATA_DIR by data_path=digits.") == want
+
+
 def test_the_numbers_drawn_before_training_are_alike_in_all_workers(
     job: Path, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
