@@ -21,6 +21,7 @@ from legato import __version__
 from legato.client.messages import Message, read_messages
 from legato.client.problems import make_error
 from legato.client.servers import Server
+from legato.client.tries import NotTrusted, Outage, Tries
 from legato.core.clock import Clock
 from legato.core.errors import Conflict, InFlight, LegatoError, ServerError, Unauthenticated, Unavailable
 
@@ -31,8 +32,6 @@ _PATIENCE_S: Final = 30.0
 _CONNECT_LIMIT_S: Final = 5.0
 _ANSWER_LIMIT_S: Final = 90.0  # a long poll is held back for at most 60
 _SILENCE_LIMIT_S: Final = 45.0  # of a stream, in which something is said every 15
-_FIRST_PAUSE_S: Final = 0.25
-_LONGEST_PAUSE_S: Final = 5.0
 _MAX_TOLD: Final = 200
 
 # Before any of these was raised, no byte of the request was sent.
@@ -62,6 +61,8 @@ class Line:
         clock: seconds that never go backwards.
         sleep: waits so many seconds.
         draw: a random number from 0 to 1, so that many clients do not come again at the same moment.
+        on_outage: called with True when a server that has answered before does not any more, and with False when it
+            does again; by whichever thread asks.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Line:
         clock: Clock = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         draw: Callable[[], float] = random.random,
+        on_outage: Callable[[bool], None] = lambda _: None,
     ) -> None:
         self.server = server
         self._patience_s = patience_s
@@ -82,7 +84,7 @@ class Line:
         self.clock = clock
         self._sleep = sleep
         self._draw = draw
-        self._has_answered = False
+        self._outage = Outage(on_outage)
         headers = {"User-Agent": f"legato/{__version__}", "Accept": "application/json"}
         if server.token is not None:
             headers["Authorization"] = f"Bearer {server.token}"
@@ -183,9 +185,10 @@ class Line:
                         f"The answer of the server at {self.server.url} was lost: {_tell(error)}. It is not known "
                         "whether it was done; look before you repeat it."
                     ) from error
+                self._outage.miss()
                 tries.wait(self._describe(error), error)
                 continue
-            self._has_answered = True
+            self._outage.hear()
             if response.is_success or response.status_code in accepted:
                 return response
             refusal = make_error(response, self.server.url)
@@ -215,7 +218,7 @@ class Line:
         """
         try:
             with self._http.stream("GET", f"{API}{path}", headers=dict(headers or {})) as response:
-                self._has_answered = True
+                self._outage.hear()
                 if not response.is_success:
                     response.read()
                     raise make_error(response, self.server.url)
@@ -255,6 +258,9 @@ class Line:
                     yield message
             except httpx.TransportError as error:
                 lost = self._describe(error), error, None
+                if not has_begun:
+                    # Else the next try says whether it is more than a connection that broke.
+                    self._outage.miss()
             except _ComesAgain as refused:
                 lost = refused.error, None, refused.wait_s
             else:
@@ -273,7 +279,7 @@ class Line:
         with self._http.stream(
             "GET", f"{API}{path}", params=_strip(params), headers=dict(headers), timeout=limits
         ) as response:
-            self._has_answered = True
+            self._outage.hear()
             if not response.is_success:
                 response.read()
                 error = make_error(response, self.server.url)
@@ -289,22 +295,18 @@ class Line:
 
     def begin_tries(self) -> Tries:
         """Begin to try something, with all patience."""
-        first_s = self._patience_s if self._has_answered else self._first_patience_s
+        first_s = self._patience_s if self._outage.has_heard else self._first_patience_s
         return Tries(self.clock, self._sleep, self._draw, first_s, self._patience_s)
 
     def _describe(self, error: httpx.TransportError) -> Unavailable:
         url = self.server.url
         if _is_about_trust(error):
-            return _NotTrusted(
+            return NotTrusted(
                 f"Cannot reach the server at {url} safely: {_tell(error)}. If its certificate is of your own making, "
                 "name the file with it in SSL_CERT_FILE."
             )
         remedy = "Look whether it runs ('legato up' starts one on this machine) and whether the address is right."
         return Unavailable(f"Cannot reach the server at {url}: {_tell(error)}. {remedy}")
-
-
-class _NotTrusted(Unavailable):
-    """Waiting does not help."""
 
 
 class _ComesAgain(Exception):
@@ -314,45 +316,6 @@ class _ComesAgain(Exception):
         super().__init__(str(error))
         self.error = error
         self.wait_s = wait_s
-
-
-class Tries:
-    """Tries in a row for one thing: pauses that double, until the patience is at its end."""
-
-    def __init__(
-        self,
-        clock: Clock,
-        sleep: Callable[[float], None],
-        draw: Callable[[], float],
-        first_patience_s: float,
-        patience_s: float,
-    ) -> None:
-        self._clock = clock
-        self._sleep = sleep
-        self._draw = draw
-        self._until = clock() + first_patience_s
-        self._patience_s = patience_s
-        self._num_tries = 0
-
-    def go_on(self) -> None:
-        """Be patient anew, since there was an answer; the pauses stay as long as they have become."""
-        self._until = self._clock() + self._patience_s
-
-    def wait(self, refusal: LegatoError, cause: BaseException | None, said_s: float | None = None) -> None:
-        """Wait before the next try, or raise the refusal where there is no time for one.
-
-        Args:
-            refusal: of this try.
-            cause: of the refusal.
-            said_s: how long the server asks to wait. None: it does not say.
-        """
-        # Half of the pause is drawn, so that those who were cut off together do not come back together.
-        pause_s = min(_FIRST_PAUSE_S * 2**self._num_tries, _LONGEST_PAUSE_S) * (0.5 + self._draw() / 2)
-        self._num_tries += 1
-        pause_s = pause_s if said_s is None else said_s
-        if isinstance(refusal, _NotTrusted) or self._clock() + pause_s > self._until:
-            raise refusal from cause
-        self._sleep(pause_s)
 
 
 # ---------------------------------------------------------------- small things

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
+import typer
+
+from legato.commands.words import render_clock
 from legato.core.errors import NotFound, Unauthenticated
 from legato.core.spelling import ask_whether
 
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
 # Somebody waits at a terminal: long enough for a server that starts again, not for an address that is wrong.
 _PATIENCE_S: Final = 60.0
 _FIRST_PATIENCE_S: Final = 2.0
+_LOOK_LIMIT_S: Final = 10.0
 _NUM_NAMES: Final = 1000
 _ID_PREFIX: Final = "j-"
 
@@ -23,13 +28,26 @@ _ID_PREFIX: Final = "j-"
 _lines: Final[list[Line]] = []
 
 
-def open_line(server: Server) -> Line:
-    """Return a line to a server; it is closed when the command ends."""
+def open_line(server: Server, *, is_watching: bool = False) -> Line:
+    """Return a line to a server; it is closed when the command ends.
+
+    Args:
+        server: where it is.
+        is_watching: whoever asks looks again and again, and shows by itself that there was no answer.
+    """
     from legato.client.line import Line
 
-    line = Line(server, patience_s=_PATIENCE_S, first_patience_s=_FIRST_PATIENCE_S)
+    if is_watching:
+        line = Line(server, patience_s=0.0, first_patience_s=_FIRST_PATIENCE_S, answer_limit_s=_LOOK_LIMIT_S)
+    else:
+        line = Line(server, patience_s=_PATIENCE_S, first_patience_s=_FIRST_PATIENCE_S, on_outage=_tell_outage)
     _lines.append(line)
     return line
+
+
+def _tell_outage(is_silent: bool) -> None:
+    since = f"no answer from the server since {render_clock(time.time(), time.time())}; trying again"
+    typer.echo(f"legato: {since if is_silent else 'the server answers again'}", err=True)
 
 
 def close_lines() -> None:
@@ -38,11 +56,12 @@ def close_lines() -> None:
         _lines.pop().close()
 
 
-def open_client(said: str | None = None) -> Client:
+def open_client(said: str | None = None, *, is_watching: bool = False) -> Client:
     """Return a client of the server that is meant.
 
     Args:
         said: a name or an address. None: as `legato.client.servers.find_server` has it.
+        is_watching: as of `open_line`.
 
     Raises:
         Unauthenticated: no server is known, or no token for it.
@@ -52,7 +71,7 @@ def open_client(said: str | None = None) -> Client:
     from legato.client.line import need_token
     from legato.client.servers import find_server
 
-    return Client.on(open_line(need_token(find_server(said))))
+    return Client.on(open_line(need_token(find_server(said)), is_watching=is_watching))
 
 
 def is_server_known() -> bool:
@@ -66,13 +85,13 @@ def is_server_known() -> bool:
     return True
 
 
-def find_job(name: str, server: str | None) -> Job:
-    """Return a job of the platform.
+def find_job(name: str, server: str | None, *, is_watching: bool = False) -> Job:
+    """Return a job of the platform; arguments as of `open_client`.
 
     Raises:
         NotFound: there is none; names one that may be meant.
     """
-    client = open_client(server)
+    client = open_client(server, is_watching=is_watching)
     try:
         return client.job(name)
     except NotFound as error:

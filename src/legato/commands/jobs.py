@@ -57,7 +57,7 @@ def ps(
     """List jobs: how many GPUs each has, and why."""
     stages = _read_stages(stage) or (None if every else _GOES_ON)
     labels = dict(_read_labels(label, example="team=vision"))
-    client = open_client(server)
+    client = open_client(server, is_watching=again)
 
     def look() -> tuple[Any, Any, bool]:
         found = client.jobs(stage=stages, owner=owner, queue=queue, labels=labels, name=name, limit=limit + 1)
@@ -73,7 +73,7 @@ def show(
     job: PlatformJob, output: OutputOption = Output.table, again: WatchOption = False, server: ServerOption = None
 ) -> None:
     """Show all that is known of a job."""
-    show_job(find_job(job, server), output, again=again)
+    show_job(find_job(job, server, is_watching=again), output, again=again)
 
 
 def explain(

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import typer
 
 from legato.commands.table import Column, Table
+from legato.commands.words import render_clock
+from legato.core.errors import Unavailable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -156,12 +158,20 @@ def watch(look: Callable[[], tuple[Any, RenderableType | str, bool]], output: Ou
         write(found, output, lambda: drawn)
         return
     console = make_console()
+    silence = Silence()
     with leaving_off():
         if output.is_for_people and console.is_terminal:
             _watch_live(look, console)
             return
         while True:
-            found, drawn, goes_on = look()
+            try:
+                found, drawn, goes_on = look()
+            except Unavailable as error:
+                if (told := silence.begin(error)) is not None:
+                    typer.echo(f"legato: {told}", err=True)
+                time.sleep(WATCH_EVERY_S)
+                continue
+            silence.end()
             if output.is_for_people:
                 write(found, output, lambda drawn=drawn: drawn)  # type: ignore[misc]
             else:
@@ -195,10 +205,59 @@ def _watch_live(look: Callable[[], tuple[Any, RenderableType | str, bool]], cons
     from rich.live import Live
     from rich.text import Text
 
+    silence = Silence()
+    drawn: RenderableType = ""
+    goes_on = True
     with Live(console=console, auto_refresh=False) as live:
-        while True:
-            _, drawn, goes_on = look()
-            live.update(Text(drawn) if isinstance(drawn, str) else drawn, refresh=True)
-            if not goes_on:
-                return
-            time.sleep(WATCH_EVERY_S)
+        while goes_on:
+            try:
+                _, found, goes_on = look()
+            except Unavailable as error:
+                live.update(silence.draw_over(drawn, error), refresh=True)
+            else:
+                silence.end()
+                drawn = Text(found) if isinstance(found, str) else found
+                live.update(drawn, refresh=True)
+            if goes_on:
+                time.sleep(WATCH_EVERY_S)
+
+
+class Silence:
+    """Says since when a server that is looked at again and again has not answered; what it said last stays to be seen.
+
+    The first look of all must be answered: what never was heard may be an address that is wrong.
+    """
+
+    def __init__(self) -> None:
+        self._has_heard = False
+        self._since: float | None = None
+
+    def begin(self, error: Unavailable) -> str | None:
+        """Return what there is to say of a look that had no answer; None: it was said already.
+
+        Raises:
+            Unavailable: there never was an answer.
+        """
+        if not self._has_heard:
+            raise error
+        if self._since is not None:
+            return None
+        self._since = time.time()
+        return self._tell(error, self._since)
+
+    def draw_over(self, drawn: RenderableType, error: Unavailable) -> RenderableType:
+        """Return what was drawn last, below a line that says that it is old; raises as `begin`."""
+        from rich.console import Group
+        from rich.text import Text
+
+        self.begin(error)
+        assert self._since is not None, "begin has set it"
+        return Group(Text(self._tell(error, self._since), style="red"), drawn)
+
+    def end(self) -> None:
+        """Note an answer."""
+        self._has_heard, self._since = True, None
+
+    @staticmethod
+    def _tell(error: Unavailable, since: float) -> str:
+        return f"no answer from the server since {render_clock(since, time.time())}; trying again. {error}"

@@ -26,7 +26,7 @@ QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="Its name.", aut
 
 def nodes(output: OutputOption = Output.table, again: WatchOption = False, server: ServerOption = None) -> None:
     """List the machines of the pool, and how many of their GPUs are free."""
-    client = open_client(server)
+    client = open_client(server, is_watching=again)
 
     def look() -> tuple[Any, Any, bool]:
         from legato.commands.columns import NODE_COLUMNS
@@ -40,7 +40,7 @@ def nodes(output: OutputOption = Output.table, again: WatchOption = False, serve
 
 def slots(output: OutputOption = Output.table, again: WatchOption = False, server: ServerOption = None) -> None:
     """List the GPUs (slots) of the pool, and which job has each."""
-    client = open_client(server)
+    client = open_client(server, is_watching=again)
 
     def look() -> tuple[Any, Any, bool]:
         from legato.commands.columns import slot_columns
@@ -129,7 +129,7 @@ def list_queues(
     """List queues: their weight, what they hold, who waits in them. To change them: set, delete."""
     if context.invoked_subcommand is not None:
         return
-    client = open_client(server)
+    client = open_client(server, is_watching=again)
 
     def look() -> tuple[Any, Any, bool]:
         from legato.commands.columns import QUEUE_COLUMNS

@@ -15,7 +15,7 @@ import typer
 from legato.commands.connecting import open_client
 from legato.commands.entry import Entry
 from legato.commands.options import ServerOption
-from legato.commands.output import make_console, print_drawn
+from legato.commands.output import Silence, make_console, print_drawn
 from legato.core.errors import Unavailable, UsageError
 from legato.options import read_seconds
 
@@ -41,23 +41,27 @@ def top(
     """Watch the pool live on the whole screen: who has which GPUs, which jobs there are and why. q ends it."""
     if not 0.1 <= every <= 3600:
         raise UsageError(f"Cannot look every {every:g} s. Write a number of seconds from 0.1 to 3600.")
-    client = open_client(server)
+    client = open_client(server, is_watching=not once)
     console = make_console()
     if once or not console.is_terminal:
         # Nobody could end it, and nothing could be drawn over.
         print_drawn(draw_once(client, height=None))
         return
     from rich.live import Live
-    from rich.text import Text
 
+    silence = Silence()
+    drawn: RenderableType = ""
     live = Live(console=console, screen=True, auto_refresh=False)
     with contextlib.suppress(KeyboardInterrupt), _keys() as key_within, live:
         while True:
             try:
-                live.update(draw_once(client, height=console.height), refresh=True)
+                drawn = draw_once(client, height=console.height)
             except Unavailable as error:
                 # It comes back, or whoever watches ends this.
-                live.update(Text(str(error), style="red"), refresh=True)
+                live.update(silence.draw_over(drawn, error), refresh=True)
+            else:
+                silence.end()
+                live.update(drawn, refresh=True)
             if key_within(every) in _ENDS:
                 return
 

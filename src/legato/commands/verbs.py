@@ -29,7 +29,7 @@ _ID: Final = re.compile(r"j-[0-9a-z]{10}")
 _NUM_LINES: Final = 20
 
 
-def find(name: str, *, local: bool, server: str | None) -> Job | None:
+def find(name: str, *, local: bool, server: str | None, is_watching: bool = False) -> Job | None:
     """Return the job of a platform that is meant, None if a job of this machine is.
 
     Raises:
@@ -40,12 +40,12 @@ def find(name: str, *, local: bool, server: str | None) -> Job | None:
     if local:
         return None
     if server is not None:
-        return find_job(name, server)
+        return find_job(name, server, is_watching=is_watching)
     is_id = _ID.fullmatch(name) is not None
     if (not is_id and local_jobs.is_meant_first(name)) or not is_server_known():
         return None
     try:
-        return find_job(name, None)
+        return find_job(name, None, is_watching=is_watching)
     except (NotFound, ServerError) as error:
         if not local_jobs.is_there(name):
             raise
@@ -146,7 +146,7 @@ def status(
     """Show where a job is, or list all jobs of this machine ('legato ps' lists those of the platform)."""
     if job is None and server is not None:
         raise UsageError("Cannot list the jobs of a platform by 'legato status': 'legato ps --server …' lists them.")
-    found = None if job is None else find(job, local=local, server=server)
+    found = None if job is None else find(job, local=local, server=server, is_watching=again)
     if found is None:
         local_jobs.show_status(job, output, again=again)
         return

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import subprocess
 import sys
 import textwrap
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
-from tests.unit.client.platform import NOW, Platform
+from rich.console import Console
+from tests.unit.client.platform import NOW, Fault, Platform, stream
 from tests.unit.commands.conftest import Call
 from tests.unit.commands.test_commands import follow, line, stage
 
-from legato.commands import attaching
-from legato.core.errors import UsageError
+from legato.commands import attaching, output
+from legato.core.errors import Unavailable, UsageError
 
 JOB = "j-0000000001"
 PAUSED = {"stage": "paused", "reason": "'anna' asked to pause it"}
@@ -121,3 +127,82 @@ def test_who_closes_the_pipe_leaves_off() -> None:
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+# ---------------------------------------------------------------- a server that falls silent
+
+SILENT = "no answer from the server since 14:13:20; trying again"
+
+
+def end_after(platform: Platform, *faults: Fault | None) -> None:
+    """Let requests go so, and let the job have ended at the one after them."""
+
+    def end(request: httpx.Request, do: Callable[[], httpx.Response]) -> httpx.Response:
+        platform.jobs[JOB] |= {"stage": "succeeded", "exit_code": 0}
+        return do()
+
+    platform.faults.extend([*faults, end])
+
+
+def refuse(request: httpx.Request, do: Callable[[], httpx.Response]) -> httpx.Response:
+    raise httpx.ConnectError("Connection refused")
+
+
+def test_watching_says_that_the_server_is_silent_and_goes_on(platform: Platform, call: Call) -> None:
+    platform.add_job(1)
+    end_after(platform, None, None, None, *[refuse] * 3)  # the job, its spec, the first look
+    code, out, err = call("show", "mnist", "--watch", "-o", "json")
+    assert code == 0
+    assert [json.loads(told)["stage"] for told in out.splitlines()] == ["running", "succeeded"]
+    assert err.splitlines() == [f"legato: {SILENT}. {err.partition('again. ')[2].strip()}"], "once, not at each look"
+    assert "Connection refused" in err
+
+
+def test_on_the_screen_the_last_look_stays_below_the_word_that_it_is_old(
+    monkeypatch: pytest.MonkeyPatch, now: float
+) -> None:
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=200, color_system=None)
+    monkeypatch.setattr(output, "make_console", lambda: console)
+    monkeypatch.setattr(output, "WATCH_EVERY_S", 0.0)
+    looks: list[Any] = [("", "the first", True), Unavailable("It is gone."), ("", "the last", False)]
+
+    def look() -> tuple[Any, str, bool]:
+        found = looks.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found  # type: ignore[no-any-return]
+
+    output.watch(look, output.Output.table, again=True)
+    text = shown.getvalue()
+    assert SILENT in text
+    assert text.index("the first") < text.index(SILENT) < text.rindex("the first") < text.index("the last")
+    looks[:] = [Unavailable("It never was.")]
+    with pytest.raises(Unavailable, match="It never was"):
+        output.watch(look, output.Output.table, again=True)
+
+
+def test_to_wait_says_that_the_server_is_silent_and_when_it_is_back(platform: Platform, call: Call) -> None:
+    platform.add_job(1)
+    end_after(platform, None, None, *[refuse] * 3)
+    code, _, err = call("wait", "mnist")
+    assert (code, err.splitlines()) == (0, [f"legato: {SILENT}", "legato: the server answers again"])
+
+
+def test_an_outage_is_told_once_and_only_of_a_server_that_was_heard(platform: Platform) -> None:
+    told: list[bool] = []
+    line = platform.line(on_outage=told.append)
+    platform.refuse_connection(2)
+    line.send("GET", "/me")
+    assert told == []
+    platform.refuse_connection(3)
+    line.send("GET", "/me")
+    line.send("GET", "/me")
+    assert told == [True, False]
+    platform.streams["/events"] = deque([stream(breaks=True), stream(("end", {}, None))])
+    list(line.follow("/events"))
+    assert told == [True, False], "a connection may break; the next try found the server"
+    platform.streams["/events"] = deque([stream(breaks=True), stream(("end", {}, None))])
+    platform.faults.extend([None, refuse])
+    list(line.follow("/events"))
+    assert told == [True, False] * 2
