@@ -312,11 +312,11 @@ def _tell_if_untrained(program: Path) -> None:
 
 def _tell_missing_data(environment: Mapping[str, str]) -> None:
     """Say so if what the submission names as data is not there; a program may still put it there itself."""
-    data = environment.get(names.DATA_DIRECTORY, "")
-    if environment.get(names.DATA_PATH) and not Path(data).exists():
+    data, said = environment.get(names.DATA_DIRECTORY, ""), environment.get(names.DATA_PATH)
+    if said and not Path(data).exists():
         sys.stderr.write(
-            f"legato: There is no {data} on this machine, which is DATA_DIR by data_path={environment[names.DATA_PATH]}. "
-            "Put the data there, or change data_path.\n"
+            f"legato: There is no {data} on this machine, which is DATA_DIR by data_path={said}. Put the data there, or "
+            "change data_path.\n"
         )
 
 
