@@ -315,8 +315,8 @@ def _tell_missing_data(environment: Mapping[str, str]) -> None:
     data, said = environment.get(names.DATA_DIRECTORY, ""), environment.get(names.DATA_PATH)
     if said and not Path(data).exists():
         sys.stderr.write(
-            f"legato: There is no {data} on this machine, which is DATA_DIR by data_path={said}. Put the data there, or "
-            "change data_path.\n"
+            f"legato: There is no {data} on this machine, which is DATA_DIR by data_path={said}. Put the data there, "
+            "or change data_path.\n"
         )
 
 
