@@ -26,8 +26,10 @@ async def keep_house(services: Services, every_s: float = _EVERY_S) -> None:
     while True:
         try:
             await asyncio.to_thread(tidy_up, services)
+        except FencedOut:
+            _log.info("another server decides now, and takes away what is too old")
         except Exception as error:  # noqa: BLE001 -- whatever it is, the server goes on
-            expected = isinstance(error, FencedOut | StoreError | OSError)
+            expected = isinstance(error, StoreError | OSError)
             _log.warning(
                 "what is too old could not be taken away; it is tried again", error=str(error), exc_info=not expected
             )
@@ -43,8 +45,8 @@ def tidy_up(services: Services) -> None:
     """
     now = services.now()
     services.code.sweep(now - _DAY_S)
-    lease = services.store.loop.read_lease()
-    if lease is None or not services.leads():
+    lease = services.read_own_lease()
+    if lease is None:
         return
     while True:
         with services.code.turn():

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Protocol
 from fastapi import Depends, Request
 
 from legato.control.pulse import Pulse
-from legato.control.records import Job
+from legato.control.records import Job, Lease
 from legato.control.settings import Settings
 from legato.control.store import Store
 from legato.policy.rules import Policy, Rules
@@ -103,8 +103,13 @@ class Services:
 
     def leads(self) -> bool:
         """Return whether the control loop of this process is the one that decides."""
+        return self.read_own_lease() is not None
+
+    def read_own_lease(self) -> Lease | None:
+        """Return the lease with which the control loop of this process decides; None: it does not."""
         lease = self.store.loop.read_lease()
-        return lease is not None and lease.owner == self.loop.owner and lease.expires_at > self.now()
+        is_own = lease is not None and lease.owner == self.loop.owner and lease.expires_at > self.now()
+        return lease if is_own else None
 
 
 def make_services(

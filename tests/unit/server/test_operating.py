@@ -8,9 +8,11 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+import structlog
 from tests.unit.server.platform import NOW, Platform, check_problem
 
 from legato.control.drivers import DriverReport, DriverState
+from legato.control.records import Lease
 from legato.control.settings import Settings
 from legato.core.errors import FencedOut, StoreError
 from legato.server import keeping
@@ -172,6 +174,37 @@ def test_what_is_old_goes_with_its_files(new_platform: Callable[..., Platform]) 
     assert not (platform.home / "jobs" / old).exists() and (platform.home / "jobs" / young).exists()
     assert not (platform.home / "code" / SHA256).exists()
     assert platform.ask("HEAD", f"code/{SHA256}").status_code == 404
+
+
+def test_the_lease_of_an_earlier_life_is_not_used_for_cleaning(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that was killed and started again takes the lease while it begins to clean."""
+    store = platform.store.loop
+    store.take_lease("an-earlier-life", platform.now, 10.0)
+    store.end_lease(platform.now)
+    read_lease = store.read_lease
+
+    def read_and_lose() -> Lease | None:
+        found = read_lease()
+        platform.lead()
+        return found
+
+    monkeypatch.setattr(store, "read_lease", read_and_lose)
+    tidy_up(platform.services)
+    tidy_up(platform.services)
+
+
+def test_another_server_that_decides_is_no_trouble(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    endings: list[BaseException] = [asyncio.CancelledError(), FencedOut("lost")]
+
+    def fail(_services: object) -> None:
+        raise endings.pop()
+
+    monkeypatch.setattr(keeping, "tidy_up", fail)
+    with structlog.testing.capture_logs() as lines, pytest.raises(asyncio.CancelledError):
+        asyncio.run(keeping.keep_house(platform.services, every_s=0))
+    assert [line["log_level"] for line in lines] == ["info"]
 
 
 def test_what_is_kept_for_ever_is_kept(new_platform: Callable[..., Platform]) -> None:
