@@ -201,6 +201,15 @@ class _PlainInfo(tarfile.TarInfo):
             raise UnpackingError("Cannot unpack the upload: an entry has a description larger than any name.")
         return found
 
+    def _refuse_holes(self, *_: object) -> NoReturn:
+        raise UnpackingError(
+            "Cannot unpack the upload: a file in it is stored with holes, whose list may have any length. Pack it "
+            "without --sparse."
+        )
+
+    # Called for entries of each format in which there are such lists, before they are read.
+    _proc_sparse = _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _refuse_holes
+
 
 def _tar_entries(archive: Path) -> Iterator[_Entry]:
     # As a stream: nothing is sought, and no entry is looked at before the ones before it were accepted.

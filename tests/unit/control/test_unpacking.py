@@ -171,6 +171,26 @@ def test_descriptions_that_would_fill_the_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "described",
+    [
+        {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"},  # its list is as long as its content
+        {"GNU.sparse.map": "0,1"},
+        {"GNU.sparse.size": "1", "GNU.sparse.offset": "0", "GNU.sparse.numbytes": "1"},
+        None,  # of GNU's own format: its list goes on for as many blocks as say so
+    ],
+)
+def test_lists_of_holes_are_refused_before_they_are_read(tmp_path: Path, described: dict[str, str] | None) -> None:
+    content = b"1000000000\n" + b"1\n" * 10**5
+    info = tarfile.TarInfo("a")
+    info.size, info.pax_headers = len(content), described or {}
+    info.type = tarfile.REGTYPE if described else tarfile.GNUTYPE_SPARSE
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(info, io.BytesIO(content))
+    refuse(tmp_path, raw.getvalue(), "stored with holes")
+
+
+@pytest.mark.parametrize(
     "content", [b"", b"PK\x03\x04 nonsense", b"nonsense", b"\x1f\x8b nonsense", tar_of(("a", b"x" * 5000))[:60]]
 )
 def test_what_is_damaged(tmp_path: Path, content: bytes) -> None:

@@ -15,7 +15,7 @@ import tarfile
 import zlib
 from collections.abc import Generator, Sequence
 from pathlib import PurePosixPath
-from typing import IO, Final, NamedTuple, Self, cast
+from typing import IO, Final, NamedTuple, NoReturn, Self, cast
 
 import msgspec
 
@@ -187,7 +187,7 @@ def _iterate(sent: Sent, limits: Limits) -> Generator[tuple[_Member, IO[bytes] |
                     is_executable = bool(found.mode & _EXECUTABLE)
                     member = _Member(path, found.size if found.isreg() else 0, found.isdir(), is_executable)
                     yield member, tar.extractfile(found)
-    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError) as error:
+    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, RecursionError) as error:
         if isinstance(error, UsageError):
             raise
         raise UsageError(f"Cannot unpack {sent.name[:100]!a}: it is no tar file, or damaged. Pack it again.") from error
@@ -202,6 +202,15 @@ class _PlainInfo(tarfile.TarInfo):
         if found.type in _DESCRIPTIONS and found.size > _MAX_DESCRIPTION_BYTES:
             raise UsageError("Cannot unpack what was sent: an entry has a description larger than any name.")
         return found
+
+    def _refuse_holes(self, *_: object) -> NoReturn:
+        raise UsageError(
+            "Cannot unpack what was sent: a file in it is stored with holes, whose list may have any length. Pack it "
+            "without --sparse."
+        )
+
+    # Called for entries of each format in which there are such lists, before they are read.
+    _proc_sparse = _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _refuse_holes
 
 
 def _check_name(name: str) -> PurePosixPath:

@@ -366,6 +366,33 @@ def test_a_description_that_would_fill_the_memory(shared: Console) -> None:
     check_error(shared.send(MNIST, [("mnist.modelDir.tar", content)]), 400, "description larger")
 
 
+@pytest.mark.parametrize(
+    "described",
+    [
+        {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"},  # its list is as long as its content
+        {"GNU.sparse.map": "0,1"},
+        {"GNU.sparse.size": "1", "GNU.sparse.offset": "0", "GNU.sparse.numbytes": "1"},
+        None,  # of GNU's own format: its list goes on for as many blocks as say so
+    ],
+)
+def test_lists_of_holes_are_refused_before_they_are_read(shared: Console, described: dict[str, str] | None) -> None:
+    content = b"1000000000\n" + b"1\n" * 10**5
+    entry = tarfile.TarInfo("mnist/main.py")
+    entry.size, entry.pax_headers = len(content), described or {}
+    entry.type = tarfile.REGTYPE if described else tarfile.GNUTYPE_SPARSE
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(entry, io.BytesIO(content))
+    check_error(shared.send(MNIST, [("mnist.modelDir.tar", raw.getvalue())]), 400, "stored with holes")
+
+
+def test_descriptions_of_descriptions(shared: Console) -> None:
+    link = tarfile.TarInfo("x")
+    link.type, link.size = tarfile.GNUTYPE_LONGNAME, 1
+    content = (link.tobuf() + b"n" + b"\0" * 511) * 3000 + tarfile.TarInfo("mnist/main.py").tobuf() + b"\0" * 1024
+    check_error(shared.send(MNIST, [("mnist.modelDir.tar", content)]), 400, "damaged")
+
+
 @pytest.mark.parametrize("name", ["", "..", "/", "a/"])
 def test_odd_names_of_files(shared: Console, name: str) -> None:
     answer = shared.send("--exec-start PyTorch --model-main x.py", [(name, b"")])
