@@ -11,14 +11,17 @@ from pathlib import Path
 def imported_packages(program: Path) -> tuple[str, ...]:
     """Return the installed modules that a script names in its imports, each once; none if it cannot be read.
 
-    Modules that lie beside the script are left out: they may be edited while the job runs.
+    Modules that lie beside the script are left out: they may be edited while the job runs. So are installed ones of
+    their names, which the script does not mean.
     """
     try:
         tree = ast.parse(program.read_bytes())
     except (OSError, SyntaxError, ValueError):
         # The worker meets the same error and says it where the user looks.
         return ()
-    return tuple(dict.fromkeys(name for name in _names(tree) if _is_installed(name.partition(".")[0])))
+    packages = ((name, name.partition(".")[0]) for name in _names(tree))
+    meant = (name for name, package in packages if not _is_beside(program, package) and _is_installed(package))
+    return tuple(dict.fromkeys(meant))
 
 
 def _names(tree: ast.AST) -> Iterator[str]:
@@ -27,6 +30,14 @@ def _names(tree: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
+
+
+def _is_beside(program: Path, package: str) -> bool:
+    # A package, or a module, also one in C; a folder that is neither, such as one of data, hides nothing.
+    here = program.parent
+    if (here / package / "__init__.py").is_file() or (here / f"{package}.py").is_file():
+        return True
+    return any(here.glob(f"{package}.*so"))
 
 
 def _is_installed(package: str) -> bool:

@@ -15,6 +15,17 @@ def test_installed_packages_are_found_wherever_they_are_imported(tmp_path: Path)
     assert sorted(imported_packages(program)) == ["numpy", "torch", "torch.nn"]
 
 
+def test_what_lies_beside_the_program_hides_what_is_installed_under_its_name(tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("")
+    (tmp_path / "msgspec").mkdir()
+    (tmp_path / "msgspec/__init__.py").write_text("")
+    (tmp_path / "httpx.cpython-311-x86_64-linux-gnu.so").write_text("")
+    (tmp_path / "torch").mkdir()  # of data: Python passes over it where there is a package
+    program = tmp_path / "train.py"
+    program.write_text("import numpy.linalg, msgspec, httpx\nfrom torch.nn import functional\n")
+    assert imported_packages(program) == ("torch.nn",)
+
+
 def test_a_program_that_cannot_be_read_wishes_nothing(tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("import torch\ndef (")
