@@ -233,7 +233,8 @@ def test_stopping_and_deleting(do: Do, console: Console) -> None:
     assert do("--app-stop-all", *everybody) == (0, "", "")
     assert do("--app-stop-all").out == f"Stop app {third} succeed. HTTP:204 \n"
     assert do("--exec-delete-all") == (0, "Execs are deleted\n", "")
-    left = do("--exec-get-all").out.splitlines()[1:]
+    assert do("--exec-get-all").out.splitlines()[1:] == []
+    left = do("--exec-get-all", *everybody).out.splitlines()[1:]
     assert [line.split()[0] for line in left] == [theirs]
     assert console.platform.get(f"jobs/{theirs}", who="ben")["stage"] == "queued"
 
