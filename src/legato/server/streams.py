@@ -75,6 +75,8 @@ async def _until_away(messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     try:
         async for message in messages:
             yield message
+            # What is sent waits for nobody: only now can it be heard that the reader is gone.
+            await asyncio.sleep(0)
     except StoreError as error:
         _log.warning("a stream was ended, because the store cannot be read", error=str(error))
 

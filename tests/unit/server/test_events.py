@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import socket
+import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
 import pytest
+import uvicorn
 from tests.unit.server.platform import ADMIN, LIMIT_S, NOW, Messages, Platform, check_problem
 
 from legato.control.records import JobPatch, Queue
@@ -322,3 +325,37 @@ def test_a_store_that_is_away_for_a_while_ends_streams_and_costs_no_event(platfo
         assert [json.loads(message["data"])["job"] for message in itertools.islice(messages, 1)] in ([], [job])
     with platform.stream("events", Last_Event_ID=last) as messages:
         assert json.loads(next(messages)["data"])["job"] == job
+
+
+def test_a_reader_that_goes_away_is_noticed_before_all_is_sent_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise asyncio complains of each message that it cannot send."""
+    num_told = asyncio.run(_tell_one_who_goes(2_000))
+    assert num_told < 100
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
+
+
+async def _tell_one_who_goes(num_messages: int) -> int:
+    is_begun, is_gone, told = asyncio.Event(), asyncio.Event(), 0
+
+    async def tell() -> AsyncIterator[bytes]:
+        nonlocal told
+        yield b": here\n\n"
+        is_begun.set()
+        await is_gone.wait()
+        for told in range(1, num_messages + 1):  # noqa: B007
+            yield b"data: 0\n\n"
+
+    answer = streams._Stream(streams._until_away(tell()), lambda: None)
+    listening = socket.create_server(("127.0.0.1", 0))
+    web = uvicorn.Server(uvicorn.Config(answer, log_config=None, lifespan="off"))
+    # Signals are the tests' own.
+    serving = asyncio.create_task(web._serve([listening]))
+    with socket.create_connection(listening.getsockname()) as reader:
+        reader.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+        await is_begun.wait()
+        # What it has not read is thrown away, so the server's next message is answered with a reset.
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    is_gone.set()
+    web.should_exit = True
+    await asyncio.wait_for(serving, LIMIT_S)
+    return told
