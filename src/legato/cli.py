@@ -73,10 +73,19 @@ class _Commands(typer.core.TyperGroup):
             # Of our readers only: the library's own, such as a missing argument, say more than their message.
             if type(error) is not typer.BadParameter:
                 raise
-            typer.echo(f"legato: {error.message}", err=True)
+            typer.echo(f"legato: {_tell_refusal(error)}", err=True)
             raise typer.Exit(EXIT_USAGE) from error
         finally:
             close_lines()
+
+
+def _tell_refusal(error: typer.BadParameter) -> str:
+    """Say what cannot be read; the library's own readers name neither the option nor what to write."""
+    if error.message.startswith("Cannot ") or error.param is None:
+        return error.message
+    name = error.param.opts[0] if error.param.opts[0].startswith("-") else (error.param.metavar or error.param.name)
+    told = error.message.rstrip(".").partition(", unable")[0].replace("Input should", "it must")
+    return f"Cannot read {name}: {told}."
 
 
 app = typer.Typer(

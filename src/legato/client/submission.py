@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _MAX_CODE_BYTES: Final = 2**30  # what a server unpacks at most, unless it is told otherwise
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _DEFAULT_NAME: Final = "job"
+_PYTHON: Final = (".py", ".pyw")
+_MAX_FIRST_BYTES: Final = 200
+_SYSTEM: Final = frozenset({"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "run", "sbin", "sys", "usr"})
 
 
 class JobOptions(TypedDict, total=False):
@@ -92,6 +95,7 @@ def prepare(
     if isinstance(code, str) and _SHA256.fullmatch(code):
         return Prepared({**fields, "program": [str(program), *told], "code": code}, None)
     folder, script = _find_folder(Path(program), None if code is None else Path(code))
+    _check_python(folder / script)
     packed = pack(folder, max_bytes=_MAX_CODE_BYTES)
     if script not in packed.names:
         raise UsageError(f"Cannot submit '{program}': {explain_absence(folder, script)}")
@@ -134,6 +138,30 @@ def _prepare_function(
     return Prepared({**fields, "program": [PROGRAM], "code": packed.sha256}, packed)
 
 
+def _is_no_project(folder: Path, here: Path) -> bool:
+    """Return whether a folder that nobody named holds more than a program: the top, the system, all that one has."""
+    if folder == Path.home() or folder in Path.home().parents:
+        return True
+    if folder == here:
+        return len(folder.parts) == 1
+    top = folder.parts[1] if len(folder.parts) > 1 else ""
+    # What others made, what one is in the middle of, and what lies open for everybody, such as /tmp.
+    return top in _SYSTEM or len(folder.parts) <= 2 or here.is_relative_to(folder)
+
+
+def _check_python(script: Path) -> None:
+    """Refuse what is surely no program for workers: other suffixes are read, if they begin as a script of Python."""
+    if script.suffix.lower() in _PYTHON:
+        return
+    with script.open("rb") as file:
+        first = file.readline(_MAX_FIRST_BYTES)
+    if not (first.startswith(b"#!") and b"python" in first):
+        raise UsageError(
+            f"Cannot submit '{script}': it is not a Python script: its name does not end in '.py', and it does not "
+            "begin with '#!/usr/bin/env python3'. Name the script to train with."
+        )
+
+
 def _find_folder(script: Path, folder: Path | None) -> tuple[Path, str]:
     """Return the folder to upload and the script's name in it."""
     here = Path.cwd()
@@ -149,10 +177,10 @@ def _find_folder(script: Path, folder: Path | None) -> tuple[Path, str]:
     whole = path.parent.resolve() / path.name
     if folder is None:
         folder = here if whole.is_relative_to(here) else whole.parent
-        if folder in (Path.home(), Path(folder.anchor)):
+        if _is_no_project(folder, here):
             raise UsageError(
                 f"Cannot submit '{script}' from '{folder}': all of that would be uploaded. Put the program into a "
-                "folder of its own, or name the one to upload (--code, or code=)."
+                "folder of its own, or name the one to upload: --code, in Python code=."
             )
     top = folder.resolve()
     if not whole.is_relative_to(top):

@@ -99,17 +99,19 @@ def slot_columns(now: float, names: Mapping[str, str]) -> Sequence[Column[Slot]]
     )
 
 
-def usage_columns(total_slot_s: float) -> Sequence[Column[Usage]]:
+def usage_columns(total_slot_s: float, *, is_all: bool) -> Sequence[Column[Usage]]:
     """Return the columns of who had how much.
 
     Args:
-        total_slot_s: of all together.
+        total_slot_s: of all that are shown together.
+        is_all: that is everybody; else others are left out, so that no part of the whole is known.
     """
+    part = "OF ALL" if is_all else "OF YOURS"
     return (
         Column("OWNER", lambda usage: usage.owner),
         Column("QUEUE", lambda usage: usage.queue),
         Column("GPU HOURS", lambda usage: f"{usage.slot_s / 3600:.2f}", is_number=True),
-        Column("OF ALL", lambda usage: f"{100 * usage.slot_s / (total_slot_s or 1):.0f} %", is_number=True),
+        Column(part, lambda usage: f"{100 * usage.slot_s / (total_slot_s or 1):.0f} %", is_number=True),
         Column("JOBS", lambda usage: usage.num_jobs, is_number=True),
     )
 

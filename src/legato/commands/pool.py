@@ -80,10 +80,12 @@ def usage(
         from legato.commands.columns import usage_columns
 
         if not found:
-            return "Nobody had any slots in that time."
+            return "Nobody whom you may see had any slots in that time."
         total = sum(one.slot_s for one in found)
         ordered = sorted(found, key=lambda one: -one.slot_s)
-        return make_table(usage_columns(total), ordered, is_wide=output is Output.wide)
+        is_all = client.me().role == "admin"
+        below = None if is_all else "only yours: what others had, admins see"
+        return make_table(usage_columns(total, is_all=is_all), ordered, is_wide=output is Output.wide, below=below)
 
     write(list(found), output, draw_table)
     if draw is not None:

@@ -5,9 +5,10 @@ Reads that file. What the fields may be is the server's to say.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -121,17 +122,30 @@ def read_wanted(
     return Wanted(program[0], (*program[1:], *arguments), merged, code, directory)
 
 
+@contextlib.contextmanager
+def naming_file(target: str | None) -> Iterator[None]:
+    """Let a refusal of the server name the file that describes the job, if there is one: a field of it may be meant."""
+    try:
+        yield
+    except UsageError as error:
+        if target is None or not is_file(target):
+            raise
+        raise type(error)(f"'{target}': {error}") from error
+
+
 def _read_file(file: Path) -> dict[str, Any]:
     import msgspec
 
     from legato.client.submission import JobOptions
 
     try:
-        found = msgspec.yaml.decode(file.read_bytes())
+        # Of bytes the library would say that they are in a "<byte string>".
+        found = msgspec.yaml.decode(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"Cannot submit '{file}': there is no such file. Look at its spelling.") from None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"Cannot read '{file}': {error}. See docs/cli.md for what stands in it.") from error
+        told = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
+        raise UsageError(f"Cannot read '{file}': {told}. See docs/cli.md for what stands in it.") from error
     if not isinstance(found, dict):
         raise UsageError(
             f"Cannot read '{file}': it is no list of 'field: value'. See docs/cli.md for what stands in it."

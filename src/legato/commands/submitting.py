@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
@@ -31,10 +32,12 @@ from legato.commands.options import (
     WorkersOption,
 )
 from legato.commands.output import Output, write
-from legato.commands.specs import read_flags, read_wanted
-from legato.commands.words import render_bytes
+from legato.commands.specs import is_file, naming_file, read_flags, read_wanted
+from legato.commands.words import count_slots, render_bytes
+from legato.core.errors import LegatoError
 
 if TYPE_CHECKING:
+    from legato.client.client import Client
     from legato.client.packing import Packed
     from legato.client.submission import JobOptions
 
@@ -43,6 +46,7 @@ _MANY_FILES: Final = 1000
 
 
 def submit(
+    context: typer.Context,
     target: Annotated[
         str, typer.Argument(metavar="PROGRAM|FILE.yaml", help="The script, or a file that describes it.")
     ],
@@ -109,18 +113,24 @@ def submit(
     handed = list(arguments or ())
     if handed[:1] == ["--"]:
         del handed[0]
+    else:
+        _warn_of_own_options(context, target, handed)
     wanted = read_wanted(target, handed, said, code=code, directory=directory)
     client = open_client(server)
     options = cast("JobOptions", wanted.options)
-    job = client.submit(
-        wanted.program,
-        *wanted.arguments,
-        code=wanted.code,
-        directory=wanted.directory,
-        key=key,
-        before_upload=_tell_upload,
-        **options,
-    )
+    lack = _find_lack(client, wanted.options)
+    with naming_file(target):
+        job = client.submit(
+            wanted.program,
+            *wanted.arguments,
+            code=wanted.code,
+            directory=wanted.directory,
+            key=key,
+            before_upload=_tell_upload,
+            **options,
+        )
+    if lack is not None:
+        typer.echo(f"legato: job '{job.name}' {lack}", err=True)
     if not output.is_for_people:
         write(job.record, output, str)
         return
@@ -130,6 +140,45 @@ def submit(
         from legato.commands.attaching import attach
 
         raise typer.Exit(attach(job, tail=None, is_new=True))
+
+
+def _warn_of_own_options(context: typer.Context, target: str, handed: Sequence[str]) -> None:
+    """Say that what looks like an option of Legato goes to the program, because it stands behind it."""
+    own = {name for option in context.command.params for name in option.opts if name.startswith("-")}
+    # A script may well have short options of its own; a file that describes a job mostly says its arguments itself.
+    meant = own if is_file(target) else {name for name in own if name.startswith("--")}
+    found = next((word for word in handed if word.partition("=")[0] in meant), None)
+    if found is not None:
+        typer.echo(
+            f"legato: '{found}' is handed to the program, because it stands behind '{target}'. Options of 'legato "
+            f"submit' stand before that; if it is meant for the program, write '{target} -- …'.",
+            err=True,
+        )
+
+
+def _find_lack(client: Client, options: Mapping[str, Any]) -> str | None:
+    """Say that a job needs more slots at once than it can have as things are; None if it does not."""
+    most = options.get("max_workers", 1)
+    needed = options.get("min_workers", 1) if options.get("is_elastic", True) else most
+    if not isinstance(needed, int) or needed <= 1:
+        return None
+    try:
+        num_usable = client.pool().num_usable
+        ceiling = next((one.ceiling for one in client.queues() if one.name == options.get("queue", "default")), None)
+    except LegatoError:
+        # It is said by the way only; whether the job can be submitted is another question.
+        return None
+    if needed > num_usable:
+        return (
+            f"needs {count_slots(needed)} at once, but the pool has {num_usable}: it waits until the pool grows, or "
+            "until 'legato scale' has it ask for fewer."
+        )
+    if ceiling is not None and needed > ceiling:
+        return (
+            f"needs {count_slots(needed)} at once, but its queue may have {ceiling}: it waits until an admin raises "
+            "that ceiling, or until 'legato scale' has it ask for fewer."
+        )
+    return None
 
 
 def _tell_upload(packed: Packed) -> None:
@@ -172,7 +221,8 @@ def plan(
     )
     if target is not None:
         said = read_wanted(target, (), said, code=None, directory=None).options
-    told = open_client(server).plan(target, **cast("JobOptions", said))
+    with naming_file(target):
+        told = open_client(server).plan(target, **cast("JobOptions", said))
 
     def draw() -> Any:
         from legato.commands.cards import draw_plan

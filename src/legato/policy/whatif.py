@@ -77,15 +77,30 @@ def plan(snapshot: Snapshot, job: Job, rules: Rules) -> Plan:
         slots=own.wanted,
         share=own.share,
         effects=effects,
-        reason=_tell(own, starts, effects),
+        reason=_tell_never(snapshot, job) or _tell(own, starts, effects),
     )
+
+
+def _tell_never(snapshot: Snapshot, job: Job) -> str | None:
+    """Say that it would wait for ever as things are; None if there may be slots enough one day."""
+    needed = job.min_workers if job.elastic else job.max_workers
+    num_usable = sum(slot.usable for slot in snapshot.slots)
+    ceiling = next((queue.ceiling for queue in snapshot.queues if queue.name == job.queue), None)
+    if needed > num_usable:
+        return f"would never start as things are: it needs {count(needed)} at once, but the pool has {num_usable}"
+    if ceiling is not None and needed > ceiling:
+        return (
+            f"would never start as things are: it needs {count(needed)} at once, but its queue '{job.queue}' may have "
+            f"{ceiling}"
+        )
+    return None
 
 
 def _tell(own: Decision, starts: str, effects: tuple[Effect, ...]) -> str:
     if starts == "later":
-        return f"would not start yet: {own.reason}"
-    when = "at once" if starts == "now" else "as soon as the slots are freed"
-    told = f"would start {when} with {count(len(own.slots) or own.wanted)}"
+        return f"would not start yet; it {own.reason}"
+    when = "at once" if starts == "now" else "as soon as they are freed"
+    told = f"would start with {count(len(own.slots) or own.wanted)} {when}"
     shrinks = [f"{effect.title} {effect.before} → {effect.after}" for effect in effects if effect.after < effect.before]
     if not shrinks:
         return f"{told}; nobody loses any"

@@ -131,6 +131,7 @@ class Platform:
         self.faults: deque[Fault | None] = deque()
         self.waited: Callable[[], None] = lambda: None
         self.time = Time()
+        self.role = "admin"
         self.add_queue("default")
 
     # ------------------------------------------------------------ for tests
@@ -246,7 +247,7 @@ class Platform:
                 raise Refused("unauthenticated", 401, "Cannot log in: the name or the password is wrong.")
             return httpx.Response(201, json=self._make_token(said["name"], said["user"]))
         if path == "/me":
-            return httpx.Response(200, json={"name": "anna", "role": "admin"})
+            return httpx.Response(200, json={"name": "anna", "role": self.role})
         if path == "/plan":
             self.planned = json.loads(request.content)
             return httpx.Response(200, json=self.canned["plan"])

@@ -267,14 +267,14 @@ def test_a_plan(platform: Platform, call: Call) -> None:
         "slots_now": 0,
         "slots": 2,
         "share": 2.0,
-        "reason": "would start as soon as the slots are freed with 2 slots; in the end anna/mnist 4 → 2",
+        "reason": "would start with 2 slots as soon as they are freed; in the end anna/mnist 4 → 2",
         "effects": [
             {"job": None, "title": "anna/mnist", "before": 4, "after": 2},
             {"job": "j-1", "title": "bob/bert", "before": 1, "after": 0},
         ],
     }
     assert call("plan", "--workers", "1..4", "--priority", "7000")[1] == (
-        "It would start as soon as the slots are freed with 2 slots; in the end anna/mnist 4 → 2.\n"
+        "It would start with 2 slots as soon as they are freed; in the end anna/mnist 4 → 2.\n"
         "In the end it would have 2 slots, as things are; its exact share is 2.00.\n"
         "\n"
         "JOB         GPUS NOW  GPUS THEN\n"
@@ -366,7 +366,7 @@ def test_the_pool(platform: Platform, call: Call) -> None:
         "anna   night         1.50    75 %    12\n"
         "bob    default       0.50    25 %     1\n"
     )
-    assert platform.asked()[-1].endswith(f"usage?since={NOW - 7 * 86400}&until=1789948800.0")
+    assert platform.asked()[-2].endswith(f"usage?since={NOW - 7 * 86400}&until=1789948800.0")
     platform.add_queue("night", weight=2.5, ceiling=8, is_open=False, members=["anna", "bob"], num_slots=3)
     assert call("queues")[1] == (
         "NAME     WEIGHT  FLOOR  CEILING  GPUS  RUNNING  QUEUED  OPEN TO\n"
@@ -405,7 +405,7 @@ def test_nothing_is_said_too(platform: Platform, call: Call) -> None:
     assert call("ps")[1] == "No such jobs. 'legato ps --all' lists those that have ended too.\n"
     assert call("ps", "-a")[1] == "No such jobs. 'legato submit' submits one.\n"
     assert call("nodes")[1] == call("slots")[1] == "No machine has offered anything yet.\n"
-    assert call("usage")[1] == "Nobody had any slots in that time.\n"
+    assert call("usage")[1] == "Nobody whom you may see had any slots in that time.\n"
     assert call("queues")[1].startswith("No queue is open to you.")
     assert call("tokens")[1] == "There are no tokens.\n"
     for command in ("ps", "nodes", "slots", "usage", "queues", "tokens", "users"):

@@ -8,7 +8,7 @@ from tests.unit.policy.worlds import any_rules, any_snapshots, for_any
 
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
-from legato.policy.snapshot import Snapshot
+from legato.policy.snapshot import Queue, Snapshot
 from legato.policy.whatif import Effect, plan
 
 RULES = Rules()
@@ -17,7 +17,7 @@ RULES = Rules()
 def test_an_empty_pool_takes_it_at_once() -> None:
     found = plan(make_snapshot(4, []), make_job("anna/a"), RULES)
     assert (found.starts, found.slots_now, found.slots, found.effects) == ("now", 4, 4, ())
-    assert found.reason == "would start at once with 4 slots; nobody loses any"
+    assert found.reason == "would start with 4 slots at once; nobody loses any"
 
 
 def test_it_says_whom_it_would_shrink() -> None:
@@ -25,7 +25,7 @@ def test_it_says_whom_it_would_shrink() -> None:
     found = plan(snapshot, make_job("bob/b", at=1.0), RULES)
     assert (found.starts, found.slots_now, found.slots, found.share) == ("soon", 0, 2, 2.0)
     assert found.effects == (Effect(job="a", title="anna/a", before=4, after=2),)
-    assert found.reason == "would start as soon as the slots are freed with 2 slots; in the end anna/a 4 → 2"
+    assert found.reason == "would start with 2 slots as soon as they are freed; in the end anna/a 4 → 2"
 
 
 def test_it_says_what_it_would_wait_for() -> None:
@@ -33,9 +33,20 @@ def test_it_says_what_it_would_wait_for() -> None:
     found = plan(snapshot, make_job("bob/b", 4, at=1.0, elastic=False), RULES)
     assert (found.starts, found.slots) == ("later", 0)
     assert found.reason == (
-        "would not start yet: waits: needs 4 slots at once; 3 are reserved for it and lent until then, "
+        "would not start yet; it waits: needs 4 slots at once; 3 are reserved for it and lent until then, "
         "1 more must come free; anna/a goes first"
     )
+
+
+def test_what_can_never_start_is_called_so() -> None:
+    never = "would never start as things are: it needs 8 slots at once, but"
+    pool = make_snapshot(4, [])
+    assert plan(pool, make_job("bob/b", 8, elastic=False), RULES).reason == f"{never} the pool has 4"
+    assert plan(pool, make_job("bob/b", 9, min_workers=8), RULES).reason == f"{never} the pool has 4"
+    assert plan(pool, make_job("bob/b", 9), RULES).starts == "now"
+    narrow = make_snapshot(8, [], queues=[Queue(name="night", ceiling=2)])
+    found = plan(narrow, make_job("bob/b", 8, elastic=False, queue="night"), RULES)
+    assert (found.starts, found.reason) == ("later", f"{never} its queue 'night' may have 2")
 
 
 def test_many_who_shrink_are_counted() -> None:
