@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 
 from legato.control.drivers import DriverOrder
+from legato.control.work import DATA_VARIABLE, check_places
 from legato.core.errors import JobDriven, LegatoError, UsageError
-from legato.core.spec import JobSpec
 from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory, JobJournal, Outcome
 from legato.engines.imports import imported_packages
@@ -88,38 +88,29 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
     begun = journal is not None and journal.attempt == order.attempt
     if begun and journal is not None and journal.outcome is not None:
         return journal.outcome
-    program = Path(order.spec.directory) / order.spec.program[0]
     if not begun:
-        _check_places(order.spec, program)
+        check_places(
+            "it cannot run",
+            "this machine",
+            directory=order.spec.directory,
+            program=order.spec.program[0],
+            data=order.spec.environment.get(DATA_VARIABLE),
+        )
     engine = LocalEngine(
         directory.path,
         found.devices,
         environment=order.spec.environment,
         directory=order.spec.directory,
-        wished=imported_packages(program),
+        wished=imported_packages(Path(order.spec.directory) / order.spec.program[0]),
     )
     spec = None if begun else order.spec
     return await Driver(spec, engine, directory, slots=found.slots, attempt=order.attempt).run()
 
 
-def _check_places(spec: JobSpec, program: Path) -> None:
-    """Raise UsageError unless what the job needs is on this machine: better now than in each of its workers."""
-    told = f"Cannot run job '{spec.name}'"
-    if not Path(spec.directory).is_dir():
-        raise UsageError(f"{told}: there is no directory '{spec.directory}' on this machine. Name one that is there.")
-    if not program.is_file():
-        raise UsageError(
-            f"{told}: there is no program '{spec.program[0]}' in its directory. Name the script as it lies there."
-        )
-    data = spec.environment.get("LEGATO_DATA")
-    if data is not None and not Path(data).is_dir():
-        raise UsageError(f"{told}: there is no data directory '{data}' on this machine. Name one that is there.")
-
-
 def _refuse(found: LocalOrder, directory: JobDirectory, error: UsageError) -> int:
     """Let a job that cannot be run end as failed, unless another driver has it."""
     order = found.order
-    _log.error("Cannot run job %s: %s", order.job, error)
+    _log.error("Job %s ends before it began: %s", order.job, error)
     with contextlib.suppress(UsageError):
         directory.lock()
         journal = directory.read_journal()

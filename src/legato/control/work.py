@@ -14,7 +14,7 @@ from legato.core.errors import UsageError
 from legato.core.spec import JobSpec
 
 _DRIVERS_OWN: Final = "LEGATO_"
-_DATA: Final = "LEGATO_DATA"
+DATA_VARIABLE: Final = "LEGATO_DATA"
 _SEED: Final = "LEGATO_SEED"
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -94,6 +94,30 @@ def check_work(work: Work, *, name: str, min_workers: int, max_workers: int, has
     _spec(work, name, "/", min_workers, max_workers, max_workers).validate()
 
 
+def check_places(told: str, machine: str, *, directory: str | None, program: str, data: str | None) -> None:
+    """Look on this machine for what a job needs there: better now than in each of its workers.
+
+    Args:
+        told: the beginning of the sentence that refuses it.
+        machine: how the sentence calls this machine.
+        directory: of the program. None: it is in uploaded code.
+        program: in that directory.
+        data: as of `Work`.
+
+    Raises:
+        UsageError: something is not there.
+    """
+    if directory is not None:
+        if not Path(directory).is_dir():
+            raise UsageError(f"{told}: there is no directory '{directory}' on {machine}. Name one that is there.")
+        if not (Path(directory) / program).is_file():
+            raise UsageError(
+                f"{told}: there is no program '{program}' in its directory. Name the script as it lies there."
+            )
+    if data is not None and not Path(data).is_dir():
+        raise UsageError(f"{told}: there is no data directory '{data}' on {machine}. Name one that is there.")
+
+
 def make_order(job: Job, work: Work, slots: tuple[str, ...], *, code: Path, goes_on: bool) -> DriverOrder:
     """Return the order for the present attempt of a job.
 
@@ -116,7 +140,7 @@ def make_order(job: Job, work: Work, slots: tuple[str, ...], *, code: Path, goes
 
 def _told(work: Work) -> dict[str, str]:
     """Return the variables by which workers hear what is in no field of their job's spec."""
-    told = {_DATA: work.data, _SEED: None if work.seed is None else str(work.seed)}
+    told = {DATA_VARIABLE: work.data, _SEED: None if work.seed is None else str(work.seed)}
     return {variable: value for variable, value in told.items() if value is not None}
 
 

@@ -36,6 +36,11 @@ class LoopHandle(Protocol):
         ...
 
     @property
+    def starts_drivers(self) -> bool:
+        """Whether jobs run on this machine while it is the one that decides."""
+        ...
+
+    @property
     def decisions(self) -> Decisions | None:
         """What it decided last; None if it is not the one that decides."""
         ...
@@ -54,6 +59,7 @@ class NoLoop:
     """Stands for the control loop of another process."""
 
     owner: str = ""
+    starts_drivers = False
     decisions: Decisions | None = None
 
     def __init__(self) -> None:

@@ -29,8 +29,8 @@ from legato.control.database import Database
 from legato.control.homes import claim_home
 from legato.control.local_drivers import LocalDrivers
 from legato.control.loop import ControlLoop
-from legato.control.pulse import Pulse
 from legato.control.people import NewToken
+from legato.control.pulse import Pulse
 from legato.control.roles import Asker, Role
 from legato.control.settings import Settings
 from legato.control.store import Store, open_store
@@ -158,6 +158,8 @@ class _Web(uvicorn.Server):
 
 class _RunningLoop:
     """The control loop of this process; see `LoopHandle`."""
+
+    starts_drivers = True
 
     def __init__(self, control: ControlLoop, owner: str, woken: asyncio.Event) -> None:
         self._control = control

@@ -45,6 +45,7 @@ class StandInLoop:
 
     def __init__(self) -> None:
         self.owner = "the-loop"
+        self.starts_drivers = False
         self.decisions: Decisions | None = None
         self.pulse = Pulse()
         self.num_wakes = 0

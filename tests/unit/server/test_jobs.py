@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,6 +82,29 @@ def test_what_is_null_is_as_usual(platform: Platform) -> None:
     assert {name: job[name] for name in job if name not in own} == {
         name: plain[name] for name in job if name not in own
     }
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"directory": "/nowhere"}, "there is no directory '/nowhere' on the machine that runs it"),
+        ({"program": ["no.py"]}, "there is no program 'no.py' in its directory"),
+        ({"data": "/nowhere"}, "there is no data directory '/nowhere' on the machine that runs it"),
+    ],
+)
+def test_where_jobs_run_on_this_machine_what_is_not_there_is_refused(
+    platform: Platform, tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
+    (tmp_path / "train.py").touch()
+    there = {"directory": str(tmp_path), "data": str(tmp_path)}
+    assert platform.ask("POST", "jobs", JOB | there | changes).status_code == 201, "whoever decides may have it"
+    platform.loop.starts_drivers = True
+    assert platform.ask("POST", "jobs", JOB | there | changes).status_code == 201, "another server decides"
+    platform.lead()
+    refused = check_problem(platform.ask("POST", "jobs", JOB | there | changes), 422, "invalid")
+    assert refused["detail"].startswith(f"Cannot submit job 'mnist': {told}")
+    assert platform.ask("POST", "jobs", JOB | there).status_code == 201
+    assert platform.ask("POST", "plan", JOB | there | changes).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from legato.control.roles import Asker, Role, check_may_submit
 from legato.control.stages import Stage
 from legato.control.store_submit import check_new_job
 from legato.control.store_uploads import check_sha256, missing_code
-from legato.control.work import Work, check_work, read_work
+from legato.control.work import Work, check_places, check_work, read_work
 from legato.core.errors import Forbidden, NotFound, StaleVersion, UsageError
 from legato.policy.whatif import Plan
 from legato.server.answers import Answer, show_job, tells
@@ -283,5 +283,10 @@ def _check_may_use(job: Job, code: str, here: Services, asker: Asker) -> None:
 def _submit(new: NewJob, here: Services, asker: Asker, key: RequestKey | None) -> Response:
     if new.code is not None and not here.code.has(new.code):
         raise missing_code(new.code)
+    if here.loop.starts_drivers and here.leads():
+        work = read_work(new.spec)
+        told = f"Cannot submit job '{new.name}'"
+        where = "the machine that runs it"
+        check_places(told, where, directory=work.directory, program=work.program[0], data=work.data)
     done = here.store.jobs.submit(new, asker, here.now(), key, max_queued=here.settings.max_queued_jobs)
     return show_job(done.job, 201 if done.is_new else 200)
