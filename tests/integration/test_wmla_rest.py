@@ -1,9 +1,8 @@
-"""A program of WMLA through its REST on a real server: it grows, shrinks and ends as its users know it."""
+"""Jobs of several workers that do not grow, submitted as users of WMLA do, on a real server."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import os
 import signal
@@ -15,38 +14,9 @@ from typing import Any
 
 import httpx
 import pytest
-import torch
 from tests.integration.serving import LIMIT_S, Asker, Server, pids_of, wait_until
 
 DLI = "/platform/rest/deeplearning/v1"
-CONDUCTOR = "/platform/rest/conductor/v1"
-PROGRAM = """
-import argparse, os, time
-from pathlib import Path
-import torch
-from torch.utils.data import TensorDataset
-from fabric_model import FabricModel
-
-arguments = argparse.ArgumentParser()
-arguments.add_argument("--epochs", type=int)
-epochs = arguments.parse_args().epochs
-go = Path(os.environ["DATA_DIR"]) / "go"
-
-def datasets():
-    x = torch.randn(64, 4, generator=torch.Generator().manual_seed(1))
-    data = TensorDataset(x, (x.sum(1) > 0).long())
-    return data, data
-
-def loss(output, target):
-    if not go.exists():
-        time.sleep(0.05)
-    return torch.nn.functional.cross_entropy(output, target)
-
-model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
-FabricModel(model, datasets, loss, torch.optim.SGD(model.parameters(), lr=0.1)).train(epochs, 4, 4)
-"""
-
-
 GANG = """
 import os, signal, sys, time
 from pathlib import Path
@@ -108,7 +78,7 @@ class Notebook:
         self.http = httpx.Client(base_url=server.url, headers=headers, timeout=LIMIT_S)
         server.clients.append(self.http)
 
-    def submit(self, args: str, program: str = PROGRAM) -> dict[str, Any]:
+    def submit(self, args: str, program: str) -> dict[str, Any]:
         files = {"file": ("tiny.modelDir.tar", pack(program))}
         answer = self.http.post(f"{DLI}/execs", params={"args": args, "sigName": "default"}, files=files)
         assert answer.is_success, answer.text
@@ -124,65 +94,9 @@ class Notebook:
         found: str = self.get(f"{DLI}/execs/{job}")["state"]
         return found
 
-    def gpuslots(self) -> list[int]:
-        return [one["gpuslots"] for one in self.get(f"{CONDUCTOR}/instances/default/applications", state="RUNNING")]
-
     def wait_for_end(self, job: str) -> str:
         wait_until(lambda: self.state(job) not in ("SUBMITTED", "RUNNING"), f"{job} does not end", 2 * LIMIT_S)
         return self.state(job)
-
-    def weights(self, job: str) -> str:
-        answer = self.http.get(f"{DLI}/execs/{job}/result")
-        assert int(answer.headers["Content-Disposition"].split("size=")[1]) == len(answer.content)
-        with zipfile.ZipFile(io.BytesIO(answer.content)) as packed:
-            (name,) = [one for one in packed.namelist() if one.endswith("model_epoch_final.pth")]
-            state = torch.load(io.BytesIO(packed.read(name)), weights_only=True)
-        digest = hashlib.sha256()
-        for value in state.values():
-            digest.update(value.numpy().tobytes())
-        return digest.hexdigest()
-
-
-@pytest.mark.timeout(400)
-def test_a_program_grows_and_shrinks_under_its_users_eyes(server: Server, tmp_path: Path) -> None:
-    notebook, admin = Notebook(server), Asker(server)
-    args = "--exec-start edtPyTorch --cs-datastore-meta type=fs,data_path=mine --model-main main.py --model-dir tiny"
-    record = notebook.submit(f"{args} --edt-options maxWorkers=1 --epochs 40")
-    job = record["id"]
-    wait_until(lambda: notebook.gpuslots() == [1], "it does not start", 2 * LIMIT_S)
-    for num_slots in (4, 2):
-        admin.post(f"jobs/{job}/resize", {"min_workers": num_slots, "max_workers": num_slots})
-        wait_until(lambda: notebook.gpuslots() == [num_slots], f"it never has {num_slots} slots")  # noqa: B023
-        admin.wait(f"jobs/{job}", lambda found: found["progress"] and found["progress"]["num_workers"] == num_slots)  # noqa: B023
-    (application,) = notebook.get(f"{DLI}/scheduler/applications", applicationid=job)
-    present = [one["id"] for one in application["executors"] if one["state"] == "RUNNING"]
-    assert len(present) == 2
-    assert len(application["executors"]) >= 4
-    (tmp_path / "data/mine/go").touch()
-    assert notebook.wait_for_end(job) == "FINISHED"
-
-    alone = notebook.submit(f"{args} --edt-options maxWorkers=1 --epochs 40")["id"]
-    assert notebook.wait_for_end(alone) == "FINISHED"
-    assert notebook.weights(job) == notebook.weights(alone)
-
-    log = notebook.get(f"{DLI}/execs/{job}/log")
-    assert len([line for line in log.splitlines() if "Train,\tTimestamp: " in line]) > 0
-    stdout = notebook.http.get(f"{DLI}/scheduler/applications/{job}/driver/logs/stdout").text
-    assert "--------START TRAINING--------" in stdout
-    assert "--------END TRAINING: completed epoch 40" in stdout
-    path = f"{CONDUCTOR}/instances/default/applications/{record['submissionId']}/{present[0]}/logs/stdout/download"
-    assert notebook.http.get(path).is_success
-
-
-@pytest.mark.timeout(300)
-def test_a_program_that_is_no_python_shows_its_users_where(server: Server) -> None:
-    notebook = Notebook(server)
-    job = notebook.submit("--exec-start edtPyTorch --model-main main.py", "import os\n/* no Python */\n")["id"]
-    assert notebook.wait_for_end(job) == "ERROR"
-    errors = notebook.get(f"{DLI}/execs/{job}/log", logType="errlog")
-    assert "SyntaxError" in errors
-    assert "/* no Python */" in errors
-    assert "main.py" in errors
 
 
 def printed(notebook: Notebook, job: str) -> list[str]:
