@@ -37,6 +37,9 @@ OPEN: Final = frozenset(Stage) - ENDED
 # In these a job may hold slots, and has an attempt that is not over.
 HOLDING: Final = frozenset({_S.STARTING, _S.RUNNING, _S.PAUSING, _S.STOPPING})
 
+# Of these the policy decides nothing; what it decided before does not hold any more.
+UNDECIDED: Final = frozenset({_S.PAUSING, _S.PAUSED, _S.STOPPING})
+
 MOVES: Final[Mapping[Stage, frozenset[Stage]]] = {
     # Straight to failed: it cannot be started, ever; its spec is one that nobody here understands.
     _S.QUEUED: frozenset({_S.STARTING, _S.PAUSED, _S.STOPPED, _S.FAILED}),

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Select, bindparam, func, insert, select, upda
 
 from legato.control.records import Job
 from legato.control.schema import allocations, attempts, events, jobs
-from legato.control.stages import ENDED, HOLDING, MOVES, Stage
+from legato.control.stages import ENDED, HOLDING, MOVES, UNDECIDED, Stage
 from legato.control.store_sight import is_visible
 from legato.control.transactions import Transaction, read_one
 from legato.core.errors import NotFound
@@ -98,6 +98,8 @@ def move_job(
         values["started_at"] = now
     if stage in ENDED:
         values["ended_at"] = now
+    if stage in UNDECIDED:
+        values |= {"decided_slots": None, "decided_reason": None}
     where = (jobs.c.id == job.id, jobs.c.version == job.version)
     changed = transaction.connection.execute(update(jobs).where(*where).values(values)).rowcount
     assert changed == 1, f"job {job.id} was moved without its lock"

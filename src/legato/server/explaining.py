@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from legato.control.records import Allocation, Holder, Job
 from legato.control.roles import Asker
-from legato.control.stages import ENDED, Stage
+from legato.control.stages import ENDED, UNDECIDED, Stage
 from legato.control.store import Store
 from legato.policy.snapshot import Decision as PolicyDecision
 
@@ -92,36 +93,43 @@ class Explainer:
             limit: decisions at most.
         """
         decisions = self._store.jobs.read_decisions(job.id, limit=max(limit, _NUM_LOST))
+        freed = self._find_freed(job)
         lost = self._find_lost(job, {decision.time: decision.reason for decision in decisions})
         wants_more = self._wants_more(job, latest)
         holders = self._find_holders(job) if wants_more else ()
         return Explanation(
             job=job.id,
-            sentences=self._tell(job, holders, lost),
+            sentences=self._tell(job, holders, lost, freed),
             wanted=latest.wanted if latest else None,
             share=latest.share if latest else None,
             because=self._describe(latest.because if latest else ()),
             holders=holders,
-            lost=lost,
+            lost=(freed + lost)[:_NUM_LOST],
             decisions=tuple(Decided(one.time, one.attempt, one.num_slots, one.reason) for one in decisions[:limit]),
             ceiling=latest.ceiling if latest else None,
         )
 
-    def _tell(self, job: Job, holders: tuple[Party, ...], lost: tuple[LostSlot, ...]) -> tuple[str, ...]:
+    def _tell(
+        self, job: Job, holders: tuple[Party, ...], lost: tuple[LostSlot, ...], freed: tuple[LostSlot, ...]
+    ) -> tuple[str, ...]:
         sentences = [f"{job.owner}/{job.name} {_IS[job.stage]}: {job.reason}."]
-        if job.decided_reason and job.stage not in ENDED and job.stage is not Stage.PAUSED:
+        if job.decided_reason and job.stage not in ENDED and job.stage not in UNDECIDED:
             sentences.append(f"The policy: {job.decided_reason}.")
         if job.stage is Stage.PAUSED:
             sentences.append("It wants no slots until somebody resumes it.")
+            # What it lost before is no reason for where it is now.
+            return (
+                *sentences,
+                *(f"The pause freed slot {one.slot}; {_tell_taker(one)}." for one in freed[:_NUM_NAMED]),
+            )
         if holders:
             free = self._count_free()
             named = ", ".join(f"{party.title} {party.num_slots}" for party in holders[:_NUM_NAMED])
             more = f" and {len(holders) - _NUM_NAMED} more" if len(holders) > _NUM_NAMED else ""
             sentences.append(f"Slots that others hold: {named}{more}; free: {free}.")
         for one in lost[:_NUM_NAMED]:
-            now = f"{one.title} has it now" if one.title else "nobody has it yet"
             why = f" ({one.reason})" if one.reason else ""
-            sentences.append(f"It was asked to leave slot {one.slot}{why}; {now}.")
+            sentences.append(f"It was asked to leave slot {one.slot}{why}; {_tell_taker(one)}.")
         return tuple(sentences)
 
     # ------------------------------------------------------------ facts
@@ -142,18 +150,32 @@ class Explainer:
         had = self._store.jobs.read_allocations(job.id)
         left = [one for one in had if one.release_asked_at is not None and one.attempt == job.attempt]
         left = sorted(left, key=lambda one: -(one.release_asked_at or 0))[:_NUM_LOST]
-        taken = self._find_takers(left)
+        # The slot was asked back in the same transaction that stored the decision.
+        return self._describe_lost([(one, one.release_asked_at or 0.0) for one in left], reasons)
+
+    def _find_freed(self, job: Job) -> tuple[LostSlot, ...]:
+        """Return the slots that a paused job had until it was paused."""
+        if job.stage is not Stage.PAUSED:
+            return ()
+        had = self._store.jobs.read_allocations(job.id)
+        last = [one for one in had if one.attempt == job.attempt and one.release_asked_at is None]
+        left = [(one, one.until) for one in last if one.until is not None][:_NUM_LOST]
+        return self._describe_lost(left, {until: job.reason for _, until in left})
+
+    def _describe_lost(
+        self, left: list[tuple[Allocation, float]], reasons: Mapping[float, str]
+    ) -> tuple[LostSlot, ...]:
+        """Say when each slot went, why, as far as that is known of the time, and who has it now."""
+        taken = self._find_takers([one for one, _ in left])
         takers = self._store.jobs.describe(frozenset(taken.values()), self._asker.sees_only)
         told = []
-        for one in left:
-            assert one.release_asked_at is not None
+        for one, time in left:
             taker = takers.get(taken.get(one.slot, ""))
             told.append(
                 LostSlot(
                     slot=one.slot,
-                    time=one.release_asked_at,
-                    # The slot was asked back in the same transaction that stored the decision.
-                    reason=reasons.get(one.release_asked_at, ""),
+                    time=time,
+                    reason=reasons.get(time, ""),
                     job=taker.id if taker is not None and taker.is_visible else None,
                     title=None if taker is None else _title(taker),
                 )
@@ -176,6 +198,10 @@ class Explainer:
         """Return the jobs in their order; what is gone is left out."""
         known = self._store.jobs.describe(jobs, self._asker.sees_only)
         return tuple(_make_party(known[job]) for job in jobs if job in known)
+
+
+def _tell_taker(lost: LostSlot) -> str:
+    return f"{lost.title} has it now" if lost.title else "nobody has it yet"
 
 
 def _make_party(holder: Holder) -> Party:

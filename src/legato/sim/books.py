@@ -25,7 +25,7 @@ from legato.control.records import (
     Verdict,
     Written,
 )
-from legato.control.stages import ENDED, MOVES, Action, Stage, stage_after
+from legato.control.stages import ENDED, MOVES, UNDECIDED, Action, Stage, stage_after
 from legato.core.errors import FencedOut, NotFound, SlotTaken, UsageError
 from legato.core.lifecycle import check_move
 
@@ -299,6 +299,8 @@ def moved(job: Job, stage: Stage, reason: str, now: float, **values: Any) -> Job
         values["started_at"] = now if job.started_at is None else job.started_at
     if stage in ENDED:
         values["ended_at"] = now
+    if stage in UNDECIDED:
+        values |= {"decided_slots": None, "decided_reason": None}
     return _replace(job, **values)
 
 

@@ -284,6 +284,19 @@ def test_decisions_that_say_the_same_are_kept_once(store: Store) -> None:
     assert store.jobs.read_decisions(job.id, limit=1) == kept[:1]
 
 
+def test_what_was_decided_holds_until_a_job_is_paused(store: Store) -> None:
+    lease, slots = make_pool(store, 1)
+    job = start(store, lease.fence, store.jobs.submit(make_job(), ANN, NOW).job, (slots[0],))
+    job = write(store, lease.fence, job, verdict=Verdict(1, "its maximum"))
+    paused = store.jobs.pause(job.id, ANN, NOW + 1)
+    assert (paused.decided_slots, paused.decided_reason) == (None, None)
+    write(store, lease.fence, paused, NOW + 2, stage=Stage.PAUSED, closed=(slots[0],))
+    resumed = store.jobs.resume(job.id, ANN, NOW + 3)
+    again = write(store, lease.fence, resumed, NOW + 4, verdict=Verdict(1, "its maximum"))
+    assert (again.decided_slots, again.decided_reason) == (1, "its maximum")
+    assert len(store.jobs.read_decisions(job.id)) == 2
+
+
 def test_the_same_decision_in_other_words_is_no_event(store: Store) -> None:
     lease, _ = make_pool(store, 1)
     job = store.jobs.submit(make_job(), ANN, NOW).job

@@ -84,6 +84,36 @@ def test_jobs_that_want_nothing_more(platform: Platform) -> None:
     assert platform.get(f"jobs/{other}/explain")["sentences"][-1] == "It wants no slots until somebody resumes it."
 
 
+def test_a_paused_job_tells_of_its_pause_and_of_nothing_before_it(platform: Platform) -> None:
+    platform.lead()
+    job = platform.submit(max_workers=2)
+    platform.start(job, "node/0", "node/1")
+    platform.write(job, released=("node/1",), verdict=Verdict(1, "shrinks 2 → 1: ben/other came"))
+    platform.write(job, closed=("node/1",))
+    platform.now += 10
+    platform.ask("POST", f"jobs/{job}/pause")
+    pausing = platform.get(f"jobs/{job}")
+    assert (pausing["stage"], pausing["decided_slots"], pausing["decided_reason"]) == ("pausing", None, None)
+    platform.write(job, stage=Stage.PAUSED, reason="paused by 'ann'", closed=("node/0",))
+    assert platform.get(f"jobs/{job}")["decided_reason"] is None
+    told = platform.get(f"jobs/{job}/explain")
+    assert told["sentences"] == [
+        "ann/mnist is paused: paused by 'ann'.",
+        "It wants no slots until somebody resumes it.",
+        "The pause freed slot node/0; nobody has it yet.",
+    ]
+    freed: dict[str, Any] = {"slot": "node/0", "time": NOW + 10, "reason": "paused by 'ann'"}
+    assert [one["slot"] for one in told["lost"]] == ["node/0", "node/1"]
+    assert told["lost"][0] == freed | {"job": None, "title": None}
+    other = platform.submit("ben", name="other")
+    platform.start(other, "node/0")
+    told = platform.get(f"jobs/{job}/explain")
+    assert told["sentences"][-1] == "The pause freed slot node/0; ben/other has it now."
+    assert told["lost"][0] == freed | {"job": other, "title": "ben/other"}
+    platform.ask("POST", f"jobs/{job}/resume")
+    assert not any("pause freed" in sentence for sentence in platform.get(f"jobs/{job}/explain")["sentences"])
+
+
 def test_so_many_decisions_as_asked_for(platform: Platform) -> None:
     platform.lead()
     job = platform.submit()
