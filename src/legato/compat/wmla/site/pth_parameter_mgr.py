@@ -10,7 +10,11 @@ The console had a form for them; here they are variables of the job, set with ``
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from pathlib import Path
 from typing import Any, TypeVar
 
 from legato.core.errors import UsageError
@@ -72,3 +76,16 @@ def _read(name: str, kind: Callable[[str], _Number], default: _Number) -> _Numbe
         return default if said is None else kind(said)
     except ValueError as error:
         raise UsageError(f"{name}={said} is no number. Set it with --msd-env {name}=NUMBER.") from error
+
+
+def _step_aside() -> None:
+    """Let a module of this name that the program brings along take this one's place."""
+    own = Path(__file__).parent
+    found = PathFinder.find_spec(__name__, [entry for entry in sys.path if Path(entry).absolute() != own])
+    if found is not None and found.loader is not None:
+        sys.modules[__name__] = module_from_spec(found)
+        found.loader.exec_module(sys.modules[__name__])
+
+
+if __name__ == "pth_parameter_mgr":
+    _step_aside()

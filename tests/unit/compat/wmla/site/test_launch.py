@@ -29,7 +29,10 @@ from legato.train.link import Link
 
 JOB = "j-37efnd0000"
 HOST = socket.gethostname()
-MODULES = ("fabric_model", "callbacks", "emetrics", "elog", "edtcallback", "pyedt", "pyedt.fabric_model", "beside")
+MODULES = (
+    *("fabric_model", "callbacks", "emetrics", "elog", "edtcallback", "pyedt", "pyedt.fabric_model"),
+    *("pth_parameter_mgr", "beside"),
+)
 TELL = """
 import json, os, random, sys
 import numpy, torch
@@ -212,6 +215,33 @@ print(json.dumps({"same": FabricModel is Same, "groups": [EMetrics.TEST_GROUP, E
                   "derived": isinstance(EDTLoggerCallback(), LoggerCallback)}))
 """
     assert play(text) == {"same": True, "groups": ["test", "train"], "derived": True}
+
+
+CONSOLE = """
+import os, sys
+sys.path.append(os.path.join(sys.argv[1], "..", ""))
+import pth_parameter_mgr
+print(json.dumps({"epochs": pth_parameter_mgr.getEpoch(), "file": pth_parameter_mgr.__file__}))
+"""
+
+
+def test_settings_of_the_console_are_variables_of_the_job(
+    play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLI_EPOCHS", "3")
+    (tmp_path / "console/model").mkdir(parents=True)
+    found = play(f"import json{CONSOLE}", str(tmp_path / "console/model"))
+    assert found["epochs"] == 3
+    assert Path(found["file"]).parent == Path(launch.__file__).parent
+
+
+def test_a_module_of_settings_may_stand_last_on_the_path(play: Play, tmp_path: Path) -> None:
+    (tmp_path / "console/model").mkdir(parents=True)
+    own = tmp_path / "console/pth_parameter_mgr.py"
+    own.write_text("def getEpoch():\n    return 7\n")
+    found = play(f"import json{CONSOLE}", str(tmp_path / "console/model"))
+    assert found["epochs"] == 7
+    assert Path(found["file"]).resolve() == own
 
 
 def test_what_is_not_elastic_gets_nothing_on_its_path(play: Play, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
