@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import typer
 
 from legato import driving
-from legato.commands.output import Output, print_drawn, render_for_programs
+from legato.commands.output import Output, leaving_off, print_drawn, render_for_programs
 from legato.core.errors import JobNotFound, LegatoError, UsageError
 from legato.driver.journal import JobDirectory
 
@@ -116,18 +118,32 @@ def show_status(name: str | None, output: Output, *, again: bool) -> None:
         watching.repeat(show, _WATCH_EVERY_S)
 
 
-def show_logs(name: str, worker: int | None, *, follow: bool) -> None:
-    """Show what the workers of a job wrote."""
+def show_logs(name: str, worker: int | None, *, follow: bool, tail: int | None = None) -> None:
+    """Show what the workers of a job wrote; with ``tail`` so many lines of each from its end, without ``follow``."""
     from legato.driver import client
     from legato.watching import read_logs
 
     directory = JobDirectory.of(name)
     if not directory.logs.is_dir():
         client.find_job(name)  # raises, and says which jobs there are
-    with contextlib.suppress(KeyboardInterrupt):
-        for number, text in read_logs(directory, worker, follow=follow):
-            for line in text.splitlines():
-                typer.echo(line if worker is not None else f"{number} | {line}")
+    found = read_logs(directory, worker, follow=follow)
+    lines = ((number, line) for number, text in found for line in text.splitlines())
+    with leaving_off():
+        for number, line in lines if tail is None else _keep_last(lines, tail):
+            typer.echo(line if worker is not None else f"{number} | {line}")
+
+
+def _keep_last(lines: Iterable[tuple[int, str]], tail: int) -> Sequence[tuple[int, str]]:
+    """Return the last lines of each worker, in the order in which they came.
+
+    >>> _keep_last([(0, "a"), (1, "b"), (0, "c"), (0, "d")], 2)
+    [(1, 'b'), (0, 'c'), (0, 'd')]
+    """
+    last: dict[int, deque[tuple[int, str]]] = {}
+    for place, (number, line) in enumerate(lines):
+        last.setdefault(number, deque(maxlen=tail)).append((place, line))
+    kept = sorted((place, number, line) for number, own in last.items() for place, line in own)
+    return [(number, line) for _, number, line in kept]
 
 
 def _write(found: dict[str, Any] | list[dict[str, Any]], output: Output) -> None:

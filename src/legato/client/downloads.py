@@ -24,6 +24,17 @@ _SCRATCH: Final = ".part"
 _PARTIAL: Final = 206
 
 
+class FileIsThere(UsageError):
+    """A file that would be written is there already."""
+
+    def __init__(self, to: Path, there: Path, remedy: str = "overwrite=True") -> None:
+        super().__init__(
+            f"Cannot download to '{to}': '{there}' is there already. Choose another folder, or overwrite with {remedy}."
+        )
+        self.to = to
+        self.there = there
+
+
 def list_files(line: Line, job: str, path: str = "", *, is_recursive: bool = False) -> Files:
     """List a folder of a job, or one file; `Files.is_complete` says whether that is all.
 
@@ -50,7 +61,12 @@ def download(line: Line, job: str, path: str, to: Path, *, is_overwriting: bool)
     Raises:
         UsageError: a file is there already, or cannot be written; says which.
     """
-    path = path.strip("/")
+    if path.startswith("/"):
+        raise UsageError(
+            f"Cannot download '{path}': paths of a job begin at the top of what it shows, such as "
+            "work/model.pt; 'legato download JOB --list' shows them."
+        )
+    path = path.rstrip("/")
     base = PurePosixPath(path).parent
     files = list(_walk(line, job, path))
     wanted = [(file, _place(to, PurePosixPath(file.path).relative_to(base))) for file in files]
@@ -60,10 +76,7 @@ def download(line: Line, job: str, path: str, to: Path, *, is_overwriting: bool)
         )
     there = [target for _, target in wanted if target.exists()]
     if there and not is_overwriting:
-        raise UsageError(
-            f"Cannot download to '{to}': '{there[0]}' is there already. Choose another folder, or overwrite "
-            "(--overwrite, or overwrite=True)."
-        )
+        raise FileIsThere(to, there[0])
     for file, target in wanted:
         try:
             mark = _find_mark(target.parent)

@@ -45,20 +45,20 @@ def job_columns(now: float) -> Sequence[Column[JobRecord]]:
         now: seconds since 1970.
     """
     return (
-        Column("ID", lambda job: job.id),
+        Column("ID", lambda job: job.id, gives_way=1),
         Column("NAME", lambda job: job.name),
-        Column("OWNER", lambda job: job.owner),
+        Column("OWNER", lambda job: job.owner, gives_way=2),
         Column("QUEUE", lambda job: job.queue, is_wide=True),
         Column("PRIORITY", lambda job: job.priority, is_wide=True, is_number=True),
         Column("STAGE", lambda job: job.stage, style=style_stage),
         Column("GPUS", render_gpus),
-        Column("STEP", lambda job: job.progress and job.progress.reached, is_number=True),
+        Column("STEP", lambda job: job.progress and job.progress.reached, is_number=True, gives_way=3),
         Column("EPOCH", _count_epochs, is_wide=True, is_number=True),
-        Column("LOSS", lambda job: _number(_progress(job, "loss")), is_number=True),
+        Column("LOSS", lambda job: _number(_progress(job, "loss")), is_number=True, gives_way=4),
         Column("SAMPLES/S", lambda job: _number(_progress(job, "samples_per_s")), is_wide=True, is_number=True),
         Column("ATTEMPT", lambda job: job.attempt, is_wide=True, is_number=True),
         Column("LABELS", lambda job: render_labels(job.labels), is_wide=True),
-        Column("AGE", lambda job: render_age(now - job.submitted_at), is_number=True),
+        Column("AGE", lambda job: render_age(now - job.submitted_at), is_number=True, gives_way=5),
         Column("REASON", render_reason),
     )
 
@@ -176,8 +176,27 @@ def render_labels(labels: Mapping[str, str]) -> str:
 
 
 def render_detail(detail: Mapping[str, Any] | None) -> str:
-    """Write what else is told of something, on one line."""
-    return ", ".join(f"{key}: {value}" for key, value in (detail or {}).items() if value is not None)
+    """Write what else is told of something, on one line.
+
+    >>> render_detail({"role": "user", "is_disabled": True, "members": ["anna", "ben"], "labels": {"team": "a"}})
+    'role: user, is_disabled: yes, members: anna ben, labels: team=a'
+    """
+    return ", ".join(f"{key}: {_plain(value)}" for key, value in (detail or {}).items() if value is not None)
+
+
+def _plain(value: Any) -> str:
+    """Write a value without the marks of any language."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case None:
+            return "none"
+        case dict():
+            return " ".join(f"{key}={_plain(inner)}" for key, inner in value.items()) or "none"
+        case list() | tuple():
+            return " ".join(map(_plain, value)) or "none"
+        case _:
+            return str(value)
 
 
 def _progress(job: JobRecord, field: str) -> float | None:

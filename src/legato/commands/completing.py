@@ -27,6 +27,13 @@ def complete_queues(incomplete: str) -> list[str]:
     return _begin_with(incomplete, _quietly(_queue_names))
 
 
+def complete_stages(incomplete: str) -> list[str]:
+    """Offer stages of jobs."""
+    from legato.client.records import STAGES
+
+    return _begin_with(incomplete, STAGES)
+
+
 def complete_servers(incomplete: str) -> list[str]:
     """Offer names of servers."""
     return _begin_with(incomplete, _quietly(_server_names))

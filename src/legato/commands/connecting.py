@@ -91,10 +91,24 @@ def find_job(name: str, server: str | None, *, is_watching: bool = False) -> Job
     Raises:
         NotFound: there is none; names one that may be meant.
     """
-    client = open_client(server, is_watching=is_watching)
+    try:
+        client = open_client(server, is_watching=is_watching)
+    except Unauthenticated as error:
+        raise Unauthenticated(f"{error}{_tell_local(name)}") from None
     try:
         return client.job(name)
     except NotFound as error:
+        if local := _tell_local(name):
+            raise NotFound(f"{error}{local}") from None
         found = client.jobs(limit=_NUM_NAMES)
         known = [job.id for job in found] if name.startswith(_ID_PREFIX) else [job.name for job in found]
         raise NotFound(f"{error}{ask_whether(name, known)}") from None
+
+
+def _tell_local(name: str) -> str:
+    """Say that a job of this machine is called so, with a space before it; nothing if none is."""
+    from legato import local_jobs
+
+    if not local_jobs.is_there(name):
+        return ""
+    return f" There is a job '{name}' of this machine, which 'legato run' started: 'legato status {name}' shows it."

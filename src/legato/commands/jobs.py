@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
+from legato.commands.completing import complete_stages
 from legato.commands.connecting import find_job, open_client
 from legato.commands.entry import Entry
 from legato.commands.options import (
@@ -43,7 +44,14 @@ _STAGES: Final = (*_GOES_ON, "succeeded", "failed", "stopped")
 def ps(
     every: Annotated[bool, typer.Option("--all", "-a", help="Those that have ended too.")] = False,
     stage: Annotated[
-        list[str] | None, typer.Option("--stage", "-s", metavar="STAGE", help="In this stage; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--stage",
+            "-s",
+            metavar="STAGE",
+            help="In this stage; may be repeated.",
+            autocompletion=complete_stages,
+        ),
     ] = None,
     owner: Annotated[str | None, typer.Option(metavar="USER", help="Of this user.")] = None,
     queue: QueueOption = None,
@@ -149,7 +157,12 @@ def resume(job: PlatformJob, wait: WaitOption = False, server: ServerOption = No
 def wait_for(
     job: PlatformJob,
     until: Annotated[
-        list[str] | None, typer.Option(metavar="STAGE", help="Until it is in this stage. [default: it has ended]")
+        list[str] | None,
+        typer.Option(
+            metavar="STAGE",
+            help="Until it is in this stage. [default: it has ended]",
+            autocompletion=complete_stages,
+        ),
     ] = None,
     timeout: Annotated[str | None, typer.Option(metavar="TIME", help="No longer than this: 30m, 12h.")] = None,
     server: ServerOption = None,

@@ -107,7 +107,7 @@ def download(
     server: ServerOption = None,
 ) -> None:
     """Bring files of a job here: what its program wrote, checkpoints, logs, metrics."""
-    from legato.client.downloads import DOWNLOAD_MARK
+    from legato.client.downloads import DOWNLOAD_MARK, FileIsThere
 
     found = find_job(job, server)
     if last and (paths or listing):
@@ -123,7 +123,10 @@ def download(
             raise UsageError(f"Job '{job}' has no checkpoint yet. --checkpoint-every of 'legato submit' makes some.")
         paths = [checkpoints[0].path]
     target = Path(to if to is not None else found.name)
-    written = [str(path) for wanted in paths or [""] for path in found.download(target, wanted, overwrite=overwrite)]
+    try:
+        written = [str(path) for one in paths or [""] for path in found.download(target, one, overwrite=overwrite)]
+    except FileIsThere as error:
+        raise FileIsThere(error.to, error.there, "--overwrite") from None
     kept = ", which is left out when code is uploaded" if (target / DOWNLOAD_MARK).exists() else ""
     num_files = f"{len(written)} file{'' if len(written) == 1 else 's'}"
     write(

@@ -54,7 +54,10 @@ def make_table(
     below: str | None = None,
 ) -> Table[R]:
     """Return records as a table; arguments as of `Table`, and ``is_wide``: with the columns that are wide too."""
-    return Table([column for column in columns if is_wide or not column.is_wide], records, is_folded, below)
+    if is_wide:
+        # Whoever asks for all has all, however narrow the terminal.
+        return Table([column._replace(gives_way=0) for column in columns], records, is_folded, below)
+    return Table([column for column in columns if not column.is_wide], records, is_folded, below)
 
 
 def write(found: Any, output: Output, draw: Callable[[], RenderableType | str]) -> None:

@@ -78,7 +78,10 @@ def set_password(
     client = open_client(server)
     password = read_secret("password") if password_stdin else ask_secret("New password", "--password-stdin", twice=True)
     client.set_password(password, user)
-    typer.echo(f"The password of {'yourself' if user is None else repr(user)} is set; log in anew with 'legato login'.")
+    if user is None:
+        typer.echo("Your password is set, and your tokens have ended: log in anew with 'legato login'.")
+    else:
+        typer.echo(f"The password of '{user}' is set, and their tokens have ended: they log in anew.")
 
 
 enter(

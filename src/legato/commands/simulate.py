@@ -72,7 +72,10 @@ def simulate(
     ] = None,
     stability: Annotated[float, _seconds("the time for which a growth must have been right", 3)] = 3.0,
     cooldown: Annotated[
-        float, _quantity("how many resize times a job keeps its slots", "a number", 20, metavar="NUMBER")
+        float,
+        _quantity(
+            "for how many times what its last resize took a job is not resized again", "a number", 20, metavar="NUMBER"
+        ),
     ] = 20.0,
     gather: Annotated[float, _seconds("the time to wait for all of a share", 10)] = 10.0,
     reserve_after: Annotated[float | None, _seconds("the age from which on nobody starts behind a job", 600)] = None,
@@ -139,7 +142,14 @@ def simulate(
     write(reports, output, lambda: _render_all(reports, with_jobs=jobs or output is Output.wide))
 
 
-ENTRIES: Final = (Entry("simulate", simulate, "legato simulate jobs.csv --slots 8 --policy fair,gang --draw jobs.svg"),)
+ENTRIES: Final = (
+    Entry(
+        "simulate",
+        simulate,
+        "legato simulate jobs.csv --slots 8 --policy fair,gang --draw jobs.svg",
+        short="Run a workload through the policies in virtual time.",
+    ),
+)
 
 # ---------------------------------------------------------------- what is asked
 

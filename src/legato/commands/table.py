@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypeVar
 
 from legato.commands.words import clean
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
 
 R = TypeVar("R")
+
+_GAP_WIDTH: Final = 2
+_LAST_FOLDED_WIDTH: Final = 20  # characters that the last column has before others give way to it
+_LAST_CUT_WIDTH: Final = 40
 
 
 class Column(NamedTuple, Generic[R]):
@@ -23,6 +27,7 @@ class Column(NamedTuple, Generic[R]):
         style: of a cell, by its record. None: as usual.
         is_wide: left out unless asked for.
         is_number: stands to the right.
+        gives_way: left out where a terminal is too narrow, those with the highest number first. 0: never.
     """
 
     title: str
@@ -30,6 +35,7 @@ class Column(NamedTuple, Generic[R]):
     style: Callable[[R], str] | None = None
     is_wide: bool = False
     is_number: bool = False
+    gives_way: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,16 +54,32 @@ class Table(Generic[R]):
     is_folded: bool
     below: str | None
 
-    def __rich__(self) -> RenderableType:
-        """Return the table for a terminal."""
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Yield the table for a terminal, with the columns for which there is room."""
+        yield self._draw(self._choose_columns(options.max_width))
+
+    def _choose_columns(self, max_width: int) -> Sequence[Column[R]]:
+        """Return the columns that are shown: the last one, which says why, has room before those that give way."""
+        rows = [[column.title for column in self.columns], *map(self._read, self.records)]
+        widths = [max(map(_width, cells)) for cells in zip(*rows, strict=True)]
+        widths[-1] = min(widths[-1], _LAST_FOLDED_WIDTH if self.is_folded else _LAST_CUT_WIDTH)
+        shown = list(zip(self.columns, widths, strict=True))
+        while sum(width + _GAP_WIDTH for _, width in shown) - _GAP_WIDTH > max_width:
+            weakest = max(shown, key=lambda one: one[0].gives_way)
+            if weakest[0].gives_way == 0:
+                break
+            shown.remove(weakest)
+        return [column for column, _ in shown]
+
+    def _draw(self, columns: Sequence[Column[R]]) -> RenderableType:
         from rich.console import Group
         from rich.table import Table as Grid
         from rich.text import Text
 
-        grid = Grid(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-        for column in self.columns:
+        grid = Grid(box=None, padding=(0, _GAP_WIDTH, 0, 0), header_style="dim", pad_edge=False)
+        for column in columns:
             # Where there is no room for all, it is the last one that gives way.
-            is_last = column is self.columns[-1]
+            is_last = column is columns[-1]
             grid.add_column(
                 column.title,
                 justify="right" if column.is_number else "left",
@@ -68,8 +90,8 @@ class Table(Generic[R]):
         no_wrap = None if self.is_folded else True
         overflow: Literal["ellipsis"] | None = None if self.is_folded else "ellipsis"
         for record in self.records:
-            styles = [column.style(record) if column.style else "" for column in self.columns]
-            cells = zip(self._read(record), styles, strict=True)
+            styles = [column.style(record) if column.style else "" for column in columns]
+            cells = zip(self._read(record, columns), styles, strict=True)
             grid.add_row(*(Text(text, style, no_wrap=no_wrap, overflow=overflow) for text, style in cells))
         return grid if self.below is None else Group(grid, Text(self.below, style="dim"))
 
@@ -91,8 +113,8 @@ class Table(Generic[R]):
             lines.append("  ".join(cells).rstrip())
         return "\n".join(lines if self.below is None else [*lines, self.below])
 
-    def _read(self, record: R) -> list[str]:
-        values = [column.read(record) for column in self.columns]
+    def _read(self, record: R, columns: Sequence[Column[R]] | None = None) -> list[str]:
+        values = [column.read(record) for column in columns or self.columns]
         return ["" if value is None else clean(value) for value in values]
 
 

@@ -6,7 +6,6 @@ known. ``--local`` and ``--server`` say it clearly. An id always means the platf
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -20,12 +19,12 @@ from legato.commands.output import Output, leaving_off
 from legato.commands.words import tell_waiting, tell_when
 from legato.core.errors import NotFound, ServerError, UsageError
 from legato.core.spec import parse_workers
+from legato.driver.journal import PLATFORM_JOB
 from legato.options import Plain, Worker, read_whole
 
 if TYPE_CHECKING:
     from legato.client.jobs import Job
 
-_ID: Final = re.compile(r"j-[0-9a-z]{10}")
 _NUM_LINES: Final = 20
 
 
@@ -41,7 +40,7 @@ def find(name: str, *, local: bool, server: str | None, is_watching: bool = Fals
         return None
     if server is not None:
         return find_job(name, server, is_watching=is_watching)
-    is_id = _ID.fullmatch(name) is not None
+    is_id = PLATFORM_JOB.fullmatch(name) is not None
     if (not is_id and local_jobs.is_meant_first(name)) or not is_server_known():
         return None
     try:
@@ -162,7 +161,9 @@ def logs(
     tail: Annotated[
         int | None,
         typer.Option(
-            parser=read_whole("how many lines", 50), metavar="LINES", help="The last ones; of a platform's job."
+            parser=read_whole("how many lines", 50, highest=1_000_000),
+            metavar="LINES",
+            help="The last ones of each worker.",
         ),
     ] = None,
     driver: Annotated[bool, typer.Option("--driver", help="The log of its driver; of a platform's job.")] = False,
@@ -172,12 +173,16 @@ def logs(
     """Show what the workers of a job wrote; lines of several workers begin with their number."""
     found = find(job, local=local, server=server)
     if found is None:
-        if tail is not None or driver:
+        if driver:
             raise UsageError(
-                f"Cannot show that of job '{job}' of this machine: --tail and --driver are for jobs of a platform. Its "
-                "files are in the directory that 'legato run' names."
+                f"Cannot show that of job '{job}' of this machine: --driver is for jobs of a platform. What its driver "
+                "wrote is in the directory that 'legato run' names."
             )
-        local_jobs.show_logs(job, worker, follow=follow)
+        if tail is not None and follow:
+            raise UsageError(
+                f"Cannot follow job '{job}' of this machine from the last lines on: leave --tail or --follow out."
+            )
+        local_jobs.show_logs(job, worker, follow=follow, tail=tail)
         return
     is_alone = worker is not None or driver
     if follow and (told := tell_waiting(found.record)) is not None:

@@ -132,21 +132,16 @@ def render_sparkline(values: list[float]) -> str:
 
 
 def read_duration(text: str, what: str) -> float:
-    """Read ``90s``, ``30m``, ``1.5h``, ``7d`` or a number of seconds; return seconds.
+    """Read ``90s``, ``30m``, ``1.5h`` or ``7d``; return seconds. A number alone would be taken for any of them.
 
     Raises:
         UsageError: it is something else.
 
-    >>> read_duration("90s", "a time"), read_duration("1.5h", "a time"), read_duration("7", "a time")
-    (90.0, 5400.0, 7.0)
+    >>> read_duration("90s", "a time"), read_duration("1.5h", "a time")
+    (90.0, 5400.0)
     """
     found = _DURATION.fullmatch(text.strip().lower())
-    if found is not None:
-        return float(found[1]) * _UNITS_S[found[2]]
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
+    seconds = float(found[1]) * _UNITS_S[found[2]] if found is not None else -1.0
     if not 0 <= seconds < 1e12:
         raise UsageError(f"Cannot read {what} '{text}'. Write a number and a unit, such as 90s, 30m, 12h or 7d.")
     return seconds

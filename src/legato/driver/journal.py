@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -238,6 +239,10 @@ class JobDirectory:
                 kept.replace(old)
 
 
+PLATFORM_JOB: Final = re.compile(r"j-[0-9a-z]{10}")
+"""What a platform calls its jobs, which may lie in the same folder."""
+
+
 def find_jobs_directory(home: Path | None = None) -> Path:
     """Return where jobs live: ``jobs`` in ``home``, in ``$LEGATO_HOME`` or in the user's data directory."""
     if home is None:
@@ -247,11 +252,11 @@ def find_jobs_directory(home: Path | None = None) -> Path:
 
 
 def iterate_jobs(home: Path | None = None) -> Iterator[JobDirectory]:
-    """Yield the directories of all jobs on this machine, by name."""
+    """Yield the directories of all jobs on this machine, by name; those of a platform are its own, and left out."""
     root = find_jobs_directory(home)
     if root.is_dir():
         for path in sorted(root.iterdir()):
-            if path.is_dir():
+            if path.is_dir() and not PLATFORM_JOB.fullmatch(path.name):
                 yield JobDirectory(path)
 
 

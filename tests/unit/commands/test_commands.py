@@ -416,7 +416,7 @@ def test_download(platform: Platform, call: Call, job: dict[str, Any]) -> None:
     assert call("download", "mnist", "work/a.txt", "--to", ".")[1] == "1 file of job 'mnist' is in '.'.\n"
     code, _, err = call("download", "mnist")
     assert code == 2
-    assert "is there already" in err and "--overwrite" in err
+    assert err.endswith("is there already. Choose another folder, or overwrite with --overwrite.\n")
     assert call("download", "mnist", "--overwrite")[0] == 0
     assert [row.split()[0] for row in call("download", "mnist", "--list")[1].splitlines()] == [
         *("PATH", "checkpoints/", "work/")
@@ -459,6 +459,9 @@ def test_people(platform: Platform, call: Call) -> None:
         "after": None,
     }
     assert call("audit")[1].splitlines()[1].endswith("anna  user.create  ben     role: user")
+    call("users", "add", "anna")
+    told = call("users", "password", "--password-stdin", given="other-5678\n")
+    assert told[1] == "Your password is set, and your tokens have ended: log in anew with 'legato login'.\n"
 
 
 def test_a_token_is_shown_once_and_alone(platform: Platform, call: Call) -> None:
@@ -618,7 +621,8 @@ def test_the_directory_of_a_job_of_the_platform_is_not_taken_for_one_of_this_mac
     [
         (["scale", "mnist", "1..2", "--local"], "its bounds are set when it starts"),
         (["stop", "mnist", "--wait", "--local"], "'legato attach mnist' shows it to its end"),
-        (["logs", "mnist", "--tail", "3", "--local"], "--tail and --driver are for jobs of a platform"),
+        (["logs", "mnist", "--driver", "--local"], "--driver is for jobs of a platform"),
+        (["logs", "mnist", "--tail", "3", "-f", "--local"], "leave --tail or --follow out"),
         (["logs", "mnist", "--local", "--server", "test"], "--local or --server, not both"),
         (["status", "--server", "test"], "'legato ps --server …' lists them"),
     ],
@@ -629,6 +633,38 @@ def test_what_only_one_of_the_two_has(
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
     assert want in err
+
+
+def test_jobs_of_the_platform_are_none_of_this_machine(platform: Platform, call: Call, local: JobDirectory) -> None:
+    """The platform keeps them in the same home; only an id means them here."""
+    of_platform = JobDirectory.of("j-37efnd0001")
+    of_platform.path.mkdir(parents=True)
+    write_journal(of_platform, "/elsewhere")
+    assert [job["name"] for job in json.loads(call("status", "-o", "json")[1])] == ["mnist"]
+    assert completing.complete_jobs("j") == []
+    for arguments in (["status", "none", "--local"], ["stop", "none", "--local"]):
+        code, _, err = call(*arguments)
+        assert (code, "j-37efnd0001" in err, "mnist" in err) == (2, False, True)
+
+
+def test_the_last_lines_of_a_job_of_this_machine(platform: Platform, call: Call, local: JobDirectory) -> None:
+    (local.logs / "worker-0.log").write_text("a\nb\nc\n")
+    (local.logs / "worker-1.log").write_text("d\n")
+    assert call("logs", "mnist", "--local", "--tail", "2")[1] == "0 | b\n0 | c\n1 | d\n"
+    assert call("logs", "mnist", "--local", "--tail", "1", "-k", "0")[1] == "c\n"
+    assert call("logs", "mnist", "--local", "--tail", "0")[1] == ""
+
+
+@pytest.mark.parametrize("command", ["explain", "show", "pause"])
+def test_who_means_a_job_of_this_machine_is_told_where_it_is(
+    platform: Platform, call: Call, local: JobDirectory, command: str
+) -> None:
+    want = " There is a job 'mnist' of this machine, which 'legato run' started: 'legato status mnist' shows it.\n"
+    code, _, err = call(command, "mnist")
+    assert code == 2
+    assert err == f"legato: There is no job 'mnist' that you may see. 'legato ps' lists yours.{want}"
+    find_file().unlink()
+    assert call(command, "mnist")[2].endswith(want)
 
 
 # ---------------------------------------------------------------- refusals
@@ -664,6 +700,7 @@ def test_an_unknown_job_is_refused_by_every_command(
         (["submit", "--env", "DATA", "SCRIPT"], "Cannot read the variable 'DATA'"),
         (["submit", "--label", "team", "SCRIPT"], "Cannot read the label 'team'"),
         (["submit", "--max-time", "long", "SCRIPT"], "Cannot read the longest time 'long'"),
+        (["submit", "--max-time", "5", "SCRIPT"], "Write a number and a unit, such as 90s"),
         (["submit", "--seed", "luck", "SCRIPT"], "Cannot read the seed 'luck'"),
         (["submit", "--priority", "high", "SCRIPT"], "Cannot read the priority 'high'"),
         (["submit", "--queue", "none", "-d", "SCRIPT"], "There is no queue 'none'"),
@@ -686,6 +723,7 @@ def test_an_unknown_job_is_refused_by_every_command(
         (["events", "--training"], "without a job"),
         (["events", "mnist", "-f", "-o", "csv"], "Cannot follow events as CSV"),
         (["metrics", "mnist", "nothing"], "has logged nothing as 'nothing'"),
+        (["download", "mnist", "/etc/passwd"], "Cannot download '/etc/passwd': paths of a job begin at the top"),
         (["download", "mnist", "work/no"], "There is no file 'work/no'"),
         (["download", "mnist", "--list", "--checkpoint"], "leave one of them out"),
         (["download", "mnist", "a", "b", "--list"], "Cannot list several folders at once"),
@@ -837,6 +875,7 @@ def test_completion_offers_what_there_is_and_is_silent(platform: Platform, call:
     assert completing.complete_jobs("") == ["mnist", "bert"]
     assert completing.complete_platform_jobs("b") == ["bert"]
     assert completing.complete_queues("d") == ["default"]
+    assert completing.complete_stages("ru") == ["running"]
     assert completing.complete_servers("") == ["test", "current"]
     platform.refuse_connection(100)
     assert completing.complete_jobs("") == ["mnist"]

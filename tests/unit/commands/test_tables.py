@@ -107,8 +107,35 @@ def test_on_a_narrow_terminal_only_the_reason_is_folded() -> None:
         "                                                                     being freed by",
         "                                                                     anna/mnist",
     ]
-    narrow = render(make_table(job_columns(NOW), records, is_wide=False), 78)
-    assert narrow[1].startswith("j-0000000001  mnist  anna   running  2 of 1..4   120  0.1234  2m00s  2")
+
+
+@pytest.mark.parametrize(
+    ("width", "want"),
+    [
+        (88, "ID NAME OWNER STAGE GPUS STEP LOSS REASON"),
+        (70, "ID NAME OWNER STAGE GPUS REASON"),
+        (60, "NAME STAGE GPUS REASON"),
+        (45, "NAME STAGE GPUS REASON"),
+    ],
+)
+def test_where_there_is_no_room_columns_give_way_to_the_reason(width: int, want: str) -> None:
+    records = [msgspec.convert(make_job(number, **extra), JobRecord) for number, extra in ((1, {}), (2, BERT))]
+    drawn = render(make_table(job_columns(NOW), records, is_wide=False), width)
+    assert drawn[0].split()[: len(want.split()) - 1] == want.split()[:-1]
+    if width >= 60:
+        assert drawn[0].split() == want.split()
+        assert max(map(len, drawn)) <= width
+        reason = drawn[0].index("REASON")
+        told = " ".join(row[reason:].strip() for row in drawn[1:])
+        assert told == "2 of up to 4 slots: an equal share with bob/bert " + BERT["decided_reason"]
+    wide = render(make_table(job_columns(NOW), records, is_wide=True), 200)
+    assert wide[0].split()[-2:] == ["AGE", "REASON"]
+
+
+def test_on_a_narrow_screen_there_is_room_for_the_reason_too() -> None:
+    records = [msgspec.convert(make_job(), JobRecord)]
+    told = render(make_table(job_columns(NOW), records, is_wide=False, is_folded=False), 60)
+    assert told[1] == "mnist  running  2 of 1..4  2 of up to 4 slots: an equal sha…"
 
 
 def make_slot(number: int, **changes: object) -> Slot:
@@ -152,11 +179,11 @@ def test_the_pool_on_the_whole_screen() -> None:
         "node-0  AAa·",
         "node-1  Bx?",
         "",
-        "   ID            NAME   OWNER  STAGE    GPUS       STEP    LOSS    AGE  REASON",
-        "A  j-0000000001  mnist  anna   running  2 of 1..4   120  0.1234  2m00s  2 of up to 4 slots: an equal shar…",
-        "B  j-0000000002  bert   bob    running  2 of 1..4   120  0.1234  2m00s  2 of up to 4 slots: an equal shar…",
+        "   ID            NAME   OWNER  STAGE    GPUS       STEP    LOSS  REASON",
+        "A  j-0000000001  mnist  anna   running  2 of 1..4   120  0.1234  2 of up to 4 slots: an equal share with …",
+        "B  j-0000000002  bert   bob    running  2 of 1..4   120  0.1234  2 of up to 4 slots: an equal share with …",
     ]
-    last = "   j-0000000003  bert   bob    queued   0 of 1..4                   5s  waits for 2 slots; none is free, …"
+    last = "   j-0000000003  bert   bob    queued   0 of 1..4                waits for 2 slots; none is free, 2 are b…"
     assert render(draw_top(pool, slots, jobs, NOW, height=None), 106) == [*want, last]
     assert render(draw_top(pool, slots, jobs, NOW, height=9), 106) == [*want, "and 1 more"]
 
@@ -469,7 +496,7 @@ def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatc
 # ---------------------------------------------------------------- words
 
 
-@pytest.mark.parametrize("text", ["", "7 d", "d", "-3s", "1y", "inf", "nan", "1e99"])
+@pytest.mark.parametrize("text", ["", "7 d", "d", "-3s", "1y", "inf", "nan", "1e99", "5", "1.5", "9999999999999s"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(UsageError, match="Cannot read the time"):
         read_duration(text, "the time")

@@ -276,7 +276,7 @@ def _check_may_use(job: Job, code: str, here: Services, asker: Asker) -> None:
     except NotFound as error:
         raise Forbidden(
             f"Cannot clone job '{job.name}' with its code: it belongs to '{job.owner}', who has uploaded code for it. "
-            f"Give 'code' or 'directory' of your own, or ask '{job.owner}' or an admin."
+            f"Submit a copy of its program that is your own, or ask '{job.owner}' or an admin."
         ) from error
 
 
