@@ -35,6 +35,8 @@ class Narrator:
         self._rules = rules
         self._causes = Causes(pool, rules)
         self._gaining = [claim for claim in pool.claims if claim.target > claim.held]
+        # Of what jobs have too much, so many slots will be given back although nobody can use them.
+        self._useless = _count_useless(pool)
         self._kept_for = [claim for claim in pool.claims if claim.refusal is not None and claim.refusal.first]
 
     def tell(self, claim: Claim, verb: Verb) -> Cause:
@@ -184,9 +186,16 @@ class Narrator:
             change = "grows" if claim.target > claim.held else "shrinks"
             return Cause(f"{told}: its workers are starting or leaving, and it {change} to {claim.target} afterwards")
         if claim.target < claim.held:
-            over = claim.held - claim.target
-            return Cause(f"{told}, {over} more than its share: it keeps them until others can use them")
+            return Cause(f"{told}, {self._tell_surplus(claim)}")
         return self._tell_growth(claim, told)
+
+    def _tell_surplus(self, claim: Claim) -> str:
+        over, ceiling = claim.held - claim.target, self._causes.find_ceiling(claim)
+        share = "its share" if ceiling is None else f"queue '{claim.job.queue}' may have with its ceiling of {ceiling}"
+        these = "it" if over == 1 else "them"
+        if claim.ready_at > self._pool.now and self._useless > 0:
+            return f"{over} more than {share}: it gives {these} back {self._tell_when(claim)}"
+        return f"{over} more than {share}: it keeps {these} until others can use {these}"
 
     def _tell_growth(self, claim: Claim, told: str) -> Cause:
         told = f"{told}: grows to {claim.target}"
@@ -196,14 +205,26 @@ class Narrator:
                 by = names(freers, len(freers)) if freers else "jobs that ended"
                 return Cause(f"{told} when {by} {'has' if len(freers) == 1 else 'have'} freed the slots", ids(freers))
             return Cause(f"{told} when others may be resized again")
+        return Cause(f"{told} {self._tell_when(claim)}")
+
+    def _tell_when(self, claim: Claim) -> str:
+        """Say when a job may be resized for mere fairness or growth."""
         assert claim.since is not None
         rules = self._rules
         if claim.ready_at > claim.since + rules.stability_s:
-            return Cause(
-                f"{told} when {rules.cooldown_factor:g} times its resize time of {claim.job.resize_cost_s:g} s have "
-                "passed since it was last resized"
-            )
-        return Cause(f"{told} when that has been right for {rules.stability_s:g} s")
+            cost_s = claim.job.resize_cost_s
+            passed = f"{rules.cooldown_factor:g} times its resize time of {cost_s:g} s have passed"
+            return f"when {passed} since it was last resized"
+        return f"when that has been right for {rules.stability_s:g} s"
+
+
+def _count_useless(pool: Pool) -> int:
+    over = sum(max(claim.size - claim.target, 0) for claim in pool.claims)
+    needed = sum(max(claim.target - claim.size, 0) for claim in pool.claims)
+    there = len(pool.free) + sum(number for _, number in pool.leaving)
+    # What is shrunk now comes, and what is given now is gone.
+    there += sum(claim.held - claim.size for claim in pool.claims)
+    return over - max(needed - there, 0)
 
 
 def _of(claim: Claim) -> str:

@@ -10,7 +10,7 @@ from tests.unit.policy.world import EAGER, carry_out, make_job, make_snapshot, s
 
 from legato.policy.policies import decide
 from legato.policy.rules import Policy, Rules
-from legato.policy.snapshot import Decisions, Job, Queue, Snapshot, Standing
+from legato.policy.snapshot import Decisions, Job, Queue, Slot, Snapshot, Standing
 
 RULES = Rules()
 
@@ -256,7 +256,7 @@ def test_what_is_held_back_says_until_when_and_keeps_its_words() -> None:
     snapshot, _ = settle(make_snapshot(4, [make_job("anna/a"), make_job("bob/b", at=1.0)]))
     raised = changed(snapshot, "b", priority=10_000)
     want = {
-        "a": "2 of up to 4 slots, 1 more than its share: it keeps them until others can use them",
+        "a": "2 of up to 4 slots, 1 more than its share: it keeps it until others can use it",
         "b": "2 of up to 4 slots: grows to 3 when that has been right for 3 s",
     }
     for after_s in (0.0, 1.0, 2.0):
@@ -288,6 +288,28 @@ def test_a_ceiling_that_comes_down_is_the_reason_of_the_loss() -> None:
     decisions = decide(snapshot, EAGER)
     assert told(decisions) == {"a": "shrinks 4 → 2: all that queue 'all' may have, its ceiling is 2 slots"}
     assert decisions.of("a").ceiling == 2
+
+
+def test_what_nobody_can_use_is_given_back_in_a_while_and_says_so() -> None:
+    """It moved to a queue with a low ceiling: that others could use its slots is not what it waits for."""
+    snapshot, _ = settle(make_snapshot(4, [make_job("anna/a")]))
+    snapshot = msgspec.structs.replace(snapshot, queues=(Queue(name="all", ceiling=2),))
+    decisions = decide(snapshot, RULES)
+    assert told(decisions) == {
+        "a": "4 of up to 4 slots, 2 more than queue 'all' may have with its ceiling of 2: it gives them back when that "
+        "has been right for 3 s"
+    }
+    snapshot = carry_out(snapshot, decisions, after_s=3.0)
+    assert told(decide(snapshot, RULES))["a"].startswith("shrinks 4 → 2")
+    # Another one wants exactly these, and waits for its own time: then it keeps them so long.
+    wants = make_job("bob/b", 2, at=1.0, queue="day", standing=Standing.RUNNING)
+    slots = (*snapshot.slots, Slot(id="n9/g0", node="n9", holder="b"))
+    jobs = (changed(snapshot, "a", wanted=None, wanted_since=None).jobs[0], wants)
+    both = msgspec.structs.replace(snapshot, slots=slots, jobs=jobs, queues=())
+    assert told(decide(both, RULES)) == {
+        "a": "4 of up to 4 slots, 1 more than its share: it keeps it until others can use it",
+        "b": "1 of up to 2 slots: grows to 2 when that has been right for 3 s",
+    }
 
 
 @pytest.mark.parametrize(
