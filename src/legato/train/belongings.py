@@ -74,7 +74,8 @@ class Belongings:
 
     def forgotten_schedulers(self) -> list[str]:
         """Return the optimizers of which somebody made a learning-rate scheduler that is not in care."""
-        known = {id(getattr(gate.scheduler, "optimizer", None)) for gate in self._schedulers}
+        keepers = [*(gate.scheduler for gate in self._schedulers), *self._objects]
+        known = {id(getattr(keeper, "optimizer", None)) for keeper in keepers}
         return [
             type(optimizer).__name__
             for optimizer in self._optimizers

@@ -108,6 +108,27 @@ def test_a_scheduler_that_was_forgotten_is_noticed() -> None:
     assert belongings.forgotten_schedulers() == []
 
 
+def test_a_scheduler_that_another_object_keeps_is_not_forgotten() -> None:
+    class Keeping:
+        def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+            self.optimizer = optimizer
+
+        def state_dict(self) -> dict[str, int]:
+            return {}
+
+        def load_state_dict(self, state: object) -> None:
+            pass
+
+    optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)
+    belongings = Belongings(Keeper(), torch.device("cpu"))
+    belongings.add(optimizer)
+    torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    belongings.add(Keeping(torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)))
+    assert belongings.forgotten_schedulers() == ["SGD"]
+    belongings.add(Keeping(optimizer))
+    assert belongings.forgotten_schedulers() == []
+
+
 def test_an_optimizer_called_only_before_the_result_is_refused() -> None:
     optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)
     keeper = Keeper()

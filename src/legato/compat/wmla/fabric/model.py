@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from legato.compat.wmla.fabric.belongings import CallbackMemory
 from legato.compat.wmla.fabric.diary import Diary
 from legato.compat.wmla.fabric.keras_parts import KerasParts
 from legato.compat.wmla.fabric.keras_variables import keras_of
@@ -208,7 +209,7 @@ class FabricModel:
         self._run = run
         engine = self._parts.make_engine(run, plan.batch_size, train_set)
         diary = Diary(num_samples, plan.batch_size)
-        run.prepare(diary)
+        run.prepare(diary, *map(CallbackMemory, self._extras.callbacks))
         data = Data(train_set, test_set, plan.num_loaders(os.cpu_count() or 1, around.max_workers))
         Loop(run, engine, plan, self._extras, around, diary, data).run()
 

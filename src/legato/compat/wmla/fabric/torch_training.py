@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch.utils.data import DataLoader
 
+from legato.compat.wmla.fabric.belongings import find_schedules
 from legato.compat.wmla.fabric.together import Together
 from legato.compat.wmla.fabric.torch_files import export_onnx, save_model
 from legato.compat.wmla.fabric.torch_metrics import ACCURACY, LOSS, Metrics, check_loss, is_right, mean_of
@@ -109,7 +110,8 @@ class TorchTraining:
         if run.device.type == "cuda":
             # Programs move their batches to "cuda".
             torch.cuda.set_device(run.device)
-        run.prepare(parts.model, parts.optimizer)
+        self._schedules = find_schedules(parts.optimizer)
+        run.prepare(parts.model, parts.optimizer, *self._schedules)
 
     def batches_of(self, train_set: Any) -> tuple[Any, dict[str, Any]]:
         """Return the data set and the keyword arguments for ``run.batches``."""
@@ -131,6 +133,8 @@ class TorchTraining:
         values = self._step_of_program(inputs, targets) if self._parts.fn_step_train else self._step(inputs, targets)
         self.optimizer.step()
         self.optimizer.zero_grad()
+        for schedule in self._schedules:
+            schedule.end_turn(stepped=self._run.stepped)
         return values
 
     def _step(self, inputs: Any, targets: Any) -> dict[str, float]:
@@ -150,6 +154,8 @@ class TorchTraining:
         step = self._parts.fn_step_train
         assert step is not None
         results: list[Any] = []
+        for schedule in self._schedules:
+            schedule.begin_turn()
 
         def compute() -> None:
             results.append(step(self._handle, (inputs, targets), _accuracy, self._train_loader, {}))

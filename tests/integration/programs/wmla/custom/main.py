@@ -1,4 +1,4 @@
-"""As the notebooks of CPD 3.5: a step and a test of the program's own, a schedule as a callback, ONNX."""
+"""As the notebooks of CPD 3.5: a step and a test of the program's own, schedules in a callback, ONNX."""
 
 # ruff: noqa: N812 - as programs of users are written
 
@@ -20,10 +20,17 @@ EPOCHS, BATCH_SIZE, ENGINES = 8, 2, 6
 
 
 class LRScheduleCallback(Callback):
+    def __init__(self) -> None:
+        self.num_epochs = 0
+
     def on_epoch_begin(self, epoch: int) -> None:
-        if epoch and epoch % 2 == 0:
+        self.num_epochs += 1
+        if self.num_epochs % 3 == 0:
             for group in self.params["optimizer"].param_groups:
                 group["lr"] *= 0.5
+
+    def on_epoch_end(self, epoch: int, save_model: bool = False) -> None:
+        scheduler.step()
 
 
 def get_datasets() -> tuple[Images, Images]:
@@ -47,6 +54,7 @@ def custom_test(model, test_iter, fn_args):
 
 model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9, weight_decay=1e-4)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.8)
 edt = FabricModel(
     model,
     get_datasets,

@@ -236,6 +236,21 @@ def test_a_step_of_the_programs_own_comes_to_the_same() -> None:
         assert mine[0] == pytest.approx(theirs[0])
 
 
+def test_a_schedule_in_a_step_of_the_programs_own_acts_once_per_step() -> None:
+    def step(model: Any, data: Any, eva: Any, train_loader: Any, fn_args: Any) -> Any:
+        loss = model.get_loss_function()(model(data[0]), data[1])
+        loss.backward()
+        scheduler.step()
+        return eva(model(data[0]), data[1]), loss
+
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    fabric = FabricModel(model, data_of(), torch.nn.functional.cross_entropy, optimizer, fn_step_train=step)
+    fabric.train(2, 4, 2)  # 3 steps an epoch, of 6 micro-batches
+    assert optimizer.param_groups[0]["lr"] == 0.1 * 0.5**6
+
+
 def test_a_step_with_two_passes_and_its_own_clipping() -> None:
     def step(model: Any, data: Any, eva: Any, *_: Any) -> Any:
         inputs, labels = data
