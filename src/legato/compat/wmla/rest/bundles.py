@@ -24,6 +24,7 @@ from legato.compat.wmla.rest.imports import find_imports, make_launcher
 from legato.core.errors import UsageError
 
 _ENDINGS: Final = (".modelDir.tar", ".tar.gz", ".tgz", ".tar")
+_OF_MACS: Final = ("._", "__MACOSX", ".DS_Store")
 _DESCRIPTIONS: Final = (
     *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
 )
@@ -154,8 +155,10 @@ def _read_archive(sent: Sent, model_directory: str | None, limits: Limits) -> _P
     files = [member.path for member in members if not member.is_folder]
     if not files:
         raise UsageError(f"There is no file in {sent.name[:100]!a}. Pack the folder of your program.")
-    tops = {path.parts[0] for path in files}
-    if len(tops) == 1 and all(len(path.parts) > 1 for path in files):
+    # What Macs put beside files tells nothing of how they lie.
+    own = [path for path in files if not path.parts[0].startswith(_OF_MACS)] or files
+    tops = {path.parts[0] for path in own}
+    if len(tops) == 1 and all(len(path.parts) > 1 for path in own):
         # As their command packs: the model directory itself is on top.
         return _Part(sent, tops.pop(), PurePosixPath(), members)
     stem = next(sent.name.removesuffix(ending) for ending in _ENDINGS if sent.name.endswith(ending))

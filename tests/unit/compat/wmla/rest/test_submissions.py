@@ -209,6 +209,12 @@ def test_the_same_files_are_kept_once_however_they_were_packed(console: Console)
         ),
         # The main file with the folder's name before it.
         ([("x.tar.gz", make_tar({"r/a.py": b""}))], "--model-main r/a.py", ["_submitted_code/r/a.py"]),
+        # One that was packed on a Mac.
+        (
+            [("m.modelDir.tar", make_tar({"._r": b"", "r/._a.py": b"", "r/a.py": b"", "__MACOSX/._r": b""}))],
+            "--model-main a.py --model-dir r",
+            [f"_submitted_code/{path}" for path in ("._r", "__MACOSX/._r", "r/._a.py", "r/a.py")],
+        ),
         # Names that clients make up.
         ([("C:\\my\\train.py", b"")], "--model-main train.py", ["_submitted_code/train/train.py"]),
     ],
