@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from legato.client.records import Event, Metrics, TrainingEvent
 
 _NUM_EVENTS: Final = 100
+_NUM_SLOTS: Final = 8  # named in one line
 
 
 def events(
@@ -51,15 +52,13 @@ def events(
     found = _find_events(job, follow=follow, after=after, server=server)
     if follow:
         with leaving_off():
-            for event in found:
-                is_plain = output.is_for_people
-                line = _render(event, with_job=job is None) if is_plain else _as_line(event, output)
+            is_plain = output.is_for_people
+            lines = _render_all(found, with_job=job is None) if is_plain else (_as_line(one, output) for one in found)
+            for line in lines:
                 typer.echo(line)
         return
     listed = list(found)
-    write(
-        listed, output, lambda: "\n".join(_render(one, with_job=job is None) for one in listed) or "Nothing happened."
-    )
+    write(listed, output, lambda: "\n".join(_render_all(listed, with_job=job is None)) or "Nothing happened.")
 
 
 def metrics(
@@ -158,12 +157,32 @@ def _find_events(job: str | None, *, follow: bool, after: int | None, server: st
     return client.events(follow, after="now" if after is None else after)
 
 
-def _render(event: Event, *, with_job: bool) -> str:
+def _render_all(events: Iterable[Event], *, with_job: bool) -> Iterator[str]:
+    """Render events, each reason once: what one decision did is several events that say the same."""
+    before = None
+    for event in events:
+        decided = (event.job, event.time, event.reason)
+        if decided != before:
+            yield _render(event, event.reason, with_job=with_job)
+        elif _name_what(event):
+            yield _render(event, "", with_job=with_job)
+        before = decided
+
+
+def _render(event: Event, reason: str, *, with_job: bool) -> str:
     who = f"  {event.job or '-':<12}" if with_job else ""
-    moved = ""
-    if event.kind == "stage" and event.detail:
-        moved = " → ".join(str(stage) for stage in (event.detail.get("from"), event.detail.get("to")) if stage) + ": "
-    return clean(f"{render_clock(event.time, time.time())}{who}  {event.kind:<9} {moved}{event.reason}")
+    told = ": ".join(filter(None, (_name_what(event), reason)))
+    return clean(f"{render_clock(event.time, time.time())}{who}  {event.kind:<9} {told}")
+
+
+def _name_what(event: Event) -> str:
+    """Say between which stages a job went, or which slots it is about; "" for other events."""
+    detail = event.detail or {}
+    if event.kind == "stage":
+        return " → ".join(str(stage) for stage in (detail.get("from"), detail.get("to")) if stage)
+    slots = detail.get("slots") or ()
+    more = f" and {len(slots) - _NUM_SLOTS} more" if len(slots) > _NUM_SLOTS else ""
+    return ", ".join(map(str, slots[:_NUM_SLOTS])) + more
 
 
 def _render_training(event: TrainingEvent) -> str:

@@ -284,6 +284,15 @@ def test_decisions_that_say_the_same_are_kept_once(store: Store) -> None:
     assert store.jobs.read_decisions(job.id, limit=1) == kept[:1]
 
 
+def test_whoever_leaves_is_counted(store: Store) -> None:
+    lease, slots = make_pool(store, 4)
+    job = start(store, lease.fence, store.jobs.submit(make_job(max_workers=4), ANN, NOW).job, tuple(slots[:4]))
+    for closed in ((slots[0],), (slots[1], slots[2]), (slots[3],)):
+        job = write(store, lease.fence, job, NOW + 1, closed=closed)
+    told = [event.reason for event in store.events.read_after(0, limit=100) if event.kind == "left"]
+    assert told == ["1 of its 4 workers is gone", "2 of its 3 workers are gone", "its workers are gone"]
+
+
 def test_what_was_decided_holds_until_a_job_is_paused(store: Store) -> None:
     lease, slots = make_pool(store, 1)
     job = start(store, lease.fence, store.jobs.submit(make_job(), ANN, NOW).job, (slots[0],))

@@ -318,6 +318,26 @@ def test_a_plan(platform: Platform, call: Call) -> None:
     assert json.loads(call("plan", "-o", "json")[1])["starts"] == "soon"
 
 
+def test_of_one_decision_the_reason_is_told_once(jobs: Platform, call: Call) -> None:
+    mnist, starts = "j-0000000001", "starts with 2 of up to 4 slots: its maximum"
+    jobs.add_event("stage", starts, mnist, **{"from": "queued", "to": "starting"})
+    jobs.add_event("granted", starts, mnist, slots=["n/0", "n/1"])
+    jobs.add_event("decision", starts, mnist, num_slots=2)
+    jobs.add_event("released", "shrinks 2 → 1", mnist, slots=[f"n/{number}" for number in range(10)])
+    jobs.add_event("decision", "shrinks 2 → 1", mnist, num_slots=1)
+    jobs.add_event("left", "1 of its 2 workers is gone", mnist, slots=["n/1"])
+    for event, moment in zip(jobs.events, (1, 1, 1, 2, 2, 3), strict=True):
+        event["time"] = NOW + moment
+    want = (
+        f"14:13:21  stage     queued → starting: {starts}\n"
+        "14:13:21  granted   n/0, n/1\n"
+        "14:13:22  released  n/0, n/1, n/2, n/3, n/4, n/5, n/6, n/7 and 2 more: shrinks 2 → 1\n"
+        "14:13:23  left      n/1: 1 of its 2 workers is gone\n"
+    )
+    assert call("events", "mnist")[1] == want
+    assert len(json.loads(call("events", "mnist", "-o", "json")[1])) == 6
+
+
 def test_events(jobs: Platform, call: Call) -> None:
     jobs.add_event("stage", "submitted by 'bob'", "j-0000000002", **{"from": None, "to": "queued"})
     jobs.add_event("decision", "2 of up to 4 slots", "j-0000000001", num_slots=2)
