@@ -111,18 +111,19 @@ class Platform:
         return "" if answer.status_code == 416 else answer.content.decode(errors="replace")
 
     async def read_file(self, job: str, path: str, num_bytes: int, chunk_bytes: int) -> AsyncIterator[bytes]:
-        """Yield so many bytes of a file of a job.
+        """Yield so many bytes of a file of a job, all of one version of it.
 
         Raises:
-            Refusal: there are fewer by now.
+            Refusal: there are fewer by now, or others.
         """
-        place = 0
+        place, version = 0, None
         while place < num_bytes:
             last = min(place + chunk_bytes, num_bytes) - 1
             answer = await self.ask(
                 "GET", f"jobs/{job}/files/{quote(path)}", headers={"Range": f"bytes={place}-{last}"}
             )
-            if len(answer.content) != last + 1 - place:
+            version = version or answer.headers["ETag"]
+            if len(answer.content) != last + 1 - place or answer.headers["ETag"] != version:
                 raise Refusal(409, f"The file {path} has changed meanwhile. Ask again.")
             yield answer.content
             place = last + 1

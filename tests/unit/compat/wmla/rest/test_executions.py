@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import zipfile
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.unit.compat.wmla.rest.asking import MNIST, Console, check_error
 from legato.compat.wmla.frameworks import FRAMEWORKS
 from legato.compat.wmla.names import ELOG_FILE, ERR_FILE, OUT_FILE, driver_id, executor_id
 from legato.compat.wmla.rest import results
+from legato.compat.wmla.rest.platform import Platform
 from legato.compat.wmla.rest.results import ResultFile, count_bytes
 from legato.control.stages import Stage
 
@@ -319,6 +321,23 @@ def test_a_result_that_shrinks_meanwhile_is_broken_off(console: Console, monkeyp
         return found
 
     monkeypatch.setattr(executions, "list_result", list_and_shrink)
+    with pytest.raises(Exception, match=r"incomplete|peer closed|disconnect"):
+        console.ask("GET", f"/execs/{job}/result")
+
+
+def test_a_result_is_never_made_of_two_versions_of_a_file(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = console.submit()["id"]
+    file = console.write(job, "work/model/a", b"1" * 10)
+    monkeypatch.setattr(results, "_CHUNK_BYTES", 4)
+    assert len(console.ask("GET", f"/execs/{job}/result").content) > 10
+    real = Platform.read_file
+
+    async def read_and_replace(*given: Any) -> AsyncIterator[bytes]:
+        async for chunk in real(*given):
+            yield chunk
+            console.write(job, "work/model/.new", b"2" * 10).replace(file)
+
+    monkeypatch.setattr(Platform, "read_file", read_and_replace)
     with pytest.raises(Exception, match=r"incomplete|peer closed|disconnect"):
         console.ask("GET", f"/execs/{job}/result")
 
