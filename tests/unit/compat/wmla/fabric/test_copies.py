@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -113,6 +116,25 @@ def test_many_that_fail_alike_at_once_are_one(tmp_path: Path) -> None:
         list(pool.map(lambda number: add_once(path, "Error: alike\n", before=f"{number}\n"), range(64)))
     first, last = path.read_text().splitlines()
     assert first.isdecimal() and last == "Error: alike"
+
+
+def test_who_adds_something_looks_when_nobody_else_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, waits = tmp_path / "err", threading.Event()
+    lock = fcntl.flock
+
+    def flock(file: IO[bytes], how: int) -> None:
+        waits.set()
+        lock(file, how)
+
+    with path.open("ab") as file, ThreadPoolExecutor(1) as pool:
+        lock(file, fcntl.LOCK_EX)
+        monkeypatch.setattr(fcntl, "flock", flock)
+        adding = pool.submit(add_once, path, "Error: alike\n")
+        assert waits.wait(60)
+        file.write(b"Error: alike\n")
+        file.close()
+        adding.result(60)
+    assert path.read_text() == "Error: alike\n"
 
 
 def test_a_driver_s_file_that_fails_harms_nobody(places: tuple[Path, Path]) -> None:
