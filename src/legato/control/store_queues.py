@@ -76,15 +76,14 @@ class Queues:
             counted = select(func.count()).select_from(jobs).where(jobs.c.queue == name)
             num_open = connection.execute(counted.where(jobs.c.stage.in_(OPEN))).scalar_one()
             if num_open:
-                raise Conflict(
-                    f"{told}: {num_open} jobs in it have not ended. Move them to another queue, or stop them."
-                )
+                open_ones = "1 job in it has" if num_open == 1 else f"{num_open} jobs in it have"
+                these = "it" if num_open == 1 else "them"
+                raise Conflict(f"{told}: {open_ones} not ended. Move {these} to another queue, or stop {these}.")
             num_jobs = connection.execute(counted).scalar_one()
             if num_jobs:
-                raise Conflict(
-                    f"{told}: {num_jobs} ended jobs name it until they are too old to be kept. Close it instead: no "
-                    "members, not open."
-                )
+                ended = f"{num_jobs} ended jobs name it until they are"
+                ended = "1 ended job names it until it is" if num_jobs == 1 else ended
+                raise Conflict(f"{told}: {ended} too old to be kept. Close it instead: no members, not open.")
             connection.execute(delete(queues).where(queues.c.name == name))
             transaction.audit(asker.name, "queue.delete", name)
             transaction.note("queue", f"queue '{name}' was deleted by '{asker.name}'")

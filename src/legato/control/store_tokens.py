@@ -121,7 +121,8 @@ class Tokens:
             statement = _select().where(tokens.c.id == token).with_for_update(of=tokens)
             found = read_one(transaction.connection, statement, Token)
             if found is None or (asker.role is not Role.ADMIN and found.user != asker.name):
-                raise NotFound(f"There is no token '{token}' of yours. Look at the list of your tokens.")
+                whose = "" if asker.role is Role.ADMIN else " of yours"
+                raise NotFound(f"There is no token '{token}'{whose}. 'legato tokens' lists those that there are.")
             live = (tokens.c.id == token, tokens.c.revoked_at.is_(None))
             transaction.connection.execute(update(tokens).where(*live).values(revoked_at=now))
             transaction.audit(asker.name, "token.revoke", token, {"user": found.user, "name": found.name})

@@ -74,6 +74,13 @@ def test_revoked_is_for_ever(store: Store) -> None:
     for asker in (BEN, EYE):
         with pytest.raises(NotFound):
             store.tokens.revoke(made.token.id, asker, NOW)
+    for asker, told in (
+        (ANN, "There is no token 't-37efnd0000' of yours. "),
+        (ADMIN, "There is no token 't-37efnd0000'. "),
+    ):
+        with pytest.raises(NotFound) as refused:
+            store.tokens.revoke("t-37efnd0000", asker, NOW)
+        assert str(refused.value) == f"{told}'legato tokens' lists those that there are."
     assert store.tokens.revoke(made.token.id, ANN, NOW + 1).revoked_at == NOW + 1
     assert store.tokens.revoke(made.token.id, ADMIN, NOW + 2).revoked_at == NOW + 1
     with pytest.raises(Unauthenticated, match="it was revoked"):
@@ -206,10 +213,10 @@ def test_queues(store: Store) -> None:
     assert store.queues.put(smaller, ADMIN, NOW) == smaller
     assert store.queues.list() == (Queue(name="default"), smaller)
     job = store.jobs.submit(make_job(queue="lab"), BEN, NOW).job
-    with pytest.raises(Conflict, match="1 jobs in it have not ended"):
+    with pytest.raises(Conflict, match="1 job in it has not ended. Move it to another queue, or stop it"):
         store.queues.delete("lab", ADMIN, NOW)
     store.jobs.stop(job.id, BEN, NOW)
-    with pytest.raises(Conflict, match="1 ended jobs name it"):
+    with pytest.raises(Conflict, match="1 ended job names it until it is too old"):
         store.queues.delete("lab", ADMIN, NOW)
     store.queues.put(Queue(name="other"), ADMIN, NOW)
     store.queues.delete("other", ADMIN, NOW)

@@ -141,7 +141,7 @@ def test_a_queue_is_made_changed_and_deleted(platform: Platform) -> None:
     }
     assert put({}).json()["members"] == [], "all of it is replaced"
     job = platform.submit(queue="q")
-    check_problem(platform.ask("DELETE", "queues/q", who="admin"), 409, "conflict", "1 jobs in it have not ended")
+    check_problem(platform.ask("DELETE", "queues/q", who="admin"), 409, "conflict", "1 job in it has not ended")
     platform.ask("PATCH", f"jobs/{job}", {"queue": "default"})
     answer = platform.ask("DELETE", "queues/q", who="admin")
     assert (answer.status_code, answer.content) == (204, b"")
