@@ -213,7 +213,7 @@ def test_queues(store: Store) -> None:
     assert store.queues.put(smaller, ADMIN, NOW) == smaller
     assert store.queues.list() == (Queue(name="default"), smaller)
     job = store.jobs.submit(make_job(queue="lab"), BEN, NOW).job
-    with pytest.raises(Conflict, match="1 job in it has not ended. Move it to another queue, or stop it"):
+    with pytest.raises(Conflict, match=r"1 job in it has not ended\. Move it to another queue, or stop it\."):
         store.queues.delete("lab", ADMIN, NOW)
     store.jobs.stop(job.id, BEN, NOW)
     with pytest.raises(Conflict, match="1 ended job names it until it is too old"):
