@@ -104,14 +104,15 @@ def repack(
         UsageError: what came holds something that is refused, or no such main file; the message says what to do.
     """
     parts: list[_Part] = []
+    total = 0
     for one in sorted(sent, key=lambda each: not _is_archive(each.name)):
         # Files that came by themselves lie beside those of the model directory.
         beside = parts[0].name if parts else model_directory
         parts.append(_read_archive(one, model_directory, limits) if _is_archive(one.name) else _read_file(one, beside))
+        total = sum(member.num_bytes for part in parts for member in part.members)
+        if total > limits.unpacked_bytes or sum(len(part.members) for part in parts) > limits.num_files:
+            raise _too_much(limits)
     found = _find_main(parts, main)
-    total = sum(member.num_bytes for part in parts for member in part.members)
-    if total > limits.unpacked_bytes:
-        raise _too_much(limits)
     # Packed only if it has to be: a file full of zeros would look like a bomb to the platform.
     packs = total > limits.packed_bytes // 2
     with contextlib.ExitStack() as stack:

@@ -17,6 +17,7 @@ from tests.unit.compat.wmla.rest.asking import MNIST, MODEL, Console, check_erro
 from tests.unit.compat.wmla.rest.conftest import NewConsole
 
 from legato.compat.wmla.names import LAUNCHER
+from legato.compat.wmla.rest import bundles
 from legato.compat.wmla.rest.imports import find_imports, make_launcher
 from legato.engines.imports import imported_packages
 
@@ -397,6 +398,15 @@ def test_descriptions_of_descriptions(shared: Console) -> None:
     link.type, link.size = tarfile.GNUTYPE_LONGNAME, 1
     content = (link.tobuf() + b"n" + b"\0" * 511) * 3000 + tarfile.TarInfo("mnist/main.py").tobuf() + b"\0" * 1024
     check_error(shared.send(MNIST, [("mnist.modelDir.tar", content)]), 400, "damaged")
+
+
+def test_many_archives_are_no_way_to_send_more_files(new_console: NewConsole, monkeypatch: pytest.MonkeyPatch) -> None:
+    console, read = new_console(upload_max_files=5), []
+    real = bundles._read_archive
+    monkeypatch.setattr(bundles, "_read_archive", lambda *given: (read.append(given), real(*given))[1])
+    one = make_tar({"mnist/main.py": b"", **{f"mnist/{number}": b"" for number in range(2)}})
+    check_error(console.send(MNIST, [(f"{n}.modelDir.tar", one) for n in range(9)]), 400, "in 5 files")
+    assert len(read) == 2, "no more is read than may be"
 
 
 @pytest.mark.parametrize("name", ["", "..", "/", "a/"])
