@@ -22,13 +22,15 @@ import json, sys
 from legato.commands.serving import find_guests
 from legato.control.settings import read_settings
 from legato.core.errors import LegatoError
+from legato.server.premises import enter
 from legato.server.serving import serve
 flags = json.loads(sys.argv[1])
 runs_jobs = flags.pop("runs_jobs")
 try:
     settings = read_settings(flags=flags)
     say = lambda line: print(line, flush=True)
-    serve(settings, say=say, runs_jobs=runs_jobs, guests=find_guests(settings))
+    with enter(settings) as sockets:
+        serve(settings, sockets, say=say, runs_jobs=runs_jobs, guests=find_guests(settings))
 except LegatoError as error:
     print(f"refused: {error}", flush=True)
     sys.exit(2)

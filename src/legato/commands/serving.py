@@ -169,9 +169,12 @@ ENTRIES: Final = (Entry("up", up, "legato up --slots 4", short="Run a platform o
 
 
 def _serve(settings: Settings, *, runs_jobs: bool) -> None:
-    from legato.server.serving import serve
+    from legato.server.premises import enter as enter_premises
 
-    serve(settings, say=typer.echo, runs_jobs=runs_jobs, guests=find_guests(settings))
+    with enter_premises(settings) as sockets:
+        from legato.server.serving import serve
+
+        serve(settings, sockets, say=typer.echo, runs_jobs=runs_jobs, guests=find_guests(settings))
 
 
 def find_guests(settings: Settings) -> list[Guest]:

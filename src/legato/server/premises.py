@@ -1,6 +1,7 @@
 """What must be so before a server starts: a directory it may write, that is nobody else's, and a port to listen on.
 
-Each that is not so is an error with its remedy, and nothing was started.
+Each that is not so is an error with its remedy, and nothing was started. Loads nothing of what a server needs: to find
+out that none can start here must not take as long as to start one.
 """
 
 from __future__ import annotations
@@ -23,6 +24,23 @@ from legato.core.errors import UsageError
 _LOCK: Final = "server.lock"
 _BACKLOG: Final = 1024
 _NUM_FILES: Final = 65_536
+
+
+@contextlib.contextmanager
+def enter(settings: Settings) -> Iterator[list[socket.socket]]:
+    """Check and hold what a server needs before anything else; yields the sockets on which it is to listen.
+
+    Raises:
+        UsageError: the directory or the port cannot be had.
+    """
+    allow_files()
+    open_home(settings.home_path)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(hold_home(settings.home_path, is_shared=not settings.store_url.startswith("sqlite:")))
+        sockets = listen(settings)
+        for opened in sockets:
+            stack.callback(opened.close)
+        yield sockets
 
 
 def open_home(home: Path) -> None:

@@ -42,7 +42,7 @@ from legato.server.guests import Guest
 from legato.server.keeping import keep_house
 from legato.server.log_lines import begin_log
 from legato.server.machine import Declaration, find_slots, name_node
-from legato.server.premises import allow_files, hold_home, is_loopback, listen, open_home, tell_url
+from legato.server.premises import is_loopback, tell_url
 from legato.server.services import CODE, JOBS, LoopHandle, NoLoop, Services, make_rules, make_services
 
 _log = structlog.get_logger(__name__)
@@ -69,7 +69,12 @@ class ServerFile(msgspec.Struct, frozen=True):
 
 
 def serve(
-    settings: Settings, *, say: Callable[[str], None], runs_jobs: bool = True, guests: Sequence[Guest] = ()
+    settings: Settings,
+    sockets: list[socket.socket],
+    *,
+    say: Callable[[str], None],
+    runs_jobs: bool = True,
+    guests: Sequence[Guest] = (),
 ) -> None:
     """Run a server until SIGTERM or SIGINT; a second SIGINT does not wait for open requests.
 
@@ -78,26 +83,21 @@ def serve(
 
     Args:
         settings: see `legato.control.settings`.
+        sockets: as of `legato.server.premises.enter`, which holds the directory too for as long as this takes.
         say: shows a line to whoever started it. Lines of the log go to standard error beside it.
         runs_jobs: offer the slots of this machine, and take part in the election of the one control loop. False: only
             answer requests, beside a server that does.
         guests: who answer under paths of their own.
 
     Raises:
-        UsageError: what the settings ask for is not possible: the directory, the port, the slots, a store whose jobs
-            are elsewhere. Nothing was started.
+        UsageError: what the settings ask for is not possible: the slots, a store whose jobs are elsewhere. Nothing was
+            started.
         StoreError: the store cannot be used. Nothing was started.
     """
     home = settings.home_path
     begin_log(settings)
     devices = find_slots(settings.slots) if runs_jobs else ()
-    allow_files()
-    open_home(home)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(hold_home(home, is_shared=not settings.store_url.startswith("sqlite:")))
-        sockets = listen(settings)
-        for opened in sockets:
-            stack.callback(opened.close)
         store = stack.enter_context(open_store(settings.store_url, request_limit_s=settings.request_limit_s))
         if runs_jobs:
             claim_home(store, home, time.time())

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import resource
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +28,7 @@ from legato.core.errors import SettingsError, StoreError, UsageError
 from legato.server import machine, serving
 from legato.server.log_lines import begin_log
 from legato.server.machine import Declaration, find_slots, name_node
-from legato.server.premises import allow_files, hold_home, is_loopback, listen, open_home, tell_url
+from legato.server.premises import allow_files, enter, hold_home, is_loopback, listen, open_home, tell_url
 from legato.server.serving import SERVER_FILE, ServerFile, _greet, _written, make_admin_token, serve, upgrade_store
 
 
@@ -45,8 +48,8 @@ def make_settings(home: Path, **changes: Any) -> Settings:
 def refuse(settings: Settings, error: type[Exception], told: str, **how: Any) -> None:
     """Check that no server starts with these settings, and that it says nothing but why."""
     said: list[str] = []
-    with pytest.raises(error, match=told):
-        serve(settings, say=said.append, **how)
+    with pytest.raises(error, match=told), enter(settings) as sockets:
+        serve(settings, sockets, say=said.append, **how)
     assert said == []
 
 
@@ -131,13 +134,35 @@ def test_addresses_of_the_new_kind(tmp_path: Path) -> None:
         opened.close()
 
 
+def test_whoever_cannot_start_hears_it_before_the_server_is_loaded(tmp_path: Path) -> None:
+    program = f"""
+import sys
+from pathlib import Path
+from legato.commands.serving import up
+from legato.core.errors import UsageError
+from legato.server.premises import hold_home
+with hold_home(Path({str(tmp_path)!r}), is_shared=False):
+    try:
+        up(home={str(tmp_path)!r}, port="0")
+    except UsageError as error:
+        print(error)
+print(*sorted({{"fastapi", "sqlalchemy", "uvicorn"}} & set(sys.modules)))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(serving.__file__).parents[2])}
+    command = [sys.executable, "-c", program]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert told.startswith(f"Cannot start: another server runs on '{tmp_path}'.")
+    assert told.splitlines()[1:] == [""], "what it needs to answer requests was loaded in vain"
+
+
 # ---------------------------------------------------------------- the store
 
 
 def test_a_store_that_cannot_be_used(tmp_path: Path) -> None:
     away = "postgresql://ann:geheim@127.0.0.1:1/legato"
-    with pytest.raises(StoreError) as refusal:
-        serve(make_settings(tmp_path, database_url=away), say=print)
+    settings = make_settings(tmp_path, database_url=away)
+    with pytest.raises(StoreError) as refusal, enter(settings) as sockets:
+        serve(settings, sockets, say=print)
     assert "Check that the database runs" in str(refusal.value)
     assert "geheim" not in str(refusal.value)
     refuse(make_settings(tmp_path, database_url="mysql://a/b"), UsageError, "database_url begins with 'mysql://'")
@@ -329,5 +354,6 @@ def test_who_has_the_directory_alone_waits_for_no_lease(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(serving, "_run", run)
     monkeypatch.setattr(serving.time, "time", lambda: NOW)
-    serve(settings, say=lambda _line: None)
+    with enter(settings) as sockets:
+        serve(settings, sockets, say=lambda _line: None)
     assert taken == [Lease(owner="this one", expires_at=NOW + 10.0, fence=2)]
