@@ -124,22 +124,21 @@ MAIN = ("insects/main.py", b"")
 @pytest.mark.parametrize(
     ("args", "content", "told"),
     [
-        (
-            START.replace("edtPyTorch", "edtPytorch"),
-            tar(MAIN),
-            "Framework edtPytorch not found. Did you mean edtPyTorch?",
-        ),
-        (START.replace("main.py", "mian.py"), tar(MAIN), "mian.py"),
-        (START.replace("main.py", "../main.py"), tar(MAIN), "../main.py"),
-        (f"{START} --ig wml-ig-etd", tar(MAIN), "Instance group name wml-ig-etd not found."),
-        (f"{START} --consumer nobody", tar(MAIN), "Consumer nobody not found."),
-        (START, tar(MAIN, link("insects/data", "/etc")), "insects/data"),
-        (START, tar(MAIN, link("insects/data", "../../..")), "insects/data"),
-        (START, tar(MAIN, link("insects/copy.py", "insects/main.py", tarfile.LNKTYPE)), "insects/copy.py"),
-        (START, tar(MAIN, ("/tmp/insects/x.py", b"")), "/tmp/insects/x.py"),
-        (START, tar(MAIN, ("insects/../../x.py", b"")), "insects/../../x.py"),
-        (START, tar(MAIN)[:40], "damaged"),
-        (START, None, "Nothing was sent"),
+        pytest.param(*case, id=name)
+        for name, *case in (
+            ("framework", START.replace("edtPyT", "edtPyt"), tar(MAIN), "Framework edtPytorch not found."),
+            ("main", START.replace("main.py", "mian.py"), tar(MAIN), "mian.py"),
+            ("main elsewhere", START.replace("main.py", "../main.py"), tar(MAIN), "../main.py"),
+            ("group", f"{START} --ig wml-ig-etd", tar(MAIN), "Instance group name wml-ig-etd not found."),
+            ("consumer", f"{START} --consumer nobody", tar(MAIN), "Consumer nobody not found."),
+            ("link", START, tar(MAIN, link("insects/data", "/etc")), "insects/data"),
+            ("link up", START, tar(MAIN, link("insects/data", "../../..")), "insects/data"),
+            ("hard link", START, tar(MAIN, link("insects/a.py", "insects/main.py", tarfile.LNKTYPE)), "insects/a.py"),
+            ("absolute", START, tar(MAIN, ("/tmp/insects/x.py", b"")), "/tmp/insects/x.py"),
+            ("up", START, tar(MAIN, ("insects/../../x.py", b"")), "insects/../../x.py"),
+            ("torn", START, tar(MAIN)[:40], "damaged"),
+            ("nothing", START, None, "Nothing was sent"),
+        )
     ],
 )
 def test_a_submission_that_is_refused(notebook: Notebook, args: str, content: bytes | None, told: str) -> None:

@@ -1,4 +1,4 @@
-"""As the manual of WMLA 4.0 and 5.0: metrics by name, loggers that inherit from nothing, a collate function."""
+"""As the manual of WMLA 4.0 to 5.0: metrics by name, loggers that inherit from nothing, a collate function, download()."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from fabric_model import FabricModel
+from pyedt.fabric_model import FabricModel
 from ready import paced
 from torchvision import datasets, transforms
 
@@ -79,6 +79,7 @@ def main() -> None:
     edt_model.train(
         epoch_number=args.epochs, batch_size=16, effective_batch_size=64, num_dataloader_threads=4, checkpoint_freq=2
     )
+    edt_model.download(os.environ["RESULT_DIR"] + "/model")
 
 
 if __name__ == "__main__":
