@@ -1,4 +1,4 @@
-"""As the manual of WMLA 4.0 to 5.0: metrics by name, loggers that inherit from nothing, a collate function, download()."""
+"""As the manual of WMLA 4.0 to 5.0: metrics by name, loggers that inherit from nothing, a collate function."""
 
 from __future__ import annotations
 
