@@ -141,7 +141,11 @@ class Leaving(Message, frozen=True):
 
 
 class Finished(Message, frozen=True):
-    """The user's program ran to its end."""
+    """The user's program ran to its end.
+
+    Args:
+        trained: it began a run, or is meant to do without one.
+    """
 
     num_rounds: int
     trained: bool

@@ -32,6 +32,7 @@ class Place:
         device: torch device name.
         num_threads: torch's threads, unless the program says otherwise.
         taken: a run has begun in this process.
+        is_independent: the program is not meant to begin one.
         endings: called when the program has come to its end.
     """
 
@@ -41,6 +42,7 @@ class Place:
     num_threads: int
     key: str = _KEY
     taken: bool = False
+    is_independent: bool = False
     endings: list[Callable[[], None]] = field(default_factory=list)
 
     def on_end(self, ending: Callable[[], None]) -> None:
@@ -72,6 +74,12 @@ def take_place() -> Place:
         raise UsageError("legato.elastic was called twice. A worker takes part in one run; train one model per job.")
     _place.taken = True
     return _place
+
+
+def expect_no_run() -> None:
+    """Say that this program is meant to do without `legato.elastic`: then nobody is told that it never called it."""
+    if _place is not None:
+        _place.is_independent = True
 
 
 def stay_on_cpu() -> None:

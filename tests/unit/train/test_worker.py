@@ -10,7 +10,7 @@ import pytest
 from legato.core import wire
 from legato.core.errors import LegatoError
 from legato.core.exits import EXIT_LOST_LINK
-from legato.train import worker
+from legato.train import job, worker
 from legato.train.connection import Leave
 from legato.train.job import Place
 from legato.train.link import Link
@@ -101,6 +101,23 @@ def test_a_program_that_ends_by_itself(
     assert run(tmp_path, link, place, program, monkeypatch) == exit_code
     assert [type(message) for message in link.said] == [said]
     assert len(ended) == (exit_code == 0)
+
+
+@pytest.mark.parametrize(
+    ("program", "want"),
+    [
+        ("", False),
+        ("from legato.train.job import take_place; take_place()", True),
+        ("from legato.train.job import expect_no_run; expect_no_run()", True),
+    ],
+)
+def test_whether_a_program_called_legato_is_told(
+    tmp_path: Path, link: Tape, program: str, want: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(link, None, "cpu", 1)
+    monkeypatch.setattr(job, "_place", place)
+    assert run(tmp_path, link, place, program, monkeypatch) == 0
+    assert link.said == [wire.Finished(view=0, num_rounds=0, trained=want)]
 
 
 def test_a_program_with_a_syntax_error_is_told_as_python_tells_it(

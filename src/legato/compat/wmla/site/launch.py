@@ -243,6 +243,8 @@ def _run_elastic(places: Places, program: Path) -> None:
 def _run_static(places: Places, program: Path) -> None:
     from legato.compat.wmla.frameworks import FRAMEWORKS
 
+    if (worker := sys.modules.get("legato.train.job")) is not None:
+        worker.expect_no_run()
     framework = FRAMEWORKS.get(os.environ.get(names.FRAMEWORK, ""))
     if framework is None or framework.shape != "gang" or "LEGATO_DRIVER_FILE" not in os.environ:
         _take_part(places, 0)

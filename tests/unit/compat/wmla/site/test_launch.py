@@ -252,6 +252,17 @@ def test_what_is_not_elastic_gets_nothing_on_its_path(play: Play, job: Path, mon
     assert "FabricModel" not in (job / f"log/executor-{JOB}-3.{HOST}" / names.ERR_FILE).read_text()
 
 
+@pytest.mark.parametrize("is_elastic", [False, True])
+def test_what_is_not_elastic_is_not_told_of_as_if_it_should_be(
+    play: Play, monkeypatch: pytest.MonkeyPatch, is_elastic: bool
+) -> None:
+    place = Place(None, None, "cpu", 1)
+    monkeypatch.setattr("legato.train.job._place", place)
+    monkeypatch.setenv(names.IS_ELASTIC, str(is_elastic).lower())
+    play(TELL)
+    assert place.is_independent is not is_elastic
+
+
 def test_the_first_of_a_static_job_stands_in_for_the_driver(
     play: Play, job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
