@@ -805,9 +805,9 @@ def test_settings_are_shown_with_where_they_come_from(
 
 def test_up_serves_with_the_settings_that_were_said(call: Call, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[Any] = []
-    monkeypatch.setattr("legato.server.serving.serve", lambda settings, **how: served.append((settings, how)))
+    monkeypatch.setattr("legato.server.serving.serve", lambda settings, _sockets, **how: served.append((settings, how)))
     call("up", "--port", "0", "--slots", "4", "--set", "stability_s=2", "--policy", "fifo")
-    call("server", "--api-only", "--host", "0.0.0.0")
+    call("server", "--api-only", "--host", "0.0.0.0", "--port", "0")
     (settings, how), (other, how_other) = served
     assert (settings.port, settings.slots, settings.stability_s, settings.policy) == (0, 4, 2.0, "fifo")
     assert (other.host, how["runs_jobs"], how_other["runs_jobs"]) == ("0.0.0.0", True, False)
