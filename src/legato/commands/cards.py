@@ -82,9 +82,10 @@ def suggest_next(job: JobRecord, told: Explanation, called: str) -> str | None:
 def draw_plan(plan: Plan) -> RenderableType:
     """Draw what would happen if a job were submitted."""
     parts: list[RenderableType] = [Text(clean(f"It {plan.reason.rstrip('.')}."))]
-    parts.append(
-        Text(f"In the end it would have {count_slots(plan.slots)}, as things are; its exact share is {plan.share:.2f}.")
-    )
+    if plan.slots:
+        in_the_end = count_slots(plan.slots)
+        told = f"In the end it would have {in_the_end}, as things are; its exact share is {plan.share:.2f}."
+        parts.append(Text(told))
     if plan.effects:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
         for title in ("JOB", "GPUS NOW", "GPUS THEN"):

@@ -316,6 +316,9 @@ def test_a_plan(platform: Platform, call: Call) -> None:
         "priority": 7000,
     }
     assert json.loads(call("plan", "-o", "json")[1])["starts"] == "soon"
+    never = {"starts": "later", "slots": 0, "share": 0.0, "reason": "would never start as things are", "effects": []}
+    platform.canned["plan"] |= never
+    assert call("plan")[1] == "It would never start as things are.\n"
 
 
 def test_of_one_decision_the_reason_is_told_once(jobs: Platform, call: Call) -> None:
