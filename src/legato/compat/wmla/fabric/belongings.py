@@ -1,11 +1,13 @@
 """What a program keeps besides its model and its optimizer, and who joins must be given: schedules, and callbacks.
 
 Programs for WMLA hand neither over. Schedulers are found by their optimizer; of a callback those attributes travel that
-are plain values or tensors. So who joins has what all others have, and does between two steps what they do.
+have changed since the beginning, and are plain values or tensors. So who joins has what all others have, and does
+between two steps what they do.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
 from collections.abc import Callable, Mapping
@@ -18,27 +20,36 @@ from torch.optim.lr_scheduler import LRScheduler
 from legato.core.errors import ProgramError
 
 _GIVEN: Final = ("params", "model")
+_MISSING: Final = object()
 _PLAIN: Final = (type(None), bool, int, float, complex, str, bytes, torch.Tensor)
 
 
 class CallbackMemory:
-    """What a callback remembers, as something that has state.
+    """What a callback remembers of the training, as something that has state.
+
+    What it was made with is each worker's own, such as the path of a log, and comes to no other.
 
     Args:
-        callback: of the program.
+        callback: of the program; it has not been called yet.
     """
 
     def __init__(self, callback: Any) -> None:
         self._values: dict[str, Any] = getattr(callback, "__dict__", {})
+        self._first = copy.deepcopy(self._known())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return its attributes, as far as they can travel."""
-        return _plain_of({name: value for name, value in self._values.items() if name not in _GIVEN})
+        """Return its attributes that are not what they were in the beginning, as far as they can travel."""
+        known = self._known()
+        return {name: value for name, value in known.items() if not _is_same(value, self._first.get(name, _MISSING))}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Undo `state_dict`; what could not travel stays as it is."""
+        """Undo `state_dict`; what cannot travel stays as it is."""
+        self._values.update(copy.deepcopy(self._first))
         for name, value in state.items():
             self._values[name] = _placed_as(value, self._values.get(name))
+
+    def _known(self) -> dict[str, Any]:
+        return _plain_of({name: value for name, value in self._values.items() if name not in _GIVEN})
 
 
 class Schedule:
@@ -111,6 +122,18 @@ def _is_plain(value: Any) -> bool:
     if type(value) in (list, tuple):
         return all(map(_is_plain, value))
     return type(value) in _PLAIN or isinstance(value, numpy.generic)
+
+
+def _is_same(value: Any, first: Any) -> bool:
+    if type(value) is not type(first):
+        return False
+    if isinstance(value, torch.Tensor):
+        return value.shape == first.shape and value.dtype == first.dtype and torch.equal(value, first.to(value.device))
+    if isinstance(value, dict):
+        return value.keys() == first.keys() and all(_is_same(part, first[name]) for name, part in value.items())
+    if isinstance(value, list | tuple):
+        return len(value) == len(first) and all(map(_is_same, value, first))
+    return bool(value == first)
 
 
 def _without_numpy(value: Any) -> Any:

@@ -27,26 +27,32 @@ def optimizer() -> torch.optim.Optimizer:
 
 
 class Memory(Callback):
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
         super().__init__()
         self.best, self.waited, self.rates = float("inf"), 0, [0.1]
         self.means = {"w": torch.zeros(2)}
         self.score = numpy.float32(0.5)
         self.log: Any = print
         self.mixed: Any = [1, print]
+        self.path = path
+        self.seen: list[int] = []
 
 
 def test_a_callback_remembers_what_the_others_do() -> None:
-    old, new = Memory(), Memory()
+    old, new = Memory("of worker 0"), Memory("of worker 1")
+    remembered, other = CallbackMemory(old), CallbackMemory(new)
+    assert remembered.state_dict() == {}
     old.best, old.waited, old.score, old.log, old.mixed = 0.25, 3, numpy.float32(0.75), len, [2, len]
     old.rates.append(0.2)
     old.means["w"] += 1
     old.params["epochs"], old.model = 4, object()
-    CallbackMemory(new).load_state_dict(travel(CallbackMemory(old).state_dict()))
+    new.seen.append(7)  # on the way to where the job is
+    other.load_state_dict(travel(remembered.state_dict()))
     assert (new.best, new.waited, new.rates, float(new.score)) == (0.25, 3, [0.1, 0.2], 0.75)
     assert new.means["w"].tolist() == [1, 1]
-    # What cannot travel, and what the engine gives it, is its own.
-    assert (new.log, new.mixed, new.params, new.model) == (print, [1, print], {}, None)
+    assert new.seen == [], "none of the others has it"
+    # What it was made with, what cannot travel, and what the engine gives it, is its own.
+    assert (new.path, new.log, new.mixed, new.params, new.model) == ("of worker 1", print, [1, print], {}, None)
 
 
 class Bare:
