@@ -36,6 +36,7 @@ _CHUNK_BYTES: Final = 2**20
 _MOST_OF_ONE: Final = 8
 _AGAIN: Final = {"Retry-After": "5"}
 _MAX_NAME_LENGTH: Final = 63
+_MAX_NOTICE_LENGTH: Final = 1000
 _UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -124,7 +125,7 @@ class Submitter:
             names.MODEL_LABEL: main[:255],
             names.DEVICES_LABEL: str(submission.num_devices),
             **split_label(names.ARGUMENTS_LABEL, arguments),
-            **split_label(names.NOTICE_LABEL, notice[:1000]),
+            **split_label(names.NOTICE_LABEL, notice),
         }
         if submission.group is not None and submission.group_kind == "Instance group name":
             labels[names.GROUP_LABEL] = submission.group
@@ -281,7 +282,9 @@ def _write_notice(submission: Submission, extra: Mapping[str, Any]) -> str:
         told.append("more than one worker")
     if not told:
         return ""
-    return _UNSEEN.sub("?", f"Accepted, but without effect here: {', '.join(told)}.")
+    said = _UNSEEN.sub("?", f"Accepted, but without effect here: {', '.join(told)}.")
+    # Clients take a header of some length for an attack.
+    return said if len(said) <= _MAX_NOTICE_LENGTH else f"{said[: _MAX_NOTICE_LENGTH - 1]}…"
 
 
 def _name_job(submission: Submission, main: str) -> str:

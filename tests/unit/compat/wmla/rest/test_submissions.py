@@ -393,6 +393,13 @@ def test_lists_of_holes_are_refused_before_they_are_read(shared: Console, descri
     check_error(shared.send(MNIST, [("mnist.modelDir.tar", raw.getvalue())]), 400, "stored with holes")
 
 
+def test_a_notice_is_no_longer_than_clients_read(console: Console) -> None:
+    many = ",".join(f"{number}=" for number in range(3000))
+    answer = console.send(f"{MNIST} --edt-options {many}", [("mnist.tar", MODEL)])
+    assert 200 < len(answer.headers["x-wmla-notice"]) <= 1000, answer.text[:200]
+    assert len(answer.json()["notice"]) <= 1000
+
+
 def test_descriptions_of_descriptions(shared: Console) -> None:
     link = tarfile.TarInfo("x")
     link.type, link.size = tarfile.GNUTYPE_LONGNAME, 1
