@@ -45,7 +45,13 @@ CONNECTION: Final = frozenset(
 )
 """Of the command's connection; it takes them out before it sends the others."""
 
-SECRET: Final = frozenset(("--msd-env", "--password", "--jwt-token", "--cs-url-bearer"))
+SECRET: Final = frozenset(
+    (
+        *("--msd-env", "--password", "--jwt-token", "--cs-url-bearer"),
+        # They say how to reach data elsewhere, with keys and passwords.
+        *("--data-source", "--cs-rmq-meta", "--cs-url-meta"),
+    )
+)
 """Their values are not shown."""
 
 REFUSED: Final[Mapping[str, str]] = {

@@ -188,6 +188,10 @@ def test_secrets_are_not_shown() -> None:
         '--model-main "a b.py" -- --password p'
     )
     assert read_arguments(shown).main == "a b.py"
+    elsewhere = (
+        """--data-source '[{"secret_access_key": "hunter2"}]' --cs-rmq-meta amqp://me:hunter2@host --cs-url-meta u"""
+    )
+    assert hide_secrets(elsewhere) == "--data-source *** --cs-rmq-meta *** --cs-url-meta ***"
     assert hide_secrets(N03) == N03
     assert hide_secrets("--msd-env A='x") == ""
 
