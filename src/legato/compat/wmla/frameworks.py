@@ -81,8 +81,8 @@ _ALL: Final = (
         application="DistPytorchTrain",
         told=(
             f"A program of torch.distributed: {_GANG}",
-            "MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE are set for init_process_group(). It does not grow, and fails "
-            "as a whole if one worker is lost.",
+            "MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE are set for init_process_group().",
+            "It does not grow, and fails as a whole if one worker is lost.",
         ),
     ),
     Framework(
@@ -99,8 +99,8 @@ _ALL: Final = (
         application="DistTensorflowTrain",
         told=(
             f"A program of tf.distribute: {_GANG}",
-            "TF_CONFIG is set for MultiWorkerMirroredStrategy. It does not grow, and fails as a whole if one worker is "
-            "lost. Parameter servers are not supported.",
+            "TF_CONFIG is set for MultiWorkerMirroredStrategy. Parameter servers are not supported.",
+            "It does not grow, and fails as a whole if one worker is lost.",
         ),
     ),
     Framework(
