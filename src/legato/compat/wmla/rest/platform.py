@@ -89,14 +89,29 @@ class Platform:
             after = {"after": page["after"]}
         return found[:most]
 
-    async def list_files(self, job: str, path: str) -> list[Mapping[str, Any]]:
+    async def list_files(self, job: str, path: str, *, needs_all: bool = False) -> list[Mapping[str, Any]]:
         """Return what is in a folder of a job and below it; nothing if there is no such folder.
 
+        Args:
+            job: its id.
+            path: of the folder.
+            needs_all: rather nothing than a part of it.
+
         Raises:
-            Refusal: the files are not the user's to see.
+            Refusal: the files are not the user's to see, or not all of them are shown.
         """
         answer = await self.ask("GET", f"jobs/{job}/files", params={"path": path, "recursive": "true"}, allowed=(404,))
-        return [] if answer.status_code == 404 else answer.json()["items"]
+        if answer.status_code == 404:
+            return []
+        found = answer.json()
+        if needs_all and not found["is_complete"]:
+            raise Refusal(
+                409,
+                f"{path} of {job} has too many files, or some whose names are no text, so not all of it can be sent. "
+                f"Fetch what you need of it with 'legato download {job} PATH'.",
+            )
+        items: list[Mapping[str, Any]] = found["items"]
+        return items
 
     async def read_end(self, job: str, path: str) -> str | None:
         """Return a file of a job as text, or the end of one that is very long; None: there is none."""

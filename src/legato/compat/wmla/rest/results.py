@@ -47,9 +47,9 @@ async def list_result(platform: Platform, job: Job) -> list[ResultFile]:
     """Return the files of a result.
 
     Raises:
-        Refusal: there are none, or they are not the user's to see.
+        Refusal: there are none, or too many, or they are not the user's to see.
     """
-    entries = await platform.list_files(job["id"], f"work/{MODEL}")
+    entries = await platform.list_files(job["id"], f"work/{MODEL}", needs_all=True)
     files = [
         ResultFile(entry["path"], entry["path"].removeprefix("work/"), entry["num_bytes"], entry["modified_at"])
         for entry in entries

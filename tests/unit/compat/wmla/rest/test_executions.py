@@ -325,6 +325,16 @@ def test_a_result_that_shrinks_meanwhile_is_broken_off(console: Console, monkeyp
         console.ask("GET", f"/execs/{job}/result")
 
 
+def test_a_result_is_whole_or_refused(console: Console) -> None:
+    job = console.submit()["id"]
+    file = console.write(job, "work/model/a", b"1")
+    odd = file.with_name(os.fsdecode(b"\xff"))
+    odd.touch()
+    check_error(console.ask("GET", f"/execs/{job}/result"), 409, f"legato download {job} PATH")
+    odd.unlink()
+    assert console.ask("GET", f"/execs/{job}/result").status_code == 200
+
+
 def test_a_result_is_never_made_of_two_versions_of_a_file(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     job = console.submit()["id"]
     file = console.write(job, "work/model/a", b"1" * 10)
