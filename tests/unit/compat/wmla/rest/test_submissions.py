@@ -358,6 +358,8 @@ def entry(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
         (make_tar({"mnist/" + "n" * 300: b"", "mnist/main.py": b""}), "cannot be used for a file"),
         (make_tar({"mnist/main.py": b"", "mnist/MAIN.py": b""}), "MAIN.py"),
     ],
+    # Of bytes pytest makes a name; these have the time in them.
+    ids=["up", "absolute", "backslash", "symlink", "link", "pipe", "bomb", "empty", "cut", "text", "long", "case"],
 )
 def test_archives_that_mean_ill(shared: Console, content: bytes, told: str) -> None:
     before = set((shared.platform.home / "code").iterdir())
