@@ -200,12 +200,16 @@ class TorchTraining:
     def _test_of_program(self, test_set: Any) -> float:
         assert self._parts.fn_test is not None
         modes = [(module, module.training) for module in self.model.modules()]
+        # A worker may come to it twice, or not at all: it leaves the statistics of batch-norm as they were.
+        buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         self.model.eval()
         try:
             loss = self._parts.fn_test(self._handle, self._loader_of(test_set), {})
         finally:
             for module, was_training in modes:
                 module.training = was_training
+            for buffer, value in buffers:
+                buffer.copy_(value)
         return _read_number("fn_test", "the loss of the validation", loss)
 
     def save(self, directory: Path, label: int | str) -> None:

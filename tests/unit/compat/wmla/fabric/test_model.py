@@ -312,6 +312,21 @@ def test_a_test_of_the_programs_own() -> None:
 # ---------------------------------------------------------------- callbacks
 
 
+def test_a_test_of_the_programs_own_leaves_the_model_as_it_was() -> None:
+    def test(model: Any, batches: Any, fn_args: Any) -> float:
+        model.train()
+        return sum(float(model(inputs).sum()) for inputs, _ in batches)
+
+    def statistics(**options: Any) -> list[float]:
+        seed_job(0)
+        norm = torch.nn.BatchNorm1d(3)
+        fabric, _ = make(model=torch.nn.Sequential(norm, torch.nn.Linear(3, 2)), **options)
+        fabric.train(2, 4, 2)
+        return [number for buffer in norm.buffers() for number in buffer.flatten().tolist()]
+
+    assert statistics(fn_test=test) == statistics()
+
+
 def test_callbacks_change_the_rate_and_may_fail(capsys: pytest.CaptureFixture[str], results: Path) -> None:
     rates: list[float] = []
     saves: list[tuple[int, bool]] = []
