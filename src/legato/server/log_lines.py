@@ -12,7 +12,10 @@ from legato.control.settings import Settings
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
 # They tell of every connection, or of what is said elsewhere.
-_QUIET: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "websockets", "asyncio", "alembic", "sqlalchemy")
+_QUIET: Final = (
+    *("uvicorn", "uvicorn.error", "uvicorn.access", "websockets", "asyncio", "alembic", "sqlalchemy"),
+    *("httpx", "httpcore"),  # what guests ask
+)
 
 
 def begin_log(settings: Settings) -> None:

@@ -266,7 +266,8 @@ def test_the_log_is_lines_of_json_without_variables(tmp_path: Path, capsys: pyte
     log.debug("left out")
     log.info("told", job="j-1")
     logging.getLogger("elsewhere").warning("by %s", "another")
-    logging.getLogger("uvicorn.error").info("left out")
+    for name in ("uvicorn.error", "httpx", "httpcore.connection"):
+        logging.getLogger(name).info("left out")
     secret = "geheim"
     try:
         raise RuntimeError("a story of " + str(len(secret)))
