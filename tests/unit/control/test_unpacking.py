@@ -191,7 +191,9 @@ def test_lists_of_holes_are_refused_before_they_are_read(tmp_path: Path, describ
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"PK\x03\x04 nonsense", b"nonsense", b"\x1f\x8b nonsense", tar_of(("a", b"x" * 5000))[:60]]
+    "content",
+    [b"", b"PK\x03\x04 nonsense", b"nonsense", b"\x1f\x8b nonsense", tar_of(("a", b"x" * 5000))[:60]],
+    ids=["empty", "zip", "unknown", "gzip", "cut off"],
 )
 def test_what_is_damaged(tmp_path: Path, content: bytes) -> None:
     refuse(tmp_path, content, "damaged|part of a zip|no file in it")
