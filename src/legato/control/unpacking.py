@@ -18,18 +18,15 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final, NamedTuple, NoReturn, Self
+from typing import IO, Final, NamedTuple, NoReturn
 
 import msgspec
 
-from legato.core.errors import UsageError
+from legato.core.errors import UnpackingError
+from legato.plain_tar import read_plain_tar
 
 _CHUNK_BYTES: Final = 2**20
 _MAX_NAME_BYTES: Final = 255
-_DESCRIPTIONS: Final = (
-    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
-)
-_MAX_DESCRIPTION_BYTES: Final = 2**16
 _ZIP_END: Final = struct.Struct("<4s4H2LH")
 _ZIP_END_MARK: Final = b"PK\005\006"
 _MAX_ZIP_COMMENT_BYTES: Final = 2**16
@@ -63,10 +60,6 @@ class _Entry(NamedTuple):
     name: str
     content: IO[bytes] | None
     is_executable: bool
-
-
-class UnpackingError(UsageError):
-    """An upload cannot be unpacked; the message says which entry and what to do."""
 
 
 def unpack(archive: Path, target: Path, caps: Caps) -> int:
@@ -184,44 +177,12 @@ class _Writer:
 
 def _entries(archive: Path, caps: Caps) -> Iterator[_Entry]:
     with archive.open("rb") as file:
-        head = file.read(4)
-    if head.startswith(b"PK"):
-        yield from _zip_entries(archive, caps)
-    else:
-        yield from _tar_entries(archive)
-
-
-class _PlainInfo(tarfile.TarInfo):
-    """An entry of a tar file whose description is short: it is read into memory before anybody sees it."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        found = super().frombuf(buf, encoding, errors)
-        if found.type in _DESCRIPTIONS and found.size > _MAX_DESCRIPTION_BYTES:
-            raise UnpackingError("Cannot unpack the upload: an entry has a description larger than any name.")
-        return found
-
-    def _refuse_holes(self, *_: object) -> NoReturn:
-        raise UnpackingError(
-            "Cannot unpack the upload: a file in it is stored with holes, whose list may have any length. Pack it "
-            "without --sparse."
-        )
-
-    # Called for entries of each format in which there are such lists, before they are read.
-    _proc_sparse = _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _refuse_holes
-
-
-def _tar_entries(archive: Path) -> Iterator[_Entry]:
-    # As a stream: nothing is sought, and no entry is looked at before the ones before it were accepted.
-    with tarfile.open(archive, "r|*", errorlevel=2, tarinfo=_PlainInfo) as tar:
-        for member in tar:
-            if not (member.isreg() or member.isdir()) or member.issparse():
-                raise UnpackingError(
-                    f"Cannot unpack the upload: the entry {member.name!a} is a link or another special file. "
-                    "Pack regular files and folders only (tar --dereference)."
-                )
-            content = tar.extractfile(member) if member.isreg() else None
-            yield _Entry(member.name, content, bool(member.mode & stat.S_IXUSR))
+        if file.read(4).startswith(b"PK"):
+            yield from _zip_entries(archive, caps)
+            return
+        file.seek(0)
+        for found, content in read_plain_tar(file, "the upload"):
+            yield _Entry(found.name, content, bool(found.mode & stat.S_IXUSR))
 
 
 def _check_zip_directory(archive: Path, caps: Caps) -> None:

@@ -50,6 +50,10 @@ class DataError(UsageError):
     """The data set, or one batch of it, cannot be used."""
 
 
+class UnpackingError(UsageError):
+    """An archive cannot be unpacked; the message says which entry and what to do."""
+
+
 class JobNotFound(UsageError):
     """There is no such job on this machine, or it is not running."""
 

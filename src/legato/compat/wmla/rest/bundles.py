@@ -15,20 +15,17 @@ import tarfile
 import zlib
 from collections.abc import Generator, Sequence
 from pathlib import PurePosixPath
-from typing import IO, Final, NamedTuple, NoReturn, Self, cast
+from typing import IO, Final, NamedTuple, cast
 
 import msgspec
 
 from legato.compat.wmla.names import LAUNCHER, SUBMITTED_CODE
 from legato.compat.wmla.rest.imports import find_imports, make_launcher
 from legato.core.errors import UsageError
+from legato.plain_tar import read_plain_tar
 
 _ENDINGS: Final = (".modelDir.tar", ".tar.gz", ".tgz", ".tar")
 _OF_MACS: Final = ("._", "__MACOSX", ".DS_Store")
-_DESCRIPTIONS: Final = (
-    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
-)
-_MAX_DESCRIPTION_BYTES: Final = 2**16
 _MIN_MEASURED_BYTES: Final = 2**20
 _MAX_NAME_BYTES: Final = 255
 _CHUNK_BYTES: Final = 2**20
@@ -174,47 +171,19 @@ def _iterate(sent: Sent, limits: Limits) -> Generator[tuple[_Member, IO[bytes] |
     sent.content.seek(0)
     num_bytes = num_members = 0
     try:
-        # As a stream: no entry is looked at before those before it were accepted.
-        with tarfile.open(fileobj=sent.content, mode="r|*", errorlevel=2, tarinfo=_PlainInfo) as tar:
-            for found in tar:
-                num_members += 1
-                num_bytes += found.size
-                if found.size < 0 or num_bytes > most or num_members > limits.num_files:
-                    raise _too_much(limits)
-                if not (found.isreg() or found.isdir()) or found.issparse():
-                    raise UsageError(
-                        f"Cannot unpack {sent.name[:100]!a}: the entry {found.name[:200]!a} is a link or another "
-                        "special file. Pack regular files and folders only (tar --dereference)."
-                    )
-                path = _check_name(found.name)
-                if path.parts:
-                    is_executable = bool(found.mode & _EXECUTABLE)
-                    member = _Member(path, found.size if found.isreg() else 0, found.isdir(), is_executable)
-                    yield member, tar.extractfile(found)
+        for found, content in read_plain_tar(sent.content, f"{sent.name[:100]!a}"):
+            num_members += 1
+            num_bytes += found.size
+            if found.size < 0 or num_bytes > most or num_members > limits.num_files:
+                raise _too_much(limits)
+            path = _check_name(found.name)
+            if path.parts:
+                size = 0 if content is None else found.size
+                yield _Member(path, size, found.isdir(), bool(found.mode & _EXECUTABLE)), content
     except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, RecursionError) as error:
         if isinstance(error, UsageError):
             raise
         raise UsageError(f"Cannot unpack {sent.name[:100]!a}: it is no tar file, or damaged. Pack it again.") from error
-
-
-class _PlainInfo(tarfile.TarInfo):
-    """An entry whose description is short: it is read into memory before anybody sees it."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        found = super().frombuf(buf, encoding, errors)
-        if found.type in _DESCRIPTIONS and found.size > _MAX_DESCRIPTION_BYTES:
-            raise UsageError("Cannot unpack what was sent: an entry has a description larger than any name.")
-        return found
-
-    def _refuse_holes(self, *_: object) -> NoReturn:
-        raise UsageError(
-            "Cannot unpack what was sent: a file in it is stored with holes, whose list may have any length. Pack it "
-            "without --sparse."
-        )
-
-    # Called for entries of each format in which there are such lists, before they are read.
-    _proc_sparse = _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _refuse_holes
 
 
 def _check_name(name: str) -> PurePosixPath:
