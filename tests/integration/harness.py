@@ -64,25 +64,28 @@ class Reference:
         path = self._known / f"{hashlib.sha256(repr((program, args)).encode()).hexdigest()}.json"
         if not path.exists():
             scratch = path.with_suffix(f".{os.getpid()}")
-            scratch.write_bytes(msgspec.json.encode(self._run((program, *args))))
+            scratch.write_bytes(msgspec.json.encode(run_alone(str(PROGRAMS / program), *args)))
             scratch.replace(path)
         return msgspec.json.decode(path.read_bytes(), type=Truth)
 
-    def _run(self, key: tuple[str, ...]) -> Truth:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("LEGATO_")}
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        environment["CUDA_VISIBLE_DEVICES"] = ""
-        done = subprocess.run(
-            [sys.executable, str(PROGRAMS / key[0]), *key[1:]],
-            capture_output=True,
-            text=True,
-            env=environment,
-            timeout=LIMIT_S,
-        )
-        assert done.returncode == 0, done.stderr
-        ((sha256, num_steps),) = _SHA.findall(done.stdout)
-        metrics = tuple((int(epoch), int(step), text) for epoch, step, text in _METRICS.findall(done.stdout))
-        return Truth(sha256, int(num_steps), metrics)
+
+def run_alone(program: str, *args: str, directory: Path | None = None) -> Truth:
+    """Run a program by itself, in some directory, and return what it says of its result."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LEGATO_")}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    environment["CUDA_VISIBLE_DEVICES"] = ""
+    done = subprocess.run(
+        [sys.executable, program, *args],
+        capture_output=True,
+        text=True,
+        cwd=directory,
+        env=environment,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    ((sha256, num_steps),) = _SHA.findall(done.stdout)
+    metrics = tuple((int(epoch), int(step), text) for epoch, step, text in _METRICS.findall(done.stdout))
+    return Truth(sha256, int(num_steps), metrics)
 
 
 # ---------------------------------------------------------------- what is done to a job

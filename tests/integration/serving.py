@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
@@ -35,6 +36,24 @@ except LegatoError as error:
     print(f"refused: {error}", flush=True)
     sys.exit(2)
 """
+
+
+@contextlib.contextmanager
+def servers_of(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Server]]:
+    """Keep what is around from servers of a home; nothing is left of those in the list, nor of their jobs."""
+    for name in [name for name in os.environ if name.startswith(("LEGATO_", "WMLA_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    made: list[Server] = []
+    yield made
+    for server in made:
+        for client in server.clients:
+            client.close()
+        if server.is_running:
+            server.kill()
+    for pid in pids_of(home):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 class Server:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -15,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.contract.store.servers import find_programs, run_postgres
-from tests.integration.serving import LIMIT_S, ROOT, Asker, Server, pids_of, wait_until
+from tests.integration.serving import LIMIT_S, ROOT, Asker, Server, pids_of, servers_of, wait_until
 
 from legato.client.packing import pack
 from legato.control.settings import Settings
@@ -30,24 +29,13 @@ NewServer = Callable[..., Server]
 
 @pytest.fixture
 def new_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NewServer]:
-    for name in [name for name in os.environ if name.startswith("LEGATO_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    made: list[Server] = []
+    with servers_of(tmp_path / "home", monkeypatch) as made:
 
-    def new(**settings: Any) -> Server:
-        made.append(Server(tmp_path / "home", **{**SETTINGS, **settings}))
-        return made[-1]
+        def new(**settings: Any) -> Server:
+            made.append(Server(tmp_path / "home", **{**SETTINGS, **settings}))
+            return made[-1]
 
-    yield new
-    for server in made:
-        for client in server.clients:
-            client.close()
-        if server.is_running:
-            server.kill()
-    for pid in pids_of(tmp_path / "home"):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        yield new
 
 
 @pytest.fixture(scope="module")

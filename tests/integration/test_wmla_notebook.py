@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.serving import ROOT, Asker, Server, pids_of
+from tests.integration.serving import ROOT, Asker, Server, servers_of
 
 from legato.compat.wmla.notebook.kernel import NAME, install_kernel
 
@@ -58,20 +56,12 @@ assert all(torch.equal(value, model.state_dict()[name]) for name, value in alone
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    for name in [name for name in os.environ if name.startswith(("LEGATO_", "WMLA_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    data = tmp_path / "data"
     settings = {"slots": 4, "loop_interval_s": 0.2, "stability_s": 0.2, "cooldown_factor": 0}
-    made = Server(tmp_path / "home", wmla_data_root=str(tmp_path / "data"), **settings)
-    made.start()
-    yield made
-    for client in made.clients:
-        client.close()
-    if made.is_running:
-        made.kill()
-    for pid in pids_of(tmp_path / "home"):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    with servers_of(tmp_path / "home", monkeypatch) as made:
+        made.append(Server(tmp_path / "home", wmla_data_root=str(data), **settings))
+        made[0].start()
+        yield made[0]
 
 
 def prepare(tmp_path: Path) -> Path:

