@@ -249,7 +249,8 @@ class Settings(BaseSettings):
     keep_keys_hours: float = Field(
         default=24,
         gt=0,
-        description="hours that an idempotency key is remembered. 24: clients repeat a request for minutes",
+        description="hours that an idempotency key is remembered, and the token of a login after its end. 24: clients "
+        "repeat a request for minutes",
     )
     request_limit_s: float = Field(
         default=60,

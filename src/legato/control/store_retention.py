@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from sqlalchemy import delete, exists, select
+from sqlalchemy import ColumnElement, delete, exists, select
 
 from legato.control.database import Database
 from legato.control.schema import allocations, code_uploads, events, idempotency_keys, jobs, tokens
@@ -15,6 +15,7 @@ from legato.control.transactions import Transaction, writing
 # Rows of one transaction: others must not wait long. Who calls often has soon purged all.
 _BATCH: Final = 200
 _EVENTS_BATCH: Final = 10_000
+_DAY_S: Final = 86_400.0
 
 
 class Purged(msgspec.Struct, frozen=True):
@@ -47,7 +48,7 @@ class Retention:
             jobs_before: jobs that ended before this and hold no slot, with all that belongs to them; tokens that
                 expired or were revoked before it, and events of the pool.
             uploads_before: code that was not used since, and that no job names.
-            keys_before: idempotency keys that came before.
+            keys_before: idempotency keys that came before; tokens for a day or less, as logins give, that ended before.
 
         Returns:
             The jobs and uploads whose files go next.
@@ -59,6 +60,8 @@ class Retention:
             check_fence(transaction.connection, fence)
             old_keys = idempotency_keys.c.created_at < keys_before
             transaction.connection.execute(delete(idempotency_keys).where(old_keys))
+            of_logins = tokens.c.expires_at - tokens.c.created_at <= _DAY_S
+            transaction.connection.execute(delete(tokens).where(of_logins, _ended_before(keys_before)))
             gone = () if jobs_before is None else _purge_jobs(transaction, jobs_before)
             unused = () if uploads_before is None else _purge_uploads(transaction, uploads_before)
             if gone or unused:
@@ -76,8 +79,12 @@ def _purge_jobs(transaction: Transaction, before: float) -> tuple[str, ...]:
     connection.execute(delete(jobs).where(jobs.c.id.in_(gone)))
     of_pool = select(events.c.seq).where(events.c.job.is_(None), events.c.time < before).limit(_EVENTS_BATCH)
     connection.execute(delete(events).where(events.c.seq.in_(of_pool)))
-    connection.execute(delete(tokens).where((tokens.c.revoked_at < before) | (tokens.c.expires_at < before)))
+    connection.execute(delete(tokens).where(_ended_before(before)))
     return gone
+
+
+def _ended_before(before: float) -> ColumnElement[bool]:
+    return (tokens.c.revoked_at < before) | (tokens.c.expires_at < before)
 
 
 def _purge_uploads(transaction: Transaction, before: float) -> tuple[str, ...]:

@@ -396,6 +396,30 @@ def test_what_is_old_goes_with_all_that_belongs_to_it(store: Store) -> None:
     assert any(entry.target == old.id for entry in store.audit.read_before(limit=100))
 
 
+def test_tokens_of_logins_go_soon_after_their_end_and_others_stay(store: Store) -> None:
+    lease, _ = make_pool(store, 1)
+    ends = {
+        "login": NOW + 8 * 3600,
+        "revoked": NOW + 86_400,
+        "live": NOW + 86_400,
+        "week": NOW + 7 * 86_400,
+        "ever": None,
+    }
+    made = {name: store.tokens.create("ann", name, ANN, NOW, expires_at=end).token.id for name, end in ends.items()}
+    store.tokens.revoke(made["revoked"], ANN, NOW + 100)
+    store.tokens.revoke(made["week"], ANN, NOW + 100)
+
+    def purge(before: float) -> set[str]:
+        store.retention.purge(lease.fence, NOW, jobs_before=None, uploads_before=None, keys_before=before)
+        return {one.name for one in store.tokens.list("ann")}
+
+    assert purge(NOW + 100) == set(ends)
+    assert purge(NOW + 101) == set(ends) - {"revoked"}
+    assert purge(NOW + 8 * 3600 + 1) == {"live", "week", "ever"}
+    # Whoever shows an old one that was to last is told that it was revoked, as long as jobs are kept.
+    assert purge(1e12) == {"week", "ever"}
+
+
 @pytest.mark.parametrize("sha256", ["", "A" * 64, "../" + "a" * 61, "a" * 63])
 def test_an_upload_is_known_by_its_sha256(store: Store, sha256: str) -> None:
     with pytest.raises(UsageError, match="as a SHA-256"):

@@ -1,8 +1,8 @@
 """Who asks: a name and a password, or a token, in any of the forms in which their clients send them. Keeps no password.
 
 Tokens have the form of a JWT, which clients read for ``username`` and ``exp``; the last part is a token of the
-platform, which alone counts. Nothing about them is kept here but, for who sends a password with each request, the token
-that it became.
+platform, which alone counts. Each logon makes one of its own; who sends a password with each request has one for all of
+them, which is kept here, and whose end is nobody's but its own.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from starlette.requests import HTTPConnection, Request
 
+from legato.compat.wmla.rest.logons import Logons
 from legato.compat.wmla.rest.platform import Inside, Platform
 from legato.compat.wmla.rest.refusals import Refusal
 
@@ -33,11 +34,12 @@ _HOW: Final = "Log on with a name and a password at /auth/v1/logon, and send the
 
 
 class Token(NamedTuple):
-    """A token of the platform. ``id``: by which it is revoked; ``expires_at``: seconds since 1970."""
+    """A token of the platform. ``id``: by which it is revoked; both times: seconds since 1970."""
 
     secret: str
     id: str
     user: str
+    created_at: float
     expires_at: float
 
     def write(self) -> str:
@@ -55,6 +57,7 @@ class Keys:
 
     def __init__(self, inside: Inside) -> None:
         self._inside = inside
+        self._logons = Logons()
         self._remembered: OrderedDict[str, Token] = OrderedDict()
         # Who sends a password with many requests at once is logged on once.
         self._turns = [asyncio.Lock() for _ in range(_NUM_TURNS)]
@@ -65,12 +68,15 @@ class Keys:
         Raises:
             Refusal: nothing was sent, or nothing that can be read; the password is wrong, or was tried too often.
         """
-        if _read_basic(request) is not None:
-            return (await self.log_on(request)).secret
-        return _secret_of(_read_token(request))
+        said = _read_basic(request)
+        if said is not None:
+            return (await self._recall(request, *said)).secret
+        secret = _secret_of(_read_token(request))
+        self._logons.use(secret)
+        return secret
 
     async def log_on(self, request: Request) -> Token:
-        """Return a token for the name and the password of a request; the same one while it is valid.
+        """Return a new token for the name and the password of a request.
 
         Raises:
             Refusal: as above.
@@ -78,26 +84,44 @@ class Keys:
         said = _read_basic(request)
         if said is None:
             raise Refusal(401, "There is no name and no password. Send 'Authorization: Basic …'.")
+        made = await self._make(request, *said)
+        for old in self._logons.add(made.secret, made.user, made.id, made.expires_at, made.created_at):
+            await self._revoke(request, made.secret, old)
+        return made
+
+    async def log_off(self, request: Request) -> None:
+        """Revoke the token of a request; one that a logon did not make stays as it is.
+
+        A password with the request only says who asks: what it stands for is all such requests' own.
+        """
+        said = _read_basic(request)
+        if said is None:
+            written = _read_token(request)
+            secret = _secret_of(written)
+        else:
+            secret = (await self._recall(request, *said)).secret
+            written = request.cookies.get(COOKIE, "")
+        if written.count(".") == 2:
+            await self._revoke(request, secret, _read_id(written))
+            self._logons.end(_secret_of(written))
+
+    async def _recall(self, request: Request, user: str, password: str) -> Token:
+        """Return the token that stands for a name and a password; the same one while it is valid."""
         # Nobody reads the password out of what is kept.
-        key = hashlib.sha256(f"{said[0]}\0{said[1]}".encode()).hexdigest()
+        key = hashlib.sha256(f"{user}\0{password}".encode()).hexdigest()
         async with self._turns[int(key[:8], 16) % _NUM_TURNS]:
             found = self._remembered.get(key)
             if found is not None and await self._is_valid(request, found):
                 return found
-            self._remembered[key] = made = await self._make(request, *said)
+            self._remembered[key] = made = await self._make(request, user, password)
             self._remembered.move_to_end(key)
             while len(self._remembered) > _MAX_REMEMBERED:
                 self._remembered.popitem(last=False)
             return made
 
-    async def log_off(self, request: Request) -> None:
-        """Revoke the token of a request; one that a logon did not make stays as it is."""
-        basic = _read_basic(request)
-        written = (await self.log_on(request)).write() if basic is not None else _read_token(request)
-        if written.count(".") == 2:
-            async with self._inside(request.scope) as client:
-                platform = Platform(client, _secret_of(written))
-                await platform.ask("DELETE", f"tokens/{_read_id(written)}", allowed=(404,))
+    async def _revoke(self, request: Request, secret: str, token: str) -> None:
+        async with self._inside(request.scope) as client:
+            await Platform(client, secret).ask("DELETE", f"tokens/{token}", allowed=(404,))
 
     async def _is_valid(self, request: Request, token: Token) -> bool:
         async with self._inside(request.scope) as client:
@@ -110,13 +134,13 @@ class Keys:
             answer = await Platform(client, None).ask("POST", "login", json=body, allowed=(401, 422))
             if answer.status_code >= 400:
                 raise Refusal(401, "Authentication error: the name or the password is wrong.")
-            first, life_s = _read_made(answer.json())
-            if life_s <= LIFE_S:
+            first = _read_made(answer.json())
+            if first.expires_at - first.created_at <= LIFE_S:
                 return first
             platform = Platform(client, first.secret)
             made = await platform.ask("POST", "tokens", json={"name": _CALLED, "days": LIFE_S / _DAY_S})
             await platform.ask("DELETE", f"tokens/{first.id}", allowed=(404,))
-            return _read_made(made.json())[0]
+            return _read_made(made.json())
 
 
 # ---------------------------------------------------------------- what is read of a request
@@ -173,11 +197,10 @@ def _read_id(written: str) -> str:
     raise Refusal(401, f"What was sent is no token. {_HOW}")
 
 
-def _read_made(told: Any) -> tuple[Token, float]:
-    """Return a token as the platform shows a new one, and the seconds for which it is valid."""
+def _read_made(told: Any) -> Token:
+    """Return a token as the platform shows a new one."""
     token = told["token"]
-    made = Token(told["secret"], token["id"], token["user"], token["expires_at"])
-    return made, token["expires_at"] - token["created_at"]
+    return Token(told["secret"], token["id"], token["user"], token["created_at"], token["expires_at"])
 
 
 def _encode(part: Any) -> str:

@@ -11,6 +11,8 @@ from tests.unit.compat.wmla.rest.asking import CONDUCTOR, DLI, PASSWORD, Console
 from tests.unit.compat.wmla.rest.conftest import NewConsole
 from tests.unit.server.platform import ADMIN, NOW
 
+from legato.compat.wmla.rest import logons
+
 LOGONS = ("/auth/v1/logon", f"{CONDUCTOR}/auth/logon", f"{DLI}/auth/logon")
 
 
@@ -63,6 +65,60 @@ def test_logging_off_revokes_the_token(console: Console) -> None:
     # One that nobody logged on for is not the logoff's to end.
     assert console.ask("POST", "/auth/v1/logoff", base="").status_code == 200
     assert console.get("/execs") == []
+
+
+def live_tokens(console: Console, user: str = "ann") -> list[str]:
+    found = console.platform.get(f"tokens?user={user}", who="admin")["items"]
+    return [one["id"] for one in found if one["name"] == "wmla" and not one["revoked_at"]]
+
+
+def test_each_logon_has_a_token_of_its_own_for_eight_hours(console: Console) -> None:
+    first = log_on(console).json()
+    console.platform.now += 5 * 3600
+    second, third = log_on(console).json(), log_on(console, LOGONS[1]).json()
+    assert (first["exp"], second["exp"], third["exp"]) == (NOW + 8 * 3600, *2 * (NOW + 13 * 3600,))
+    assert len({first["accessToken"], second["accessToken"], third["accessToken"]}) == 3
+
+    def ask(told: dict[str, str]) -> int:
+        headers = {"X-Auth-Token": told["accessToken"]}
+        return console.ask("GET", "/execs", who=None, headers=headers).status_code
+
+    gone = {"X-Auth-Token": second["accessToken"]}
+    assert console.ask("POST", "/auth/v1/logoff", base="", who=None, headers=gone).status_code == 200
+    assert [ask(one) for one in (first, second, third)] == [200, 401, 200]
+    console.platform.now += 4 * 3600
+    assert [ask(one) for one in (first, third)] == [401, 200]
+
+
+def test_a_logoff_with_a_password_ends_the_session_of_its_cookie_and_nothing_else(console: Console) -> None:
+    other = {"X-Auth-Token": log_on(console).json()["accessToken"]}
+    with httpx.Client(base_url=console.platform.url, auth=("ann", PASSWORD)) as session:
+        session.get(LOGONS[1])
+        assert session.get(f"{DLI}/execs").status_code == 200
+        kept = {"X-Auth-Token": session.cookies["legato-wmla-token"].strip('"')}
+        before = live_tokens(console)
+        assert session.get(f"{CONDUCTOR}/auth/logoff").status_code == 200
+        # What stands for the password is that of all who send it.
+        assert len(before) - len(live_tokens(console)) == 1
+        assert session.get(f"{DLI}/execs").status_code == 200
+        assert session.get(f"{CONDUCTOR}/auth/logoff").status_code == 200
+    assert console.ask("GET", "/execs", who=None, headers=kept).status_code == 401
+    assert console.ask("GET", "/execs", who=None, headers=other).status_code == 200
+
+
+def test_of_many_logons_those_in_use_stay(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logons, "MOST_OF_ONE", 3)
+    used = {"X-Auth-Token": log_on(console).json()["accessToken"]}
+    unused = {"X-Auth-Token": log_on(console).json()["accessToken"]}
+    log_on(console, user="ben")
+    for _ in range(4):
+        assert console.ask("GET", "/execs", who=None, headers=used).status_code == 200
+        newest = {"X-Auth-Token": log_on(console).json()["accessToken"]}
+        assert len(live_tokens(console)) <= 3
+    assert len(live_tokens(console)) == 3
+    asked = [console.ask("GET", "/execs", who=None, headers=headers).status_code for headers in (used, unused, newest)]
+    assert asked == [200, 401, 200]
+    assert len(live_tokens(console, "ben")) == 1
 
 
 def test_a_password_with_every_request_logs_on_once(console: Console) -> None:
