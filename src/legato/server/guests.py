@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import httpx
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from legato.core.errors import UsageError
 
@@ -77,8 +77,14 @@ class Guests:
         # As it came, and so as the door has let it pass.
         host = headers.get(b"host", b"localhost")
         client = scope.get("client") or ("unknown", 0)
+
+        async def ask(inner: Scope, receive: Receive, send: Send) -> None:
+            await self._platform(inner, receive, send)
+            if (asker := inner["state"].get("asker")) is not None:
+                scope["state"]["asker"] = asker  # for the log: whoever asks inside has sent the request of the guest
+
         return httpx.AsyncClient(
-            transport=httpx.ASGITransport(self._platform, client=(client[0], client[1]), raise_app_exceptions=False),
+            transport=httpx.ASGITransport(ask, client=(client[0], client[1]), raise_app_exceptions=False),
             base_url="http://platform",
             headers={"Host": host.decode("latin-1")},
             trust_env=False,

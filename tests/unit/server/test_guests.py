@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -115,6 +116,18 @@ def test_limits_of_a_token_hold_for_it(new_platform: Callable[..., Platform]) ->
     bearer = {"X-Token": f"Bearer {platform.secrets['ann']}"}
     told = [platform.http.get("/guest/ask?path=/api/v1/me", headers=bearer).json()["status"] for _ in range(3)]
     assert told == [200, 200, 429]
+
+
+def test_the_log_says_who_asked_it(platform: Platform) -> None:
+    bearer = {"X-Token": f"Bearer {platform.secrets['ann']}"}
+    with structlog.testing.capture_logs() as log:
+        platform.http.post("/guest/ask?path=/api/v1/me", headers=bearer)
+        platform.http.post("/guest/ask?path=/api/v1/me", headers={"X-Token": "Bearer lgt_wrong"})
+        platform.http.post("/guest/ask?path=/api/v1/healthz")
+        # Its line is written after the answer; those of the requests before the last one are there by then.
+        platform.http.post("/guest/echo")
+    lines = [line for line in log if line["event"] == "request" and line["path"] == "/guest/ask"]
+    assert [line["user"] for line in lines] == ["ann", None, None]
 
 
 def test_a_guest_that_falls_is_an_answer(platform: Platform) -> None:
