@@ -1,4 +1,4 @@
-"""Secrets that are shown once and kept as hashes: tokens and passwords. Stores nothing."""
+"""Secrets that are shown once and kept as hashes: tokens, codes of links and passwords. Stores nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from argon2.exceptions import Argon2Error, InvalidHashError
 from legato.core.errors import UsageError
 
 TOKEN_PREFIX: Final = "lgt_"  # so that scanners for leaked secrets know one when they see it  # noqa: S105
+CODE_PREFIX: Final = "lgc_"
 _TOKEN_BITS: Final = 256
+# No byte of any text in UTF-8: so no token has the hash of a code.
+_OF_CODES: Final = b"\xff"
 _MIN_PASSWORD_LENGTH: Final = 8
 _MAX_PASSWORD_LENGTH: Final = 1024
 
@@ -26,6 +29,20 @@ def make_secret(random_bits: Callable[[int], int]) -> str:
 def hash_secret(secret: str) -> str:
     """Return what is stored of a token. A plain hash is enough: nobody guesses 256 random bits."""
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def make_code(random_bits: Callable[[int], int]) -> str:
+    """Make the code of a link that logs somebody in once."""
+    return f"{CODE_PREFIX}{random_bits(_TOKEN_BITS):064x}"
+
+
+def hash_code(code: str) -> str:
+    """Return what is stored of a code; no token has the same hash, so whoever has a code cannot show it as a token.
+
+    >>> hash_code("lgc_0") == hash_secret("lgc_0")
+    False
+    """
+    return hashlib.sha256(_OF_CODES + code.encode(errors="surrogatepass")).hexdigest()
 
 
 class Passwords:

@@ -50,6 +50,16 @@ class NewToken(msgspec.Struct, frozen=True):
         return f"NewToken({self.token!r}, secret='lgt_…')"
 
 
+class NewCode(msgspec.Struct, frozen=True):
+    """A code of a link that logs somebody in, at the one moment when it is known. Good once, until it expires."""
+
+    code: str
+    expires_at: float
+
+    def __repr__(self) -> str:
+        return f"NewCode('lgc_…', {self.expires_at})"
+
+
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Who did what to what, and when. Never changed and never deleted."""
 

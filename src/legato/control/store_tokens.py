@@ -1,4 +1,8 @@
-"""Tokens, as the store keeps them: hashed, with a role and an expiry. The secret of one is seen once."""
+"""Tokens, as the store keeps them: hashed, with a role and an expiry. The secret of one is seen once.
+
+A code of a link that logs somebody in once is kept as a token too, but nobody can ask with it: its hash is of another
+kind.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,10 @@ from typing import Any, Final
 
 from sqlalchemy import Select, func, select, update
 
-from legato.control.credentials import TOKEN_PREFIX, hash_secret, make_secret
+from legato.control.credentials import TOKEN_PREFIX, hash_code, hash_secret, make_code, make_secret
 from legato.control.database import Database
 from legato.control.ids import make_id
-from legato.control.people import NewToken, Token
+from legato.control.people import NewCode, NewToken, Token
 from legato.control.roles import Asker, Role, check_is_admin, lower_role
 from legato.control.schema import tokens, users
 from legato.control.store_accounts import create_first_admin
@@ -20,6 +24,7 @@ from legato.core.spec import check_name
 
 _USED_EVERY_S: Final = 60.0  # a token's last use is kept to the minute: not every request shall be a write
 _ADMIN: Final = "admin"
+_LINK: Final = "link"
 _WHENCE: Final = (
     "Tokens come from an admin ('legato tokens add NAME --user USER'), of a password ('legato login URL --user USER'), "
     "or, on the server's machine, from 'legato server token'."
@@ -72,16 +77,84 @@ class Tokens:
             highest = lower_role(Role(owner), asker.role)
             if lower_role(role or highest, highest) is not (role or highest):
                 raise Forbidden(f"{told}: role '{role}' is above '{highest}'. Ask for '{highest}' or less.")
-            made = self._insert(transaction, user, name, role or highest, expires_at)
-            transaction.audit(asker.name, "token.create", made.token.id, {"user": user, "name": name})
-            return made
+            secret = make_secret(self._random_bits)
+            token = self._insert(transaction, user, name, role or highest, expires_at, hash_secret(secret))
+            transaction.audit(asker.name, "token.create", token.id, {"user": user, "name": name})
+            return NewToken(token, secret)
 
     def create_first(self, now: float) -> NewToken | None:
         """Create the user ``admin`` and a token for it, if there is no user at all; None: there are users."""
         with writing(self._database, now) as transaction:
             if not create_first_admin(transaction, _ADMIN):
                 return None
-            return self._insert(transaction, _ADMIN, "first-start", Role.ADMIN, None)
+            secret = make_secret(self._random_bits)
+            token = self._insert(transaction, _ADMIN, "first-start", Role.ADMIN, None, hash_secret(secret))
+            return NewToken(token, secret)
+
+    def create_code(self, asker: Asker, now: float, *, expires_at: float) -> NewCode:
+        """Create a code with which somebody logs in once, as the asker, with no more than the role of now.
+
+        Raises:
+            NotFound: there is no such user.
+        """
+        with writing(self._database, now) as transaction:
+            owner = transaction.connection.execute(
+                select(users.c.role).where(users.c.name == asker.name).with_for_update(read=True)
+            ).scalar()
+            if owner is None:
+                raise NotFound(f"Cannot make a link: there is no user '{asker.name}'. An admin can create it.")
+            code = make_code(self._random_bits)
+            role = lower_role(Role(owner), asker.role)
+            token = self._insert(transaction, asker.name, _LINK, role, expires_at, hash_code(code))
+            transaction.audit(asker.name, "link.create", token.id)
+            return NewCode(code, expires_at)
+
+    def redeem(self, code: str, name: str, now: float, *, expires_at: float) -> NewToken:
+        """Use a code up, and create a token for it.
+
+        Args:
+            code: as it was made.
+            name: of the token.
+            now: seconds since 1970.
+            expires_at: of the token.
+
+        Raises:
+            Unauthenticated: the code is unknown, was used before, was revoked or has expired; its user is disabled.
+        """
+        with writing(self._database, now) as transaction:
+            # Of two that come at once the second one waits for the lock, and finds it used.
+            found = transaction.connection.execute(
+                select(tokens.c.id, tokens.c.user, tokens.c.role, users.c.role.label("user_role"), users.c.disabled_at)
+                .join(users, users.c.name == tokens.c.user)
+                .where(tokens.c.secret_sha256 == hash_code(code), tokens.c.revoked_at.is_(None))
+                .where(tokens.c.expires_at > now)
+                .with_for_update(of=tokens)
+            ).first()
+            if found is None or found.disabled_at is not None:
+                raise Unauthenticated(
+                    "Cannot log in by this link: it is good once and for a short time, and has been used or has "
+                    "expired. Make another with 'legato console'."
+                )
+            transaction.connection.execute(
+                update(tokens).where(tokens.c.id == found.id).values(revoked_at=now, used_at=now)
+            )
+            role = lower_role(Role(found.role), Role(found.user_role))
+            secret = make_secret(self._random_bits)
+            token = self._insert(transaction, found.user, name, role, expires_at, hash_secret(secret))
+            transaction.audit(found.user, "link.use", found.id, {"token": token.id})
+            return NewToken(token, secret)
+
+    def find(self, secret: str) -> Token:
+        """Return the token that has this secret, whether or not it is still good.
+
+        Raises:
+            NotFound: there is none.
+        """
+        with self._database.reading() as connection:
+            found = read_one(connection, _select().where(tokens.c.secret_sha256 == hash_secret(secret)), Token)
+        if found is None:
+            raise NotFound("There is no such token.")
+        return found
 
     def verify(self, secret: str, now: float) -> Asker:
         """Return who shows this secret, with the lower of the token's and the user's role.
@@ -138,16 +211,17 @@ class Tokens:
         with self._database.reading() as connection:
             return read_all(connection, statement, Token)
 
-    def _insert(self, transaction: Transaction, user: str, name: str, role: Role, expires_at: float | None) -> NewToken:
-        secret = make_secret(self._random_bits)
+    def _insert(
+        self, transaction: Transaction, user: str, name: str, role: Role, expires_at: float | None, hashed: str
+    ) -> Token:
         now = transaction.now
         made = make_id("t", now, self._random_bits, transaction.connection.scalar(select(func.max(tokens.c.id))))
         row = {"user": user, "name": name, "role": role, "created_at": now, "expires_at": expires_at}
-        while not transaction.insert_new(tokens, row | {"id": made, "secret_sha256": hash_secret(secret)}):
+        while not transaction.insert_new(tokens, row | {"id": made, "secret_sha256": hashed}):
             made = make_id("t", now, self._random_bits, made)
         token = read_one(transaction.connection, _select().where(tokens.c.id == made), Token)
         assert token is not None, f"token {made} is gone in the transaction that made it"
-        return NewToken(token, secret)
+        return token
 
 
 def _select() -> Select[Any]:

@@ -17,12 +17,12 @@ from legato.core.errors import LegatoError, UsageError
 from legato.server.answers import Answer, publish
 from legato.server.door import API, Door, answer_error
 from legato.server.guests import Guest
-from legato.server.routes import code, events, files, jobs, logs, looking, open_pages, operating, people, pool
+from legato.server.routes import code, events, files, jobs, logs, looking, open_pages, operating, people, pool, session
 from legato.server.services import Services
 
 _ROUTERS: Final = (
     *(jobs.router, looking.router, events.router, logs.router, files.router, code.router),
-    *(pool.router, people.router, operating.router),
+    *(pool.router, people.router, session.router, operating.router),
 )
 
 

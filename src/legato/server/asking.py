@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
-from starlette.datastructures import Headers
 
 from legato.control.credentials import hash_secret
 from legato.control.roles import Asker
@@ -19,11 +18,7 @@ from legato.server.limits import Limiter
 from legato.server.problems import too_many
 from legato.server.recognized import Recognized
 
-_MAX_TOKEN_LENGTH: Final = 256
 _STREAM_AGAIN_S: Final = 5
-_HOW: Final = (
-    "Send 'Authorization: Bearer lgt_…'; an admin makes tokens, and 'legato login URL --user USER' does of a password."
-)
 
 
 class Gatekeeper:
@@ -45,21 +40,20 @@ class Gatekeeper:
         self._streams: Counter[str] = Counter()
         self._logins = Limiter(settings.logins_per_minute / 60, max(settings.logins_per_minute, 1))
 
-    async def recognize(self, headers: Headers, address: str) -> tuple[Asker, str]:
-        """Return who asks, and the secret that was shown.
+    async def recognize(self, secret: str, address: str) -> Asker:
+        """Return who shows a token.
 
         Raises:
-            Unauthenticated: no token, or none that is valid.
+            Unauthenticated: it is not valid.
             Problem: it comes too often.
         """
-        secret = read_secret(headers)
         key, now = hash_secret(secret), self._now()
         wait_s = self._of_token.take(key, now)
         if wait_s is not None:
             raise too_many("This token asks more often than it may. Wait, and ask for more at once.", wait_s)
         known = self._recognized.find(key, now)
         if known is not None:
-            return known, secret
+            return known
         begun = self._recognized.begin()
         try:
             asker = await asyncio.to_thread(self._store.tokens.verify, secret, now)
@@ -69,7 +63,7 @@ class Gatekeeper:
                 raise too_many("This address shows too many tokens that are not valid. Log in anew.", wait_s) from None
             raise
         self._recognized.keep(key, asker, now, begun)
-        return asker, secret
+        return asker
 
     def forget(self) -> None:
         """Ask the store again who shows which token: one was revoked, or a user may less than before."""
@@ -118,21 +112,6 @@ class Gatekeeper:
     def end_login(self, address: str) -> None:
         """Forget an attempt to log in that succeeded."""
         self._logins.give_back(address)
-
-
-def read_secret(headers: Headers) -> str:
-    """Return the token of a request.
-
-    Raises:
-        Unauthenticated: there is none.
-    """
-    kind, _, secret = headers.get("authorization", "").partition(" ")
-    secret = secret.strip()
-    if not secret:
-        raise Unauthenticated(f"Cannot tell who asks: there is no token. {_HOW}")
-    if kind.lower() != "bearer" or len(secret) > _MAX_TOKEN_LENGTH or not secret.isascii():
-        raise Unauthenticated(f"Cannot tell who asks: what was sent is no token. {_HOW}")
-    return secret
 
 
 async def _read_asker(request: Request) -> Asker:

@@ -179,6 +179,22 @@ class Login(Body):
 GivenRole = Literal["admin", "user", "viewer"]
 
 
+class NewSession(Body):
+    """Who logs in: a name and a password, a token, or the code of a link."""
+
+    user: Annotated[str, StringConstraints(max_length=63)] | None = None
+    password: Annotated[str, StringConstraints(max_length=1024)] | None = None
+    token: Annotated[str, StringConstraints(max_length=256)] | None = None
+    code: Annotated[str, StringConstraints(max_length=256)] | None = None
+
+    @model_validator(mode="after")
+    def _is_one_way(self) -> NewSession:
+        ways = [way is not None for way in (self.user, self.token, self.code)]
+        if ways.count(True) != 1 or (self.user is None) != (self.password is None):
+            raise ValueError("give user and password, or token, or code; and one of these alone")
+        return self
+
+
 class NewUser(Body):
     """A user to create."""
 

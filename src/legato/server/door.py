@@ -23,12 +23,13 @@ from legato.server.asking import Gatekeeper
 from legato.server.figures import Figures
 from legato.server.guests import Guest, Guests
 from legato.server.problems import Problem, describe_error
+from legato.server.sessions import check_csrf, read_shown
 
 _log = structlog.get_logger(__name__)
 
 API: Final = "/api/v1"
 UPLOADS: Final = f"{API}/code/"
-_OPEN: Final = (f"{API}/login", f"{API}/openapi.json")
+_OPEN: Final = (("POST", f"{API}/login"), ("POST", f"{API}/session"), ("GET", f"{API}/openapi.json"))
 _MAX_BODY_BYTES: Final = 2**20
 _READS: Final = ("GET", "HEAD", "OPTIONS")
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
@@ -89,9 +90,11 @@ class Door:
     async def _admit(self, scope: Scope) -> None:
         headers, path = Headers(scope=scope), scope["path"]
         _check_body(scope["method"], path, headers)
-        if path.startswith(f"{API}/") and path not in _OPEN:
-            asker, secret = await self._gatekeeper.recognize(headers, read_address(scope))
-            scope["state"] |= {"asker": asker, "secret": secret}
+        if path.startswith(f"{API}/") and (scope["method"], path) not in _OPEN:
+            shown = read_shown(headers)
+            check_csrf(scope["method"], headers, shown)
+            asker = await self._gatekeeper.recognize(shown.secret, read_address(scope))
+            scope["state"] |= {"asker": asker, "secret": shown.secret, "by_cookie": shown.by_cookie}
 
     @staticmethod
     async def _refuse(visit: _Visit, error: Exception, scope: Scope, receive: Receive) -> None:

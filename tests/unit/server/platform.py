@@ -123,7 +123,13 @@ class Platform:
             self.services = make_services(self.store, self.settings, self.loop, followers, now=lambda: self.now)
             web = uvicorn.Server(
                 uvicorn.Config(
-                    make_app(self.services, self.guests), lifespan="off", ws="none", log_config=None, access_log=False
+                    make_app(self.services, self.guests),
+                    lifespan="off",
+                    ws="none",
+                    log_config=None,
+                    access_log=False,
+                    proxy_headers=bool(self.settings.trusted_proxies),
+                    forwarded_allow_ips=list(self.settings.trusted_proxies),
                 )
             )
             feeding = asyncio.create_task(self.services.feed.run())

@@ -39,10 +39,9 @@ async def log_in(body: Login, request: Request, here: Here) -> Response:
     async with here.login_turn:
         user = await run_in_threadpool(here.store.accounts.log_in, body.user, body.password, here.now())
     here.gatekeeper.end_login(address)
-    days = min(here.settings.login_hours * _HOUR_S / _DAY_S, here.settings.max_token_days or float("inf"))
     asker = Asker(user.name, user.role)
     made = await run_in_threadpool(
-        here.store.tokens.create, user.name, body.name, asker, here.now(), expires_at=here.now() + days * _DAY_S
+        here.store.tokens.create, user.name, body.name, asker, here.now(), expires_at=end_of_login(here)
     )
     return show_secret(made)
 
@@ -133,6 +132,12 @@ def revoke_token(token: str, here: Here, asker: WhoAsks) -> Response:
     revoked = here.store.tokens.revoke(token, asker, here.now())
     here.gatekeeper.forget()
     return Answer(revoked)
+
+
+def end_of_login(here: Services) -> float:
+    """Return when a login of this moment ends."""
+    days = min(here.settings.login_hours * _HOUR_S / _DAY_S, here.settings.max_token_days or float("inf"))
+    return here.now() + days * _DAY_S
 
 
 def check_days(here: Services, name: str, days: float | None) -> None:

@@ -1,0 +1,101 @@
+"""Sessions of browsers: beginning one by password, token or link, looking at it, ending it. Hashes nothing itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Depends, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from legato.control.people import NewCode, NewToken
+from legato.control.roles import Asker, Role
+from legato.core.errors import UsageError
+from legato.server.answers import Answer, tells
+from legato.server.asking import WhoAsks
+from legato.server.bodies import NewSession
+from legato.server.door import API, read_address
+from legato.server.routes.people import end_of_login
+from legato.server.services import Here, Services
+from legato.server.sessions import make_csrf, render_cookie
+
+router = APIRouter(prefix=API, tags=["people"])
+
+LINK_S: Final = 3600.0
+_NAME: Final = "console"
+
+
+class Session(msgspec.Struct, frozen=True):
+    """Who a browser is logged in as. ``csrf``: what it shows with each change; ``expires_at`` None: no end."""
+
+    name: str
+    role: Role
+    csrf: str
+    expires_at: float | None
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What the door has found out of a request: the token shown, and whether a cookie brought it."""
+
+    secret: str
+    by_cookie: bool
+
+
+async def _read_held(request: Request) -> Held:
+    state: Any = request.state
+    return Held(state.secret, state.by_cookie)
+
+
+HeldToken = Annotated[Held, Depends(_read_held)]
+
+
+@router.post("/session", openapi_extra={"security": []}, **tells(Session, errors=(413, 415)))
+async def begin_session(body: NewSession, request: Request, here: Here) -> Response:
+    """Log a browser in: by name and password, by a token, or by the code of a link. Sets a cookie."""
+    address = read_address(request.scope)
+    here.gatekeeper.begin_login(address)
+    made = await _log_in(body, here)
+    here.gatekeeper.end_login(address)
+    token = made.token
+    expires_at = token.expires_at
+    assert expires_at is not None, "sessions end"
+    cookie = render_cookie(made.secret, expires_at - here.now(), request.scope)
+    told = Session(token.user, token.role, make_csrf(made.secret), expires_at)
+    return Answer(told, headers={"Set-Cookie": cookie})
+
+
+@router.get("/session", **tells(Session))
+def get_session(here: Here, asker: WhoAsks, held: HeldToken) -> Response:
+    """Say who a browser is logged in as, and what it shows with each change."""
+    token = here.store.tokens.find(held.secret)
+    return Answer(Session(asker.name, asker.role, make_csrf(held.secret), token.expires_at))
+
+
+@router.delete("/session", **tells(None, 204))
+def end_session(request: Request, here: Here, asker: WhoAsks, held: HeldToken) -> Response:
+    """Log a browser out: its token is revoked, and its cookie goes."""
+    if not held.by_cookie:
+        raise UsageError("Cannot end the session: there is none, a token was shown. 'DELETE /tokens/{id}' ends that.")
+    here.store.tokens.revoke(here.store.tokens.find(held.secret).id, asker, here.now())
+    here.gatekeeper.forget()
+    return Response(status_code=204, headers={"Set-Cookie": render_cookie("", 0, request.scope)})
+
+
+@router.post("/session/links", **tells(NewCode, 201))
+def create_link(here: Here, asker: WhoAsks) -> Response:
+    """Make a code that logs the asker in once, within an hour: for a link that is opened in a browser."""
+    return Answer(here.store.tokens.create_code(asker, here.now(), expires_at=here.now() + LINK_S), 201)
+
+
+async def _log_in(body: NewSession, here: Services) -> NewToken:
+    store, now = here.store, here.now()
+    if body.code is not None:
+        return await run_in_threadpool(store.tokens.redeem, body.code, _NAME, now, expires_at=end_of_login(here))
+    if body.token is not None:
+        asker = await run_in_threadpool(store.tokens.verify, body.token, now)
+    else:
+        async with here.login_turn:
+            user = await run_in_threadpool(store.accounts.log_in, body.user or "", body.password or "", now)
+        asker = Asker(user.name, user.role)
+    return await run_in_threadpool(store.tokens.create, asker.name, _NAME, asker, now, expires_at=end_of_login(here))

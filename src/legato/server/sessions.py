@@ -1,0 +1,98 @@
+"""Sessions of browsers: the cookie that holds a token, and the value that proves that a page of ours asks.
+
+A browser sends a cookie along whoever made it ask. SameSite keeps other sites out, but a program on another port of
+the same host counts as the same site. So whatever may change something needs a header with a value that only pages of
+this server can read. Keeps nothing, and knows no user.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Any, Final, NamedTuple
+
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+
+from legato.core.errors import Unauthenticated
+from legato.server.problems import Problem
+
+COOKIE: Final = "legato_session"
+CSRF_HEADER: Final = "X-Legato-CSRF"
+_SAFE: Final = ("GET", "HEAD")
+_MAX_TOKEN_LENGTH: Final = 256
+_PURPOSE: Final = b"legato csrf"
+_HOW: Final = (
+    "Send 'Authorization: Bearer lgt_…'; an admin makes tokens, and 'legato login URL --user USER' does of a password."
+)
+
+
+class Shown(NamedTuple):
+    """What a request shows of who asks. ``by_cookie``: a browser sent it by itself."""
+
+    secret: str
+    by_cookie: bool
+
+
+def read_shown(headers: Headers) -> Shown:
+    """Return the token of a request. Where there are a header and a cookie, the header is meant.
+
+    Raises:
+        Unauthenticated: there is none.
+    """
+    if "authorization" not in headers:
+        secret = read_cookie(headers)
+        if secret is not None:
+            return Shown(_check_token(secret), by_cookie=True)
+    kind, _, secret = headers.get("authorization", "").partition(" ")
+    secret = secret.strip()
+    if not secret:
+        raise Unauthenticated(f"Cannot tell who asks: there is no token. {_HOW}")
+    if kind.lower() != "bearer":
+        raise _no_token()
+    return Shown(_check_token(secret), by_cookie=False)
+
+
+def read_cookie(headers: Headers) -> str | None:
+    """Return the token in the cookie of a session; None: there is none."""
+    return cookie_parser(headers.get("cookie", "")).get(COOKIE) or None
+
+
+def make_csrf(secret: str) -> str:
+    """Return the value that a page must show beside a cookie; it is bound to the token, and does not tell it."""
+    return hmac.new(secret.encode(), _PURPOSE, hashlib.sha256).hexdigest()
+
+
+def check_csrf(method: str, headers: Headers, shown: Shown) -> None:
+    """Raise Problem where a cookie came with a request that may change something, and no page of ours sent it."""
+    if not shown.by_cookie or method in _SAFE:
+        return
+    given = headers.get(CSRF_HEADER, "")
+    if not hmac.compare_digest(given.encode(), make_csrf(shown.secret).encode()):
+        raise Problem(
+            "wrong-origin",
+            f"Asked by cookie, a request with {method[:20]} needs the header '{CSRF_HEADER}' with the value of 'csrf' "
+            "in the answer of 'GET /api/v1/session'. Load the page again.",
+        )
+
+
+def render_cookie(secret: str, max_age_s: float, scope: Any) -> str:
+    """Return the header ``Set-Cookie`` of a session. Without a secret, and with 0 seconds, the cookie goes.
+
+    Args:
+        secret: of the token.
+        max_age_s: how long the browser keeps it.
+        scope: of the request; its scheme is that of a proxy where one is trusted.
+    """
+    secure = "; Secure" if scope.get("scheme") == "https" else ""
+    return f"{COOKIE}={secret}; Max-Age={max(int(max_age_s), 0)}; Path=/; HttpOnly; SameSite=Strict{secure}"
+
+
+def _check_token(secret: str) -> str:
+    if len(secret) > _MAX_TOKEN_LENGTH or not secret.isascii():
+        raise _no_token()
+    return secret
+
+
+def _no_token() -> Unauthenticated:
+    return Unauthenticated(f"Cannot tell who asks: what was sent is no token. {_HOW}")
