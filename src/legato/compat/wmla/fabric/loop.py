@@ -169,9 +169,13 @@ class Loop:
             callback.model = self._engine.model
         if self._worker_logger is not None:
             self._worker_logger.begin()
-        for epoch in self._run.epochs(self._plan.epoch_number):
-            self._run_epoch(epoch)
-        self._end()
+        try:
+            for epoch in self._run.epochs(self._plan.epoch_number):
+                self._run_epoch(epoch)
+            self._end()
+        finally:
+            # Also where this worker leaves before the end.
+            self._speaker.close()
 
     # ------------------------------------------------------------ an epoch
 
@@ -270,7 +274,6 @@ class Loop:
             if self._extras.exports_onnx:
                 self._export()
             self._speaker.end(self._diary)
-        self._speaker.close()
         if self._worker_logger is not None:
             self._worker_logger.end()
         _print(f"--------END TRAINING: completed {self._num_batches} iterations --------")

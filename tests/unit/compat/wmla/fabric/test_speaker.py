@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from legato.compat.wmla.fabric.diary import Diary, Entry
-from legato.compat.wmla.fabric.speaker import Speaker, read_history
+from legato.compat.wmla.fabric.speaker import Speaker, copy_history
 
 NUM_SAMPLES, BATCH_SIZE = 10, 4
 
@@ -126,7 +126,7 @@ def test_every_entry_is_told_once_and_in_the_drivers_directory(home: Path, speak
     diary = Diary(NUM_SAMPLES, BATCH_SIZE)
     speaker, listener = speaker_of(0)
     speaker.tell(diary)
-    assert listener.began_at is None, "nothing has happened yet"
+    assert (listener.began_at, listener.heard) == (None, []), "nothing has happened yet"
     for _ in range(5):
         train(diary, 1)
         speaker.tell(diary)
@@ -159,10 +159,8 @@ def test_who_takes_over_tells_all_from_the_beginning_into_whole_files(
     want = list(range(1, diary.num_entries + 1))
     assert listener.heard == want == told(home) == told(home, "parts/deep")
     assert listener.began_at == 7.0, "the training began with the first one"
-    # What the dead one still writes reaches nobody.
-    first._file.write("late\n")  # type: ignore[union-attr]
-    first._file.flush()  # type: ignore[union-attr]
-    assert "late" not in (home / "history.jsonl").read_text()
+    # What the dead one still writes reaches nobody: it is another file.
+    assert not os.path.samestat(os.fstat(first._file.fileno()), (home / "history.jsonl").stat())  # type: ignore[union-attr]
 
 
 def test_what_was_told_of_steps_that_are_lost_is_cut_off(home: Path, speaker_of: Make) -> None:
@@ -195,9 +193,11 @@ def test_a_torn_last_line_is_told_again_and_an_unfinished_change_of_hands_too(ho
     history.write_text(history.read_text()[:-9])
     (home.parent / ".driver.1/parts").mkdir(parents=True)
     (home.parent / ".driver.1/stdout").write_text("1\n2\n")
+    (home.parent / ".driver.7").mkdir()
     second, listener = speaker_of(1)
     second.tell(diary)
     assert listener.heard == list(range(1, diary.num_entries + 1)) == told(home)
+    assert [path.name for path in home.parent.iterdir()] == ["driver"]
 
 
 def test_a_history_with_a_gap_is_said_to_have_one(speaker_of: Make, capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,4 +210,110 @@ def test_a_history_with_a_gap_is_said_to_have_one(speaker_of: Make, capsys: pyte
 
 
 def test_without_a_history(tmp_path: Path) -> None:
-    assert read_history(tmp_path / "history.jsonl", 10) == (None, [])
+    assert copy_history(tmp_path / "history.jsonl", tmp_path / "copy", 10) == (None, 0)
+
+
+class Slow(Listener):
+    """Takes a second for each entry, by its own clock, and never thinks of the training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def hear(self, entry: Entry) -> None:
+        self.now += 1.0
+        super().hear(entry)
+
+
+@pytest.fixture
+def slow_speaker(home: Path) -> Iterator[tuple[Speaker, Slow]]:
+    listener = Slow()
+    speaker = Speaker(home, 1, clock=lambda: 99.0, timer=lambda: listener.now)
+    speaker.add(listener)
+    yield speaker, listener
+    speaker.close()
+
+
+@pytest.fixture
+def long_told(home: Path, speaker_of: Make) -> Diary:
+    """What a worker has told before it dies: much."""
+    diary = Diary(NUM_SAMPLES, BATCH_SIZE)
+    first, _ = speaker_of(0)
+    for _ in range(40):
+        train(diary, 1)
+        first.tell(diary)
+    return diary
+
+
+def test_a_long_replay_lets_the_training_go_on_and_ends_in_whole_files(
+    home: Path, slow_speaker: tuple[Speaker, Slow], long_told: Diary
+) -> None:
+    diary, before = long_told, list(range(1, 81))
+    speaker, listener = slow_speaker
+    speaker.tell(diary)
+    assert len(listener.heard) == 1, "more would hold up the others"
+    assert told(home) == before, "what there was stays until it can be replaced"
+    counts = [1]
+    for step_s in (0.0, 40.0) * 80:
+        if told(home) != before:
+            break
+        train(diary, 1)
+        listener.now += step_s
+        speaker.tell(diary)
+        counts.append(len(listener.heard) - sum(counts))
+    # More than the two that come with a step, or a quarter of its time.
+    assert set(counts[1:-1]) == {3, 10}
+    train(diary, 1)
+    speaker.tell(diary)
+    speaker.close()
+    want = list(range(1, diary.num_entries + 1))
+    assert listener.heard == want == told(home) == told(home, "parts/deep")
+    assert [path.name for path in home.parent.iterdir()] == ["driver"]
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "dies"])
+def test_whoever_is_needed_in_the_middle_of_a_long_replay(
+    home: Path, speaker_of: Make, slow_speaker: tuple[Speaker, Slow], long_told: Diary, ends: bool
+) -> None:
+    diary = long_told
+    speaker: Speaker
+    listener: Listener
+    speaker, listener = slow_speaker
+    for _ in range(30):
+        train(diary, 1)
+        speaker.tell(diary)
+    assert len(listener.heard) < diary.num_entries
+    if ends:
+        speaker.end(diary)
+        assert listener.has_ended
+    else:
+        # The diary alone does not know any more what came meanwhile.
+        speaker, listener = speaker_of(2)
+        speaker.tell(diary)
+    want = list(range(1, diary.num_entries + 1))
+    assert listener.heard == want == told(home) == told(home, "parts/deep")
+    assert listener.began_at == 7.0
+
+
+def test_who_leaves_tells_what_can_be_told_soon(
+    home: Path, speaker_of: Make, slow_speaker: tuple[Speaker, Slow], long_told: Diary
+) -> None:
+    slow, hasty = slow_speaker
+    slow.tell(long_told)
+    slow.close()
+    assert len(hasty.heard) < 10 and told(home) == list(range(1, 81)), "there is not time for all of it"
+    assert [path.name for path in home.parent.iterdir()] == ["driver"]
+    other, listener = speaker_of(2)
+    other.tell(long_told)
+    assert listener.heard == told(home) == list(range(1, 81))
+
+
+def test_the_training_began_before_its_first_step_was_done(home: Path) -> None:
+    now = [3.0]
+    speaker, listener = Speaker(home, 0, clock=lambda: now[0]), Listener()
+    speaker.add(listener)
+    now[0], diary = 20.0, Diary(NUM_SAMPLES, BATCH_SIZE)
+    train(diary, 1)
+    speaker.tell(diary)
+    speaker.close()
+    assert listener.began_at == 3.0
