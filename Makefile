@@ -7,13 +7,40 @@ READY := .venv/ready
 BIN_TENSORFLOW := .venv-tensorflow/bin
 READY_TENSORFLOW := .venv-tensorflow/ready
 
-.PHONY: demo test test-tensorflow lint bench clean
+# The console is built where npm is, with a Node.js that is new enough; all else works without it.
+NPM ?= $(shell node -e 'const [a, b] = process.versions.node.split("."); process.exit(a * 100 + +b < 2019 ? 1 : 0)' 2>/dev/null && command -v npm)
+PAGES := src/legato/server/pages/index.html
+NODE_READY := console/node_modules/.package-lock.json
+CONSOLE_SOURCES := $(shell find console -name node_modules -prune -o -type f -print 2>/dev/null)
 
-demo: $(READY)
+.PHONY: demo console test test-console test-tensorflow lint lint-console bench clean
+
+demo: $(READY) console
 	$(BIN)/python examples/demo.py
 
+ifneq ($(NPM),)
+console: $(PAGES)
+
+lint-console: $(NODE_READY)
+	cd console && $(NPM) run lint && $(NPM) run check
+
+test-console: $(NODE_READY)
+	cd console && $(NPM) run test
+else
+console lint-console test-console:
+	@echo "$@: no npm with Node.js 20.19 or newer, so the web console is left out. Install it, then: make console"
+endif
+
+$(PAGES): $(NODE_READY) $(CONSOLE_SOURCES)
+	cd console && $(NPM) run build
+	touch $@
+
+$(NODE_READY): console/package.json console/package-lock.json
+	cd console && $(NPM) ci --no-audit
+	touch $@
+
 # Side by side, on up to four cores: much of a test is waiting for programs to start, which two can do at once.
-test: $(READY)
+test: $(READY) console
 	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
 
 test-tensorflow: $(READY_TENSORFLOW)
@@ -29,6 +56,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 clean:
+	rm -rf console/node_modules src/legato/server/pages
 	rm -rf .venv .venv-tensorflow build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 

@@ -17,7 +17,20 @@ from legato.core.errors import LegatoError, UsageError
 from legato.server.answers import Answer, publish
 from legato.server.door import API, Door, answer_error
 from legato.server.guests import Guest
-from legato.server.routes import code, events, files, jobs, logs, looking, open_pages, operating, people, pool, session
+from legato.server.routes import (
+    code,
+    console,
+    events,
+    files,
+    jobs,
+    logs,
+    looking,
+    open_pages,
+    operating,
+    people,
+    pool,
+    session,
+)
 from legato.server.services import Services
 
 _ROUTERS: Final = (
@@ -44,6 +57,7 @@ def make_app(services: Services, guests: Sequence[Guest] = ()) -> Door:
     for router in _ROUTERS:
         app.include_router(router, dependencies=[Depends(_refuse_unknown)])
     app.include_router(open_pages.router)
+    app.include_router(console.router)
 
     @functools.cache
     def describe() -> dict[str, Any]:
@@ -63,7 +77,11 @@ def make_app(services: Services, guests: Sequence[Guest] = ()) -> Door:
         gatekeeper=services.gatekeeper,
         figures=services.figures,
         guests=guests,
-        own=(f"{API}/", *(route.path for route in open_pages.router.routes if isinstance(route, APIRoute))),
+        own=(
+            f"{API}/",
+            console.PREFIX,
+            *(route.path for route in open_pages.router.routes if isinstance(route, APIRoute)),
+        ),
         changed=lambda: _tell_change(services),
     )
 

@@ -84,7 +84,7 @@ def test_foreign_pages(platform: Platform) -> None:
 
 
 def test_paths_and_methods_that_there_are_not(platform: Platform) -> None:
-    for path in ("nothing", "/nothing", "/", "/docs", "/openapi.json", "jobs/", "/api/v2/jobs", "jobs/x/colour"):
+    for path in ("nothing", "/nothing", "/docs", "/openapi.json", "jobs/", "/api/v2/jobs", "jobs/x/colour"):
         check_problem(platform.ask("GET", path), 404, "not-found")
     answer = platform.ask("DELETE", "jobs")
     check_problem(answer, 405, "method-not-allowed")
