@@ -149,7 +149,8 @@ class Speaker:
         for left in self._home.parent.glob(f".{self._home.name}.*"):
             # Of those who died before they had told all.
             shutil.rmtree(left, ignore_errors=True)
-        self._scratch.mkdir(parents=True)
+        self._home.mkdir(parents=True, exist_ok=True)
+        self._scratch.mkdir()
         history, scratch = (directory / names.HISTORY_FILE for directory in (self._home, self._scratch))
         began_at, num_known = copy_history(history, scratch, diary.num_entries)
         self._began_at = self._began_at if began_at is None else began_at
