@@ -1,0 +1,228 @@
+"""The task manager: data sets by name, who holds which task, what is left. Pure: no clock, no I/O, only a seed.
+
+A record is handed out again as often as it takes: what a worker holds that is gone, and what a worker reports as
+failed, is to do again, behind what is to do in its epoch already. Nothing is ever dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from legato.compat.elasticdl.dataset import Dataset, DatasetState, read_checkpoint
+from legato.compat.elasticdl.task_words import (
+    DEFAULT_NUM_MINIBATCHES,
+    DatasetParams,
+    Task,
+    TaskKind,
+    default_name,
+)
+from legato.core.errors import DataError
+
+
+class KnownDataset(msgspec.Struct, frozen=True, kw_only=True):
+    """A data set as a new driver gets it."""
+
+    params: DatasetParams
+    records_per_task: int
+    seed: int
+    state: DatasetState
+
+
+class TasksState(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a new driver must know of tasks.
+
+    Args:
+        datasets: in the order in which they were registered.
+        next_number: of a task.
+        workers: that are there.
+    """
+
+    datasets: tuple[KnownDataset, ...] = ()
+    next_number: int = 1
+    workers: tuple[int, ...] = ()
+
+
+class Reported(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a report.
+
+    Args:
+        is_known: the task was handed out.
+        num_failures: how often it failed by now.
+    """
+
+    is_known: bool
+    num_failures: int = 0
+
+
+class TaskManager:
+    """The tasks of one job.
+
+    Args:
+        seed: of all orders.
+        num_minibatches: mini-batches of a task where a data set does not say.
+        state: where an earlier driver stopped; None at the beginning.
+    """
+
+    def __init__(
+        self, *, seed: int, num_minibatches: int = DEFAULT_NUM_MINIBATCHES, state: TasksState | None = None
+    ) -> None:
+        state = state if state is not None else TasksState()
+        self._seed = seed
+        self._num_minibatches = num_minibatches
+        self._datasets = {
+            known.params.name: Dataset(known.params, known.records_per_task, known.seed, known.state)
+            for known in state.datasets
+        }
+        self._next_number = state.next_number
+        self._workers = frozenset(state.workers)
+
+    @property
+    def state(self) -> TasksState:
+        """All that a new driver must know. Shares what changes: encode it at once."""
+        return TasksState(
+            datasets=tuple(
+                KnownDataset(
+                    params=dataset.params,
+                    records_per_task=dataset.records_per_task,
+                    seed=dataset.seed,
+                    state=dataset.state,
+                )
+                for dataset in self._datasets.values()
+            ),
+            next_number=self._next_number,
+            workers=tuple(sorted(self._workers)),
+        )
+
+    @property
+    def workers(self) -> frozenset[int]:
+        """The workers that are there."""
+        return self._workers
+
+    # ------------------------------------------------------------ handing out
+
+    def register(self, params: DatasetParams) -> bool:
+        """Register a data set; returns False if its name is known, which changes nothing.
+
+        Raises:
+            DataError: a size is not above 0.
+        """
+        params = msgspec.structs.replace(params, name=params.name or default_name(params.kind))
+        _check(params)
+        if params.name in self._datasets:
+            return False
+        num_minibatches = params.num_minibatches_per_shard or self._num_minibatches
+        self._datasets[params.name] = Dataset(params, params.batch_size * num_minibatches, self._seed)
+        return True
+
+    def get(self, worker: int, dataset: str = "", *, ask: str = "") -> Task | TaskKind:
+        """Hand out a task.
+
+        Args:
+            worker: who asks.
+            dataset: the name of the data set; empty for the default one.
+            ask: names the request. Who did not hear the answer asks again by this name, and is handed out the same.
+
+        Returns:
+            The task. `TaskKind.WAIT`: nothing is left, but others hold tasks, which may come back; not said to a worker
+            that holds some itself, whose last batch may wait for the end. `TaskKind.NONE`: there is nothing for it.
+        """
+        asked = self._find(dataset)
+        if asked is None or worker not in self._workers:
+            return TaskKind.NONE
+        again = asked.find(worker, ask)
+        if again is not None:
+            return again
+        task = asked.hand_out(worker, self._next_number, ask)
+        if task is not None:
+            self._next_number += 1
+            return task
+        holders = asked.holders
+        return TaskKind.WAIT if holders and worker not in holders else TaskKind.NONE
+
+    def report(self, number: int, *, error: str = "") -> Reported:
+        """Note that a task is done; with an error, that it is to do again. Unknown numbers are passed over."""
+        for dataset in self._datasets.values():
+            if number in dataset.state.doing:
+                if error:
+                    return Reported(is_known=True, num_failures=dataset.take_failed(number))
+                dataset.take_done(number)
+                return Reported(is_known=True)
+        return Reported(is_known=False)
+
+    def set_workers(self, workers: Collection[int]) -> int:
+        """Say which workers are there, all of them. Takes back what others hold; returns how many tasks that were."""
+        self._workers = frozenset(workers)
+        return sum(dataset.take_back(self._workers) for dataset in self._datasets.values())
+
+    # ------------------------------------------------------------ data sets
+
+    def reset(self, dataset: str = "") -> bool:
+        """Begin a data set anew; returns False if there is none of this name."""
+        asked = self._find(dataset)
+        if asked is not None:
+            asked.reset()
+        return asked is not None
+
+    def epoch(self, dataset: str = "") -> int:
+        """Return the epoch from which tasks are handed out, from 1; 0 before the first, and of an unknown data set."""
+        asked = self._find(dataset)
+        return asked.state.epoch if asked is not None else 0
+
+    def checkpoint(self, dataset: str = "") -> str:
+        """Return which records are left, as JSON; empty if there is no data set of this name."""
+        asked = self._find(dataset)
+        return asked.checkpoint() if asked is not None else ""
+
+    def restore(self, content: str) -> bool:
+        """Go on where a checkpoint was written: what was to do or handed out then is to do, and nothing is handed out.
+
+        Returns:
+            False if it is of another version.
+
+        Raises:
+            DataError: it is no checkpoint.
+        """
+        name = _read_name(content)
+        restored = read_checkpoint(content, self._datasets.get(name), self._seed)
+        if restored is None:
+            return False
+        self._datasets[name] = restored
+        return True
+
+    def describe_left(self) -> str | None:
+        """Say which data sets are not done; None if all are, or have no end."""
+        left = [
+            f"'{name}' (epoch {dataset.state.epoch} of {dataset.params.num_epochs}, "
+            f"{len(dataset.state.doing)} tasks handed out and not reported)"
+            for name, dataset in self._datasets.items()
+            if dataset.params.num_epochs > 0 and not (dataset.is_at_end and not dataset.state.doing)
+        ]
+        return ", ".join(left) or None
+
+    def _find(self, name: str) -> Dataset | None:
+        return self._datasets.get(name or default_name(TaskKind.TRAINING))
+
+
+def _read_name(content: str) -> str:
+    class Named(msgspec.Struct):
+        dataset_name: str
+
+    try:
+        return msgspec.json.decode(content, type=Named).dataset_name
+    except msgspec.MsgspecError as error:
+        raise DataError(f"Cannot go on from this checkpoint of a data set: {error}. Give it as it was got.") from error
+
+
+def _check(params: DatasetParams) -> None:
+    """Raise DataError unless tasks can be cut from these."""
+    for field in ("batch_size", "dataset_size"):
+        value = getattr(params, field)
+        if value < 1:
+            raise DataError(f"Cannot register data set '{params.name}': {field}={value} is below 1. Give 1 or more.")
+    if params.num_minibatches_per_shard < 0:
+        raise DataError(
+            f"Cannot register data set '{params.name}': num_minibatches_per_shard="
+            f"{params.num_minibatches_per_shard} is below 0. Give 1 or more, or 0 for what the job was submitted with."
+        )

@@ -1,0 +1,312 @@
+"""Tasks: their sizes and numbers, what wins, both shuffles, the end of the data, checkpoints of both makes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import msgspec
+import pytest
+
+from legato.compat.elasticdl.permutation import Permutation
+from legato.compat.elasticdl.task_words import EVALUATION_NAME, TRAINING_NAME, DatasetParams, Task, TaskKind
+from legato.compat.elasticdl.tasks import TaskManager
+from legato.core.errors import DataError
+
+
+def make_params(**changes: object) -> DatasetParams:
+    default = DatasetParams(name="digits", batch_size=64, num_epochs=1, dataset_size=1000, num_minibatches_per_shard=2)
+    return msgspec.structs.replace(default, **changes)
+
+
+def make_manager(*, workers: tuple[int, ...] = (0, 1), seed: int = 3, **changes: object) -> TaskManager:
+    manager = TaskManager(seed=seed)
+    manager.set_workers(workers)
+    assert manager.register(make_params(**changes))
+    return manager
+
+
+def take(manager: TaskManager, worker: int = 0, dataset: str = "digits") -> Task:
+    task = manager.get(worker, dataset)
+    assert isinstance(task, Task)
+    return task
+
+
+def take_all(manager: TaskManager, dataset: str = "digits") -> list[Task]:
+    tasks = []
+    while isinstance(task := manager.get(0, dataset), Task):
+        tasks.append(task)
+        manager.report(task.number)
+    return tasks
+
+
+# ---------------------------------------------------------------- sizes
+
+
+def test_the_last_task_of_an_epoch_is_short() -> None:
+    tasks = take_all(make_manager(num_epochs=2))
+    assert [task.num_records for task in tasks] == ([128] * 7 + [104]) * 2
+    assert [task.number for task in tasks] == list(range(1, 17))
+    assert [task.epoch for task in tasks] == [1] * 8 + [2] * 8
+    assert [task.records for task in tasks[:1]] == [tuple(range(128))]
+    assert tasks[0].indices == ()
+
+
+@pytest.mark.parametrize(("asked", "records"), [(0, 24), (1, 3), (2, 6)])
+def test_a_task_has_as_many_batches_as_asked_else_as_the_job_says(asked: int, records: int) -> None:
+    manager = make_manager(batch_size=3, num_minibatches_per_shard=asked)
+    assert take(manager).num_records == records
+
+
+def test_a_task_is_no_larger_than_the_data_set() -> None:
+    assert [task.num_records for task in take_all(make_manager(dataset_size=5))] == [5]
+
+
+def test_the_first_registration_of_a_name_wins() -> None:
+    manager = make_manager()
+    assert not manager.register(make_params(dataset_size=10, shuffle=True))
+    assert sum(task.num_records for task in take_all(manager)) == 1000
+
+
+def test_data_sets_without_a_name_are_the_default_ones() -> None:
+    manager = make_manager(name="")
+    assert manager.register(make_params(name="", kind=TaskKind.EVALUATION))
+    assert take(manager, dataset="").dataset == TRAINING_NAME
+    assert take(manager, dataset=EVALUATION_NAME).kind is TaskKind.EVALUATION
+
+
+@pytest.mark.parametrize("epochs", [0, -1])
+def test_without_a_number_of_epochs_there_is_no_end(epochs: int) -> None:
+    manager = make_manager(num_epochs=epochs, dataset_size=128)
+    assert [take(manager).epoch for _ in range(5)] == [1, 2, 3, 4, 5]
+    assert manager.describe_left() is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"batch_size": 0}, "batch_size=0 is below 1"),
+        ({"dataset_size": -5}, "dataset_size=-5 is below 1"),
+        ({"num_minibatches_per_shard": -1}, "num_minibatches_per_shard=-1 is below 0"),
+    ],
+    ids=["batch", "dataset", "shard"],
+)
+def test_sizes_that_make_no_tasks_are_refused(changes: dict[str, int], told: str) -> None:
+    manager = TaskManager(seed=0)
+    with pytest.raises(DataError, match=told):
+        manager.register(make_params(**changes))
+    assert manager.register(make_params())
+
+
+def test_an_epoch_may_have_any_number_of_tasks() -> None:
+    manager = make_manager(dataset_size=10**15, batch_size=1, num_minibatches_per_shard=1, shuffle_shards=True)
+    tasks = [take(manager) for _ in range(1000)]
+    assert len({task.start for task in tasks}) == 1000
+    assert max(task.start for task in tasks) > 10**14
+
+
+# ---------------------------------------------------------------- orders
+
+
+def test_shuffled_records_are_another_order_each_epoch() -> None:
+    tasks = take_all(make_manager(num_epochs=2, shuffle=True))
+    first, second = ([i for task in tasks if task.epoch == epoch for i in task.indices] for epoch in (1, 2))
+    assert sorted(first) == sorted(second) == list(range(1000))
+    assert first != second
+    assert first != sorted(first)
+    assert [task.start for task in tasks[:3]] == [0, 128, 256]
+
+
+def test_shuffled_tasks_keep_their_records_together() -> None:
+    tasks = take_all(make_manager(num_epochs=2, shuffle_shards=True))
+    starts = [task.start for task in tasks]
+    assert sorted(starts[:8]) == sorted(starts[8:]) == list(range(0, 1000, 128))
+    assert starts[:8] != starts[8:]
+    assert all(task.indices == () and task.end == min(task.start + 128, 1000) for task in tasks)
+
+
+def test_orders_follow_from_the_seed() -> None:
+    def order(seed: int) -> list[tuple[int, ...]]:
+        return [task.records for task in take_all(make_manager(seed=seed, shuffle=True, shuffle_shards=True))]
+
+    assert order(1) == order(1) != order(2)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 255, 256, 257, 1000])
+def test_a_permutation_has_every_number_once(size: int) -> None:
+    order = Permutation(size, (5,)).take(0, size)
+    assert sorted(order) == list(range(size))
+
+
+def test_permutations_are_evenly_spread() -> None:
+    orders = {Permutation(4, (seed,)).take(0, 4) for seed in range(2000)}
+    assert orders == set(itertools.permutations(range(4)))
+    at_first = [Permutation(1000, (seed,))[0] for seed in range(4000)]
+    assert 480 < sum(at_first) / len(at_first) < 520
+
+
+# ---------------------------------------------------------------- who holds what
+
+
+def test_what_a_lost_worker_held_comes_behind_its_epoch_and_is_no_failure() -> None:
+    manager = make_manager(num_epochs=2, dataset_size=384)
+    lost = take(manager, 1)
+    assert manager.set_workers([0]) == 1
+    order = [(task.epoch, task.start) for task in take_all(manager)]
+    assert order == [(1, 128), (1, 256), (1, lost.start), (2, 0), (2, 128), (2, 256)]
+    assert not manager.report(lost.number).is_known
+
+
+def test_a_task_is_handed_out_again_however_often_it_fails() -> None:
+    manager = make_manager(dataset_size=10)
+    for num_failures in range(1, 12):
+        assert manager.report(take(manager).number, error="no luck").num_failures == num_failures
+        if num_failures % 3 == 0:
+            take(manager, 1)
+            assert manager.set_workers([0]) == 1
+            manager.set_workers([0, 1])
+    assert len(take_all(manager)) == 1
+
+
+def test_an_unknown_worker_gets_nothing_that_would_never_come_back() -> None:
+    manager = make_manager()
+    assert manager.get(7, "digits") is TaskKind.NONE
+    assert len(take_all(manager)) == 8
+
+
+def test_who_did_not_hear_the_answer_is_handed_out_the_same() -> None:
+    manager = make_manager()
+    task = manager.get(0, "digits", ask="a-1")
+    assert manager.get(0, "digits", ask="a-1") == task
+    assert manager.get(1, "digits", ask="a-1") != task
+    assert isinstance(task, Task)
+    manager.report(task.number)
+    assert manager.get(0, "digits", ask="a-1") != task
+    assert take(manager) != take(manager)  # requests without a name are each their own
+
+
+# ---------------------------------------------------------------- the end
+
+
+def test_who_holds_nothing_waits_for_the_others_and_who_holds_something_does_not() -> None:
+    manager = make_manager(dataset_size=256)
+    mine, theirs = take(manager, 0), take(manager, 1)
+    assert manager.get(0, "digits") is TaskKind.NONE
+    manager.report(mine.number)
+    assert manager.get(0, "digits") is TaskKind.WAIT
+    manager.report(theirs.number)
+    assert manager.get(0, "digits") is TaskKind.NONE
+    assert manager.describe_left() is None
+
+
+def test_who_waits_gets_what_the_dead_held() -> None:
+    manager = make_manager(dataset_size=256)
+    manager.report(take(manager, 0).number)
+    theirs = take(manager, 1)
+    assert manager.get(0, "digits") is TaskKind.WAIT
+    assert manager.describe_left() == "'digits' (epoch 1 of 1, 1 tasks handed out and not reported)"
+    manager.set_workers([0])
+    assert take(manager, 0).start == theirs.start
+
+
+def test_asking_before_anything_is_registered_costs_no_epoch() -> None:
+    manager = TaskManager(seed=0)
+    manager.set_workers([0])
+    assert manager.get(0) is TaskKind.NONE
+    assert manager.epoch() == 0
+    assert manager.register(make_params(name="", num_epochs=2))
+    assert len(take_all(manager, "")) == 16
+    assert manager.epoch() == 2
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def test_a_checkpoint_has_the_historic_keys() -> None:
+    manager = make_manager(dataset_size=300, num_epochs=2)
+    take(manager)
+    content = json.loads(manager.checkpoint("digits"))
+    historic = {
+        "dataset_name": "digits",
+        "todo": [[128, 256], [256, 300]],
+        "doing": [[0, 128]],
+        "current_epoch": 1,
+        "num_epochs": 2,
+        "records_per_task": 128,
+        "dataset_size": 300,
+        "shuffle_shards": False,
+        "version": "v1.0",
+        "current_subepoch": 1,
+    }
+    assert {key: content[key] for key in historic} == historic
+
+
+def test_what_a_checkpoint_leaves_is_what_was_not_done_also_in_another_job() -> None:
+    first = make_manager(num_epochs=2, shuffle=True, shuffle_shards=True)
+    done = [take(first) for _ in range(11)]
+    for task in done[:10]:
+        first.report(task.number)
+    second = TaskManager(seed=99)
+    second.set_workers([0])
+    assert second.restore(first.checkpoint("digits"))
+    records = [(task.epoch, i) for task in (*done[:10], *take_all(second)) for i in task.records]
+    assert sorted(records) == [(epoch, i) for epoch in (1, 2) for i in range(1000)]
+
+
+def test_a_checkpoint_lists_one_part_of_a_long_epoch() -> None:
+    sizes = {"batch_size": 1, "num_minibatches_per_shard": 1, "dataset_size": 120_000}
+    manager = make_manager(**sizes)
+    assert json.loads(manager.checkpoint("digits"))["todo"] == []
+    manager.report(take(manager).number)
+    assert len(json.loads(manager.checkpoint("digits"))["todo"]) == 49_999
+    again = TaskManager(seed=0)
+    again.set_workers([0])
+    assert again.restore(manager.checkpoint("digits"))
+    assert sorted(task.start for task in take_all(again)) == list(range(1, 120_000))
+
+
+def test_a_checkpoint_of_the_original_is_understood() -> None:
+    content = {
+        "dataset_name": "digits",
+        "todo": [[128, 256]],
+        "doing": [[0, 128]],
+        "current_epoch": 2,
+        "num_epochs": 2,
+        "records_per_task": 128,
+        "dataset_size": 300,
+        "shuffle_shards": False,
+        "version": "v1.0",
+        "current_subepoch": 0,
+    }
+    manager = TaskManager(seed=0)
+    manager.set_workers([0])
+    assert manager.restore(json.dumps(content))
+    assert [(task.epoch, task.start, task.end) for task in take_all(manager)] == [(2, 0, 128), (2, 128, 256)]
+    assert not manager.restore(json.dumps(content | {"version": "v2.0"}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"todo": [[5, 3]]}, {"doing": [[0, 301]]}, {"todo_epochs": [1]}, {"records_per_task": 0}, {"todo": "all"}],
+    ids=["backwards", "beyond", "epochs", "size", "kind"],
+)
+def test_a_damaged_checkpoint_is_refused_and_changes_nothing(changes: dict[str, object]) -> None:
+    manager = make_manager(dataset_size=300)
+    content = json.loads(manager.checkpoint("digits")) | changes
+    with pytest.raises(DataError, match="Cannot go on from this checkpoint"):
+        manager.restore(json.dumps(content))
+    assert len(take_all(manager)) == 3
+    with pytest.raises(DataError, match="Cannot go on from this checkpoint"):
+        manager.restore("")
+
+
+def test_a_data_set_that_is_reset_begins_anew() -> None:
+    manager = make_manager()
+    held = take(manager)
+    assert manager.reset("digits")
+    assert manager.epoch("digits") == 0
+    assert not manager.report(held.number).is_known
+    tasks = take_all(manager)
+    assert len(tasks) == 8
+    assert tasks[0].number == 2
+    assert not manager.reset("other")

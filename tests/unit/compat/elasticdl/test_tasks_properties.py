@@ -1,0 +1,171 @@
+"""Every record once in each epoch, whatever the order of asking, reporting, dying, and of drivers that come anew."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from legato.compat.elasticdl.task_words import DatasetParams, Task, TaskKind
+from legato.compat.elasticdl.tasks import TaskManager, TasksState
+
+_NAMES = ("a", "b")
+_SEED = 7
+
+_params = st.builds(
+    DatasetParams,
+    name=st.sampled_from(_NAMES),
+    batch_size=st.integers(1, 5),
+    num_epochs=st.integers(1, 3),
+    dataset_size=st.integers(1, 40),
+    shuffle=st.booleans(),
+    shuffle_shards=st.booleans(),
+    num_minibatches_per_shard=st.integers(0, 3),
+)
+
+
+class _Tasks(RuleBasedStateMachine):
+    """A model that knows what is handed out and what is done, and nothing of how."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.manager = TaskManager(seed=_SEED, num_minibatches=2)
+        self.workers: set[int] = set()
+        self.next_worker = 0
+        self.params: dict[str, DatasetParams] = {}
+        self.held: dict[int, tuple[int, Task]] = {}
+        self.done: Counter[tuple[str, int, int]] = Counter()
+        self.kept: tuple[str, str, Counter[tuple[str, int, int]]] | None = None
+        self.num_asks = 0
+
+    # ------------------------------------------------------------ what workers do
+
+    @rule(params=_params)
+    def register(self, params: DatasetParams) -> None:
+        is_first = self.manager.register(params)
+        assert is_first == (params.name not in self.params)
+        self.params.setdefault(params.name, params)
+
+    @rule()
+    def join(self) -> None:
+        self.workers.add(self.next_worker)
+        self.next_worker += 1
+        assert self.manager.set_workers(self.workers) == 0
+
+    @precondition(lambda self: self.workers)
+    @rule(data=st.data())
+    def die(self, data: st.DataObject) -> None:
+        worker = data.draw(st.sampled_from(sorted(self.workers)))
+        self.workers.remove(worker)
+        lost = [number for number, (holder, _) in self.held.items() if holder == worker]
+        assert self.manager.set_workers(self.workers) == len(lost)
+        for number in lost:
+            del self.held[number]
+            assert not self.manager.report(number).is_known
+
+    @precondition(lambda self: self.workers and self.params)
+    @rule(data=st.data(), is_lost=st.booleans())
+    def get(self, data: st.DataObject, is_lost: bool) -> None:
+        worker = data.draw(st.sampled_from(sorted(self.workers)))
+        name = data.draw(st.sampled_from(sorted(self.params)))
+        self.num_asks += 1
+        answer = self.manager.get(worker, name, ask=f"{self.num_asks}")
+        if is_lost:
+            assert self.manager.get(worker, name, ask=f"{self.num_asks}") == answer
+        if isinstance(answer, Task):
+            assert answer.number not in self.held
+            self.held[answer.number] = (worker, answer)
+            return
+        holders = {holder for holder, task in self.held.values() if task.dataset == name}
+        assert self.is_all_handed_out(name)
+        assert (answer is TaskKind.WAIT) == (bool(holders) and worker not in holders)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def report_done(self, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from(sorted(self.held)))
+        _, task = self.held.pop(number)
+        assert self.manager.report(number).is_known
+        self.note_done(task)
+        assert not self.manager.report(number).is_known
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def report_failed(self, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from(sorted(self.held)))
+        del self.held[number]
+        assert self.manager.report(number, error="out of luck").num_failures >= 1
+
+    # ------------------------------------------------------------ drivers, checkpoints
+
+    @rule()
+    def replace_driver(self) -> None:
+        state = msgspec.json.decode(msgspec.json.encode(self.manager.state), type=TasksState)
+        self.manager = TaskManager(seed=_SEED, num_minibatches=2, state=state)
+        assert self.manager.workers == self.workers
+
+    @precondition(lambda self: self.params)
+    @rule(data=st.data())
+    def keep_checkpoint(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.params)))
+        self.kept = (name, self.manager.checkpoint(name), self.done.copy())
+
+    @precondition(lambda self: self.kept is not None)
+    @rule()
+    def restore_checkpoint(self) -> None:
+        assert self.kept is not None
+        name, content, done = self.kept
+        assert self.manager.restore(content)
+        self.go_back(name, done)
+
+    @precondition(lambda self: self.params)
+    @rule(data=st.data())
+    def reset(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.params)))
+        assert self.manager.reset(name)
+        self.go_back(name, Counter())
+
+    # ------------------------------------------------------------ the model
+
+    def note_done(self, task: Task) -> None:
+        assert task.num_records == len(task.records) > 0
+        self.done.update((task.dataset, task.epoch, index) for index in task.records)
+
+    def go_back(self, name: str, done: Counter[tuple[str, int, int]]) -> None:
+        self.held = {number: held for number, held in self.held.items() if held[1].dataset != name}
+        others = {key: count for key, count in self.done.items() if key[0] != name}
+        self.done = Counter(others | {key: count for key, count in done.items() if key[0] == name})
+
+    def is_all_handed_out(self, name: str) -> bool:
+        params = self.params[name]
+        held = sum(task.num_records for _, task in self.held.values() if task.dataset == name)
+        done = sum(count for key, count in self.done.items() if key[0] == name)
+        return held + done == params.num_epochs * params.dataset_size
+
+    @invariant()
+    def nothing_twice(self) -> None:
+        assert not self.done or max(self.done.values()) == 1
+        held = [(task.dataset, task.epoch, index) for _, task in self.held.values() for index in task.records]
+        assert len(set(held)) == len(held)
+        assert not set(held) & set(self.done)
+
+    def teardown(self) -> None:
+        """Whoever is left ends it: every record of every epoch is done."""
+        self.manager.set_workers({self.next_worker})
+        self.held = {}
+        for name, params in self.params.items():
+            while isinstance(task := self.manager.get(self.next_worker, name), Task):
+                self.note_done(task)
+                assert self.manager.report(task.number).is_known
+            assert task is TaskKind.NONE
+            expected = {(name, epoch + 1, i) for epoch in range(params.num_epochs) for i in range(params.dataset_size)}
+            assert {key for key in self.done if key[0] == name} == expected
+        assert self.manager.describe_left() is None
+        self.nothing_twice()
+
+
+TestTasks = _Tasks.TestCase
+TestTasks.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
