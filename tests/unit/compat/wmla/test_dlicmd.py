@@ -8,6 +8,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -275,13 +276,42 @@ def test_a_wrong_password_is_told_as_scripts_expect_it(fake: Fake, do: Callable[
     assert err == "Error: wrong password\n"
 
 
-def test_without_a_terminal_nothing_is_asked(
-    do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("piped", "words", "who"),
+    [
+        ("p w\n", ["--username", "ann"], "ann:p w"),
+        ("p w", ["--username", "ann"], "ann:p w"),
+        ("p w \r\nmore\n", ["--username", "ann"], "ann:p w "),
+        ("ann\npw\n", [], "ann:pw"),
+        ("unread\n", ["--username", "ann", "--password", "pw"], "ann:pw"),
+    ],
+    ids=["line", "cut", "windows", "both", "said"],
+)
+def test_a_password_may_be_piped_in(
+    piped: str,
+    words: list[str],
+    who: str,
+    fake: Fake,
+    do: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("ann\n"))
+    fake.answers["GET /auth/v1/logon"] = Answer({"accessToken": "a.b.new"})
+    monkeypatch.setattr(sys, "stdin", io.StringIO(piped))
+    assert do("--logon", *words) == (0, f"Logged on to {fake.url}.\n", "")
+    assert fake.asked[0].headers["Authorization"] == "Basic " + base64.b64encode(who.encode()).decode()
+
+
+@pytest.mark.parametrize("piped", ["", "\n", None], ids=["nothing", "empty", "closed"])
+def test_without_a_terminal_and_a_line_it_is_told_what_is_missing(
+    piped: str | None, fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None if piped is None else io.StringIO(piped))
     code, out, err = do("--logon", "--username", "ann")
     assert (code, out) == (dlicmd.MISUSED, "")
-    assert "DLICMD_PASSWORD" in err
+    assert err == "Error: Password? Give DLICMD_PASSWORD, pipe it in as a line, or run this where it can ask.\n"
+    code, _, err = do("--logon")
+    assert code == dlicmd.MISUSED and "Username? Give --username or DLICMD_USERNAME" in err
+    assert fake.asked == []
 
 
 def test_an_answer_without_a_token_is_not_kept(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
@@ -589,6 +619,12 @@ def test_what_else_the_server_says_of_a_submission_is_passed_on(
     fake.answer("POST", "/execs/", Answer({**RECORD, "notice": "Accepted, but without effect here: --numPs."}))
     code, out, err = do("--exec-start", "PyTorch", "--numPs=1")
     assert code == 0 and err.count("Notice") == 1 and json.loads(out)["appId"] == "j-1"
+    near = "--numWoker goes to the program; did you mean --numWorker?"
+    fake.answer("POST", "/execs/", Answer({**RECORD, "notice": f"Accepted, but without effect here: --numPs. {near}"}))
+    err = do("--exec-start", "PyTorch", "--numPs=1", "--numWoker", "4")[2]
+    assert err.splitlines()[1:] == [f"Notice: {near}"]
+    fake.answer("POST", "/execs/", Answer({**RECORD, "notice": near}))
+    assert do("--exec-start", "PyTorch", "--numWoker", "4")[2] == f"Notice: {near}\n"
 
 
 @pytest.mark.parametrize("flag", [["--exclusive"], ["--exclusive", "true"], ["--exclusive=false"]])
@@ -841,6 +877,17 @@ def test_what_is_refused_has_an_exit_code(status: int, fake: Fake, do: Callable[
     assert err == f"Error {status}: There is no such job.\n"
 
 
+def test_what_one_may_not_do_is_no_matter_of_logging_on(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    fake.answer("DELETE", "/execs/j-1", Answer("Error 403: Cannot delete job 'x': it belongs to 'ben'.", 403))
+    assert do("--exec-delete", "j-1") == (
+        dlicmd.REFUSED,
+        "Authentication error. The request was denied.\n",
+        "Error 403: Cannot delete job 'x': it belongs to 'ben'.\n",
+    )
+    fake.answer("DELETE", "/execs/j-1", Answer("Error 401: it has expired", 401))
+    assert do("--exec-delete", "j-1")[0] == dlicmd.NOT_LOGGED_ON
+
+
 def test_a_busy_server_is_asked_again_where_that_does_no_harm(
     fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1035,6 +1082,52 @@ def test_waiting_survives_a_server_that_is_away_for_a_while(
     fake.answer("GET", "/scheduler/engine/applications/j-1", Answer("no such application", 404))
     assert do("--app-wait", "j-1") == (dlicmd.REFUSED, "", "Error 404: no such application\n")
     assert len(polls) == 4
+
+
+@pytest.mark.parametrize("away", ["nothing listens", "a proxy without a server"])
+def test_waiting_begins_although_the_server_is_away(
+    away: str, fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.answer("GET", "/scheduler/engine/applications/j-1", Answer({**APPLICATION, "state": "FINISHED"}))
+    conf = fake.answers[f"GET {API}/conf"]
+    fake.answers[f"GET {API}/conf"] = Answer("<html>bad gateway", 502)
+    real, port, pauses = dlicmd.list_places, fake.port, []
+
+    def list_places(host: str, _: int) -> list[dlicmd.Place]:
+        return real(host, port if len(pauses) > 2 or away != "nothing listens" else closed_port())
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) > 2:
+            fake.answers[f"GET {API}/conf"] = conf
+
+    monkeypatch.setattr(dlicmd, "list_places", list_places)
+    monkeypatch.setattr(dlicmd.time, "sleep", sleep)
+    code, out, err = do("--app-wait", "j-1")
+    assert code == 0 and out.startswith("j-1 FINISHED ")
+    lines = err.splitlines()
+    assert len(lines) == 3 and pauses == [10.0] * 3
+    assert all(re.fullmatch("Notice: Cannot find the server.*It is asked again.", line) for line in lines)
+
+
+def test_waiting_for_a_server_that_never_comes_ends_and_one_that_is_none_is_told_at_once(
+    fake: Fake, do: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dlicmd.time, "sleep", lambda _: None)
+    monkeypatch.setattr(dlicmd, "_MAX_SILENT_POLLS", 5)
+    fake.answer("GET", "/scheduler/engine/applications/j-1", Answer("bad gateway", 502))
+    code, out, err = do("--app-wait", "j-1")
+    assert (code, out) == (dlicmd.REFUSED, "")
+    assert err.count("It is asked again.") == 5 and err.endswith("Error 502: bad gateway\n")
+    assert dlicmd.main(["--app-wait", "j-1", "--rest-host", "no-such-host.invalid"]) == dlicmd.NOT_REACHED
+    dlicmd.write_keys({})
+    assert do("--app-wait", "j-1")[0] == dlicmd.NOT_LOGGED_ON
+
+
+def closed_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
 
 
 def test_applications_are_stopped_one_by_one_and_a_refusal_stops_no_other(

@@ -76,6 +76,10 @@ class Missing(Failure):
     """The server knows no such thing."""
 
 
+class Away(Failure):
+    """The server does not answer; it may do so later."""
+
+
 class Unreachable(Failure):
     """A request has had no answer, or not all of it.
 
@@ -117,7 +121,7 @@ CONNECTION = {
     "--rest-host": ("HOST", "host of the server; HOST:PORT and https://HOST:PORT work too"),
     "--rest-port": ("PORT", "its port; -1 (default): 443 and 9243 with https, then 80 and 8765 with http"),
     "--username": ("NAME", "who logs on"),
-    "--password": ("TEXT", "safer: DLICMD_PASSWORD, or nothing, then you are asked"),
+    "--password": ("TEXT", "safer: DLICMD_PASSWORD, or none: --logon asks, or reads the line that you pipe in"),
     "--jwt-token": ("TOKEN", "use this token instead of the one in ~/.dlicmd"),
     "--query-args": ("A=B&C=D", "more arguments for the query of the request"),
     "--debug-level": (
@@ -656,12 +660,16 @@ def check(answer: http.client.HTTPResponse) -> None:
         where = answer.headers.get("Location", "somewhere else")
         raise Failure(f"The server sends on to {where}. Name the host and port where it answers itself.")
     told = explain(read_text(answer))
-    if answer.status in (401, 403):
-        again = "Log on (again) with --logon." if answer.status == 401 else "You may not do this."
-        raise Failure(told or again, NOT_LOGGED_ON, "Authentication error. The request was denied.")
+    denied = "Authentication error. The request was denied."
+    if answer.status == 401:
+        raise Failure(told or "Log on (again) with --logon.", NOT_LOGGED_ON, denied)
+    if answer.status == 403:
+        raise Failure(told or "You may not do this.", REFUSED, denied)
     message = told if told.startswith(f"Error {answer.status}") else f"Error {answer.status}: {told or answer.reason}"
     if answer.status == 404:
         raise Missing(message)
+    if answer.status in (502, 503, 504):
+        raise Away(message)
     raise Failure(message, NOT_SUPPORTED if answer.status == 501 else REFUSED)
 
 
@@ -711,7 +719,7 @@ def find_server(asked: Asked) -> Server:
             return server
         found.append(f"{place}: {why}")
     told = "; ".join(found)
-    raise Failure(f"Cannot find the server. {told}. Check --rest-host and --rest-port.", NOT_REACHED)
+    raise Away(f"Cannot find the server. {told}. Check --rest-host and --rest-port.", NOT_REACHED)
 
 
 def judge(answer: http.client.HTTPResponse) -> str:
@@ -798,8 +806,8 @@ def log_on(asked: Asked) -> int:
 
 def fetch_token(server: Server, asked: Asked) -> str:
     """Return the token that the server gives for a name and a password."""
-    name = asked.options.get("--username") or _ask_for("Username: ", "--username", input)
-    password = asked.options.get("--password") or _ask_for("Password: ", "DLICMD_PASSWORD", getpass.getpass)
+    name = asked.options.get("--username") or _ask_for("Username", "--username or DLICMD_USERNAME", input)
+    password = asked.options.get("--password") or _ask_for("Password", "DLICMD_PASSWORD", getpass.getpass)
     with server.ask("GET", "/auth/v1/logon", authorization=make_basic(name, password)) as answer:
         check(answer)
         told = read_json(read_text(answer))
@@ -810,13 +818,15 @@ def fetch_token(server: Server, asked: Asked) -> str:
     return token
 
 
-def _ask_for(prompt: str, option: str, ask: Callable[[str], str]) -> str:
-    if not sys.stdin.isatty():
-        raise Failure(f"Who logs on? Give {option}, or run this where it can ask.", MISUSED)
-    try:
-        return ask(prompt)
-    except EOFError:
-        raise Failure(f"Who logs on? Give {option}.", MISUSED) from None
+def _ask_for(what: str, option: str, ask: Callable[[str], str]) -> str:
+    """Ask the user, or read a line of what is piped in."""
+    told = ""
+    with contextlib.suppress(EOFError, UnicodeDecodeError):
+        if sys.stdin is not None:
+            told = ask(f"{what}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+    if not told:
+        raise Failure(f"{what}? Give {option}, pipe it in as a line, or run this where it can ask.", MISUSED)
+    return told
 
 
 def log_off(asked: Asked) -> int:
@@ -1049,9 +1059,11 @@ def tell_ignored(words: Sequence[str]) -> None:
 
 
 def tell_others(notice: str, words: Sequence[str]) -> None:
-    """Pass on what the server says of a submission, unless all of it was told already."""
-    named = notice.rpartition(": ")[2].rstrip(".").split(", ")
-    if notice and not set(named) <= {word.partition("=")[0] for word in words}:
+    """Pass on what the server says of a submission, but for what was told already."""
+    first = re.match(r"Accepted, but without effect here: (.*?)\.(?: |$)", notice)
+    if first and set(first[1].split(", ")) <= {word.partition("=")[0] for word in words}:
+        notice = notice[first.end() :]
+    if notice:
         tell(f"Notice: {notice}")
 
 
@@ -1395,15 +1407,19 @@ def show_application(asked: Asked) -> int:
 
 
 def wait_for_application(asked: Asked) -> int:
-    """Carry out ``--app-wait``: a line every 10 seconds until the application has ended."""
-    server = open_server(asked)
+    """Carry out ``--app-wait``: a line every 10 seconds until the application has ended.
+
+    A server that is away, at the first look as well, is asked again for a while.
+    """
+    server: Server | None = None
     num_silent = 0
     while True:
         try:
+            server = server or open_server(asked)
             record = server.get_json(f"{APPLICATIONS}/{one(asked)}", read_query(asked))
-        except Failure as failure:
+        except (Away, Unreachable) as failure:
             num_silent += 1
-            if failure.code != NOT_REACHED or num_silent > _MAX_SILENT_POLLS:
+            if num_silent > _MAX_SILENT_POLLS:
                 raise
             tell(f"Notice: {failure} It is asked again.")
         else:
