@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from legato.compat.wmla.frameworks import Framework, find_framework
-from legato.compat.wmla.options import CONNECTION, FLAGS, MEANINGLESS, OPTIONS, REFUSED, SECRET
+from legato.compat.wmla.options import CONNECTION, FLAGS, MEANINGLESS, OPTIONS, REFUSED, SECRET, find_near_misses
 from legato.core.errors import UsageError
 
 _MAX_LENGTH: Final = 65_536
@@ -53,6 +53,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         data_path: of ``--cs-datastore-meta``, below the root of all data. None: there is none.
         application: ``--appName``.
         passed_over: options that mean nothing here, in their order.
+        near_misses: words that go to the program, with the options that they look like.
     """
 
     framework: Framework
@@ -69,6 +70,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     data_path: str | None = None
     application: str | None = None
     passed_over: tuple[str, ...] = ()
+    near_misses: tuple[tuple[str, str], ...] = ()
 
     @property
     def num_workers(self) -> int:
@@ -113,6 +115,7 @@ def read_arguments(text: str) -> Submission:
         data_path=_read_data_path(said.options.get("--cs-datastore-meta"), said.passed_over),
         application=said.options.get("--appName"),
         passed_over=tuple(dict.fromkeys(said.passed_over)),
+        near_misses=tuple(find_near_misses(said.unknown)),
     )
     if submission.num_workers > _MAX_WORKERS:
         raise UsageError(f"It asks for {submission.num_workers} workers, and may have {_MAX_WORKERS}. Ask for fewer.")
@@ -202,6 +205,7 @@ class _Said:
         self.environment: list[str] = []
         self.passed_over: list[str] = []
         self.program: list[str] = []
+        self.unknown: list[str] = []
 
 
 def _sort(words: Sequence[str]) -> _Said:
@@ -222,6 +226,7 @@ def _sort(words: Sequence[str]) -> _Said:
             continue
         if name not in OPTIONS and name not in MEANINGLESS and name not in CONNECTION:
             said.program.append(word)
+            said.unknown.append(name)
             continue
         if not equals:
             if place == len(words) or words[place].startswith("--"):

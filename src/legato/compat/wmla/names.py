@@ -197,7 +197,7 @@ RUNNING: Final = State("RUNNING", "RUNNING")
 STATES: Final[Mapping[str, State]] = {
     # It waits for slots: also after it ran, when the policy took all of them or it is tried again.
     "queued": PENDING,
-    # It has slots, and trains as yet nothing: who watches gpuslots sees them.
+    # It has slots, and trains as yet nothing.
     "starting": PENDING,
     "running": RUNNING,
     # It writes its checkpoint, and its workers are there.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 OPTIONS: Final = frozenset(
@@ -60,3 +60,30 @@ REFUSED: Final[Mapping[str, str]] = {
     "--pbmodel-cmd": "There are no prebuilt models. Send the program: --model-main FILE --model-dir FOLDER.",
 }
 """Refused, and what to do instead."""
+
+_NEAR: Final = 0.82
+_MIN_LENGTH: Final = 5
+_MAX_LENGTH: Final = 40
+_MOST_LOOKED_AT: Final = 50
+
+
+def find_near_misses(words: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield those words that look like an option misspelled, each once, and the option.
+
+    They may be options of the program, which is theirs to say; so little is much alike enough.
+
+    >>> list(find_near_misses(["--numWoker", "--wrokerDeviceNum", "-modelMain", "--epochs", "numWorker", "--lr"]))
+    [('--numWoker', '--numWorker'), ('--wrokerDeviceNum', '--workerDeviceNum'), ('-modelMain', '--model-main')]
+    """
+    from difflib import get_close_matches  # only who has options of their own waits for it
+
+    known = {_fold(name): name for name in sorted(OPTIONS | MEANINGLESS | FLAGS | CONNECTION)}
+    for word in list(dict.fromkeys(word for word in words if word.startswith("-")))[:_MOST_LOOKED_AT]:
+        folded = _fold(word)
+        if _MIN_LENGTH <= len(folded) <= _MAX_LENGTH:
+            for near in get_close_matches(folded, known, 1, _NEAR):
+                yield word, known[near]
+
+
+def _fold(name: str) -> str:
+    return name.lstrip("-").lower().replace("_", "-")

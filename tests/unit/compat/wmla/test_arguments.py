@@ -145,6 +145,35 @@ def test_what_means_nothing_is_passed_over_and_told() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("--numWoker 4", ("--numWoker", "--numWorker")),
+        ("--numworker=4", ("--numworker", "--numWorker")),
+        ("-numWorker 4", ("-numWorker", "--numWorker")),
+        ("--num-workers 4", ("--num-workers", "--numWorker")),
+        ("--wrokerDeviceNum 4", ("--wrokerDeviceNum", "--workerDeviceNum")),
+        ("--model_main a.py", ("--model_main", "--model-main")),
+        ("--msd-evn A=b", ("--msd-evn", "--msd-env")),
+        ("--cs-datastore type=fs", ("--cs-datastore", "--cs-datastore-meta")),
+    ],
+)
+def test_near_misses_go_to_the_program_and_are_told(text: str, want: tuple[str, str]) -> None:
+    found = read(f"{text} {text}")
+    assert found.near_misses == (want,)
+    assert found.arguments == (*text.split(), *text.split())
+    assert read(f"-- {text}").near_misses == ()
+
+
+def test_what_programs_call_their_own_is_no_near_miss() -> None:
+    own = "-v --epochs --lr --batch-size --data-dir --train_dir --model_path --model-name --workers --no-cuda --seed"
+    own += " --gpus --log-interval --save-model --test-batch-size --gamma --dry-run --arch --momentum --weight-decay"
+    own += " numWoker"
+    assert read(own).near_misses == ()
+    # What anybody sends has a bound.
+    assert len(read(" ".join(f"--numWorker{number}" for number in range(4000))).near_misses) <= 50
+
+
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         ("--model-main a.py", "no --exec-start"),

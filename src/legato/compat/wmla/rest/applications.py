@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from legato.compat.wmla.names import APPLICATION_LABEL, find_job
 from legato.compat.wmla.rest.executions import Route, find_jobs, read_number, stop_job
+from legato.compat.wmla.rest.groups import check_group
 from legato.compat.wmla.rest.logs import read_process_log, take_last_lines
 from legato.compat.wmla.rest.members import NOBODY, MemberBook
 from legato.compat.wmla.rest.platform import Job, Platform
@@ -59,7 +60,8 @@ def make_conductor_routes(book: MemberBook) -> Sequence[Route]:
     """Return the routes of the Conductor."""
 
     async def list_applications(request: Request, platform: Platform) -> Response:
-        group = await _find_group(platform, request.path_params["group"])
+        group = request.path_params["group"]
+        await check_group(platform, group, "Instance group name", 404)
         jobs = await find_jobs(platform, request.query_params.get("state"), queue=group)
         told = []
         for job in jobs:
@@ -130,14 +132,6 @@ def _cut(request: Request, told: list[dict[str, Any]]) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------- the Conductor
 
 
-async def _find_group(platform: Platform, name: str) -> str:
-    """Return the queue that is an instance group."""
-    for queue in (await platform.get("queues"))["items"]:
-        if queue["name"] == name:
-            return name
-    raise Refusal(404, f"Instance group name {name[:100]} not found.")
-
-
 async def _list_groups(request: Request, platform: Platform) -> Response:
     wanted = request.query_params.get("id") or request.query_params.get("name")
     queues = (await platform.get("queues"))["items"]
@@ -145,7 +139,8 @@ async def _list_groups(request: Request, platform: Platform) -> Response:
 
 
 async def _get_group(request: Request, platform: Platform) -> Response:
-    name = await _find_group(platform, request.path_params["group"])
+    name = request.path_params["group"]
+    await check_group(platform, name, "Instance group name", 404)
     return JSONResponse(_tell_group(await platform.get(f"queues/{name}")))
 
 

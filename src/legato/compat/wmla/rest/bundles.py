@@ -13,7 +13,7 @@ import hashlib
 import io
 import tarfile
 import zlib
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from pathlib import PurePosixPath
 from typing import IO, Final, NamedTuple, cast
 
@@ -21,6 +21,7 @@ import msgspec
 
 from legato.compat.wmla.names import LAUNCHER, SUBMITTED_CODE
 from legato.compat.wmla.rest.imports import find_imports, make_launcher
+from legato.compat.wmla.rest.packings import INSTEAD, tell_packing
 from legato.core.errors import UsageError
 from legato.plain_tar import read_plain_tar
 
@@ -88,7 +89,7 @@ def repack(
 
     Args:
         sent: what came.
-        main: the main file, as ``--model-main`` names it. None: the one file that came.
+        main: the main file, as ``--model-main`` names it. None: the one program, or the one file, that came.
         model_directory: the name of the model directory. None: as what came is called.
         limits: how much it may be.
         target: gets an archive.
@@ -183,6 +184,8 @@ def _iterate(sent: Sent, limits: Limits) -> Generator[tuple[_Member, IO[bytes] |
     except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, RecursionError) as error:
         if isinstance(error, UsageError):
             raise
+        if (packing := tell_packing(sent.content)) is not None:
+            raise UsageError(f"Cannot unpack {sent.name[:100]!a}: it is {packing}. {INSTEAD}") from error
         raise UsageError(f"Cannot unpack {sent.name[:100]!a}: it is no tar file, or damaged. Pack it again.") from error
 
 
@@ -214,9 +217,7 @@ def _too_much(limits: Limits) -> UsageError:
 def _find_main(parts: Sequence[_Part], main: str | None) -> str:
     files = {part.root / member.path for part in parts for member in part.members if not member.is_folder}
     if main is None:
-        if len(files) != 1:
-            raise UsageError("There is no --model-main FILE in the arguments. Name the program in the model directory.")
-        return str(SUBMITTED_CODE / next(iter(files)))
+        return str(SUBMITTED_CODE / _guess_main(parts, files))
     path = PurePosixPath(main)
     if path.is_absolute():
         return main
@@ -231,11 +232,38 @@ def _find_main(parts: Sequence[_Part], main: str | None) -> str:
         raise UsageError(
             f"Nothing was sent, and the main file {main[:200]!a} is not absolute. Send it in a part 'file'."
         )
-    shown = ", ".join(sorted(str(file) for file in files)[:_NUM_SHOWN])
-    more = f" and {len(files) - _NUM_SHOWN} more" if len(files) > _NUM_SHOWN else ""
+    _refuse_packed(parts)
     raise UsageError(
-        f"The main file {main[:200]!a} is not in what was sent, which has: {shown}{more}. Name one of them."
+        f"The main file {main[:200]!a} is not in what was sent, which has: {_show(files)}. Name one of them."
     )
+
+
+def _guess_main(parts: Sequence[_Part], files: Collection[PurePosixPath]) -> PurePosixPath:
+    """Return the one program among the files, or the one file."""
+    programs = [path for path in files if path.suffix == ".py" and not _is_of_macs(path)]
+    if len(programs) == 1:
+        return programs[0]
+    _refuse_packed(parts)
+    if len(files) == 1:
+        return next(iter(files))
+    shown = f", which has: {_show(programs or files)}" if files else ""
+    raise UsageError(f"There is no --model-main FILE in the arguments. Name the program in the model directory{shown}.")
+
+
+def _refuse_packed(parts: Sequence[_Part]) -> None:
+    """Raise UsageError if the program may lie in a file that is not unpacked."""
+    for part in parts:
+        if not _is_archive(part.sent.name) and (packing := tell_packing(part.sent.content)) is not None:
+            raise UsageError(f"{part.sent.name[:100]!a} is {packing}, which is not unpacked here. {INSTEAD}")
+
+
+def _is_of_macs(path: PurePosixPath) -> bool:
+    return any(part.startswith(_OF_MACS) for part in path.parts)
+
+
+def _show(files: Collection[PurePosixPath]) -> str:
+    more = f" and {len(files) - _NUM_SHOWN} more" if len(files) > _NUM_SHOWN else ""
+    return ", ".join(sorted(map(str, files))[:_NUM_SHOWN]) + more
 
 
 def _find_imports(parts: Sequence[_Part], main: PurePosixPath, limits: Limits) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from legato.compat.wmla.names import (
     GROUP_LABEL,
     MODEL_LABEL,
     NOTICE_LABEL,
+    PENDING,
     STATES,
     TYPE_LABEL,
     driver_id,
@@ -37,6 +38,15 @@ def tell_state(job: Job) -> str:
 def has_ended(job: Job) -> bool:
     """Return whether a job is over."""
     return job["stage"] in _ENDED
+
+
+def count_slots(job: Job) -> int:
+    """Return how many slots a job holds, as far as its state says that it holds any.
+
+    It has its first ones while its workers start, and those that its end has not yet given back: it is pending then.
+    """
+    held: int = job["num_slots"]
+    return 0 if STATES[job["stage"]] is PENDING else held
 
 
 def split_label(name: str, text: str) -> dict[str, str]:
@@ -115,10 +125,10 @@ def tell_application(job: Job, members: Members, now: float) -> dict[str, Any]:
         "uiport": "",
         "driver": _tell_driver(job),
         "executors": _tell_executors(job, members),
-        "slots": job["num_slots"],
+        "slots": count_slots(job),
         "demandslots": 0 if has_ended(job) else job["max_workers"],
         "hosts": "",
-        "coresused": job["num_slots"],
+        "coresused": count_slots(job),
         "memused": 0,
         "priority": job["priority"],
         "username": job["owner"],
@@ -151,9 +161,9 @@ def tell_engine_application(job: Job) -> dict[str, Any]:
         "reason": job["reason"],
         "is_packing": False,
         "pack_id": "",
-        "used_gpu": job["num_slots"],
+        "used_gpu": count_slots(job),
         "used_mem": 0,
-        "used_cpu": job["num_slots"],
+        "used_cpu": count_slots(job),
         "task0_resreq": "ngpus=0,mem=0,ncpus=0",
         "task12n_resreq": f"ngpus={labels.get(DEVICES_LABEL, '1')},mem=0,ncpus=1",
         "task12n_num": job["max_workers"],
@@ -175,8 +185,8 @@ def tell_conductor_application(job: Job, members: Members, now: float) -> dict[s
         "priority": job["priority"],
         "submittedtime": _write_time(job["submitted_at"]),
         "apprunduration": _count_minutes(job, now),
-        "slots": job["num_slots"],
-        "gpuslots": job["num_slots"],
+        "slots": count_slots(job),
+        "gpuslots": count_slots(job),
         # Not measured by the platform.
         "gpumemused": {"total": 0},
         "gpudevutil": {"total": 0},

@@ -20,13 +20,15 @@ from starlette.requests import Request
 from legato.compat.wmla import names
 from legato.compat.wmla.arguments import Submission, hide_secrets, read_arguments
 from legato.compat.wmla.rest.bundles import Limits, Sent, hash_content, repack
+from legato.compat.wmla.rest.groups import check_group
+from legato.compat.wmla.rest.notices import write_notice
 from legato.compat.wmla.rest.platform import Job, Platform
 from legato.compat.wmla.rest.records import split_label
 from legato.compat.wmla.rest.refusals import Refusal
 from legato.core.errors import UsageError
 
 NOTICE: Final = "X-WMLA-Notice"
-"""Header of an answer that says which options mean nothing here."""
+"""Header of an answer that tells what is to be known of a submission."""
 
 _MAX_TEXT_BYTES: Final = 2**20
 _MAX_FILES: Final = 100
@@ -36,8 +38,6 @@ _CHUNK_BYTES: Final = 2**20
 _MOST_OF_ONE: Final = 8
 _AGAIN: Final = {"Retry-After": "5"}
 _MAX_NAME_LENGTH: Final = 63
-_MAX_NOTICE_LENGTH: Final = 1000
-_UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -58,7 +58,7 @@ class Submitter:
         """Submit what a request asks for.
 
         Returns:
-            The job, and a line about options that mean nothing here; "" if there are none.
+            The job, and a line of what is to be known of it; "" if there is nothing.
 
         Raises:
             Refusal, UsageError: nothing was submitted.
@@ -72,7 +72,8 @@ class Submitter:
                 group = request.query_params.get("sigName") or None
                 if group is not None:
                     submission = msgspec.structs.replace(submission, group=group, group_kind="Instance group name")
-                await _check_group(platform, submission)
+                if submission.group is not None:
+                    await check_group(platform, submission.group, submission.group_kind, 400)
                 sent = [
                     Sent(one.filename or "main.py", cast("IO[bytes]", one.file))
                     for one in form.getlist("file")
@@ -81,7 +82,7 @@ class Submitter:
                 code, main = await self._send_code(platform, sent, submission)
             finally:
                 await form.close()
-        notice = _write_notice(submission, extra)
+        notice = write_notice(submission, extra, main)
         wanted = self._describe(submission, user, code, main, hide_secrets(text), notice)
         answer = await platform.ask("POST", "jobs", json=wanted)
         job: Job = answer.json()
@@ -138,19 +139,24 @@ class Submitter:
             "environment": self._find_variables(submission, user, application),
             "labels": labels,
         }
+        if submission.data_path and names.DATA_DIRECTORY not in submission.environment:
+            # What is not on the machine is refused now, as of any job.
+            wanted["data"] = str(self._find_data(submission))
         if submission.group is not None:
             wanted["queue"] = submission.group
         if submission.priority is not None:
             wanted["priority"] = submission.priority
         return wanted
 
+    def _find_data(self, submission: Submission) -> PurePosixPath:
+        return PurePosixPath(self._data_root, submission.data_path or "")
+
     def _find_variables(self, submission: Submission, user: str, application: str) -> dict[str, str]:
         """Return the variables that are known now; the launcher knows the others."""
         framework = submission.framework
-        data = PurePosixPath(self._data_root, submission.data_path or "")
         found = {
             names.DATA_ROOT: self._data_root,
-            names.DATA_DIRECTORY: str(data),
+            names.DATA_DIRECTORY: str(self._find_data(submission)),
             names.DATA_PATH: submission.data_path or "",
             names.FRAMEWORK: framework.name,
             names.BACKEND: framework.backend,
@@ -263,34 +269,14 @@ def _check_count(value: Any, name: str) -> int:
     return found
 
 
-async def _check_group(platform: Platform, submission: Submission) -> None:
-    """Raise Refusal unless the group is a queue that the user can see."""
-    if submission.group is None:
-        return
-    missing = Refusal(400, f"{submission.group_kind} {submission.group[:100]} not found.")
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,63}", submission.group) or submission.group in (".", ".."):
-        raise missing
-    if (await platform.ask("GET", f"queues/{submission.group}", allowed=(404,))).status_code == 404:
-        raise missing
-
-
-def _write_notice(submission: Submission, extra: Mapping[str, Any]) -> str:
-    """Return one line about what was accepted and means nothing here."""
-    told = list(submission.passed_over)
-    told += ["dataSource"] if extra.get("dataSource") else []
-    if submission.framework.shape == "single" and (submission.num_nodes or 1) * submission.num_devices > 1:
-        told.append("more than one worker")
-    if not told:
-        return ""
-    said = _UNSEEN.sub("?", f"Accepted, but without effect here: {', '.join(told)}.")
-    # Clients take a header of some length for an attack.
-    return said if len(said) <= _MAX_NOTICE_LENGTH else f"{said[: _MAX_NOTICE_LENGTH - 1]}…"
-
-
 def _name_job(submission: Submission, main: str) -> str:
-    """Return a name for the job, made of what it was called."""
-    wanted = submission.application or submission.model_directory or PurePosixPath(main).stem
-    return _ODD.sub("-", wanted)[:_MAX_NAME_LENGTH].strip("-._") or "wmla"
+    """Return a name for the job: its application's, or that of the folder in which its program lies.
+
+    However it came, and whether or not ``--model-dir`` was said: what was sent has one folder on top.
+    """
+    path = PurePosixPath(main)
+    folder = submission.model_directory or path.stem if path.is_absolute() else path.parts[1]
+    return _ODD.sub("-", submission.application or folder)[:_MAX_NAME_LENGTH].strip("-._") or "wmla"
 
 
 async def _read(file: IO[bytes]) -> AsyncIterator[bytes]:

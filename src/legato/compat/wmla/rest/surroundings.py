@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from legato.compat.wmla.rest.executions import Route, find_jobs
 from legato.compat.wmla.rest.platform import Job, Platform
-from legato.compat.wmla.rest.records import has_ended, tell_state
+from legato.compat.wmla.rest.records import count_slots, has_ended, tell_state
 from legato.compat.wmla.rest.refusals import Refusal
 
 
@@ -102,7 +102,7 @@ def _tell_job(job: Job) -> dict[str, Any]:
             "labels": {"app": job["id"], "user": job["owner"]},
         },
         "spec": {"priority": job["priority"], "minWorkers": job["min_workers"], "maxWorkers": job["max_workers"]},
-        "status": {"jobStatus": tell_state(job), "running": job["num_slots"], "reason": job["reason"]},
+        "status": {"jobStatus": tell_state(job), "running": count_slots(job), "reason": job["reason"]},
     }
 
 

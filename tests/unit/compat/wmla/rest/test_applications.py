@@ -12,6 +12,7 @@ from tests.unit.compat.wmla.rest.test_executions import write_logs
 
 from legato.compat.wmla.names import driver_id, executor_id
 from legato.compat.wmla.rest.guest import INSTEAD
+from legato.control.stages import Stage
 
 ENGINE = "/scheduler/engine/applications"
 
@@ -141,6 +142,29 @@ def test_stopping_an_application(console: Console) -> None:
 
 
 # ---------------------------------------------------------------- the Conductor
+
+
+def test_who_is_pending_holds_no_slot(console: Console) -> None:
+    record = console.submit(MNIST)
+    job, path = record["id"], "/instances/default/applications"
+    console.platform.lead(4)
+
+    def counts() -> list[Any]:
+        application = console.get(f"/scheduler/applications/{job}")
+        (conductor,) = console.get(path, base=CONDUCTOR)
+        engine = console.get(f"{ENGINE}/{job}")
+        (plain,) = console.get("/scheduler/kubernetesobjects", params={"type": "paralleljob"})["items"]
+        assert application["slots"] == engine["used_gpu"] == conductor["slots"] == plain["status"]["running"]
+        return [engine["state"], conductor["gpuslots"], application["slots"]]
+
+    assert counts() == ["PENDING_CRD_SCHEDULER", 0, 0]
+    console.platform.write(job, stage=Stage.STARTING, granted=("node/0", "node/1"), reason="starts")
+    assert console.platform.get(f"jobs/{job}")["num_slots"] == 2
+    assert counts() == ["PENDING_CRD_SCHEDULER", 0, 0]
+    console.platform.write(job, stage=Stage.RUNNING, reason="its workers train")
+    assert counts() == ["RUNNING", 2, 2]
+    console.platform.ask("POST", f"jobs/{job}/pause")
+    assert counts() == ["RUNNING", 2, 2]
 
 
 def test_gpuslots_follow_the_job(console: Console) -> None:

@@ -130,6 +130,17 @@ def test_nobody_stops_or_deletes_the_jobs_of_others(console: Console) -> None:
     assert console.get(f"/execs/{job}")["state"] == "PENDING_CRD_SCHEDULER"
 
 
+def test_who_may_not_delete_hears_of_that(console: Console) -> None:
+    waiting, ended = (console.submit()["id"] for _ in range(2))
+    console.start(ended)
+    console.platform.end(ended)
+    for job in (waiting, ended):
+        for who in ("ben", "eye"):
+            told = check_error(console.ask("DELETE", f"/execs/{job}", who=who), 403, "Cannot delete job 'mnist': ")
+            assert "label" not in told and "stop" not in told
+    check_error(console.ask("POST", f"/execs/{waiting}/stop", who="ben"), 403, "Cannot stop job 'mnist': it belongs to")
+
+
 def test_delete(console: Console) -> None:
     running, ended, other = (console.submit()["id"] for _ in range(3))
     console.start(running)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ast
+import bz2
 import io
 import json
+import lzma
 import tarfile
 import tracemalloc
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as some
-from tests.unit.compat.wmla.rest.asking import MNIST, MODEL, Console, check_error, make_tar
+from tests.unit.compat.wmla.rest.asking import CONDUCTOR, MNIST, MODEL, Console, check_error, make_tar
 from tests.unit.compat.wmla.rest.conftest import NewConsole
 
 from legato.compat.wmla.names import LAUNCHER
@@ -264,6 +267,61 @@ def test_what_means_nothing_is_said_in_one_line(console: Console) -> None:
     assert console.submit()["notice"] == ""
 
 
+def test_what_looks_like_an_option_goes_to_the_program_and_is_told(console: Console) -> None:
+    answer = console.send(MNIST + " --numWoker 4 --workerMemory 4G -- --numWroker 5", [("mnist.tar", MODEL)])
+    notice = answer.json()["notice"]
+    assert notice == answer.headers["x-wmla-notice"]
+    assert notice == (
+        "Accepted, but without effect here: --workerMemory. --numWoker goes to the program; did you mean --numWorker?"
+    )
+    assert spec(console, answer.json())["program"][2:] == ["--epochs", "3", "--numWoker", "4", "--numWroker", "5"]
+
+
+def test_a_program_that_was_guessed_is_told(console: Console) -> None:
+    args = "--exec-start PyTorch --model-dir mnist"
+    files = {"mnist/sub/train.py": b"", "mnist/config.json": b"{}", "mnist/sub/._x.py": b"", "__MACOSX/mnist/y.py": b""}
+    guessed = console.send(args, [("mnist.modelDir.tar", make_tar(files))])
+    assert guessed.headers["x-wmla-notice"] == (
+        "Without --model-main the program is mnist/sub/train.py, as no other was sent."
+    )
+    assert spec(console, guessed.json())["program"] == [LAUNCHER, "_submitted_code/mnist/sub/train.py"]
+    two = console.send(args, [("mnist.tar", make_tar(files | {"mnist/a.py": b""}))])
+    check_error(two, 400, "directory, which has: mnist/a.py, mnist/sub/train.py.")
+    check_error(console.send(args, []), 400, "no --model-main FILE")
+    assert console.send(f"{args} --model-main train.py", [("train.py", b"")]).json()["notice"] == ""
+
+
+def test_a_job_is_called_like_the_folder_of_its_program_however_it_came(console: Console) -> None:
+    args = "--exec-start PyTorch --model-main main.py"
+    for said in (args, f"{args} --model-dir mnist", f"{args} --model-dir ../other"):
+        record = console.submit(said)
+        assert (job(console, record)["name"], record["appName"]) == ("mnist", "SingleNodePytorchTrain-ann")
+    assert job(console, console.send(args, [("main.py", b"")]).json())["name"] == "main"
+    # As the command sends one file.
+    assert job(console, console.send(f"{args} --model-dir m", [("main.py", b"")]).json())["name"] == "m"
+    absolute = "--exec-start PyTorch --model-main /programs/train.py"
+    assert job(console, console.send(absolute, []).json())["name"] == "train"
+    assert job(console, console.send(f"{absolute} --appName 'my run'", []).json())["name"] == "my-run"
+
+
+def test_data_that_are_not_there_are_refused_as_of_any_job(console: Console) -> None:
+    root = console.platform.home / "data"
+    console.platform.lead()
+    console.platform.loop.starts_drivers = True
+    told = f"there is no data directory '{root / 'pytorch-mnist'}' on the machine that runs it"
+    check_error(console.send(MNIST, [("mnist.tar", MODEL)]), 400, told)
+    assert num_jobs(console) == 0
+    # Without a path it is all data, wherever they lie; who sets DATA_DIR knows where they are.
+    console.submit(MNIST.replace(",data_path=pytorch-mnist", ""))
+    console.submit(MNIST + " --msd-env DATA_DIR=/elsewhere")
+    (root / "pytorch-mnist").mkdir(parents=True)
+    record = console.submit(MNIST)
+    assert spec(console, record)["data"] == spec(console, record)["environment"]["DATA_DIR"]
+    # As theirs, what is absolute lies below the root as well.
+    absolute = console.submit(MNIST.replace("=pytorch-mnist", "=/pytorch-mnist"))
+    assert spec(console, absolute)["environment"]["DATA_DIR"] == str(root / "pytorch-mnist")
+
+
 def test_variables_are_shown_to_nobody_else(console: Console) -> None:
     record = console.submit(MNIST + " --msd-env API_KEY=hunter2")
     assert spec(console, record)["environment"]["API_KEY"] == "hunter2"
@@ -328,8 +386,23 @@ def test_arguments_that_cannot_be_used(shared: Console, args: str | None, told: 
 
 def test_an_unknown_group_in_the_query(shared: Console) -> None:
     answer = shared.send(MNIST, [("mnist.modelDir.tar", MODEL)], sigName="X")
-    assert answer.text == "Error 400: Instance group name X not found."
+    assert answer.text == "Error 400: Instance group name X not found. You may use default."
     assert num_jobs(shared) == 0
+
+
+def test_an_unknown_group_is_told_with_those_that_one_may_use(console: Console) -> None:
+    console.add_queue("wml-ig-edt")
+    console.add_queue("wml-secret", is_open=False)
+    want = "Instance group name wml-ig-etd not found. Did you mean 'wml-ig-edt'? You may use default, wml-ig-edt."
+    assert console.send(MNIST + " --ig wml-ig-etd", [("m.tar", MODEL)]).text == f"Error 400: {want}"
+    check_error(console.send(MNIST + " --consumer x", [("m.tar", MODEL)]), 400, "Consumer x not found. You may use def")
+    path = "/instances/wml-ig-etd"
+    for tail in ("", "/applications"):
+        assert console.ask("GET", path + tail, base=CONDUCTOR).text == f"Error 404: {want}"
+    for number in range(30):
+        console.add_queue(f"q{number:02}")
+    told = check_error(console.send(MNIST + " --ig '\u00e4'", [("m.tar", MODEL)]), 400)
+    assert "q18 and 12 more." in told and "secret" not in told
 
 
 def test_nothing_sent(shared: Console) -> None:
@@ -366,6 +439,36 @@ def test_archives_that_mean_ill(shared: Console, content: bytes, told: str) -> N
     check_error(shared.send(MNIST, [("mnist.modelDir.tar", content)]), 400, told)
     assert num_jobs(shared) == 0
     assert set((shared.platform.home / "code").iterdir()) - before <= {shared.platform.home / "code/.lock"}
+
+
+def make_zip() -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as packed:
+        packed.writestr("mnist/main.py", "print('hello')\n")
+    return made.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("mnist.zip", make_zip(), "'mnist.zip' is a zip file, which is not unpacked here. Send a tar file"),
+        ("mnist.modelDir.tar", make_zip(), "Cannot unpack 'mnist.modelDir.tar': it is a zip file. Send a tar file"),
+        ("mnist.tar.bz2", bz2.compress(make_tar({"mnist/main.py": b""}, gzips=False)), "is packed with bzip2, which"),
+        ("mnist.tar.xz", lzma.compress(make_tar({"mnist/main.py": b""}, gzips=False)), "is packed with xz, which"),
+        ("mnist.7z", b"7z\xbc\xaf\x27\x1c" + b"\0" * 99, "is a 7z file, which"),
+    ],
+    ids=["zip", "zip called tar", "bzip2", "xz", "7z"],
+)
+def test_what_is_packed_otherwise_is_named(shared: Console, name: str, content: bytes, told: str) -> None:
+    for args in (MNIST, "--exec-start PyTorch"):
+        text = check_error(shared.send(args, [(name, content)]), 400, told)
+        assert "tar -czf NAME.modelDir.tar FOLDER" in text
+    assert num_jobs(shared) == 0
+
+
+def test_packed_files_beside_a_program_are_its_own(console: Console) -> None:
+    record = console.send("--exec-start PyTorch", [("main.py", b""), ("data.zip", make_zip())]).json()
+    assert "_submitted_code/main/data.zip" in code(console, record)
 
 
 def test_a_description_that_would_fill_the_memory(shared: Console) -> None:
@@ -472,7 +575,7 @@ def test_who_may_not_submit(console: Console) -> None:
     check_error(console.send(MNIST, [("mnist.tar", MODEL)], who="eye"), 403)
     # A queue that is not one's own is as if it were not there.
     answer = console.send(MNIST + " --ig closed", [("mnist.tar", MODEL)])
-    assert answer.text == "Error 400: Instance group name closed not found."
+    assert answer.text == "Error 400: Instance group name closed not found. You may use default."
     assert num_jobs(console) == 0
 
 

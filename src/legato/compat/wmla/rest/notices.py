@@ -1,0 +1,40 @@
+"""What is told of a submission that was taken: options without effect, words that look like options, what was guessed.
+
+One line of plain text, for a header, a field of the record and a label. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from legato.compat.wmla.arguments import Submission
+from legato.compat.wmla.names import SUBMITTED_CODE
+
+_MAX_LENGTH: Final = 1000
+_UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def write_notice(submission: Submission, extra: Mapping[str, Any], main: str) -> str:
+    """Return the line; "" if there is nothing to tell.
+
+    Args:
+        submission: what the argument string asks for.
+        extra: what the form says besides.
+        main: the main file, as the launcher gets it.
+    """
+    told = []
+    ignored = list(submission.passed_over)
+    ignored += ["dataSource"] if extra.get("dataSource") else []
+    if submission.framework.shape == "single" and (submission.num_nodes or 1) * submission.num_devices > 1:
+        ignored.append("more than one worker")
+    if ignored:
+        told.append(f"Accepted, but without effect here: {', '.join(ignored)}.")
+    told += [f"{said[:100]} goes to the program; did you mean {meant}?" for said, meant in submission.near_misses]
+    if submission.main is None:
+        shown = main.removeprefix(f"{SUBMITTED_CODE}/")
+        told.append(f"Without --model-main the program is {shown}, as no other was sent.")
+    line = _UNSEEN.sub("?", " ".join(told))
+    # Clients take a header of some length for an attack.
+    return line if len(line) <= _MAX_LENGTH else f"{line[: _MAX_LENGTH - 1]}…"
