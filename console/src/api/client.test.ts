@@ -1,0 +1,75 @@
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { ask, makeAddress, onLoggedOut, send, setCsrf } from "./client";
+import { type Problem, sayProblem } from "./problems";
+
+function answer(status: number, body: unknown, type = "application/problem+json"): Response {
+  return new Response(typeof body === "string" ? body : JSON.stringify(body), {
+    status,
+    headers: { "Content-Type": type, "X-Request-Id": "r-1" },
+  });
+}
+
+function serve(...answers: Response[]) {
+  const fetched = vi.fn(async (_address: string, _init: RequestInit) => answers.shift() as Response);
+  vi.stubGlobal("fetch", fetched);
+  return fetched;
+}
+
+afterEach(() => setCsrf(null));
+
+describe("makeAddress", () => {
+  it("fills names in and keeps the slashes of files", () => {
+    expect(makeAddress("/jobs/{job}/files/{path}", { job: "a b", path: "work/a?.txt" })).toBe(
+      "/api/v1/jobs/a%20b/files/work/a%3F.txt",
+    );
+  });
+  it("gives lists several times and leaves out what is not known", () => {
+    expect(makeAddress("/jobs", {}, { stage: ["running", "queued"], owner: null, limit: 5 })).toBe(
+      "/api/v1/jobs?stage=running&stage=queued&limit=5",
+    );
+  });
+  it("refuses a missing name", () => {
+    expect(() => makeAddress("/jobs/{job}")).toThrow("No value for job");
+  });
+});
+
+describe("requests", () => {
+  it("changes carry the value against foreign pages, looks do not", async () => {
+    const fetched = serve(answer(200, {}, "application/json"), answer(200, {}, "application/json"));
+    setCsrf("secret");
+    await ask("get", "/pool");
+    await ask("post", "/jobs/{job}/pause", { path: { job: "j-1" } });
+    const headers = fetched.mock.calls.map(([, init]) => new Headers(init.headers).get("X-Legato-CSRF"));
+    expect(headers).toEqual([null, "secret"]);
+  });
+
+  it("a problem is its sentence", async () => {
+    serve(answer(409, { type: "urn:legato:problem:conflict", detail: "Cannot pause job 'm': it is paused." }));
+    const problem = (await send("POST", "/x").catch((thrown) => thrown)) as Problem;
+    expect(problem).toMatchObject({ kind: "conflict", status: 409, requestId: "r-1" });
+    expect(sayProblem(problem)).toBe("Cannot pause job 'm': it is paused.");
+  });
+
+  it("fields that the sentence does not tell are told", async () => {
+    const errors = [{ field: "body.max_workers", message: "Input should be a valid integer" }];
+    serve(answer(422, { type: "urn:legato:problem:invalid", detail: "Cannot read it.", errors }));
+    const problem = await send("POST", "/x").catch((thrown) => thrown);
+    expect(sayProblem(problem)).toBe("Cannot read it. max_workers: Input should be a valid integer");
+  });
+
+  it("a proxy's page and a broken line mean that the server is away", async () => {
+    serve(answer(502, "<h1>Bad gateway</h1>", "text/html"));
+    expect(await send("GET", "/x").catch((thrown) => thrown)).toMatchObject({ kind: "away" });
+    vi.stubGlobal("fetch", async () => Promise.reject(new TypeError("Failed to fetch")));
+    expect(await send("GET", "/x").catch((thrown) => thrown)).toMatchObject({ kind: "away" });
+  });
+
+  it("401 tells that nobody is logged in", async () => {
+    const told = vi.fn();
+    const stop = onLoggedOut(told);
+    serve(answer(401, { type: "urn:legato:problem:unauthenticated", detail: "No." }));
+    await send("GET", "/api/v1/jobs").catch(() => {});
+    stop();
+    expect(told).toHaveBeenCalledOnce();
+  });
+});

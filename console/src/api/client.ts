@@ -1,0 +1,115 @@
+/** One door to the server: requests with the session's cookie, answers as they are typed in the OpenAPI, problems thrown. */
+
+import { makeAway, readProblem } from "./problems";
+import type { paths } from "./schema";
+
+export const API = "/api/v1";
+
+type Method = "get" | "post" | "put" | "patch" | "delete";
+type Prefix = typeof API;
+
+/** The paths of the API without their prefix, such as `/jobs/{job}`. */
+export type Path = keyof paths extends infer P ? (P extends `${Prefix}${infer Rest}` ? Rest : never) : never;
+type Operation<P extends Path, M extends Method> = `${Prefix}${P}` extends keyof paths
+  ? paths[`${Prefix}${P}`][M]
+  : never;
+export type PathOf<M extends Method> = {
+  [P in Path]: undefined extends Operation<P, M> ? never : P;
+}[Path];
+
+type Good<R> = R extends { 200: infer A } ? A : R extends { 201: infer A } ? A : never;
+/** What a request answers. */
+export type AnswerOf<P extends Path, M extends Method> =
+  Operation<P, M> extends { responses: infer R }
+    ? Good<R> extends { content: { "application/json": infer A } }
+      ? A
+      : undefined
+    : never;
+type QueryOf<P extends Path, M extends Method> =
+  Operation<P, M> extends { parameters: { query?: infer Q } } ? (Q extends undefined ? never : Q) : never;
+type BodyOf<P extends Path, M extends Method> =
+  Operation<P, M> extends { requestBody?: { content: infer C } } ? C[keyof C] : never;
+
+/** Values of a query; lists are given several times, null and undefined are left out. */
+export type Query = Record<string, string | number | boolean | null | undefined | readonly (string | number)[]>;
+
+export interface Asked<P extends Path, M extends Method> {
+  /** For the names in braces. */
+  path?: Record<string, string>;
+  query?: [QueryOf<P, M>] extends [never] ? Query : NonNullable<QueryOf<P, M>>;
+  body?: [BodyOf<P, M>] extends [never] ? unknown : Partial<BodyOf<P, M>>;
+  headers?: Record<string, string>;
+  signal?: AbortSignal;
+}
+
+let csrf: string | null = null;
+const whenLoggedOut = new Set<() => void>();
+
+/** Take the value that proves to the server that a change was asked for by this page. */
+export function setCsrf(value: string | null): void {
+  csrf = value;
+}
+
+/** Call `told` whenever the server says that nobody is logged in any more; return how to stop that. */
+export function onLoggedOut(told: () => void): () => void {
+  whenLoggedOut.add(told);
+  return () => whenLoggedOut.delete(told);
+}
+
+/** Return the address of a request, with its names and its query filled in. */
+export function makeAddress(path: string, names: Record<string, string> = {}, query: Query = {}): string {
+  const filled = path.replace(/\{(\w+)\}/g, (_, name: string) => {
+    const value = names[name];
+    if (value === undefined) throw new Error(`No value for ${name} in ${path}`);
+    // What lies in a folder keeps its slashes.
+    return value.split("/").map(encodeURIComponent).join("/");
+  });
+  const pairs = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value === null || value === undefined) continue;
+    for (const each of Array.isArray(value) ? value : [value]) pairs.append(name, String(each));
+  }
+  const told = pairs.toString();
+  return `${API}${filled}${told ? `?${told}` : ""}`;
+}
+
+/** Send a request and return its answer if it is a good one. Throws a Problem otherwise. */
+export async function send(method: string, address: string, init: RequestInit = {}): Promise<Response> {
+  const headers = new Headers(init.headers);
+  if (method !== "GET" && method !== "HEAD" && csrf !== null) headers.set("X-Legato-CSRF", csrf);
+  let answer: Response;
+  try {
+    answer = await fetch(address, { ...init, method, headers, credentials: "same-origin", cache: "no-store" });
+  } catch (thrown) {
+    if (init.signal?.aborted) throw thrown;
+    throw makeAway();
+  }
+  if (answer.ok) return answer;
+  const problem = await readProblem(answer);
+  if (problem.status === 401 && !address.endsWith("/session")) for (const told of whenLoggedOut) told();
+  throw problem;
+}
+
+/** Ask the server as its OpenAPI says: `ask("get", "/jobs/{job}", { path: { job } })`. Throws a Problem. */
+export async function ask<M extends Method, P extends PathOf<M>>(
+  method: M,
+  path: P,
+  asked: Asked<P, M> = {},
+): Promise<AnswerOf<P, M>> {
+  const headers: Record<string, string> = { Accept: "application/json", ...asked.headers };
+  const init: RequestInit = { headers };
+  if (asked.signal) init.signal = asked.signal;
+  if (asked.body !== undefined) {
+    headers["Content-Type"] = "application/json";
+    init.body = JSON.stringify(asked.body);
+  }
+  const answer = await send(method.toUpperCase(), makeAddress(path, asked.path, asked.query as Query), init);
+  return (answer.status === 204 ? undefined : await answer.json()) as AnswerOf<P, M>;
+}
+
+/** Return a key under which the server makes a thing once, however often the request comes. */
+export function makeKey(): string {
+  // randomUUID is missing where a page comes over plain HTTP from another machine.
+  const digits = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(digits, (digit) => digit.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,84 @@
+/** The console: who is logged in sees the page of the address; nobody else sees anything but the page to log in. */
+
+import { QueryCache, QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { Suspense, useEffect, useState } from "react";
+import { Problem } from "@/api/problems";
+import { Shell } from "@/layout/shell";
+import { LiveProvider } from "@/live/live";
+import { LoginPage } from "@/pages/login/login-page";
+import { WelcomePage } from "@/pages/login/welcome-page";
+import { Boundary } from "@/parts/boundary";
+import { Empty, ErrorState, Loading } from "@/parts/states";
+import { ToastProvider } from "@/parts/toast";
+import { go, matchPath, useRoute } from "@/router/router";
+import { ROUTES } from "@/routes";
+import { SessionProvider, useSessionDoor } from "@/session/session";
+
+const MAX_TRIES = 2;
+
+function makeQueries(): QueryClient {
+  return new QueryClient({
+    queryCache: new QueryCache(),
+    defaultOptions: {
+      queries: {
+        staleTime: 2000,
+        // A server that is away is told by the bar, and asked again when it is back.
+        retry: (numFailed, error) =>
+          error instanceof Problem && error.mayPass && error.kind !== "away" && numFailed < MAX_TRIES,
+        refetchOnWindowFocus: true,
+        networkMode: "always",
+      },
+      mutations: { networkMode: "always" },
+    },
+  });
+}
+
+/** All of the console. */
+export function App() {
+  const [queries] = useState(makeQueries);
+  return (
+    <QueryClientProvider client={queries}>
+      <SessionProvider>
+        <ToastProvider>
+          <Gate />
+        </ToastProvider>
+      </SessionProvider>
+    </QueryClientProvider>
+  );
+}
+
+function Gate() {
+  const { state, retry } = useSessionDoor();
+  const { path, query } = useRoute();
+  if (path === "/welcome") return <WelcomePage code={query.get("code") ?? ""} />;
+  if (state.is === "asking") return <Loading what="Loading the console" />;
+  if (state.is === "away") return <ErrorState error={new Problem("away", 0, AWAY)} retry={retry} />;
+  if (state.is === "out") return <LoginPage wasIn={state.wasIn} />;
+  return (
+    <LiveProvider key={state.session.name}>
+      <Shell>
+        <Boundary key={path}>
+          <Suspense fallback={<Loading />}>
+            <Page />
+          </Suspense>
+        </Boundary>
+      </Shell>
+    </LiveProvider>
+  );
+}
+
+const AWAY = "The server does not answer. This page asks again every few seconds.";
+
+function Page() {
+  const { path } = useRoute();
+  const found = ROUTES.map((route) => ({ route, names: matchPath(route.pattern, path) })).find(({ names }) => names);
+  const title = found?.names?.job ?? found?.route.title;
+  useEffect(() => {
+    document.title = title ? `${title} · Legato` : "Legato";
+    if (path === "/") go("/runs", {}, true);
+  }, [title, path]);
+  if (path === "/") return null;
+  if (!found?.names) return <Empty icon="search" title="There is no such page" />;
+  const { page: Found } = found.route;
+  return <Found names={found.names} />;
+}

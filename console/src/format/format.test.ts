@@ -1,0 +1,79 @@
+import { describe, expect, it } from "vitest";
+import { countOf, formatBytes, formatCount, formatShare, formatValue } from "./numbers";
+import { formatAgo, formatDuration, formatTime } from "./time";
+
+describe("formatDuration", () => {
+  it.each([
+    [0, "0 s"],
+    [0.4, "0 s"],
+    [41.9, "41 s"],
+    [60, "1 min"],
+    [200, "3 min 20 s"],
+    [3599, "59 min 59 s"],
+    [7500, "2 h 5 min"],
+    [86400, "1 d"],
+    [356400, "4 d 3 h"],
+    [-3, "0 s"],
+    [null, "–"],
+    [Number.POSITIVE_INFINITY, "–"],
+  ])("%s is %s", (duration_s, want) => {
+    expect(formatDuration(duration_s)).toBe(want);
+  });
+});
+
+describe("formatAgo", () => {
+  it.each([
+    [1000, "just now"],
+    [970, "30 s ago"],
+    [800, "3 min ago"],
+    [1000 - 7200, "2 h ago"],
+    [1000 - 86400 * 3, "3 days ago"],
+    [1600, "in 10 min"],
+  ])("%s is %s", (time, want) => {
+    expect(formatAgo(time, 1000)).toBe(want);
+  });
+});
+
+describe("formatTime", () => {
+  const noon = new Date(2026, 10, 3, 12, 0, 0).getTime() / 1000;
+  it("leaves today's date out", () => {
+    expect(formatTime(noon + 5, noon)).toBe("12:00:05");
+  });
+  it("tells another day, and another year", () => {
+    expect(formatTime(noon - 86400, noon)).toBe("2 Nov, 12:00");
+    expect(formatTime(noon - 400 * 86400, noon)).toContain("2025");
+  });
+});
+
+describe("numbers", () => {
+  it.each([
+    [0, "0"],
+    [0.04123456, "0.04123"],
+    [1.5, "1.5"],
+    [123.456, "123.5"],
+    [1234.4, "1\u202f234"],
+    [-2.5, "−2.5"],
+    [0.00000013, "1.30e-7"],
+    [1e12, "1.00e12"],
+    [Number.NaN, "not a number"],
+    [Number.NEGATIVE_INFINITY, "−∞"],
+    [null, "–"],
+  ])("the value %s is %s", (value, want) => {
+    expect(formatValue(value)).toBe(want);
+  });
+  it.each([
+    [0, "0 B"],
+    [999, "999 B"],
+    [1000, "1 kB"],
+    [3_420_000, "3.42 MB"],
+    [999_960, "1 MB"],
+  ])("%s bytes are %s", (numBytes, want) => {
+    expect(formatBytes(numBytes)).toBe(want);
+  });
+  it("counts", () => {
+    expect(formatCount(1234567)).toBe("1\u202f234\u202f567");
+    expect(countOf(1, "run")).toBe("1 run");
+    expect(countOf(3, "run")).toBe("3 runs");
+    expect(formatShare(0.424)).toBe("42 %");
+  });
+});

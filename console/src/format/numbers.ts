@@ -1,0 +1,55 @@
+/** Numbers as people read them. A narrow no-break space stands between digits and units. */
+
+const BYTE_UNITS = ["B", "kB", "MB", "GB", "TB", "PB"] as const;
+
+/** Return a count with its thousands apart: `12 400`. */
+export function formatCount(count: number | null | undefined): string {
+  if (count === null || count === undefined) return "–";
+  return Math.round(count)
+    .toString()
+    .replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
+}
+
+/** Return a measured value with so many digits that count: `0.0412`, `1.3e-7`, `12 400`. */
+export function formatValue(value: number | null | undefined, numDigits = 4): string {
+  if (value === null || value === undefined) return "–";
+  if (!Number.isFinite(value)) return Number.isNaN(value) ? "not a number" : value > 0 ? "∞" : "−∞";
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size < 1e-4 || size >= 1e9)
+    return value
+      .toExponential(numDigits - 2)
+      .replace(/^-/, "−")
+      .replace("e+", "e");
+  if (size >= 10 ** (numDigits - 1)) return sign(value) + formatCount(size);
+  const told = size.toPrecision(numDigits);
+  return sign(value) + (told.includes(".") ? told.replace(/\.?0+$/, "") : told);
+}
+
+function sign(value: number): string {
+  return value < 0 ? "−" : "";
+}
+
+/** Return bytes in the unit that suits: `512 B`, `3.4 MB`. */
+export function formatBytes(numBytes: number | null | undefined): string {
+  if (numBytes === null || numBytes === undefined) return "–";
+  let size = numBytes;
+  let unit = 0;
+  while (size >= 999.5 && unit < BYTE_UNITS.length - 1) {
+    size /= 1000;
+    unit += 1;
+  }
+  const digits = unit === 0 || size >= 100 ? 0 : size >= 10 ? 1 : 2;
+  return `${Number(size.toFixed(digits))} ${BYTE_UNITS[unit]}`;
+}
+
+/** Return a share of 1 as `42 %`. */
+export function formatShare(share: number | null | undefined): string {
+  if (share === null || share === undefined || !Number.isFinite(share)) return "–";
+  return `${Math.round(share * 100)} %`;
+}
+
+/** Return a word with its number: `1 run`, `3 runs`. */
+export function countOf(num: number, one: string, many = `${one}s`): string {
+  return `${formatCount(num)} ${num === 1 ? one : many}`;
+}

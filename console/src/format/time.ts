@@ -1,0 +1,61 @@
+/** Times and durations as people read them. All times are seconds since 1970, in the browser's own time zone. */
+
+const MINUTE_S = 60;
+const HOUR_S = 3600;
+const DAY_S = 86400;
+
+/** Return a duration with its two largest units: `41 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`. */
+export function formatDuration(duration_s: number | null | undefined): string {
+  if (duration_s === null || duration_s === undefined || !Number.isFinite(duration_s)) return "–";
+  const whole = Math.max(0, duration_s);
+  if (whole < 1) return "0 s";
+  if (whole < MINUTE_S) return `${Math.floor(whole)} s`;
+  if (whole < HOUR_S) return join(whole, MINUTE_S, "min", 1, "s");
+  if (whole < DAY_S) return join(whole, HOUR_S, "h", MINUTE_S, "min");
+  return join(whole, DAY_S, "d", HOUR_S, "h");
+}
+
+function join(duration_s: number, large_s: number, large: string, small_s: number, small: string): string {
+  const first = Math.floor(duration_s / large_s);
+  const second = Math.floor((duration_s % large_s) / small_s);
+  return second ? `${first} ${large} ${second} ${small}` : `${first} ${large}`;
+}
+
+/** Return how long ago something was, or how long it will take: `just now`, `3 min ago`, `in 2 h`. */
+export function formatAgo(time: number | null | undefined, now: number): string {
+  if (time === null || time === undefined) return "–";
+  const passed = now - time;
+  if (Math.abs(passed) < 5) return "just now";
+  const size = Math.abs(passed);
+  const told =
+    size < MINUTE_S
+      ? `${Math.floor(size)} s`
+      : size < HOUR_S
+        ? `${Math.floor(size / MINUTE_S)} min`
+        : size < 2 * DAY_S
+          ? `${Math.floor(size / HOUR_S)} h`
+          : `${Math.floor(size / DAY_S)} days`;
+  return passed > 0 ? `${told} ago` : `in ${told}`;
+}
+
+/** Return the time of day, and the date too unless it is today's: `14:03:22`, `3 Nov 14:03`. */
+export function formatTime(time: number | null | undefined, now: number = Date.now() / 1000): string {
+  if (time === null || time === undefined) return "–";
+  const at = new Date(time * 1000);
+  const isToday = at.toDateString() === new Date(now * 1000).toDateString();
+  if (isToday) return at.toLocaleTimeString("en-GB");
+  const isThisYear = at.getFullYear() === new Date(now * 1000).getFullYear();
+  return at.toLocaleString("en-GB", {
+    day: "numeric",
+    month: "short",
+    ...(isThisYear ? {} : { year: "numeric" }),
+    hour: "2-digit",
+    minute: "2-digit",
+  });
+}
+
+/** Return date and time to the second, for titles. */
+export function formatFullTime(time: number | null | undefined): string {
+  if (time === null || time === undefined) return "–";
+  return new Date(time * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+}

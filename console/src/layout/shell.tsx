@@ -1,0 +1,143 @@
+/** What stands around every page: the bar with the ways to the others, and the one that says when the server is away. */
+
+import { type ReactNode, useEffect, useRef, useState } from "react";
+import { formatDuration, formatTime } from "@/format/time";
+import { useLinkState } from "@/live/live";
+import mark from "@/mark.svg";
+import { Button } from "@/parts/button";
+import { Icon } from "@/parts/icon";
+import { Menu, type MenuItem } from "@/parts/menu";
+import { useNow } from "@/parts/now";
+import { useToasts } from "@/parts/toast";
+import { go, Link, useRoute } from "@/router/router";
+import { NAVIGATION } from "@/routes";
+import { useSession, useSessionDoor } from "@/session/session";
+import "./layout.css";
+import { setTheme, type Theme, useTheme } from "./theme";
+
+/** The frame of all pages of who is logged in. */
+export function Shell({ children }: { children: ReactNode }) {
+  const { path } = useRoute();
+  const main = useRef<HTMLElement>(null);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a new page begins at its top
+  useEffect(() => {
+    main.current?.scrollTo?.(0, 0);
+  }, [path]);
+  return (
+    <div className="shell">
+      <button type="button" className="button skip" onClick={() => main.current?.focus()}>
+        Go to the content
+      </button>
+      <TopBar />
+      <div>
+        <AwayBar />
+      </div>
+      <main className="main" ref={main} tabIndex={-1}>
+        {children}
+      </main>
+    </div>
+  );
+}
+
+function TopBar() {
+  const session = useSession();
+  const { path } = useRoute();
+  const [isOpen, setOpen] = useState(false);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: it closes when the page changes
+  useEffect(() => setOpen(false), [path]);
+  const shown = NAVIGATION.filter((entry) => !entry.isFor || entry.isFor(session));
+  return (
+    <header className="top">
+      <span className="top-burger">
+        <Button
+          icon={isOpen ? "cross" : "menu"}
+          look="plain"
+          aria-label="Pages"
+          aria-expanded={isOpen}
+          onClick={() => setOpen(!isOpen)}
+        />
+      </span>
+      <Link to="/runs" className="top-mark">
+        <img src={mark} alt="" />
+        Legato
+      </Link>
+      <nav className="top-nav" aria-label="Pages" {...(isOpen ? { "data-open": "" } : {})}>
+        {shown.map((entry) => (
+          <Link
+            key={entry.path}
+            to={entry.path}
+            {...(path === entry.path || path.startsWith(`${entry.path}/`) ? { "aria-current": "page" as const } : {})}
+          >
+            {entry.label}
+          </Link>
+        ))}
+      </nav>
+      <div className="top-end">
+        {session.role !== "viewer" && (
+          <Button icon="plus" look="main" isSmall onClick={() => go("/submit")}>
+            New run
+          </Button>
+        )}
+        <UserMenu />
+      </div>
+    </header>
+  );
+}
+
+const THEMES: readonly { theme: Theme; label: string; icon: "sun" | "moon" | "system" }[] = [
+  { theme: "auto", label: "As the system", icon: "system" },
+  { theme: "light", label: "Light", icon: "sun" },
+  { theme: "dark", label: "Dark", icon: "moon" },
+];
+
+function UserMenu() {
+  const session = useSession();
+  const { logOut } = useSessionDoor();
+  const toasts = useToasts();
+  const chosen = useTheme();
+  const themes = THEMES.map(
+    ({ theme, label, icon }): MenuItem => ({
+      label,
+      icon,
+      isChosen: theme === chosen,
+      onPick: () => setTheme(theme),
+    }),
+  );
+  return (
+    <Menu
+      look="plain"
+      isSmall
+      icon="user"
+      label={session.name}
+      items={[
+        { head: `Logged in as ${session.name} (${session.role})` },
+        { label: "My tokens", icon: "lock", onPick: () => go("/tokens") },
+        "line",
+        { head: "Colours" },
+        ...themes,
+        "line",
+        { label: "Log out", icon: "arrowUp", onPick: () => void logOut().catch(toasts.tellProblem) },
+      ]}
+    />
+  );
+}
+
+function AwayBar() {
+  const state = useLinkState();
+  if (state.is !== "away") return null;
+  return <Away since={state.since} />;
+}
+
+function Away({ since }: { since: number }) {
+  const now = useNow();
+  return (
+    <div className="away tone-bad" role="alert">
+      <Icon name="alert" size={15} />
+      <span>
+        The server is away since {formatTime(since)}
+        <span aria-hidden="true"> ({formatDuration(now - since)})</span>. What you see may be old; it catches up by
+        itself.
+      </span>
+    </div>
+  );
+}

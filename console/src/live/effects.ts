@@ -1,0 +1,18 @@
+/** Which questions an event makes old. */
+
+import type { Area } from "@/api/queries";
+import type { PlatformEvent } from "@/api/types";
+
+const OF_POOL: ReadonlySet<string> = new Set(["granted", "released", "left", "slot", "decision", "stage"]);
+
+/** Return the beginnings of keys whose answers may be others since this event. */
+export function findOld(event: PlatformEvent): (readonly [Area, ...string[]])[] {
+  const old: (readonly [Area, ...string[]])[] = [];
+  if (event.job !== null) {
+    old.push(["jobs"], ["job", event.job]);
+    if (event.kind === "stage") old.push(["experiments"]);
+  }
+  if (OF_POOL.has(event.kind)) old.push(["pool"], ["queues"]);
+  if (event.kind === "queue") old.push(["queues"], ["pool"], ["jobs"]);
+  return old;
+}

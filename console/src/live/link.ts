@@ -1,0 +1,142 @@
+/**
+ * One link to the server's events: a stream while it can be had, else a question every few seconds, from the same place
+ * in the one sequence, so that nothing is left out. Says when the server is away. Knows nothing of React.
+ */
+
+import { API, send } from "@/api/client";
+import { Problem } from "@/api/problems";
+import type { PlatformEvent } from "@/api/types";
+
+export const POLL_EVERY_S = 5;
+const RETRY_STREAM_EVERY_S = 5;
+const MAX_EVENTS_PER_POLL = 1000;
+
+export type LinkState = { is: "starting" | "live" | "polling" } | { is: "away"; since: number };
+
+export interface LinkHears {
+  onEvent: (event: PlatformEvent) => void;
+  onState: (state: LinkState) => void;
+  /** The link is there (again): whatever was asked before this moment may be old. */
+  onLinked: () => void;
+}
+
+interface Parts {
+  openStream: (address: string) => EventSource;
+  read: (address: string) => Promise<{ items: PlatformEvent[]; after: number }>;
+  now: () => number;
+}
+
+const PARTS: Parts = {
+  openStream: (address) => new EventSource(address),
+  read: async (address) => (await send("GET", address)).json(),
+  now: () => Date.now() / 1000,
+};
+
+const KINDS = [
+  "stage",
+  "changed",
+  "decision",
+  "granted",
+  "released",
+  "left",
+  "driver",
+  "queue",
+  "slot",
+  "lease",
+  "purged",
+];
+
+/** Follows all events that its user may see, until it is closed. */
+export class Link {
+  private last: number | null = null;
+  private stream: EventSource | null = null;
+  private state: LinkState = { is: "starting" };
+  private pollTimer: ReturnType<typeof setTimeout> | undefined;
+  private streamTimer: ReturnType<typeof setTimeout> | undefined;
+  private isStreaming = false;
+  private isClosed = false;
+  private readonly hears: LinkHears;
+  private readonly parts: Parts;
+
+  constructor(hears: LinkHears, parts: Partial<Parts> = {}) {
+    this.hears = hears;
+    this.parts = { ...PARTS, ...parts };
+  }
+
+  open(): void {
+    this.openStream();
+  }
+
+  close(): void {
+    this.isClosed = true;
+    clearTimeout(this.pollTimer);
+    clearTimeout(this.streamTimer);
+    this.stream?.close();
+  }
+
+  /** Ask at once, as when the page is looked at again after a while. */
+  hurry(): void {
+    if (this.isClosed || this.isStreaming || this.state.is === "starting") return;
+    clearTimeout(this.pollTimer);
+    void this.poll();
+  }
+
+  private openStream(): void {
+    if (this.isClosed) return;
+    const stream = this.parts.openStream(`${API}/events?after=${this.last ?? "now"}`);
+    this.stream = stream;
+    stream.onopen = () => {
+      clearTimeout(this.pollTimer);
+      this.pollTimer = undefined;
+      this.isStreaming = true;
+      this.become({ is: "live" });
+      this.hears.onLinked();
+    };
+    for (const kind of KINDS) stream.addEventListener(kind, (message) => this.take(message as MessageEvent<string>));
+    stream.onerror = () => {
+      // A browser's own way to connect again ends for good at any answer but 200, so it is done here.
+      stream.close();
+      if (this.isClosed || this.stream !== stream) return;
+      this.stream = null;
+      this.isStreaming = false;
+      if (this.pollTimer === undefined) void this.poll();
+      clearTimeout(this.streamTimer);
+      this.streamTimer = setTimeout(() => this.openStream(), RETRY_STREAM_EVERY_S * 1000);
+    };
+  }
+
+  private take(message: MessageEvent<string>): void {
+    const event = JSON.parse(message.data) as PlatformEvent;
+    this.hear(event);
+  }
+
+  private hear(event: PlatformEvent): void {
+    if (this.last !== null && event.seq <= this.last) return;
+    this.last = event.seq;
+    this.hears.onEvent(event);
+  }
+
+  private async poll(): Promise<void> {
+    const address = `${API}/events?after=${this.last ?? "now"}&limit=${MAX_EVENTS_PER_POLL}`;
+    try {
+      const told = await this.parts.read(address);
+      if (this.isClosed || this.isStreaming) return;
+      const wasAway = this.state.is !== "polling";
+      this.become({ is: "polling" });
+      for (const event of told.items) this.hear(event);
+      this.last = Math.max(this.last ?? 0, told.after);
+      if (wasAway) this.hears.onLinked();
+    } catch (thrown) {
+      if (this.isClosed || this.isStreaming) return;
+      const isAway = !(thrown instanceof Problem) || thrown.kind === "away" || thrown.status >= 500;
+      if (isAway) this.become({ is: "away", since: this.state.is === "away" ? this.state.since : this.parts.now() });
+    }
+    if (!this.isClosed && !this.isStreaming) this.pollTimer = setTimeout(() => void this.poll(), POLL_EVERY_S * 1000);
+  }
+
+  private become(state: LinkState): void {
+    if (state.is === this.state.is) return;
+    this.state = state;
+    this.hears.onState(state);
+  }
+}

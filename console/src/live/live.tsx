@@ -1,0 +1,79 @@
+/** Keeps what pages show up to date: events of the one link tell what to ask again. */
+
+import { useQueryClient } from "@tanstack/react-query";
+import { createContext, type ReactNode, useContext, useEffect, useRef, useState } from "react";
+import type { PlatformEvent } from "@/api/types";
+import { findOld } from "./effects";
+import { Link, type LinkState } from "./link";
+
+/** Events that come together, such as those of one round, are answered by one question. */
+const GATHER_MS = 250;
+
+type Hear = (event: PlatformEvent) => void;
+
+interface Live {
+  state: LinkState;
+  hear: (told: Hear) => () => void;
+}
+
+const Context = createContext<Live>({ state: { is: "starting" }, hear: () => () => {} });
+
+/** Hold the link for all pages inside; there is one per page of the browser. */
+export function LiveProvider({ children }: { children: ReactNode }) {
+  const queries = useQueryClient();
+  const [state, setState] = useState<LinkState>({ is: "starting" });
+  const hearers = useRef(new Set<Hear>());
+
+  useEffect(() => {
+    const gathered = new Map<string, readonly string[]>();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const askAgain = () => {
+      timer = undefined;
+      for (const key of gathered.values()) void queries.invalidateQueries({ queryKey: key });
+      gathered.clear();
+    };
+    const link = new Link({
+      onState: setState,
+      onEvent: (event) => {
+        for (const told of hearers.current) told(event);
+        for (const key of findOld(event)) gathered.set(key.join("\n"), key);
+        timer ??= setTimeout(askAgain, GATHER_MS);
+      },
+      onLinked: () => {
+        const linkedAt = Date.now();
+        void queries.invalidateQueries({ predicate: (query) => query.state.dataUpdatedAt < linkedAt });
+      },
+    });
+    const hurry = () => {
+      if (document.visibilityState === "visible") link.hurry();
+    };
+    link.open();
+    document.addEventListener("visibilitychange", hurry);
+    window.addEventListener("online", hurry);
+    return () => {
+      link.close();
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", hurry);
+      window.removeEventListener("online", hurry);
+    };
+  }, [queries]);
+
+  const [hear] = useState(() => (told: Hear) => {
+    hearers.current.add(told);
+    return () => void hearers.current.delete(told);
+  });
+  return <Context.Provider value={{ state, hear }}>{children}</Context.Provider>;
+}
+
+/** Return how the link to the server is. */
+export function useLinkState(): LinkState {
+  return useContext(Context).state;
+}
+
+/** Call `told` with each event while this is shown. */
+export function useEvents(told: Hear): void {
+  const { hear } = useContext(Context);
+  const latest = useRef(told);
+  latest.current = told;
+  useEffect(() => hear((event) => latest.current(event)), [hear]);
+}

@@ -1,0 +1,6 @@
+import type { PageProps } from "@/routes";
+
+/** Stands here until the page is built. */
+export default function RunPage({ names }: PageProps) {
+  return <div className="page">{JSON.stringify(names)}</div>;
+}

@@ -1,0 +1,77 @@
+/** Windows over the page: the browser's own dialog, which holds the focus and closes at Escape. */
+
+import { type FormEvent, type ReactNode, useEffect, useId, useRef, useState } from "react";
+import { sayProblem } from "@/api/problems";
+import { Button } from "./button";
+import { Note } from "./states";
+
+interface DialogProps {
+  title: string;
+  children?: ReactNode;
+  /** The word on the button that does it; without one there is nothing to do but close. */
+  action?: string;
+  /** Does it; the dialog closes when that went well, and shows the problem else. */
+  onDo?: () => Promise<unknown> | unknown;
+  onClose: () => void;
+  isBad?: boolean;
+  isWide?: boolean;
+  /** It cannot be done with what the fields say now. */
+  isBlocked?: boolean;
+}
+
+/** A dialog that is open as long as it is shown. */
+export function Dialog({ title, children, action, onDo, onClose, isBad, isWide, isBlocked }: DialogProps) {
+  const box = useRef<HTMLDialogElement>(null);
+  const heading = useId();
+  const [problem, setProblem] = useState<string | null>(null);
+  const [isBusy, setBusy] = useState(false);
+  useEffect(() => {
+    const dialog = box.current;
+    if (dialog && !dialog.open) dialog.showModal?.();
+    return () => dialog?.close?.();
+  }, []);
+  const act = async (event: FormEvent) => {
+    event.preventDefault();
+    setProblem(null);
+    setBusy(true);
+    try {
+      await onDo?.();
+      onClose();
+    } catch (thrown) {
+      setProblem(sayProblem(thrown));
+      setBusy(false);
+    }
+  };
+  return (
+    // biome-ignore lint/a11y/useKeyWithClickEvents: Escape closes a dialog by itself
+    <dialog
+      ref={box}
+      className={isWide ? "dialog dialog-wide" : "dialog"}
+      aria-labelledby={heading}
+      onCancel={(event) => {
+        event.preventDefault();
+        onClose();
+      }}
+      onClick={(event) => event.target === box.current && onClose()}
+    >
+      <form className="dialog-form" onSubmit={act}>
+        <div className="dialog-head">
+          <h2 id={heading}>{title}</h2>
+          <Button icon="cross" look="plain" isSmall aria-label="Close" onClick={onClose} />
+        </div>
+        <div className="dialog-body">
+          {children}
+          {problem && <Note tone="bad">{problem}</Note>}
+        </div>
+        {action && (
+          <div className="dialog-foot">
+            <Button onClick={onClose}>Cancel</Button>
+            <Button type="submit" look="main" isBad={isBad ?? false} isBusy={isBusy} disabled={isBlocked}>
+              {action}
+            </Button>
+          </div>
+        )}
+      </form>
+    </dialog>
+  );
+}

@@ -1,0 +1,124 @@
+/** Fields of forms: a label, the control, and below it a hint or what is wrong. */
+
+import {
+  type InputHTMLAttributes,
+  type ReactNode,
+  type SelectHTMLAttributes,
+  type TextareaHTMLAttributes,
+  useId,
+} from "react";
+
+interface FieldProps {
+  label: ReactNode;
+  hint?: ReactNode;
+  wrong?: string | null | undefined;
+}
+
+interface Wired {
+  id: string;
+  "aria-describedby"?: string;
+  "aria-invalid"?: boolean;
+}
+
+/** A field around any control; `children` gets what ties the control to its label. */
+export function Field({ label, hint, wrong, children }: FieldProps & { children: (wired: Wired) => ReactNode }) {
+  const id = useId();
+  const said = wrong || hint ? `${id}-said` : undefined;
+  return (
+    <div className="field">
+      <label className="field-label" htmlFor={id}>
+        {label}
+      </label>
+      {children({ id, ...(said ? { "aria-describedby": said } : {}), ...(wrong ? { "aria-invalid": true } : {}) })}
+      {said && (
+        <div id={said} className={wrong ? "field-wrong" : "field-hint"}>
+          {wrong || hint}
+        </div>
+      )}
+    </div>
+  );
+}
+
+type Control<E> = FieldProps & { onValue?: (value: string) => void } & E;
+
+/** One line of text, a number or a password. */
+export function TextField({ label, hint, wrong, onValue, ...rest }: Control<InputHTMLAttributes<HTMLInputElement>>) {
+  return (
+    <Field label={label} hint={hint} wrong={wrong}>
+      {(wired) => (
+        <input className="input" {...rest} {...wired} onChange={(event) => onValue?.(event.currentTarget.value)} />
+      )}
+    </Field>
+  );
+}
+
+/** Several lines of text. */
+export function AreaField({
+  label,
+  hint,
+  wrong,
+  onValue,
+  ...rest
+}: Control<TextareaHTMLAttributes<HTMLTextAreaElement>>) {
+  return (
+    <Field label={label} hint={hint} wrong={wrong}>
+      {(wired) => (
+        <textarea className="input" {...rest} {...wired} onChange={(event) => onValue?.(event.currentTarget.value)} />
+      )}
+    </Field>
+  );
+}
+
+export interface Choice {
+  value: string;
+  label: string;
+}
+
+/** One of several. */
+export function SelectField({
+  label,
+  hint,
+  wrong,
+  onValue,
+  choices,
+  ...rest
+}: Control<SelectHTMLAttributes<HTMLSelectElement>> & { choices: readonly Choice[] }) {
+  return (
+    <Field label={label} hint={hint} wrong={wrong}>
+      {(wired) => (
+        <select className="input" {...rest} {...wired} onChange={(event) => onValue?.(event.currentTarget.value)}>
+          {choices.map((choice) => (
+            <option key={choice.value} value={choice.value}>
+              {choice.label}
+            </option>
+          ))}
+        </select>
+      )}
+    </Field>
+  );
+}
+
+/** Yes or no. */
+export function CheckField({
+  label,
+  isOn,
+  onValue,
+  isOff = false,
+}: {
+  label: ReactNode;
+  isOn: boolean;
+  onValue: (isOn: boolean) => void;
+  isOff?: boolean;
+}) {
+  return (
+    <label className="row">
+      <input
+        type="checkbox"
+        checked={isOn}
+        disabled={isOff}
+        onChange={(event) => onValue(event.currentTarget.checked)}
+      />
+      <span>{label}</span>
+    </label>
+  );
+}

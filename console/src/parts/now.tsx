@@ -1,0 +1,33 @@
+/** The time as it passes, for pages that show how long things last. One clock ticks for all of them. */
+
+import { useSyncExternalStore } from "react";
+import { formatAgo, formatFullTime } from "@/format/time";
+
+let now = Math.floor(Date.now() / 1000);
+let timer: number | undefined;
+const hearers = new Set<() => void>();
+
+function subscribe(told: () => void): () => void {
+  hearers.add(told);
+  timer ??= window.setInterval(() => {
+    now = Math.floor(Date.now() / 1000);
+    for (const each of hearers) each();
+  }, 1000);
+  return () => {
+    hearers.delete(told);
+    if (hearers.size > 0) return;
+    window.clearInterval(timer);
+    timer = undefined;
+  };
+}
+
+/** Return the time in whole seconds since 1970; who uses it is drawn anew each second. */
+export function useNow(): number {
+  return useSyncExternalStore(subscribe, () => now);
+}
+
+/** How long ago something was; the whole date when pointed at. */
+export function Ago({ time }: { time: number | null | undefined }) {
+  const at = useNow();
+  return <span title={formatFullTime(time)}>{formatAgo(time, at)}</span>;
+}

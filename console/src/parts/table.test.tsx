@@ -1,0 +1,85 @@
+// @vitest-environment jsdom
+import { fireEvent, render, screen } from "@testing-library/react";
+import { describe, expect, it, vi } from "vitest";
+import { type Column, fitColumns, sortRows, Table } from "./table";
+import { findShift, findWindow } from "./windowing";
+
+interface Row {
+  id: string;
+  size: number | null;
+}
+
+const COLUMNS: Column<Row>[] = [
+  { name: "id", title: "Name", width: 100, show: (row) => row.id, sortBy: (row) => row.id },
+  { name: "size", title: "Size", width: 80, leaves: 1, show: (row) => row.size, sortBy: (row) => row.size },
+  { name: "other", title: "Other", width: 80, leaves: 2, show: () => "" },
+];
+const keyOf = (row: Row) => row.id;
+
+describe("findWindow", () => {
+  it("draws what can be seen and a little more", () => {
+    const view = findWindow(100_000, 20, 1_000_000, 600);
+    expect(view.first).toBe(50_000 - 8);
+    expect(view.end).toBe(50_000 + 30 + 8);
+    expect(view.above + (view.end - view.first) * 20 + view.below).toBe(100_000 * 20);
+  });
+  it("is never outside of the list", () => {
+    expect(findWindow(0, 20, 0, 600)).toEqual({ first: 0, end: 0, above: 0, below: 0 });
+    expect(findWindow(3, 20, 9000, 600)).toMatchObject({ first: 2, end: 3, below: 0 });
+  });
+});
+
+describe("findShift", () => {
+  it("says how far a row went", () => {
+    expect(findShift(["a", "b", "c"], ["new", "a", "b", "c"], 1)).toBe(1);
+    expect(findShift(["a", "b", "c"], ["b", "c"], 1)).toBe(-1);
+  });
+  it("takes the next one that is left", () => {
+    expect(findShift(["a", "b", "c"], ["x", "y", "a", "c"], 1)).toBe(1);
+    expect(findShift(["a"], ["x"], 0)).toBe(0);
+  });
+});
+
+it("columns leave in their order", () => {
+  expect(fitColumns(COLUMNS, 190).map((column) => column.name)).toEqual(["id", "size"]);
+  expect(fitColumns(COLUMNS, 50).map((column) => column.name)).toEqual(["id"]);
+  expect(fitColumns(COLUMNS, 0)).toHaveLength(3);
+});
+
+it("rows without a value are last whichever way it is sorted", () => {
+  const rows = [
+    { id: "b10", size: 2 },
+    { id: "b9", size: null },
+    { id: "a", size: 1 },
+  ];
+  const order = (by: string, isUp: boolean) => sortRows(rows, COLUMNS, { by, isUp }).map(keyOf);
+  expect(order("size", true)).toEqual(["a", "b10", "b9"]);
+  expect(order("size", false)).toEqual(["b10", "a", "b9"]);
+  expect(order("id", true)).toEqual(["a", "b9", "b10"]);
+});
+
+describe("Table", () => {
+  const rows = Array.from({ length: 5000 }, (_, place) => ({ id: `run-${place}`, size: place }));
+  it("draws few of many rows", () => {
+    render(<Table label="Runs" rows={rows} columns={COLUMNS} keyOf={keyOf} />);
+    expect(screen.getByRole("table", { name: "Runs" }).getAttribute("aria-rowcount")).toBe("5001");
+    expect(screen.getAllByRole("row").length).toBeLessThan(60);
+  });
+  it("chooses rows, one or all", () => {
+    const onChoose = vi.fn();
+    render(
+      <Table
+        label="Runs"
+        rows={rows.slice(0, 3)}
+        columns={COLUMNS}
+        keyOf={keyOf}
+        chosen={new Set(["run-1"])}
+        onChoose={onChoose}
+      />,
+    );
+    fireEvent.click(screen.getByRole("checkbox", { name: "Choose run-0" }));
+    expect(onChoose).toHaveBeenLastCalledWith(new Set(["run-1", "run-0"]));
+    fireEvent.click(screen.getByRole("checkbox", { name: "Choose all" }));
+    expect(onChoose).toHaveBeenLastCalledWith(new Set(["run-0", "run-1", "run-2"]));
+  });
+});

@@ -1,0 +1,223 @@
+/** Tables: thousands of rows stay quick, rows that are looked at stay where they are, columns go where there is no room. */
+
+import { type MouseEvent, type ReactNode, useMemo, useRef, useState } from "react";
+import { Icon } from "./icon";
+import { useAnchor, useWidth, useWindow } from "./windowing";
+
+export interface Column<R> {
+  name: string;
+  title: ReactNode;
+  /** Pixels that it has at least. */
+  width: number;
+  /** Its part of the room that is left; 0: none. */
+  grows?: number;
+  isEnd?: boolean;
+  show: (row: R) => ReactNode;
+  /** What it is sorted by; null goes last in any case. Without it the column does not sort. */
+  sortBy?: (row: R) => number | string | null;
+  /** Columns with a higher number go first where there is no room; without one it always stays. */
+  leaves?: number;
+}
+
+export interface Sort {
+  by: string;
+  isUp: boolean;
+}
+
+interface TableProps<R> {
+  /** What the table is of, for who hears the page. */
+  label: string;
+  rows: readonly R[];
+  columns: readonly Column<R>[];
+  keyOf: (row: R) => string;
+  rowHeight?: number;
+  /** Called when a row is pressed, beside its links and buttons. */
+  onOpen?: (row: R) => void;
+  chosen?: ReadonlySet<string>;
+  onChoose?: (chosen: ReadonlySet<string>) => void;
+  sort?: Sort | null;
+  onSort?: (sort: Sort | null) => void;
+  /** Shown in the place of rows, if there are none. */
+  empty?: ReactNode;
+  /** Shown behind the last row, such as how to see more. */
+  foot?: ReactNode;
+}
+
+const CHOICE_WIDTH = 40;
+
+/** A table. */
+export function Table<R>(props: TableProps<R>) {
+  const { label, rows, keyOf, rowHeight = 44, onOpen, chosen, onChoose, empty, foot } = props;
+  const box = useRef<HTMLDivElement>(null);
+  const width = useWidth(box);
+  const [ownSort, setOwnSort] = useState<Sort | null>(null);
+  const sort = props.sort === undefined ? ownSort : props.sort;
+  const setSort = props.onSort ?? setOwnSort;
+  const columns = useMemo(
+    () => fitColumns(props.columns, width - (onChoose ? CHOICE_WIDTH : 0)),
+    [props.columns, width, onChoose],
+  );
+  const sorted = useMemo(() => sortRows(rows, props.columns, sort), [rows, props.columns, sort]);
+  const keys = useMemo(() => sorted.map(keyOf), [sorted, keyOf]);
+  const view = useWindow(box, sorted.length, rowHeight);
+  useAnchor(box, keys, rowHeight);
+
+  const numColumns = columns.length + (onChoose ? 1 : 0);
+  const grows = columns.reduce((sum, column) => sum + (column.grows ?? 0), 0);
+  const fixed = columns.reduce((sum, column) => sum + column.width, onChoose ? CHOICE_WIDTH : 0);
+  const left = Math.max(0, width - fixed);
+  const choose = (key: string, isOn: boolean) => {
+    const next = new Set(chosen);
+    if (isOn) next.add(key);
+    else next.delete(key);
+    onChoose?.(next);
+  };
+  const isAll = sorted.length > 0 && keys.every((key) => chosen?.has(key));
+  const open = (event: MouseEvent, row: R) => {
+    if ((event.target as Element).closest("a, button, input, select, label, [role=menu]")) return;
+    if (window.getSelection()?.toString()) return;
+    onOpen?.(row);
+  };
+
+  return (
+    <div className="table-box" ref={box}>
+      <table
+        className="table"
+        aria-label={label}
+        aria-rowcount={sorted.length + 1}
+        style={{ minWidth: fixed, ["--row-height" as string]: `${rowHeight}px` }}
+      >
+        <colgroup>
+          {onChoose && <col style={{ width: CHOICE_WIDTH }} />}
+          {columns.map((column) => (
+            <col
+              key={column.name}
+              style={{ width: column.width + (grows ? (left * (column.grows ?? 0)) / grows : left / columns.length) }}
+            />
+          ))}
+        </colgroup>
+        <thead>
+          <tr>
+            {onChoose && (
+              <th>
+                <input
+                  type="checkbox"
+                  aria-label="Choose all"
+                  checked={isAll}
+                  ref={(input) => {
+                    if (input) input.indeterminate = !isAll && keys.some((key) => chosen?.has(key));
+                  }}
+                  onChange={(event) => onChoose(event.currentTarget.checked ? new Set(keys) : new Set())}
+                />
+              </th>
+            )}
+            {columns.map((column) => (
+              <Heading key={column.name} column={column} sort={sort ?? null} onSort={setSort} />
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {view.above > 0 && <Room height={view.above} numColumns={numColumns} />}
+          {sorted.slice(view.first, view.end).map((row, place) => {
+            const key = keys[view.first + place] as string;
+            const isChosen = chosen?.has(key) ?? false;
+            return (
+              <tr
+                key={key}
+                aria-rowindex={view.first + place + 2}
+                {...(onChoose ? { "aria-selected": isChosen } : {})}
+                className={onOpen ? "table-goes" : undefined}
+                onClick={(event) => open(event, row)}
+              >
+                {onChoose && (
+                  <td>
+                    <input
+                      type="checkbox"
+                      aria-label={`Choose ${key}`}
+                      checked={isChosen}
+                      onChange={(event) => choose(key, event.currentTarget.checked)}
+                    />
+                  </td>
+                )}
+                {columns.map((column) => (
+                  <td key={column.name} className={column.isEnd ? "at-end" : undefined}>
+                    {column.show(row)}
+                  </td>
+                ))}
+              </tr>
+            );
+          })}
+          {view.below > 0 && <Room height={view.below} numColumns={numColumns} />}
+        </tbody>
+      </table>
+      {sorted.length === 0 && empty}
+      {foot}
+    </div>
+  );
+}
+
+function Room({ height, numColumns }: { height: number; numColumns: number }) {
+  return (
+    <tr className="room">
+      <td colSpan={numColumns} style={{ height }} />
+    </tr>
+  );
+}
+
+interface HeadingProps<R> {
+  column: Column<R>;
+  sort: Sort | null;
+  onSort: (sort: Sort | null) => void;
+}
+
+function Heading<R>({ column, sort, onSort }: HeadingProps<R>) {
+  const isSorted = sort?.by === column.name;
+  // Up, then down, then as it was.
+  const next = !isSorted ? { by: column.name, isUp: true } : sort.isUp ? { by: column.name, isUp: false } : null;
+  return (
+    <th
+      scope="col"
+      className={column.isEnd ? "at-end" : undefined}
+      {...(isSorted ? { "aria-sort": sort.isUp ? "ascending" : "descending" } : {})}
+    >
+      {column.sortBy ? (
+        <button type="button" className="table-sort" onClick={() => onSort(next)}>
+          {column.title}
+          {isSorted && <Icon name={sort.isUp ? "arrowUp" : "arrowDown"} size={11} />}
+        </button>
+      ) : (
+        column.title
+      )}
+    </th>
+  );
+}
+
+/** Return the columns for which there is room; 0: the room is not known yet. */
+export function fitColumns<R>(columns: readonly Column<R>[], width: number): readonly Column<R>[] {
+  if (width <= 0) return columns;
+  const kept = [...columns];
+  const leaving = columns.filter((column) => column.leaves !== undefined);
+  leaving.sort((one, other) => (other.leaves ?? 0) - (one.leaves ?? 0));
+  let needed = columns.reduce((sum, column) => sum + column.width, 0);
+  for (const column of leaving) {
+    if (needed <= width) break;
+    kept.splice(kept.indexOf(column), 1);
+    needed -= column.width;
+  }
+  return kept;
+}
+
+/** Return the rows in order; rows that are equal stay as they were given. */
+export function sortRows<R>(rows: readonly R[], columns: readonly Column<R>[], sort: Sort | null): readonly R[] {
+  const sortBy = columns.find((column) => column.name === sort?.by)?.sortBy;
+  if (!sort || !sortBy) return rows;
+  const sign = sort.isUp ? 1 : -1;
+  return rows.toSorted((one, other) => {
+    const [first, second] = [sortBy(one), sortBy(other)];
+    if (first === null || second === null) return first === second ? 0 : first === null ? 1 : -1;
+    if (typeof first === "string" && typeof second === "string") {
+      return sign * first.localeCompare(second, "en", { numeric: true, sensitivity: "base" });
+    }
+    return sign * (Number(first) - Number(second));
+  });
+}
