@@ -38,6 +38,7 @@ ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
     "legato.commands.top": ("top",),
     "legato.commands.pool": ("nodes", "slots", "usage", "queues"),
     "legato.commands.login": ("login", "logout"),
+    "legato.commands.console": ("console",),
     "legato.commands.people": ("users", "tokens", "audit"),
     "legato.commands.serving": ("up", "server", "config"),
     "legato.commands.simulate": ("simulate",),

@@ -126,6 +126,26 @@ class NewToken(msgspec.Struct, frozen=True, kw_only=True):
         return f"NewToken({self.token!r}, secret='lgt_…')"
 
 
+class Code(msgspec.Struct, frozen=True, kw_only=True):
+    """A code that logs somebody in once."""
+
+    code: str
+    expires_at: float
+
+    def __repr__(self) -> str:
+        return f"Code(code='lgc_…', expires_at={self.expires_at})"
+
+
+class ConsoleLink(msgspec.Struct, frozen=True, kw_only=True):
+    """A link to the web console that logs its opener in, once."""
+
+    url: str
+    expires_at: float
+
+    def __repr__(self) -> str:
+        return f"ConsoleLink(url='{self.url.partition('=')[0]}=lgc_…', expires_at={self.expires_at})"
+
+
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Who did what to what, and when."""
 

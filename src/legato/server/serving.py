@@ -43,6 +43,7 @@ from legato.server.keeping import keep_house
 from legato.server.log_lines import begin_log
 from legato.server.machine import Declaration, find_slots, name_node
 from legato.server.premises import is_loopback, tell_url
+from legato.server.routes.session import LINK_S
 from legato.server.services import CODE, JOBS, LoopHandle, NoLoop, Services, make_rules, make_services
 
 _log = structlog.get_logger(__name__)
@@ -107,7 +108,8 @@ def serve(
         url = tell_url(settings, sockets)
         stack.enter_context(_written(ServerFile(url, os.getpid()), settings))
         first = store.tokens.create_first(time.time())
-        for line in _greet(settings, url, devices, first, is_open=not is_loopback(sockets)):
+        link = None if first is None else make_link(store, url, time.time())
+        for line in _greet(settings, url, devices, first, link, is_open=not is_loopback(sockets)):
             say(line)
         asyncio.run(_run(settings, store, sockets, devices, guests))
         say("Legato has stopped. Jobs train on; the next start finds them.")
@@ -143,6 +145,19 @@ def make_admin_token(settings: Settings, name: str) -> str:
         first = store.tokens.create_first(now)
         made = first or store.tokens.create(_ADMIN, name, Asker(_ADMIN, Role.ADMIN), now, expires_at=None)
         return made.secret
+
+
+def make_link(store: Store, url: str, now: float) -> str:
+    """Make a link that logs the user ``admin`` in, once and within an hour.
+
+    Args:
+        store: of the platform.
+        url: of the server.
+        now: seconds since 1970.
+    """
+    made = store.tokens.create_code(Asker(_ADMIN, Role.ADMIN), now, expires_at=now + LINK_S)
+    # Behind '#': browsers send it to no server, so it stands in no log.
+    return f"{url}/#/welcome?code={made.code}"
 
 
 # ---------------------------------------------------------------- inside
@@ -285,13 +300,22 @@ def _configure(services: Services, settings: Settings, guests: Sequence[Guest]) 
 
 
 def _greet(
-    settings: Settings, url: str, devices: Sequence[str], first: NewToken | None, *, is_open: bool = False
+    settings: Settings,
+    url: str,
+    devices: Sequence[str],
+    first: NewToken | None,
+    link: str | None = None,
+    *,
+    is_open: bool = False,
 ) -> Iterator[str]:
     slots = f"{len(devices)} slots ({', '.join(sorted(set(devices)))})" if devices else "no slots"
     yield f"Legato {legato.__version__} answers at {url}, with {slots}; it keeps everything in {settings.home_path}"
     if first is not None:
         yield "This is its first start. It has one user, 'admin', whose token is shown this once:"
         yield f"  {first.secret}"
+    if link is not None:
+        yield "This link logs a browser in to the web console, once and within an hour ('legato console' makes more):"
+        yield f"  {link}"
     if devices and is_open:
         yield _WARNING
     yield f"Log in with: legato login {url}"

@@ -322,6 +322,11 @@ def test_people(admin: Client, ann: Client, platform: Platform) -> None:
     assert ann.add_token("endless", is_endless=True).token.expires_at is None
     assert ann.revoke_token(token.id).revoked_at == NOW
     assert {one.name for one in ann.tokens()} == {"test", "ci", "endless"}
+    link = ann.link_to_console()
+    assert link.url.startswith(f"{platform.url}/#/welcome?code=lgc_") and link.expires_at == NOW + 3600
+    assert link.url.partition("=")[2] not in repr(link)
+    code = {"code": link.url.partition("=")[2]}
+    assert platform.ask("POST", "session", code, who=None).json()["name"] == "ann"
     assert {user.name for user in admin.users()} >= {"admin", "ann", "eve"}
     audit = admin.audit(limit=3)
     assert len(audit) == 3
@@ -357,6 +362,7 @@ def test_the_commands_ask_the_real_server(
         (["queues"], "default"),
         (["users"], "eye"),
         (["tokens"], "first-start"),
+        (["console", "--no-browser"], "/#/welcome?code=lgc_"),
         (["audit"], "job.submit"),
         (["config", "show", "--server", "current"], "no current server"),
         (["config", "show", "--server", platform.url], "the server"),

@@ -476,6 +476,31 @@ def test_a_token_is_shown_once_and_alone(platform: Platform, call: Call) -> None
     assert call("tokens", "revoke", "t-0000000001")[1] == "Token 'ci' (t-0000000001) of 'anna' is revoked.\n"
 
 
+@pytest.mark.parametrize("has_browser", [True, False])
+def test_the_console_is_opened_where_somebody_sees_it(
+    platform: Platform, call: Call, monkeypatch: pytest.MonkeyPatch, has_browser: bool
+) -> None:
+    opened: list[str] = []
+
+    def open_page(url: str) -> bool:
+        opened.append(url)
+        return has_browser
+
+    monkeypatch.setattr("webbrowser.open", open_page)
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    monkeypatch.setenv("DISPLAY", ":0")
+    platform.canned["/session/links"] = {"code": "lgc_once", "expires_at": NOW + 3600}
+    code, out, err = call("console")
+    assert (code, out, opened) == (0, f"{URL}/#/welcome?code=lgc_once\n", [f"{URL}/#/welcome?code=lgc_once"])
+    assert TOKEN not in out + err
+    assert ("is opened in your browser" in err) is has_browser and "good once, until" in err
+    assert call("console", "--no-browser")[1] == out
+    monkeypatch.delenv("DISPLAY")
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    assert call("console")[1] == out
+    assert len(opened) == 1
+
+
 # ---------------------------------------------------------------- which platform
 
 

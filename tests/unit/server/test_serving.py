@@ -238,11 +238,16 @@ def test_how_it_greets(tmp_path: Path) -> None:
         used_at=None,
     )
     settings = make_settings(tmp_path)
-    first = list(_greet(settings, "http://localhost:1", ("cpu", "cpu"), NewToken(token, "lgt_secret")))
+    made = NewToken(token, "lgt_secret")
+    first = list(
+        _greet(settings, "http://localhost:1", ("cpu", "cpu"), made, "http://localhost:1/#/welcome?code=lgc_x")
+    )
     assert "answers at http://localhost:1, with 2 slots (cpu); it keeps everything in" in first[0]
     assert first[1:] == [
         "This is its first start. It has one user, 'admin', whose token is shown this once:",
         "  lgt_secret",
+        "This link logs a browser in to the web console, once and within an hour ('legato console' makes more):",
+        "  http://localhost:1/#/welcome?code=lgc_x",
         "Log in with: legato login http://localhost:1",
     ]
     later = list(_greet(settings, "http://localhost:1", (), None))

@@ -1,0 +1,46 @@
+"""The command that opens the web console. Shows no token: a link holds a code that is good once."""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+import typer
+
+from legato.commands.connecting import open_client
+from legato.commands.entry import Entry
+from legato.commands.options import ServerOption
+from legato.commands.words import render_time
+
+
+def console(
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Open nothing: only write the link, to be opened elsewhere.")
+    ] = False,
+    server: ServerOption = None,
+) -> None:
+    """Open the web console, logged in as you. The link is good once, for an hour; nobody needs to see your token."""
+    link = open_client(server).link_to_console()
+    is_opened = not no_browser and _has_screen(os.environ) and webbrowser.open(link.url)
+    what = "is opened in your browser" if is_opened else "logs in as you: open it in a browser"
+    typer.echo(f"legato: this link {what}. It is good once, until {render_time(link.expires_at)}:", err=True)
+    typer.echo(link.url)
+
+
+ENTRIES: Final = (Entry("console", console, "legato console", short="Open the web console in a browser."),)
+
+
+def _has_screen(environment: Mapping[str, str], system: str = sys.platform) -> bool:
+    """Return whether a browser that is opened here is seen by whoever typed the command; one of text is none.
+
+    >>> [_has_screen({"DISPLAY": ":0"} | more, "linux") for more in ({}, {"SSH_CONNECTION": "1"})]
+    [True, False]
+    >>> _has_screen({}, "linux"), _has_screen({}, "darwin")
+    (False, True)
+    """
+    if "SSH_CONNECTION" in environment:
+        return False
+    return system == "darwin" or any(environment.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
