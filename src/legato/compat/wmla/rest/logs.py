@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -76,7 +77,7 @@ async def read_process_log(platform: Platform, job: Job, number: int, log: str) 
     whose = f"executor {number}" if number else "the driver"
     text: str | None
     if log == LAUNCHER_LOG:
-        text = await _read_worker(platform, job, number) if number else await _read_driver(platform, job)
+        text = await _read_launcher(platform, job, number) if number else await _read_driver(platform, job)
     elif log in FILES:
         process = executor_id(job["id"], number) if number else driver_id(job["id"])
         text = await _read(platform, job, process, FILES[log])
@@ -132,6 +133,25 @@ async def _read_worker(platform: Platform, job: Job, number: int | None) -> str 
             return await _read_driver(platform, job)
         worker = min(numbers)
     return await platform.read_log(job["id"], f"worker-{worker}", _NUM_LINES)
+
+
+async def _read_launcher(platform: Platform, job: Job, number: int) -> str | None:
+    """Return what an executor's process said besides what its program printed, which stands in the other logs."""
+    text = await _read_worker(platform, job, number)
+    if text is None:
+        return None
+    printed: Counter[str] = Counter()
+    for file in FILES.values():
+        printed.update(
+            (await _read(platform, job, executor_id(job["id"], number), file) or "").splitlines(keepends=True)
+        )
+    own = []
+    for line in text.splitlines(keepends=True):
+        # As often as the program printed a line it is the program's; once more, and somebody else said it too.
+        printed[line] -= 1
+        if printed[line] < 0:
+            own.append(line)
+    return "".join(own)
 
 
 async def _read_driver(platform: Platform, job: Job) -> str | None:

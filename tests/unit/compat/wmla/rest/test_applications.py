@@ -130,6 +130,12 @@ def test_logs_of_the_driver_and_of_executors(console: Console) -> None:
     assert read("driver/logs/launcherlog") == "started\n"
     assert read("executor/2/logs/stdout") == "out of two\nlast\n"
     assert read("executor/1/logs/launcherlog") == "\x1b[1mall of worker 0\n"
+    # What the program printed stands in its own logs, and in none twice.
+    whole = "NCCL WARN\nout of one\nlast\n\nerr of one\nlast\n\rSegmentation fault"
+    console.write(job, "logs/worker-0.log", whole)
+    assert read("executor/1/logs/launcherlog") == "NCCL WARN\n\nlast\n\rSegmentation fault"
+    assert read("executor/1/logs/launcherlog", lastlines=1) == "Segmentation fault"
+    assert console.get(f"/execs/{job}/log", params={"logType": "outerrlog"}) == whole
     for what in ("executor/0/logs/stdout", "executor/9/logs/stdout", "driver/logs/x", "executor/x/logs/stdout"):
         check_error(console.ask("GET", f"/scheduler/applications/{job}/{what}"), 404)
     check_error(console.ask("GET", f"/scheduler/applications/{job}/driver/logs/stdout", who="eye"), 403)
