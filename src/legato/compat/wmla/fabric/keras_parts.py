@@ -41,6 +41,11 @@ class KerasParts(NamedTuple):
         """Backward passes per turn of the loop, as the runtime counts them."""
         return 1
 
+    @property
+    def functions(self) -> dict[str, Any]:
+        """None: TensorFlow traces losses and metrics once, and what these remember it keeps in variables."""
+        return {}
+
     def own(self, thing: Any) -> Any:
         """Return what a name of the program's own stands for; any other name or thing as it is."""
         if isinstance(thing, str) and self.custom_objects is not None:

@@ -59,6 +59,7 @@ class KerasTraining:
         self._trainable = tuple(model.trainable_variables)
         self._others = tuple(model.non_trainable_weights)
         self.optimizer = model.optimizer
+        self.kept = (model, self.optimizer)
         build_optimizer(self.optimizer, self._trainable)
         self._passes.settle(self._trainable)
         self._apply = self._passes.make_apply(self.optimizer, self._trainable)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -24,6 +25,7 @@ from legato.compat.wmla.fabric.loggers import (
     generation_of,
     num_positions,
 )
+from legato.compat.wmla.fabric.memories import TurnWatch
 from legato.compat.wmla.fabric.pulling import PullWatch
 from legato.compat.wmla.fabric.rules import Plan
 from legato.compat.wmla.fabric.speaker import Speaker
@@ -46,6 +48,10 @@ class Engine(Protocol):
     @property
     def optimizer(self) -> Any:
         """Its optimizer, as callbacks see it."""
+
+    @property
+    def kept(self) -> Sequence[Any]:
+        """Objects of the program whose state it has put in the care of the run."""
 
     def batches_of(self, train_set: Any) -> tuple[Any, dict[str, Any]]:
         """Return the data set and the keyword arguments for ``run.batches``; what it says of loading counts."""
@@ -74,6 +80,10 @@ class Parts(Protocol):
     @property
     def num_backwards(self) -> int:
         """Backward passes per turn of the loop, as the runtime counts them."""
+
+    @property
+    def functions(self) -> Mapping[str, Any]:
+        """What is called in turns of the loop and may remember something, by what to call it."""
 
     def begin(self, train_set: Any, test_set: Any) -> tuple[Any, Any]:
         """Set the framework up, before the run begins. Returns the data sets as sets of samples."""
@@ -125,6 +135,7 @@ class Loop:
         around: what the environment says.
         diary: prepared by the caller.
         data: what it is trained on.
+        turns: does the turns of the loop.
     """
 
     def __init__(
@@ -136,6 +147,7 @@ class Loop:
         around: Surroundings,
         diary: Diary,
         data: Data,
+        turns: TurnWatch,
     ) -> None:
         self._run, self._engine, self._plan, self._extras, self._around = run, engine, plan, extras, around
         self._diary = diary
@@ -153,7 +165,7 @@ class Loop:
         if extras.worker_logger is not None:
             logger = extras.worker_logger
             self._worker_logger = UserLogger(logger, self._guard, loss_divisor=divisor, on_worker=True)
-        self._data = data
+        self._data, self._turns = data, turns
         self._num_batches = self._num_test_batches = 0
         self._watch: PullWatch | None = None
 
@@ -187,7 +199,7 @@ class Loop:
         dataset, loading = self._engine.batches_of(self._data.train_set)
         for batch in run.batches(dataset, **{"num_workers": self._data.num_loaders, **loading}):
             self._arrive()
-            self._hear_batch(self._engine.train(batch))
+            self._hear_batch(self._turns.do(partial(self._engine.train, batch)))
             if run.stepped:
                 diary.add_step(run.notes, run.num_workers)
                 self._tell("train", diary.averages)

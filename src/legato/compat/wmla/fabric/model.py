@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from legato.compat.wmla.fabric.belongings import CallbackMemory
 from legato.compat.wmla.fabric.diary import Diary
 from legato.compat.wmla.fabric.keras_parts import KerasParts
 from legato.compat.wmla.fabric.keras_variables import keras_of
 from legato.compat.wmla.fabric.loggers import check_logger
 from legato.compat.wmla.fabric.loop import Data, Extras, Loop, Parts, choose_generation
+from legato.compat.wmla.fabric.memories import Memory, TurnWatch, find_owner
 from legato.compat.wmla.fabric.packing import pack_results
 from legato.compat.wmla.fabric.rules import Plan, fit_engines, make_plan
 from legato.compat.wmla.fabric.surroundings import Surroundings, look_around
@@ -209,9 +209,11 @@ class FabricModel:
         self._run = run
         engine = self._parts.make_engine(run, plan.batch_size, train_set)
         diary = Diary(num_samples, plan.batch_size)
-        run.prepare(diary, *map(CallbackMemory, self._extras.callbacks))
+        functions = [Memory(name, find_owner(one), engine.kept) for name, one in self._parts.functions.items()]
+        callbacks = [Memory(type(callback).__name__, callback, engine.kept) for callback in self._extras.callbacks]
+        run.prepare(diary, *functions, *callbacks)
         data = Data(train_set, test_set, plan.num_loaders(os.cpu_count() or 1, around.max_workers))
-        Loop(run, engine, plan, self._extras, around, diary, data).run()
+        Loop(run, engine, plan, self._extras, around, diary, data, TurnWatch(functions)).run()
 
 
 # ---------------------------------------------------------------- checks

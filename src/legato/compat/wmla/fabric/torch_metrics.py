@@ -42,6 +42,11 @@ class Metrics:
             self._functions[name] = metric
         self._finds_accuracy = metrics is None
 
+    @property
+    def functions(self) -> dict[str, Metric]:
+        """The metrics by their names."""
+        return dict(self._functions)
+
     @torch.no_grad()
     def values(self, outputs: Any, targets: Any) -> dict[str, Any]:
         """Return, by name, a value per sample or their mean, of one batch."""

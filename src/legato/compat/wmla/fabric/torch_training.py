@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch.utils.data import DataLoader
 
-from legato.compat.wmla.fabric.belongings import find_schedules
+from legato.compat.wmla.fabric.schedules import find_schedules
 from legato.compat.wmla.fabric.together import Together
 from legato.compat.wmla.fabric.torch_files import export_onnx, save_model
 from legato.compat.wmla.fabric.torch_metrics import ACCURACY, LOSS, Metrics, check_loss, is_right, mean_of
@@ -51,6 +51,11 @@ class TorchParts(NamedTuple):
     def num_backwards(self) -> int:
         """Backward passes per turn of the loop, as the runtime counts them: see `TorchTraining._step_of_program`."""
         return 1 if self.fn_step_train is None else 2
+
+    @property
+    def functions(self) -> dict[str, Any]:
+        """What is called in turns of the loop and may remember something, by what to call it."""
+        return {"loss_function": self.loss, **self.metrics.functions}
 
     def begin(self, train_set: Any, test_set: Any) -> tuple[Any, Any]:
         """Return the data sets: they are of samples."""
@@ -111,6 +116,7 @@ class TorchTraining:
             # Programs move their batches to "cuda".
             torch.cuda.set_device(run.device)
         self._schedules = find_schedules(parts.optimizer)
+        self.kept = (parts.model, parts.optimizer, *(schedule.scheduler for schedule in self._schedules))
         run.prepare(parts.model, parts.optimizer, *self._schedules)
 
     def batches_of(self, train_set: Any) -> tuple[Any, dict[str, Any]]:

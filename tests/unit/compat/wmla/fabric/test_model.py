@@ -14,9 +14,11 @@ from torch.utils.data import TensorDataset
 
 from legato.compat.wmla.fabric import model as module
 from legato.compat.wmla.fabric.callbacks import Callback
+from legato.compat.wmla.fabric.memories import Memory
 from legato.compat.wmla.site.fabric_model import FabricModel
 from legato.compat.wmla.site.pyedt.fabric_model import FabricModel as FabricModelOfPyedt
 from legato.core.errors import DataError, ProgramError, UsageError
+from legato.train.elastic import Run
 from legato.train.seeds import seed_job
 
 NUM_SAMPLES = 22
@@ -98,6 +100,40 @@ def plain_training(num_epochs: int, batch_size: int, engines: int) -> torch.nn.M
 
 
 # ---------------------------------------------------------------- training
+
+
+def test_a_loss_that_counts_its_calls_is_told_of_and_trains_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    class Counting:
+        calls = 0
+
+        def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return torch.nn.functional.cross_entropy(outputs, targets)
+
+    counting = Counting()
+    counting.calls = 0
+    fabric, model = make(loss=counting)
+    fabric.train(1, 4, 2)
+    assert same(model, plain_training(1, 4, 2))
+    assert capsys.readouterr().err.count("loss_function.calls changes while a micro-batch is computed") == 1
+    plain, _ = make()
+    plain.train(1, 4, 2)
+    assert capsys.readouterr().err == ""
+
+
+def test_what_callbacks_and_losses_remember_is_in_the_care_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared: list[Any] = []
+    original = Run.prepare
+    monkeypatch.setattr(Run, "prepare", lambda run, *things: (prepared.extend(things), original(run, *things))[1])
+    callback = Callback()
+    callback.seen = 0  # type: ignore[attr-defined]
+    fabric, model = make(user_callback=callback, loss=torch.nn.CrossEntropyLoss(weight=torch.ones(2)))
+    callback.other = model  # type: ignore[attr-defined]
+    fabric.train(1, 4)
+    callback.seen = 5  # type: ignore[attr-defined]
+    loss, mine = [thing.state_dict() for thing in prepared if isinstance(thing, Memory)]
+    assert mine == {"values": {"seen": 5}, "states": {}, "left": {}}
+    assert loss["states"][""]["state"].keys() == {"weight"}
 
 
 def test_it_trains_as_the_runtime_does() -> None:

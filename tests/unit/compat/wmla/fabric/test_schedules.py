@@ -1,66 +1,21 @@
-"""What programs keep besides their models travels, though they hand it to nobody."""
+"""Schedulers of programs travel, though these hand them to nobody."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import numpy
 import pytest
 import torch
+from tests.unit.compat.wmla.fabric.travelling import travel
 from torch.optim import lr_scheduler
 
-from legato.compat.wmla.fabric.belongings import CallbackMemory, Schedule, find_schedules
-from legato.compat.wmla.fabric.callbacks import Callback
+from legato.compat.wmla.fabric.schedules import Schedule, find_schedules
 from legato.core.errors import ProgramError
-from legato.train.state import decode, encode, put_together, take_apart
-
-
-def travel(state: Any) -> Any:
-    """Return a state as it arrives elsewhere."""
-    skeleton, tensors = take_apart(state)
-    return put_together(decode(encode(skeleton)), [tensor.clone() for tensor in tensors])
 
 
 def optimizer() -> torch.optim.Optimizer:
     return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-
-
-class Memory(Callback):
-    def __init__(self, path: str) -> None:
-        super().__init__()
-        self.best, self.waited, self.rates = float("inf"), 0, [0.1]
-        self.means = {"w": torch.zeros(2)}
-        self.score = numpy.float32(0.5)
-        self.log: Any = print
-        self.mixed: Any = [1, print]
-        self.path = path
-        self.seen: list[int] = []
-
-
-def test_a_callback_remembers_what_the_others_do() -> None:
-    old, new = Memory("of worker 0"), Memory("of worker 1")
-    remembered, other = CallbackMemory(old), CallbackMemory(new)
-    assert remembered.state_dict() == {}
-    old.best, old.waited, old.score, old.log, old.mixed = 0.25, 3, numpy.float32(0.75), len, [2, len]
-    old.rates.append(0.2)
-    old.means["w"] += 1
-    old.params["epochs"], old.model = 4, object()
-    new.seen.append(7)  # on the way to where the job is
-    other.load_state_dict(travel(remembered.state_dict()))
-    assert (new.best, new.waited, new.rates, float(new.score)) == (0.25, 3, [0.1, 0.2], 0.75)
-    assert new.means["w"].tolist() == [1, 1]
-    assert new.seen == [], "none of the others has it"
-    # What it was made with, what cannot travel, and what the engine gives it, is its own.
-    assert (new.path, new.log, new.mixed, new.params, new.model) == ("of worker 1", print, [1, print], {}, None)
-
-
-class Bare:
-    __slots__ = ()
-
-
-def test_a_callback_without_attributes() -> None:
-    CallbackMemory(Bare()).load_state_dict(travel(CallbackMemory(Bare()).state_dict()))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""The learning-rate schedulers that a program has made: who joins must be given their state.
+
+Programs for WMLA hand them to nobody; they are found by their optimizer. Steps none of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+
+from legato.compat.wmla.fabric.plain_values import CannotTravel, pack, unpack
+from legato.core.errors import ProgramError
+
+
+class Schedule:
+    """A scheduler of the program, which acts at most once per step where its step is called in that of the program.
+
+    Args:
+        scheduler: of the optimizer in training. Its method ``step`` is replaced.
+
+    Attributes:
+        optimizer: of the scheduler.
+        scheduler: as given.
+    """
+
+    def __init__(self, scheduler: LRScheduler) -> None:
+        self.optimizer = scheduler.optimizer
+        self.scheduler = scheduler
+        self._is_in_turn = self._is_due = False
+        self._act: Callable[..., Any] = scheduler.step
+
+        @functools.wraps(scheduler.step)
+        def step(*args: Any, **kwargs: Any) -> Any:
+            if not self._is_in_turn:
+                return self._act(*args, **kwargs)
+            if args or kwargs:
+                raise ProgramError(
+                    f"fn_step_train gives {type(scheduler).__name__}.step() a value of its own micro-batch, which is "
+                    "not that of the job. Call it without one, or in a user_callback."
+                )
+            self._is_due = True
+            return None
+
+        scheduler.step = step  # type: ignore[method-assign]
+
+    def begin_turn(self) -> None:
+        """Take note that the program's own step begins: every worker goes through another number of them."""
+        self._is_in_turn = True
+
+    def end_turn(self, *, stepped: bool) -> None:
+        """Take note that it is over; act if it was to, and the step of the job is complete."""
+        self._is_in_turn = False
+        if stepped and self._is_due:
+            self._is_due = False
+            self._act()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the scheduler's state, of which its replaced method is no part."""
+        return _plain_of({name: value for name, value in self.scheduler.state_dict().items() if name != "step"})
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Undo `state_dict`."""
+        self.scheduler.load_state_dict(unpack(dict(state), None))
+
+
+def find_schedules(optimizer: torch.optim.Optimizer) -> list[Schedule]:
+    """Return the schedulers that a program has made of an optimizer, in the same order in every worker.
+
+    Those that are parts of others come with these.
+    """
+    found = [thing for thing in gc.get_objects() if issubclass(type(thing), LRScheduler)]
+    found = [scheduler for scheduler in found if getattr(scheduler, "optimizer", None) is optimizer]
+    parts = {id(part) for scheduler in found for part in getattr(scheduler, "_schedulers", ())}
+    whole = [scheduler for scheduler in found if id(scheduler) not in parts]
+    whole.sort(key=lambda scheduler: (type(scheduler).__qualname__, repr(_plain_of(scheduler.state_dict()))))
+    return [Schedule(scheduler) for scheduler in whole]
+
+
+def _plain_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what can travel of a scheduler's state: functions named in it are made anew with it."""
+    found = {}
+    for name, value in values.items():
+        with contextlib.suppress(CannotTravel):
+            found[name] = pack(value)
+    return found
