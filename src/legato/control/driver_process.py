@@ -88,12 +88,13 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
     begun = journal is not None and journal.attempt == order.attempt
     if begun and journal is not None and journal.outcome is not None:
         return journal.outcome
+    script = order.find_script()
     if not begun:
         check_places(
             "it cannot run",
             "this machine",
             directory=order.spec.directory,
-            program=order.spec.program[0],
+            program=script,
             data=order.spec.environment.get(DATA_VARIABLE),
         )
     engine = LocalEngine(
@@ -101,7 +102,7 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
         found.devices,
         environment=order.spec.environment,
         directory=order.spec.directory,
-        wished=imported_packages(Path(order.spec.directory) / order.spec.program[0]),
+        wished=() if script is None or not order.preloads else imported_packages(Path(order.spec.directory, script)),
     )
     spec = None if begun else order.spec
     return await Driver(spec, engine, directory, slots=found.slots, attempt=order.attempt).run()

@@ -26,6 +26,10 @@ class DriverOrder(msgspec.Struct, frozen=True, kw_only=True):
         slots: those that it has at first, by their names in the pool.
         code: a folder with the job's code, which stays as it is: the job runs in a copy of its own, made by its first
             attempt and kept for those after it. None: it runs in ``spec.directory``, wherever that is.
+        code_folder: of the working directory, into which the code is copied; "": it is the working directory.
+        script: the file of the program, from the working directory on, or absolute. "": it is the first word of
+            ``spec.program``; None: it is not known which.
+        preloads: what the script imports may be loaded before the workers are forked.
     """
 
     job: str
@@ -33,6 +37,13 @@ class DriverOrder(msgspec.Struct, frozen=True, kw_only=True):
     spec: JobSpec
     slots: tuple[str, ...]
     code: str | None = None
+    code_folder: str = ""
+    script: str | None = ""
+    preloads: bool = True
+
+    def find_script(self) -> str | None:
+        """Return the file of the program, from the working directory on, or absolute. None: it is not known which."""
+        return None if self.script is None else self.script or self.spec.program[0]
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,10 +24,15 @@ _LOGGED: Final = re.compile(r"\d{4}-\d\d-\d\d [\d:,]+ (?P<level>[A-Z]+) ")
 _MERE_WORDS: Final = frozenset({"DEBUG", "INFO", "WARNING"})
 
 
-def copy_code(code: Path, directory: Path) -> Path:
+def copy_code(code: Path, directory: Path, folder: str = "") -> Path:
     """Give a job a copy of its code to run in, unless it has one, and return where that is.
 
     Several may do this at once: one copy is kept, and it is whole.
+
+    Args:
+        code: stays as it is.
+        directory: of the job.
+        folder: in the copy, into which the code goes; "": on top.
 
     Raises:
         LegatoError: the code is not there, or cannot be copied.
@@ -40,7 +45,7 @@ def copy_code(code: Path, directory: Path) -> Path:
         raise LegatoError(f"Its code is gone: there is no {code} any more. Submit it anew.")
     scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=directory))
     try:
-        shutil.copytree(code, scratch, symlinks=True, dirs_exist_ok=True)
+        shutil.copytree(code, scratch / folder, symlinks=True, dirs_exist_ok=True)
         if not work.exists():
             scratch.rename(work)
     except OSError as error:

@@ -100,7 +100,7 @@ class LocalDrivers:
             numbers = self._numbers(order.slots)
             directory.mkdir(parents=True, exist_ok=True)
             if order.code is not None:
-                work = await self._copy(Path(order.code), directory)
+                work = await self._copy(Path(order.code), directory, order.code_folder)
                 order = msgspec.structs.replace(order, spec=msgspec.structs.replace(order.spec, directory=str(work)))
             if not is_wanted():
                 return
@@ -232,9 +232,9 @@ class LocalDrivers:
         async with self._gate:
             return await line.ask(what)
 
-    async def _copy(self, code: Path, directory: Path) -> Path:
+    async def _copy(self, code: Path, directory: Path, folder: str) -> Path:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._copying, copy_code, code, directory)
+        return await loop.run_in_executor(self._copying, copy_code, code, directory, folder)
 
     async def _still_driven(self, directory: Path, *, ending: bool) -> bool:
         """Return whether a driver process lives; the one of an attempt that has ended gets the time to end too."""

@@ -124,6 +124,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         spec: all that its driver needs, as JSON; kept as it is.
         code: SHA-256 of its uploaded code. None: it needs none.
         max_retries: attempts beyond the first that may fail.
+        project, experiment, definition: ids of what it is a run of. None: of none.
+        parent: id of the job that it is a clone of. None: of none.
     """
 
     name: str
@@ -136,6 +138,10 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     max_retries: int = 0
     labels: dict[str, str] = {}
     code: str | None = None
+    project: str | None = None
+    experiment: str | None = None
+    definition: str | None = None
+    parent: str | None = None
 
 
 class JobPatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +165,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         num_slots: slots that it holds, those it is leaving included.
         decided_slots: slots that it should have, by the last decision.
         decided_reason: why, in the words that are right now.
+        project, experiment, definition, parent: ids of where it came from, as long as that is there.
     """
 
     id: str
@@ -172,6 +179,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     max_retries: int
     labels: dict[str, str]
     code: str | None
+    project: str | None = None
+    experiment: str | None = None
+    definition: str | None = None
+    parent: str | None = None
     stage: Stage
     reason: str
     attempt: int
@@ -207,13 +218,16 @@ class Submitted(msgspec.Struct, frozen=True):
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs are meant; all that is given must hold. ``stages`` empty: any."""
+    """Which jobs are meant; all that is given must hold. ``stages`` empty: any. The last three are ids."""
 
     stages: frozenset[Stage] = frozenset()
     owner: str | None = None
     queue: str | None = None
     labels: dict[str, str] = {}
     name_prefix: str | None = None
+    project: str | None = None
+    experiment: str | None = None
+    definition: str | None = None
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):

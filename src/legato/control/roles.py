@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -67,6 +68,24 @@ def check_may_change(verb: str, name: str, owner: str, asker: Asker) -> None:
         raise Forbidden(
             f"Cannot {verb} job '{name}': it belongs to '{owner}', not to '{asker.name}'. Ask '{owner}' or an admin."
         )
+
+
+def check_may_act(doing: str, asker: Asker, whose: Collection[str] | None = None) -> None:
+    """Raise Forbidden unless the asker may do something that changes what is there. Admins may do all.
+
+    Args:
+        doing: begins the message: ``make project 'digits'``.
+        asker: who asks.
+        whose: users who may. None: all who are no viewers.
+    """
+    if asker.role is Role.VIEWER:
+        raise Forbidden(
+            f"Cannot {doing}: the role of '{asker.name}' is 'viewer', which changes nothing. Use a token of role "
+            "'user', or ask an admin for one."
+        )
+    if whose is not None and asker.role is Role.USER and asker.name not in whose:
+        names = ", ".join(f"'{name}'" for name in dict.fromkeys(whose))
+        raise Forbidden(f"Cannot {doing} as '{asker.name}': that is for {names} and admins. Ask one of them.")
 
 
 def check_is_admin(doing: str, asker: Asker) -> None:

@@ -39,6 +39,7 @@ metadata: Final = MetaData(
 # SQLite numbers rows by itself only where the type is spelled INTEGER.
 _NUMBER = BigInteger().with_variant(Integer, "sqlite")
 _NAME = String(63)
+_TITLE = String(100)
 _JOB_ID = String(12)
 
 
@@ -131,6 +132,73 @@ code_holders = Table(
     Index(None, "user"),
 )
 
+projects = Table(
+    "projects",
+    metadata,
+    Column("id", _JOB_ID, primary_key=True),
+    Column("name", _TITLE, nullable=False),
+    Column("owner", _NAME, ForeignKey("users.name"), nullable=False),
+    Column("description", Text, nullable=False),
+    Column("queue", _NAME, ForeignKey("queues.name"), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Index("uq_projects_owner_name", "owner", "name", unique=True),
+    Index(None, "name", "id"),
+    Index(None, "queue"),
+)
+
+project_members = Table(
+    "project_members",
+    metadata,
+    Column("project", _JOB_ID, ForeignKey("projects.id", ondelete="CASCADE"), primary_key=True),
+    Column("user", _NAME, ForeignKey("users.name"), primary_key=True),
+    Index(None, "user"),
+)
+
+definitions = Table(
+    "definitions",
+    metadata,
+    Column("id", _JOB_ID, primary_key=True),
+    Column("project", _JOB_ID, ForeignKey("projects.id"), nullable=False),
+    Column("name", _TITLE, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("framework", _NAME, nullable=False),
+    Column("command", Text, nullable=False),
+    Column("code", String(64), ForeignKey("code_uploads.sha256")),
+    Column("plan", JSON, nullable=False),  # all else that a run of it needs; never changed
+    Column("created_by", _NAME, ForeignKey("users.name"), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Index("uq_definitions_project_name", "project", "name", unique=True),
+    Index(None, "name", "id"),
+    Index(None, "code"),
+)
+
+experiments = Table(
+    "experiments",
+    metadata,
+    Column("id", _JOB_ID, primary_key=True),
+    Column("project", _JOB_ID, ForeignKey("projects.id"), nullable=False),
+    Column("name", _TITLE, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("data", Text),
+    Column("arguments", Text, nullable=False),
+    Column("created_by", _NAME, ForeignKey("users.name"), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Index("uq_experiments_project_name", "project", "name", unique=True),
+    Index(None, "name", "id"),
+)
+
+experiment_definitions = Table(
+    "experiment_definitions",
+    metadata,
+    Column("experiment", _JOB_ID, ForeignKey("experiments.id", ondelete="CASCADE"), primary_key=True),
+    Column("definition", _JOB_ID, ForeignKey("definitions.id"), primary_key=True),
+    Column("place", Integer, nullable=False),  # from 0, in the order that was asked for
+    Index(None, "definition"),
+)
+
 jobs = Table(
     "jobs",
     metadata,
@@ -146,6 +214,11 @@ jobs = Table(
     Column("labels", JSON, nullable=False),
     Column("spec", JSON, nullable=False),  # as submitted; the columns above say what holds now
     Column("code", String(64), ForeignKey("code_uploads.sha256")),
+    # Where it came from, as long as that is there. No foreign keys: SQLite gives a table none once it is made.
+    Column("project", _JOB_ID),
+    Column("experiment", _JOB_ID),
+    Column("definition", _JOB_ID),
+    Column("parent", _JOB_ID),  # the job that it is a clone of
     Column("stage", String(16), nullable=False),
     Column("reason", Text, nullable=False),
     Column("attempt", Integer, nullable=False),
@@ -169,6 +242,10 @@ jobs = Table(
     Index(None, "stage", "id"),
     Index(None, "ended_at"),
     Index(None, "code"),
+    Index(None, "project", "id"),
+    Index(None, "experiment", "id"),
+    Index(None, "definition", "id"),
+    Index(None, "parent"),
 )
 
 attempts = Table(

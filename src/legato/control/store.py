@@ -16,10 +16,13 @@ from legato.control import migrate
 from legato.control.credentials import Passwords
 from legato.control.database import Database
 from legato.control.store_accounts import Accounts
+from legato.control.store_definitions import Definitions
 from legato.control.store_events import Audit, Events
+from legato.control.store_experiments import Experiments
 from legato.control.store_jobs import Jobs
 from legato.control.store_loop import Loop
 from legato.control.store_pool import Pool
+from legato.control.store_projects import Projects
 from legato.control.store_queues import Queues
 from legato.control.store_requests import Requests
 from legato.control.store_retention import Retention
@@ -48,6 +51,9 @@ class Store:
     ) -> None:
         self._database = database
         self.jobs = Jobs(database, random_bits, request_limit_s)
+        self.projects = Projects(database, random_bits)
+        self.definitions = Definitions(database, random_bits)
+        self.experiments = Experiments(database, random_bits)
         self.queues = Queues(database)
         self.pool = Pool(database)
         self.loop = Loop(database)

@@ -9,8 +9,9 @@ from sqlalchemy import or_, select
 from legato.control.database import Database
 from legato.control.people import AuditEntry
 from legato.control.records import Event
-from legato.control.schema import audit_log, counters, events, jobs
-from legato.control.store_sight import is_visible
+from legato.control.schema import audit_log, counters, events, jobs, projects
+from legato.control.store_projects import KIND
+from legato.control.store_sight import is_visible, sees_project
 from legato.control.transactions import EVENTS, read_all, writing
 
 
@@ -44,7 +45,11 @@ class Events:
         if sees_only is not None:
             # Of each event by itself, in their order: there may be many more jobs than events to tell.
             seen = select(jobs.c.id).where(jobs.c.id == events.c.job, is_visible(sees_only)).correlate(events).exists()
-            statement = statement.where(or_(events.c.job.is_(None), seen))
+            of_project = select(projects.c.id).where(
+                projects.c.id == events.c.detail["project"].as_string(), sees_project(sees_only)
+            )
+            of_pool = events.c.job.is_(None) & ((events.c.kind != KIND) | of_project.correlate(events).exists())
+            statement = statement.where(or_(of_pool, seen))
         with self._database.reading() as connection:
             return read_all(connection, statement, Event)
 

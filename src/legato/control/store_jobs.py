@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Select, func, select, update
@@ -35,7 +35,7 @@ from legato.control.store_submit import (
     check_priority,
     check_queued,
     check_workers,
-    insert_job,
+    insert_jobs,
 )
 from legato.control.transactions import Transaction, read_all, read_one, writing
 from legato.core.errors import StaleVersion
@@ -94,10 +94,37 @@ class Jobs:
                 if before is not None:
                     return Submitted(_reread(transaction, before), is_new=False)
             check_queued(transaction, new, asker, max_queued)
-            job = insert_job(transaction, new, asker, self._random_bits)
+            (job,) = insert_jobs(transaction, [new], asker, self._random_bits)
             if key is not None:
                 settle_key(transaction, asker.name, key, job.id)
             return Submitted(job, is_new=True)
+
+    def submit_runs(
+        self,
+        new: Sequence[NewJob],
+        asker: Asker,
+        now: float,
+        key: RequestKey | None = None,
+        *,
+        max_queued: int | None = None,
+    ) -> tuple[tuple[Job, ...], bool]:
+        """Queue several jobs, all or none, and return them and whether they are new. Arguments, errors as in `submit`.
+
+        With a key: those that the same request made before, as far as they are kept.
+        """
+        check_may_submit(asker)
+        for one in new:
+            check_new_job(one)
+        with writing(self._database, now) as transaction:
+            if key is not None:
+                before = claim_key(transaction, asker.name, key, self._request_limit_s)
+                if before is not None:
+                    return tuple(_reread(transaction, job) for job in before.split()), False
+            check_queued(transaction, new[0], asker, max_queued, num_new=len(new))
+            made = insert_jobs(transaction, new, asker, self._random_bits)
+            if key is not None:
+                settle_key(transaction, asker.name, key, " ".join(job.id for job in made))
+            return made, True
 
     def pause(self, job: str, asker: Asker, now: float, *, version: int | None = None) -> Job:
         """Ask that a job saves its state and gives all slots back. Errors as in `change`."""
@@ -313,6 +340,9 @@ def _filter(statement: Select[Any], wanted: JobFilter) -> Select[Any]:
         # Not LIKE, which does not mind upper and lower case in SQLite.
         start = func.substr(jobs.c.name, 1, len(wanted.name_prefix))
         statement = statement.where(start == wanted.name_prefix)
+    for origin in ("project", "experiment", "definition"):
+        if getattr(wanted, origin) is not None:
+            statement = statement.where(jobs.c[origin] == getattr(wanted, origin))
     check_labels("list jobs", wanted.labels)
     for key, value in wanted.labels.items():
         statement = statement.where(jobs.c.labels[key].as_string() == value)

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 from legato.control.database import Database
 from legato.control.records import Queue, QueueLoad
 from legato.control.roles import Asker, check_is_admin
-from legato.control.schema import allocations, jobs, queue_members, queues, users
+from legato.control.schema import allocations, jobs, projects, queue_members, queues, users
 from legato.control.stages import HOLDING, OPEN, Stage
 from legato.control.store_sight import is_member, read_queue_names
 from legato.control.transactions import writing
@@ -84,6 +84,10 @@ class Queues:
                 ended = f"{num_jobs} ended jobs name it until they are"
                 ended = "1 ended job names it until it is" if num_jobs == 1 else ended
                 raise Conflict(f"{told}: {ended} too old to be kept. Close it instead: no members, not open.")
+            named = select(projects.c.id).where(projects.c.queue == name).order_by(projects.c.id)
+            project = connection.execute(named).scalars().first()
+            if project is not None:
+                raise Conflict(f"{told}: the runs of project '{project}' go to it. Give that another queue first.")
             connection.execute(delete(queues).where(queues.c.name == name))
             transaction.audit(asker.name, "queue.delete", name)
             transaction.note("queue", f"queue '{name}' was deleted by '{asker.name}'")

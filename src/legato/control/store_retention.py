@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, delete, exists, select
+from sqlalchemy import ColumnElement, delete, exists, select, update
 
 from legato.control.database import Database
-from legato.control.schema import allocations, code_uploads, events, idempotency_keys, jobs, tokens
+from legato.control.schema import allocations, code_uploads, definitions, events, idempotency_keys, jobs, tokens
 from legato.control.store_lease import check_fence
 from legato.control.transactions import Transaction, writing
 
@@ -47,7 +47,7 @@ class Retention:
             now: seconds since 1970.
             jobs_before: jobs that ended before this and hold no slot, with all that belongs to them; tokens that
                 expired or were revoked before it, and events of the pool.
-            uploads_before: code that was not used since, and that no job names.
+            uploads_before: code that was not used since, and that no job and no training definition names.
             keys_before: idempotency keys that came before; tokens for a day or less, as logins give, that ended before.
 
         Returns:
@@ -75,6 +75,7 @@ def _purge_jobs(transaction: Transaction, before: float) -> tuple[str, ...]:
     holds = exists().where(allocations.c.job == jobs.c.id, allocations.c.until.is_(None))
     old = select(jobs.c.id).where(jobs.c.ended_at < before, ~holds).order_by(jobs.c.id).limit(_BATCH)
     gone = tuple(connection.execute(old).scalars())
+    connection.execute(update(jobs).where(jobs.c.parent.in_(gone)).values(parent=None))
     # Attempts, allocations, decisions and events go with their job.
     connection.execute(delete(jobs).where(jobs.c.id.in_(gone)))
     of_pool = select(events.c.seq).where(events.c.job.is_(None), events.c.time < before).limit(_EVENTS_BATCH)
@@ -89,7 +90,8 @@ def _ended_before(before: float) -> ColumnElement[bool]:
 
 def _purge_uploads(transaction: Transaction, before: float) -> tuple[str, ...]:
     connection = transaction.connection
-    named = exists().where(jobs.c.code == code_uploads.c.sha256)
+    of_job = exists().where(jobs.c.code == code_uploads.c.sha256)
+    named = of_job | exists().where(definitions.c.code == code_uploads.c.sha256)
     # Locked: a submission that uses one at this moment has either been seen, or will not find it.
     old = select(code_uploads.c.sha256).where(code_uploads.c.used_at < before, ~named).limit(_BATCH).with_for_update()
     unused = tuple(connection.execute(old).scalars())

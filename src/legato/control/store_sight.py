@@ -1,10 +1,10 @@
-"""Who sees what: conditions for queries over jobs and queues, and the names of queues that somebody may use."""
+"""Who sees what: conditions for queries over jobs, projects and queues, and the queues that somebody may use."""
 
 from __future__ import annotations
 
 from sqlalchemy import ColumnElement, Connection, or_, select, true
 
-from legato.control.schema import jobs, queue_members, queues
+from legato.control.schema import jobs, project_members, projects, queue_members, queues
 
 
 def is_member(user: str | ColumnElement[str]) -> ColumnElement[bool]:
@@ -14,10 +14,22 @@ def is_member(user: str | ColumnElement[str]) -> ColumnElement[bool]:
 
 
 def is_visible(sees_only: str | None) -> ColumnElement[bool]:
-    """Hold for jobs that the user owns, and for those of the queues that are the user's. None: for all."""
+    """Hold for jobs that the user owns, and for those of the queues and projects that are the user's. None: for all."""
     if sees_only is None:
         return true()
-    return or_(jobs.c.owner == sees_only, jobs.c.queue.in_(select(queues.c.name).where(is_member(sees_only))))
+    return or_(
+        jobs.c.owner == sees_only,
+        jobs.c.queue.in_(select(queues.c.name).where(is_member(sees_only))),
+        jobs.c.project.in_(select(projects.c.id).where(sees_project(sees_only))),
+    )
+
+
+def sees_project(sees_only: str | None) -> ColumnElement[bool]:
+    """Hold for projects that the user owns or is a member of. None: for all."""
+    if sees_only is None:
+        return true()
+    joined = select(project_members.c.project).where(project_members.c.user == sees_only)
+    return or_(projects.c.owner == sees_only, projects.c.id.in_(joined))
 
 
 def read_queue_names(connection: Connection, sees_only: str | None) -> tuple[str, ...]:

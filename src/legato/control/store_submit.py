@@ -1,9 +1,9 @@
-"""Submission of a job inside of a transaction: its rules, its id, its row. Starts nothing."""
+"""Submission of jobs inside of a transaction: their rules, ids and rows. Starts nothing."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sqlalchemy import String, bindparam, func, select, update
@@ -11,7 +11,7 @@ from sqlalchemy import String, bindparam, func, select, update
 from legato.control.ids import make_id
 from legato.control.records import Job, NewJob
 from legato.control.roles import Asker, Role
-from legato.control.schema import code_uploads, jobs, queues
+from legato.control.schema import code_uploads, definitions, experiments, jobs, projects, queues
 from legato.control.stages import Stage
 from legato.control.store_moves import MOVED
 from legato.control.store_sight import is_member, read_queue_names
@@ -34,28 +34,48 @@ _MEMBER: Final = (
     .with_for_update(read=True, key_share=True)
 )
 _LAST: Final = select(func.max(jobs.c.id))
+_ORIGINS: Final = {"project": projects, "experiment": experiments, "definition": definitions, "parent": jobs}
 _NOT_YET: Final[dict[str, Any]] = {
     **dict.fromkeys(("exit_code", "started_at", "ended_at", "decided_slots", "decided_reason", "progress")),
     "num_slots": 0,
 }
 
 
-def insert_job(transaction: Transaction, new: NewJob, asker: Asker, random_bits: Callable[[int], int]) -> Job:
-    """Insert a job that was checked, with an id behind that of every job there is.
+def insert_jobs(
+    transaction: Transaction, new: Sequence[NewJob], asker: Asker, random_bits: Callable[[int], int]
+) -> tuple[Job, ...]:
+    """Insert jobs that were checked, with ids behind those of all jobs there are.
 
     Raises:
-        NotFound: there is no such queue, or no such upload that the asker may use.
+        NotFound: there is no such queue, no such upload that the asker may use, or what a job came from is gone.
         Forbidden: the queue is closed to the asker.
     """
+    for one in new:
+        _hold_needs(transaction, one, asker)
+    # Ids become visible in their order, whatever the clocks of several servers say: no page misses a job. Everything
+    # that others may hold while they wait for the sequence is locked by now.
+    transaction.lock_sequence()
+    return tuple(_insert_job(transaction, one, asker, random_bits) for one in new)
+
+
+def _hold_needs(transaction: Transaction, new: NewJob, asker: Asker) -> None:
+    """Lock what a job needs until it is there, and note that its code is used."""
     connection, now = transaction.connection, transaction.now
     check_may_use_queue(transaction, f"submit job '{new.name}'", new.queue, asker)
+    for column, table in _ORIGINS.items():
+        origin = getattr(new, column)
+        if origin is not None:
+            holding = select(table.c.id).where(table.c.id == origin).with_for_update(read=True, key_share=True)
+            if connection.execute(holding).first() is None:
+                raise NotFound(f"Cannot submit job '{new.name}': its {column} '{origin}' was deleted a moment ago.")
     if new.code is not None:
         using = update(code_uploads).where(code_uploads.c.sha256 == new.code, may_use(asker)).values(used_at=now)
         if connection.execute(using).rowcount == 0:
             raise missing_code(new.code)
-    # Ids become visible in their order, whatever the clocks of several servers say: no page misses a job. Everything
-    # that others may hold while they wait for the sequence is locked by now.
-    transaction.lock_sequence()
+
+
+def _insert_job(transaction: Transaction, new: NewJob, asker: Asker, random_bits: Callable[[int], int]) -> Job:
+    connection, now = transaction.connection, transaction.now
     job = make_id("j", now, random_bits, connection.execute(_LAST).scalar_one())
     row: dict[str, Any] = {
         "id": job,
@@ -77,13 +97,15 @@ def insert_job(transaction: Transaction, new: NewJob, asker: Asker, random_bits:
     return Job(**row, **_NOT_YET)
 
 
-def check_queued(transaction: Transaction, new: NewJob, asker: Asker, max_queued: int | None) -> None:
-    """Raise Conflict if the asker, who is no admin, has as many jobs waiting as there may be. None: any number."""
+def check_queued(
+    transaction: Transaction, new: NewJob, asker: Asker, max_queued: int | None, *, num_new: int = 1
+) -> None:
+    """Raise Conflict if the asker, who is no admin, would have more jobs waiting than may. None: any number may."""
     if max_queued is None or asker.role is Role.ADMIN:
         return
     waiting = select(func.count()).where(jobs.c.owner == asker.name, jobs.c.stage == Stage.QUEUED)
     num_queued: int = transaction.connection.execute(waiting).scalar_one()
-    if num_queued >= max_queued:
+    if num_queued + num_new > max_queued:
         raise Conflict(
             f"Cannot submit job '{new.name}': {num_queued} jobs of '{asker.name}' wait already, and {max_queued} may. "
             "Submit it when some have started, stop some, or ask the operator to raise max_queued_jobs."

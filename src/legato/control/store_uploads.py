@@ -1,7 +1,8 @@
 """Uploaded code, as the store keeps it: which there is, by its SHA-256, and whose it is. The bytes are files elsewhere.
 
-Jobs may use it if their owner has sent these bytes, or has a job with them already; admins may use all. To others it is
-as if it were not there: who has merely seen its SHA-256 must not read what is in it.
+Jobs may use it if their owner has sent these bytes, has a job with them already, or sees a project with a training
+definition of them; admins may use all. To others it is as if it were not there: who has merely seen its SHA-256 must
+not read what is in it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from sqlalchemy import ColumnElement, func, or_, select, true, update
 from legato.control.database import Database
 from legato.control.records import Upload
 from legato.control.roles import Asker, Role, check_may_submit
-from legato.control.schema import code_holders, code_uploads, jobs
+from legato.control.schema import code_holders, code_uploads, definitions, jobs, projects
+from legato.control.store_sight import sees_project
 from legato.control.transactions import read_one, writing
 from legato.core.errors import Conflict, NotFound, UsageError
 
@@ -97,7 +99,13 @@ def may_use(asker: Asker) -> ColumnElement[bool]:
         return true()
     sent = select(code_holders.c.sha256).where(code_holders.c.user == asker.name)
     used = select(jobs.c.code).where(jobs.c.code == code_uploads.c.sha256, jobs.c.owner == asker.name)
-    return or_(code_uploads.c.sha256.in_(sent), used.correlate(code_uploads).exists())
+    shared = select(definitions.c.code).join(projects, projects.c.id == definitions.c.project)
+    shared = shared.where(definitions.c.code == code_uploads.c.sha256, sees_project(asker.name))
+    return or_(
+        code_uploads.c.sha256.in_(sent),
+        used.correlate(code_uploads).exists(),
+        shared.correlate(code_uploads).exists(),
+    )
 
 
 def missing_code(sha256: str) -> NotFound:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from legato.control.arguments import check_parameters, write_parameters
 from legato.control.drivers import DriverOrder
+from legato.control.project_records import Parameter
 from legato.control.records import Job
-from legato.core.errors import UsageError
+from legato.core.errors import BadField, UsageError
+from legato.core.frameworks import Launcher
 from legato.core.spec import JobSpec
 
 _DRIVERS_OWN: Final = "LEGATO_"
@@ -35,6 +39,9 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         max_run_s: seconds in which it may hold slots, starting included, over all its attempts; then it is stopped,
             with a checkpoint. None: any number.
         heartbeat_limit_s: a worker silent for this long is given up.
+        parameters: of the program, by name; handed to it behind its arguments.
+        framework: the name of what runs it.
+        launcher: what each worker begins with. None: the program, which is a Python script.
     """
 
     program: tuple[str, ...]
@@ -48,6 +55,14 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     keep: int = 3
     max_run_s: float | None = None
     heartbeat_limit_s: float = 5.0
+    parameters: dict[str, Parameter] = {}
+    framework: str = "legato"
+    launcher: Launcher | None = None
+
+    @property
+    def script(self) -> str | None:
+        """The file of the program, from the working directory on, or absolute. None: it is not known which."""
+        return self.program[0] if self.launcher is None else self.launcher.script
 
 
 def read_work(spec: dict[str, Any]) -> Work:
@@ -73,12 +88,12 @@ def check_work(work: Work, *, name: str, min_workers: int, max_workers: int, has
         raise UsageError(f"{told}: there is no program. Name a Python script.")
     if has_code == (work.directory is not None):
         raise UsageError(f"{told}: give either code to upload or a directory on the machines.")
-    if has_code and (Path(work.program[0]).is_absolute() or ".." in Path(work.program[0]).parts):
+    is_script = work.launcher is None
+    if has_code and is_script and (Path(work.program[0]).is_absolute() or ".." in Path(work.program[0]).parts):
         raise UsageError(f"{told}: the program '{work.program[0]}' lies outside the uploaded code. Name it relative.")
     if work.directory is not None and not Path(work.directory).is_absolute():
         raise UsageError(f"{told}: the directory '{work.directory}' is not absolute. Give it from the root.")
-    if work.data is not None and not Path(work.data).is_absolute():
-        raise UsageError(f"{told}: the data directory '{work.data}' is not absolute. Give it from the root.")
+    check_data(work.data, f"{told}: the")
     if work.seed is not None and work.seed < 0:
         raise UsageError(f"{told}: seed={work.seed} is below 0. Give a whole number of at least 0.")
     if work.max_run_s is not None and not work.max_run_s > 0:
@@ -91,17 +106,24 @@ def check_work(work: Work, *, name: str, min_workers: int, max_workers: int, has
     odd = sorted(variable for variable in work.environment if variable.startswith(_DRIVERS_OWN))
     if odd:
         raise UsageError(f"{told}: the variable {odd[0]} is the driver's to set. Choose another name.")
+    check_parameters(work.parameters)
     _spec(work, name, "/", min_workers, max_workers, max_workers).validate()
 
 
-def check_places(told: str, machine: str, *, directory: str | None, program: str, data: str | None) -> None:
+def check_data(data: str | None, told: str = "The") -> None:
+    """Raise BadField unless it can be a directory of data on the machines. ``told``: begins the message."""
+    if data is not None and not Path(data).is_absolute():
+        raise BadField("data", f"{told} data directory '{data[:200]}' is not absolute. Give it from the root.")
+
+
+def check_places(told: str, machine: str, *, directory: str | None, program: str | None, data: str | None) -> None:
     """Look on this machine for what a job needs there: better now than in each of its workers.
 
     Args:
         told: the beginning of the sentence that refuses it.
         machine: how the sentence calls this machine.
         directory: of the program. None: it is in uploaded code.
-        program: in that directory.
+        program: its file, in that directory. None: it is not known.
         data: as of `Work`.
 
     Raises:
@@ -110,7 +132,7 @@ def check_places(told: str, machine: str, *, directory: str | None, program: str
     if directory is not None:
         if not Path(directory).is_dir():
             raise UsageError(f"{told}: there is no directory '{directory}' on {machine}. Name one that is there.")
-        if not (Path(directory) / program).is_file():
+        if program is not None and not (Path(directory) / program).is_file():
             raise UsageError(
                 f"{told}: there is no program '{program}' in its directory. Name the script as it lies there."
             )
@@ -135,7 +157,25 @@ def make_order(job: Job, work: Work, slots: tuple[str, ...], *, code: Path, goes
         spec=msgspec.structs.replace(spec, resume=goes_on),
         slots=slots,
         code=None if job.code is None else str(code / job.code),
+        code_folder="" if work.launcher is None else work.launcher.folder,
+        script=work.script,
+        preloads=work.launcher is None or work.launcher.preloads,
     )
+
+
+def find_module(module: str) -> str:
+    """Return the file of a module, which may be run as a script.
+
+    Raises:
+        UsageError: there is no such module.
+    """
+    try:
+        spec = importlib.util.find_spec(module)
+    except ImportError:
+        spec = None
+    if spec is None or spec.origin is None:
+        raise UsageError(f"Cannot run the job: this version of Legato has no '{module}'. Submit it anew.")
+    return spec.origin
 
 
 def _told(work: Work) -> dict[str, str]:
@@ -145,11 +185,16 @@ def _told(work: Work) -> dict[str, str]:
 
 
 def _spec(work: Work, name: str, directory: str, min_workers: int, max_workers: int, num_workers: int) -> JobSpec:
+    launcher = work.launcher
     return JobSpec(
         name=name,
-        program=work.program,
+        program=(
+            *(() if launcher is None else (find_module(launcher.module),)),
+            *work.program,
+            *write_parameters(work.parameters),
+        ),
         directory=directory,
-        environment=work.environment | _told(work),
+        environment=({} if launcher is None else launcher.environment) | work.environment | _told(work),
         min_workers=min_workers,
         max_workers=max_workers,
         num_workers=num_workers,

@@ -3,6 +3,7 @@
 LegatoError
 ├── UsageError (ValueError)      what the user asked for cannot be done; says what to do
 │   ├── LayoutError              batch sizes, workers and micro-batches do not fit together
+│   ├── BadField                 one field of what was sent cannot be used
 │   ├── ProgramError             the program breaks a rule of the elastic loop
 │   ├── DataError                the data set or a batch of it cannot be used
 │   ├── JobNotFound              no such job, or it is not running
@@ -40,6 +41,19 @@ class UsageError(LegatoError, ValueError):
 
 class LayoutError(UsageError):
     """Batch sizes, micro-batches or worker counts do not fit together."""
+
+
+class BadField(UsageError):
+    """One field of what was sent cannot be used.
+
+    Args:
+        field: its name.
+        message: a whole sentence that says what to do.
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class ProgramError(UsageError):

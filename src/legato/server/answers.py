@@ -58,6 +58,14 @@ def show_job(job: Job, status: int = 200) -> Answer:
     return Answer(job, status, headers)
 
 
+def show_version(record: Any, version: int, made_at: str | None = None) -> Answer:
+    """Return the answer that is one thing with a version. ``made_at``: its path, if it was made this moment."""
+    headers = {"ETag": f'"{version}"'}
+    if made_at is not None:
+        headers["Location"] = f"/api/v1/{made_at}"
+    return Answer(record, 200 if made_at is None else 201, headers)
+
+
 # ---------------------------------------------------------------- the published description
 
 

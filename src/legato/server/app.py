@@ -16,11 +16,13 @@ import legato
 from legato.core.errors import LegatoError, UsageError
 from legato.server.answers import Answer, publish
 from legato.server.door import API, Door, answer_error
+from legato.server.frameworks import Offered
 from legato.server.guests import Guest
 from legato.server.routes import (
     code,
     console,
     events,
+    experiments,
     files,
     jobs,
     logs,
@@ -29,12 +31,14 @@ from legato.server.routes import (
     operating,
     people,
     pool,
+    projects,
     session,
 )
 from legato.server.services import Services
 
 _ROUTERS: Final = (
     *(jobs.router, looking.router, events.router, logs.router, files.router, code.router),
+    *(projects.router, experiments.router),
     *(pool.router, people.router, session.router, operating.router),
 )
 
@@ -54,6 +58,7 @@ def make_app(services: Services, guests: Sequence[Guest] = ()) -> Door:
         openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, generate_unique_id_function=_name
     )
     app.state.services = services
+    app.state.frameworks = Offered(framework for guest in guests for framework in guest.frameworks)
     for router in _ROUTERS:
         app.include_router(router, dependencies=[Depends(_refuse_unknown)])
     app.include_router(open_pages.router)

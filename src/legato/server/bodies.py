@@ -6,13 +6,25 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    StringConstraints,
+    model_validator,
+)
 
 from legato.control.records import NewJob
 
 _MAX_INT: Final = 2**53
 _MAX_ARGUMENTS: Final = 1000
 _MAX_VARIABLES: Final = 1000
+_MAX_PARAMETERS: Final = 1000
 _MAX_DEPTH: Final = 20
 _HALF: Final = re.compile("[\ud800-\udfff]")  # of a character outside of the first 65536; JSON can name one alone
 
@@ -58,6 +70,10 @@ def _as_tuple(value: Any) -> Any:
 Texts = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 
 
+Value = StrictBool | StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)] | StrictStr
+Parameters = Annotated[dict[str, Value], Field(max_length=_MAX_PARAMETERS)]
+
+
 class JobFields(Body):
     """What a submission may say, all of it optional: what is not said is taken from elsewhere."""
 
@@ -81,6 +97,7 @@ class JobFields(Body):
     checkpoint_every: str | None = None
     keep: Count | None = None
     heartbeat_limit_s: Seconds | None = None
+    parameters: Parameters | None = None
 
 
 class Submission(JobFields):

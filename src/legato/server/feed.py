@@ -17,6 +17,7 @@ import structlog
 
 from legato.control.records import Event
 from legato.control.store import Store
+from legato.control.store_projects import KIND as PROJECT
 
 _log = structlog.get_logger(__name__)
 
@@ -130,7 +131,10 @@ class Feed:
             jobs = {event.job for event in part if event.job is not None}
             asking = functools.partial(self._store.jobs.which_visible, jobs, sees_only)
             seen = await self.in_thread(asking) if jobs else frozenset()
-            found += [event for event in part if event.job is None or event.job in seen]
+            projects = {project for event in part if (project := _project_of(event)) is not None}
+            asking = functools.partial(self._store.projects.which_visible, projects, sees_only)
+            seen |= await self.in_thread(asking) if projects else frozenset()
+            found += [event for event in part if (event.job or _project_of(event) or None) in {None, *seen}]
             if len(found) >= limit:
                 return Told(tuple(found[:limit]), found[limit - 1].seq)
         return Told(tuple(found), newer[-1].seq if newer else seq)
@@ -165,3 +169,8 @@ class Feed:
     async def in_thread(self, reading: Callable[[], _T]) -> _T:
         """Read something in one of the threads for followers."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, reading)
+
+
+def _project_of(event: Event) -> str | None:
+    """Return the project that an event is of; None: it is of none."""
+    return event.detail["project"] if event.kind == PROJECT and event.detail else None

@@ -14,6 +14,7 @@ import httpx
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from legato.core.errors import UsageError
+from legato.core.frameworks import Framework
 
 Inside = Callable[[Scope], httpx.AsyncClient]
 """Makes a client of the platform's REST for a request of the guest's: without a connection, in this process.
@@ -30,11 +31,13 @@ class Guest:
         name: for errors.
         prefixes: of the paths that are its own: each ends with ``/``, or is one whole path.
         make: makes it.
+        frameworks: that it brings for training definitions.
     """
 
     name: str
     prefixes: tuple[str, ...]
     make: Callable[[Inside], ASGIApp]
+    frameworks: tuple[Framework, ...] = ()
 
 
 class Guests:

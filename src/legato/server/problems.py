@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from legato.core.errors import (
+    BadField,
     Conflict,
     Forbidden,
     InFlight,
@@ -131,7 +132,8 @@ def describe_error(error: Exception) -> Problem:
         if isinstance(error, kind):
             headers = {"unauthenticated": {"WWW-Authenticate": "Bearer"}, "in-flight": {"Retry-After": "1"}}
             headers["unavailable"] = {"Retry-After": "2"}
-            return Problem(name, str(error), headers=headers.get(name))
+            errors = [FieldError(f"body.{error.field}", str(error))] if isinstance(error, BadField) else []
+            return Problem(name, str(error), headers=headers.get(name), errors=errors)
     return Problem(
         "internal", "The server made a mistake. Its log has the story under this request_id; please report it."
     )

@@ -95,11 +95,11 @@ def test_many_slow_copies_hold_up_nothing_else(
     """More of them than there are threads for all else; another job is started and asked meanwhile."""
     go_on, num_begun = threading.Event(), 0
 
-    def slowly(code: Path, directory: Path) -> Path:
+    def slowly(code: Path, directory: Path, folder: str) -> Path:
         nonlocal num_begun
         num_begun += 1
         assert go_on.wait(60)
-        return copy_code(code, directory)
+        return copy_code(code, directory, folder)
 
     async def run() -> None:
         threads = ThreadPoolExecutor(NUM_COPIES - 1)

@@ -34,10 +34,11 @@ ALL_FIELDS = {
     "checkpoint_every": "10steps",
     "keep": 5,
     "heartbeat_limit_s": 9.0,
+    "parameters": {"rate": 0.1, "epochs": 3, "wide": True, "title": "a b"},
 }
 SPEC = (
     *("program", "directory", "environment", "data", "seed", "num_threads", "num_micro_batches", "checkpoint_every"),
-    *("keep", "max_run_s", "heartbeat_limit_s"),
+    *("keep", "max_run_s", "heartbeat_limit_s", "parameters", "framework", "launcher"),
 )
 
 
@@ -139,7 +140,7 @@ def test_where_jobs_run_on_this_machine_what_is_not_there_is_refused(
         ({"environment": {"LEGATO_TOKEN": "x"}}, None, "the driver's to set"),
         ({"environment": {"A=B": "x"}}, None, "cannot name a variable"),
         ({"seed": -1}, None, "seed=-1 is below 0"),
-        ({"data": "d"}, None, "is not absolute"),
+        ({"data": "d"}, "body.data", "is not absolute"),
         ({"checkpoint_every": "often"}, None, "is not understood"),
         ({"keep": 0}, None, "keep=0 is below 1"),
         ({"heartbeat_limit_s": 0.1}, None, "heartbeat"),

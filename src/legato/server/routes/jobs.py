@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 from fastapi import APIRouter, Header, Query
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from legato.control.records import Job, JobFilter, JobPatch, NewJob, Page, RequestKey
 from legato.control.roles import Asker, Role, check_may_submit
 from legato.control.stages import Stage
+from legato.control.store_projects import check_may_add
 from legato.control.store_submit import check_new_job
 from legato.control.store_uploads import check_sha256, missing_code
-from legato.control.work import Work, check_places, check_work, read_work
+from legato.control.work import Work, check_work, read_work
 from legato.core.errors import Forbidden, NotFound, StaleVersion, UsageError
 from legato.policy.whatif import Plan
 from legato.server.answers import Answer, show_job, tells
@@ -23,6 +25,7 @@ from legato.server.bodies import JobFields, Patch, Resize, Stop, Submission, mak
 from legato.server.door import API
 from legato.server.planning import check_queue, imagine
 from legato.server.problems import Problem
+from legato.server.running import check_places_here
 from legato.server.services import Here, Services, make_rules
 
 router = APIRouter(prefix=API, tags=["jobs"])
@@ -41,6 +44,14 @@ class Spec(Work, frozen=True, kw_only=True, forbid_unknown_fields=True):
     environment: dict[str, str | None] = msgspec.field(default_factory=dict)  # type: ignore[assignment]
 
 
+class NewOrigin(NamedTuple):
+    """Of what a new job is a run. None: of none."""
+
+    project: str | None = None
+    experiment: str | None = None
+    definition: str | None = None
+
+
 # ---------------------------------------------------------------- new ones
 
 
@@ -48,7 +59,7 @@ class Spec(Work, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def submit(body: Submission, here: Here, asker: WhoAsks, key: Key = None) -> Response:
     """Submit a job."""
     new = _make_checked(body, here, asker)
-    return _submit(new, here, asker, _read_key(key, "submit", body))
+    return _submit(new, here, asker, read_key(key, "submit", body))
 
 
 @router.post("/jobs/{job}/clone", **tells(Job, 201, also=(200,), errors=(404, 409, 413, 415)))
@@ -57,8 +68,12 @@ def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, k
     check_may_submit(asker)
     found = here.store.jobs.find(job, asker)
     spec = here.store.jobs.read_spec(found.id)
-    if found.owner != asker.name:
+    origin = _find_origin(found, here, asker)
+    if found.owner != asker.name and origin.definition is None:
         spec.pop("environment", None)
+    if body is not None and body.program is not None and spec.get("launcher") is not None:
+        # It names a file of the old program.
+        spec["launcher"].pop("script", None)
     base = NewJob(
         name=found.name,
         spec=spec,
@@ -70,12 +85,17 @@ def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, k
         max_retries=found.max_retries,
         labels=found.labels,
         code=found.code,
+        project=origin.project,
+        experiment=origin.experiment,
+        parent=found.id,
     )
     said = body or JobFields()
     new = _make_checked(said, here, asker, base=base)
+    if not said.model_fields_set & {"program", "code", "directory"}:
+        new = msgspec.structs.replace(new, definition=origin.definition)
     if new.code is not None and new.code == found.code:
         _check_may_use(found, new.code, here, asker)
-    return _submit(new, here, asker, _read_key(key, f"clone {job}", said))
+    return _submit(new, here, asker, read_key(key, f"clone {job}", said))
 
 
 @router.post("/plan", **tells(Plan, errors=(404, 413, 415)))
@@ -93,7 +113,7 @@ def plan(body: Submission, here: Here, asker: WhoAsks) -> Response:
 # ---------------------------------------------------------------- look
 
 
-@router.get("/jobs", **tells(Page[Job]))
+@router.get("/jobs", **tells(Page[Job], errors=(404,)))
 def list_jobs(
     here: Here,
     asker: WhoAsks,
@@ -102,17 +122,26 @@ def list_jobs(
     queue: Annotated[str | None, Query(max_length=255)] = None,
     label: Annotated[list[str] | None, Query(max_length=64)] = None,
     name: Annotated[str | None, Query(max_length=255)] = None,
+    project: Annotated[str | None, Query(max_length=255)] = None,
+    experiment: Annotated[str | None, Query(max_length=255)] = None,
+    definition: Annotated[str | None, Query(max_length=255)] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     after: After = None,
     order: Literal["newest", "oldest"] = "newest",
 ) -> Response:
     """List jobs."""
+    store = here.store
     wanted = JobFilter(
-        stages=frozenset(stage or ()), owner=owner, queue=queue, labels=read_labels(label or []), name_prefix=name
+        stages=frozenset(stage or ()),
+        owner=owner,
+        queue=queue,
+        labels=read_labels(label or []),
+        name_prefix=name,
+        project=None if project is None else store.projects.find(project, asker).id,
+        experiment=None if experiment is None else store.experiments.find(experiment, asker).id,
+        definition=None if definition is None else store.definitions.find(definition, asker).id,
     )
-    page = here.store.jobs.list(
-        wanted, sees_only=asker.sees_only, after=after, limit=limit, oldest_first=order == "oldest"
-    )
+    page = store.jobs.list(wanted, sees_only=asker.sees_only, after=after, limit=limit, oldest_first=order == "oldest")
     return Answer(Page(tuple(_as_seen(job, asker) for job in page.items), page.after))
 
 
@@ -191,7 +220,7 @@ def stop(job: str, here: Here, asker: WhoAsks, body: Stop | None = None, if_matc
 # ---------------------------------------------------------------- what is read of a request
 
 
-def read_version(if_match: str | None) -> int | None:
+def read_version(if_match: str | None, what: str = "job") -> int | None:
     """Return the version that ``If-Match`` names; None: any.
 
     Raises:
@@ -204,7 +233,7 @@ def read_version(if_match: str | None) -> int | None:
         return None
     digits = if_match.strip().removeprefix('"').removesuffix('"')
     if not (digits.isascii() and digits.isdecimal()):
-        raise Problem("bad-request", "Cannot read 'If-Match': give the ETag of the job as it came, such as \"7\".")
+        raise Problem("bad-request", f"Cannot read 'If-Match': give the ETag of the {what} as it came, such as \"7\".")
     return int(digits)
 
 
@@ -258,7 +287,7 @@ def _make_checked(said: JobFields, here: Services, asker: Asker, *, base: NewJob
     return msgspec.structs.replace(new, spec=msgspec.to_builtins(work))
 
 
-def _read_key(key: str | None, doing: str, said: JobFields) -> RequestKey | None:
+def read_key(key: str | None, doing: str, said: BaseModel) -> RequestKey | None:
     """Return the idempotency key of a request.
 
     It is the request that is remembered, not what it means: a clone made again may find another job under that name.
@@ -267,6 +296,18 @@ def _read_key(key: str | None, doing: str, said: JobFields) -> RequestKey | None
         return None
     request = msgspec.json.encode([doing, said.model_dump(exclude_unset=True)], order="deterministic")
     return RequestKey(key, hashlib.sha256(request).hexdigest())
+
+
+def _find_origin(job: Job, here: Services, asker: Asker) -> NewOrigin:
+    """Return of what a clone of a job is a run too: of what the asker could run as well."""
+    if job.project is None:
+        return NewOrigin()
+    try:
+        project = here.store.projects.find(job.project, asker)
+        check_may_add("clone it", project, asker)
+    except (NotFound, Forbidden):
+        return NewOrigin()
+    return NewOrigin(job.project, job.experiment, job.definition)
 
 
 def _check_may_use(job: Job, code: str, here: Services, asker: Asker) -> None:
@@ -283,10 +324,6 @@ def _check_may_use(job: Job, code: str, here: Services, asker: Asker) -> None:
 def _submit(new: NewJob, here: Services, asker: Asker, key: RequestKey | None) -> Response:
     if new.code is not None and not here.code.has(new.code):
         raise missing_code(new.code)
-    if here.loop.starts_drivers and here.leads():
-        work = read_work(new.spec)
-        told = f"Cannot submit job '{new.name}'"
-        where = "the machine that runs it"
-        check_places(told, where, directory=work.directory, program=work.program[0], data=work.data)
+    check_places_here(here, f"Cannot submit job '{new.name}'", new)
     done = here.store.jobs.submit(new, asker, here.now(), key, max_queued=here.settings.max_queued_jobs)
     return show_job(done.job, 201 if done.is_new else 200)

@@ -1,0 +1,156 @@
+"""Projects, training definitions and experiments as they go into the store and come out of it. Knows no SQL.
+
+Times are seconds since 1970.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+Parameter = str | bool | int | float
+"""The value of a parameter of a program. True: a bare ``--name``; false: it is left out."""
+
+
+class Distributed(enum.StrEnum):
+    """How many workers a run has."""
+
+    SINGLE = "single"  # one
+    STATIC = "static"  # exactly so many, or it waits
+    ELASTIC = "elastic"  # from so many to so many, as the pool allows
+
+
+class NewProject(msgspec.Struct, frozen=True, kw_only=True):
+    """A project to make. ``queue``: runs go to it."""
+
+    name: str
+    description: str = ""
+    queue: str = "default"
+    members: tuple[str, ...] = ()
+
+
+class ProjectPatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What shall change of a project. None: stays. ``members`` replaces all."""
+
+    name: str | None = None
+    description: str | None = None
+    queue: str | None = None
+    members: tuple[str, ...] | None = None
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    """People who work together.
+
+    Args:
+        members: besides its owner.
+        version: grows with each change; for ``If-Match``.
+    """
+
+    id: str
+    name: str
+    owner: str
+    description: str
+    queue: str
+    members: tuple[str, ...]
+    version: int
+    created_at: float
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a run of a definition needs besides its program. It never changes.
+
+    Args:
+        directory: where on the machines the program lies, instead of uploaded code.
+        min_nodes: it runs with at least so many, or waits. A node is one slot.
+        num_threads: of each node.
+        parameters: of the program, by name.
+        environment: variables of the workers.
+        checkpoint_every, seed, max_retries, max_run_s: as of `legato.control.work.Work` and `NewJob`.
+    """
+
+    directory: str | None = None
+    distributed: Distributed = Distributed.SINGLE
+    min_nodes: int = 1
+    max_nodes: int = 1
+    num_threads: int = 1
+    parameters: dict[str, Parameter] = {}
+    environment: dict[str, str] = {}
+    seed: int | None = None
+    checkpoint_every: str | None = None
+    max_retries: int = 0
+    max_run_s: float | None = None
+
+
+class NewDefinition(Plan, frozen=True, kw_only=True):
+    """A training definition to make.
+
+    Args:
+        framework: the name of what runs it.
+        command: one line, split as a shell does and run without one.
+        code: SHA-256 of uploaded code. None: it lies in ``directory``.
+    """
+
+    name: str
+    command: str
+    description: str = ""
+    framework: str = "legato"
+    code: str | None = None
+
+
+class Definition(NewDefinition, frozen=True, kw_only=True):
+    """A training definition: what is trained and how. Only its name and description ever change."""
+
+    id: str
+    project: str
+    created_by: str
+    version: int
+    created_at: float
+
+
+class Naming(msgspec.Struct, frozen=True, kw_only=True):
+    """Another name or description. None: stays."""
+
+    name: str | None = None
+    description: str | None = None
+
+
+class NewExperiment(msgspec.Struct, frozen=True, kw_only=True):
+    """An experiment to make.
+
+    Args:
+        definitions: ids of training definitions of its project.
+        data: directory of data on the machines. None: none.
+        arguments: one line, handed to each program behind its own arguments.
+    """
+
+    name: str
+    definitions: tuple[str, ...]
+    description: str = ""
+    data: str | None = None
+    arguments: str = ""
+
+
+class ExperimentPatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What shall change of an experiment. UNSET: stays."""
+
+    name: str | msgspec.UnsetType = msgspec.UNSET
+    description: str | msgspec.UnsetType = msgspec.UNSET
+    definitions: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    data: str | msgspec.UnsetType | None = msgspec.UNSET
+    arguments: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class Experiment(NewExperiment, frozen=True, kw_only=True):
+    """Training definitions that are run together.
+
+    Args:
+        runs: ids of the newest jobs that came from it, the newest first.
+    """
+
+    id: str
+    project: str
+    created_by: str
+    version: int
+    created_at: float
+    runs: tuple[str, ...]

@@ -1,0 +1,216 @@
+"""Training definitions, as the store keeps them. Looks into no code: whether a program is there was asked before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, Row, Select, delete, func, select, update
+
+from legato.control.database import Database
+from legato.control.ids import make_id
+from legato.control.project_records import Definition, Naming, NewDefinition, Plan
+from legato.control.roles import Asker, check_may_act
+from legato.control.schema import (
+    code_uploads,
+    definitions,
+    experiment_definitions,
+    experiments,
+    jobs,
+    projects,
+)
+from legato.control.store_projects import check_may_add, check_version, lock_project, tell
+from legato.control.store_sight import sees_project
+from legato.control.store_uploads import check_sha256, may_use, missing_code
+from legato.control.titles import check_description, check_title
+from legato.control.transactions import Transaction, writing
+from legato.core.errors import Conflict, NotFound
+
+_LAST: Final = select(func.max(definitions.c.id))
+_MOST: Final = 1_000
+_OF_ROW: Final = ("name", "description", "framework", "command", "code")
+
+
+class Definitions:
+    """The training definitions of the platform.
+
+    Args:
+        database: the store's.
+        random_bits: returns a random number of so many bits; for ids.
+    """
+
+    def __init__(self, database: Database, random_bits: Callable[[int], int]) -> None:
+        self._database = database
+        self._random_bits = random_bits
+
+    def create(self, project: str, new: NewDefinition, asker: Asker, now: float) -> Definition:
+        """Add a training definition to a project.
+
+        Args:
+            project: its id.
+            new: the definition, which was checked.
+            asker: who adds it.
+            now: seconds since 1970.
+
+        Raises:
+            NotFound: there is no such project that the asker may see, or no such upload that the asker may use.
+            Forbidden: the asker is no member.
+            BadField: the name cannot be used.
+            Conflict: the project has one of this name, or as many as there may be.
+        """
+        doing = f"make training definition '{new.name[:100]}'"
+        check_title(doing, new.name)
+        check_description(doing, new.description)
+        with writing(self._database, now) as transaction:
+            connection = transaction.connection
+            check_may_add(doing, lock_project(transaction, project, asker), asker)
+            if new.code is not None:
+                check_sha256(new.code)
+                using = update(code_uploads).where(code_uploads.c.sha256 == new.code, may_use(asker))
+                if connection.execute(using.values(used_at=now)).rowcount == 0:
+                    raise missing_code(new.code)
+            check_room(transaction, doing, select(func.count()).where(definitions.c.project == project), _MOST)
+            transaction.lock_sequence()
+            definition = make_id("d", now, self._random_bits, connection.execute(_LAST).scalar_one())
+            plan = {name: getattr(new, name) for name in Plan.__struct_fields__}
+            row: dict[str, Any] = {name: getattr(new, name) for name in _OF_ROW}
+            row |= {"id": definition, "project": project, "plan": msgspec.to_builtins(plan)}
+            row |= {"created_by": asker.name, "version": 1, "created_at": now}
+            if not transaction.insert_new(definitions, row):
+                raise _taken(doing)
+            tell(transaction, project, asker, "definition.create", definition, {"name": new.name})
+            return _reread(transaction, definition)
+
+    def find(self, ref: str, asker: Asker) -> Definition:
+        """Return a definition by id, or the newest of that name: of those that the asker made, else of all seen.
+
+        Raises:
+            NotFound: there is none.
+        """
+        seen = _select(asker.sees_only)
+        named = seen.where(definitions.c.name == ref).order_by(definitions.c.id.desc())
+        ways = (seen.where(definitions.c.id == ref), named.where(definitions.c.created_by == asker.name), named)
+        with self._database.reading() as connection:
+            for way in ways:
+                found = _read(connection, way.limit(1))
+                if found:
+                    return found[0]
+        raise missing_definition(ref)
+
+    def list(self, project: str, asker: Asker) -> tuple[Definition, ...]:
+        """Return the definitions of a project, the newest first."""
+        wanted = _select(asker.sees_only).where(definitions.c.project == project).order_by(definitions.c.id.desc())
+        with self._database.reading() as connection:
+            return _read(connection, wanted)
+
+    def change(
+        self, definition: str, naming: Naming, asker: Asker, now: float, *, version: int | None = None
+    ) -> Definition:
+        """Give a definition another name or description.
+
+        Raises:
+            NotFound: there is no such definition that the asker may see.
+            StaleVersion: it has another version by now.
+            Forbidden: it is neither the asker's nor in the asker's project, and the asker is no admin.
+            BadField: the name cannot be used.
+            Conflict: the project has another one of this name.
+        """
+        with writing(self._database, now) as transaction:
+            old = self._lock(transaction, definition, asker, "change", version)
+            doing = f"change training definition '{old.name}'"
+            given = {"name": naming.name, "description": naming.description}
+            values = {name: value for name, value in given.items() if value is not None and value != getattr(old, name)}
+            if not values:
+                return old
+            if "name" in values:
+                check_title(doing, values["name"])
+                same = select(definitions.c.id).where(
+                    definitions.c.project == old.project, definitions.c.name == values["name"]
+                )
+                if transaction.connection.execute(same).first() is not None:
+                    raise _taken(doing)
+            check_description(doing, values.get("description", ""))
+            this = definitions.c.id == definition
+            transaction.connection.execute(update(definitions).where(this).values(**values, version=old.version + 1))
+            tell(transaction, old.project, asker, "definition.change", definition, values)
+            return _reread(transaction, definition)
+
+    def delete(self, definition: str, asker: Asker, now: float, *, version: int | None = None) -> None:
+        """Delete a definition that no experiment has. Its runs stay.
+
+        Raises:
+            NotFound, StaleVersion, Forbidden: as in `change`.
+            Conflict: an experiment has it.
+        """
+        with writing(self._database, now) as transaction:
+            old = self._lock(transaction, definition, asker, "delete", version)
+            having = select(experiments.c.name).join(experiment_definitions)
+            having = having.where(experiment_definitions.c.definition == definition).order_by(experiments.c.id)
+            name = transaction.connection.execute(having).scalars().first()
+            if name is not None:
+                raise Conflict(
+                    f"Cannot delete training definition '{old.name}': experiment '{name}' has it. Take it out there "
+                    "first."
+                )
+            transaction.connection.execute(update(jobs).where(jobs.c.definition == definition).values(definition=None))
+            transaction.connection.execute(delete(definitions).where(definitions.c.id == definition))
+            tell(transaction, old.project, asker, "definition.delete", definition, {"name": old.name})
+
+    @staticmethod
+    def _lock(transaction: Transaction, definition: str, asker: Asker, verb: str, version: int | None) -> Definition:
+        """Read a definition that the asker may change, with its project locked."""
+        of = select(definitions.c.project).where(definitions.c.id == definition)
+        project = transaction.connection.execute(of).scalar_one_or_none()
+        if project is None:
+            raise missing_definition(definition)
+        owner = lock_project(transaction, project, asker).owner
+        # Behind the lock, which whoever deletes or changes it holds.
+        found = _read(
+            transaction.connection, _select(None).where(definitions.c.id == definition).with_for_update(of=definitions)
+        )
+        if not found:
+            raise missing_definition(definition)
+        doing = f"{verb} training definition '{found[0].name}'"
+        check_may_act(doing, asker, (found[0].created_by, owner))
+        check_version(doing, found[0].version, version)
+        return found[0]
+
+
+def check_room(transaction: Transaction, doing: str, counting: Select[Any], most: int) -> None:
+    """Raise Conflict if there are as many things in a project as there may be."""
+    number: int = transaction.connection.execute(counting).scalar_one()
+    if number >= most:
+        raise Conflict(f"Cannot {doing}: the project has {number} already. Delete some that are not needed any more.")
+
+
+def missing_definition(ref: str) -> NotFound:
+    """Return the error for a definition that is not there, or not for these eyes."""
+    return NotFound(
+        f"There is no training definition '{ref[:100]}' that you may see. 'legato definitions' lists those that you "
+        "may."
+    )
+
+
+def _taken(doing: str) -> Conflict:
+    return Conflict(f"Cannot {doing}: the project has one of this name already. Take another name.")
+
+
+def _select(sees_only: str | None) -> Select[Any]:
+    joined = select(definitions).join(projects, projects.c.id == definitions.c.project)
+    return joined.where(sees_project(sees_only))
+
+
+def _reread(transaction: Transaction, definition: str) -> Definition:
+    (found,) = _read(transaction.connection, _select(None).where(definitions.c.id == definition))
+    return found
+
+
+def _read(connection: Connection, statement: Select[Any]) -> tuple[Definition, ...]:
+    return tuple(_as_record(row) for row in connection.execute(statement))
+
+
+def _as_record(row: Row[*tuple[Any, ...]]) -> Definition:
+    found = {str(name): value for name, value in row._mapping.items()}
+    plan = found.pop("plan")
+    return msgspec.convert(found | plan, Definition)

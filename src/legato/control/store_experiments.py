@@ -1,0 +1,225 @@
+"""Experiments, as the store keeps them: which training definitions are run together. Runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, Select, delete, func, insert, select, update
+
+from legato.control.database import Database
+from legato.control.ids import make_id
+from legato.control.project_records import Experiment, ExperimentPatch, NewExperiment
+from legato.control.roles import Asker, check_may_act
+from legato.control.schema import definitions, experiment_definitions, experiments, jobs, projects
+from legato.control.store_definitions import check_room
+from legato.control.store_projects import check_may_add, check_version, lock_project, tell
+from legato.control.store_sight import sees_project
+from legato.control.titles import check_description, check_title
+from legato.control.transactions import Transaction, writing
+from legato.core.errors import BadField, Conflict, NotFound
+
+_LAST: Final = select(func.max(experiments.c.id))
+_MOST: Final = 1_000
+_MOST_DEFINITIONS: Final = 100
+_NUM_RUNS: Final = 100
+
+
+class Experiments:
+    """The experiments of the platform.
+
+    Args:
+        database: the store's.
+        random_bits: returns a random number of so many bits; for ids.
+    """
+
+    def __init__(self, database: Database, random_bits: Callable[[int], int]) -> None:
+        self._database = database
+        self._random_bits = random_bits
+
+    def create(self, project: str, new: NewExperiment, asker: Asker, now: float) -> Experiment:
+        """Add an experiment to a project.
+
+        Args:
+            project: its id.
+            new: the experiment, whose data and arguments were checked.
+            asker: who adds it.
+            now: seconds since 1970.
+
+        Raises:
+            NotFound: there is no such project that the asker may see.
+            Forbidden: the asker is no member.
+            BadField: the name, or one of the definitions, cannot be used.
+            Conflict: the project has one of this name, or as many as there may be.
+        """
+        doing = f"make experiment '{new.name[:100]}'"
+        check_title(doing, new.name)
+        check_description(doing, new.description)
+        with writing(self._database, now) as transaction:
+            check_may_add(doing, lock_project(transaction, project, asker), asker)
+            meant = _check_definitions(transaction, doing, project, new.definitions)
+            check_room(transaction, doing, select(func.count()).where(experiments.c.project == project), _MOST)
+            transaction.lock_sequence()
+            experiment = make_id("x", now, self._random_bits, transaction.connection.execute(_LAST).scalar_one())
+            row = {name: getattr(new, name) for name in ("name", "description", "data", "arguments")}
+            row |= {"id": experiment, "project": project, "created_by": asker.name, "version": 1, "created_at": now}
+            if not transaction.insert_new(experiments, row):
+                raise _taken(doing)
+            _put_definitions(transaction, experiment, meant)
+            tell(transaction, project, asker, "experiment.create", experiment, {"name": new.name})
+            return _reread(transaction, experiment)
+
+    def find(self, ref: str, asker: Asker) -> Experiment:
+        """Return an experiment by id, or the newest of that name: of those that the asker made, else of all seen.
+
+        Raises:
+            NotFound: there is none.
+        """
+        seen = _select(asker.sees_only)
+        named = seen.where(experiments.c.name == ref).order_by(experiments.c.id.desc())
+        ways = (seen.where(experiments.c.id == ref), named.where(experiments.c.created_by == asker.name), named)
+        with self._database.reading() as connection:
+            for way in ways:
+                found = _read(connection, way.limit(1))
+                if found:
+                    return found[0]
+        raise missing_experiment(ref)
+
+    def list(self, project: str, asker: Asker) -> tuple[Experiment, ...]:
+        """Return the experiments of a project, the newest first."""
+        wanted = _select(asker.sees_only).where(experiments.c.project == project).order_by(experiments.c.id.desc())
+        with self._database.reading() as connection:
+            return _read(connection, wanted)
+
+    def change(
+        self, experiment: str, patch: ExperimentPatch, asker: Asker, now: float, *, version: int | None = None
+    ) -> Experiment:
+        """Change an experiment. Runs that came from it stay as they are.
+
+        Raises:
+            NotFound: there is no such experiment that the asker may see.
+            StaleVersion: it has another version by now.
+            Forbidden: it is neither the asker's nor in the asker's project, and the asker is no admin.
+            BadField: the name, or one of the definitions, cannot be used.
+            Conflict: the project has another one of this name.
+        """
+        with writing(self._database, now) as transaction:
+            old = self._lock(transaction, experiment, asker, "change", version)
+            doing = f"change experiment '{old.name}'"
+            given: dict[str, Any] = {name: getattr(patch, name) for name in ExperimentPatch.__struct_fields__}
+            given = {name: value for name, value in given.items() if value is not msgspec.UNSET}
+            values = {name: value for name, value in given.items() if value != getattr(old, name)}
+            if not values:
+                return old
+            if "name" in values:
+                check_title(doing, values["name"])
+                same = select(experiments.c.id).where(
+                    experiments.c.project == old.project, experiments.c.name == values["name"]
+                )
+                if transaction.connection.execute(same).first() is not None:
+                    raise _taken(doing)
+            check_description(doing, values.get("description", ""))
+            told = dict(values)
+            if "definitions" in values:
+                meant = _check_definitions(transaction, doing, old.project, values.pop("definitions"))
+                gone = experiment_definitions.c.experiment == experiment
+                transaction.connection.execute(delete(experiment_definitions).where(gone))
+                _put_definitions(transaction, experiment, meant)
+            this = experiments.c.id == experiment
+            transaction.connection.execute(update(experiments).where(this).values(**values, version=old.version + 1))
+            tell(transaction, old.project, asker, "experiment.change", experiment, told)
+            return _reread(transaction, experiment)
+
+    def delete(self, experiment: str, asker: Asker, now: float, *, version: int | None = None) -> None:
+        """Delete an experiment. Its runs stay.
+
+        Raises:
+            NotFound, StaleVersion, Forbidden: as in `change`.
+        """
+        with writing(self._database, now) as transaction:
+            old = self._lock(transaction, experiment, asker, "delete", version)
+            transaction.connection.execute(update(jobs).where(jobs.c.experiment == experiment).values(experiment=None))
+            transaction.connection.execute(delete(experiments).where(experiments.c.id == experiment))
+            tell(transaction, old.project, asker, "experiment.delete", experiment, {"name": old.name})
+
+    @staticmethod
+    def _lock(transaction: Transaction, experiment: str, asker: Asker, verb: str, version: int | None) -> Experiment:
+        """Read an experiment that the asker may change, with its project locked."""
+        of = select(experiments.c.project).where(experiments.c.id == experiment)
+        project = transaction.connection.execute(of).scalar_one_or_none()
+        if project is None:
+            raise missing_experiment(experiment)
+        owner = lock_project(transaction, project, asker).owner
+        # Behind the lock, which whoever deletes or changes it holds.
+        this = _select(None).where(experiments.c.id == experiment).with_for_update(of=experiments)
+        found = _read(transaction.connection, this)
+        if not found:
+            raise missing_experiment(experiment)
+        doing = f"{verb} experiment '{found[0].name}'"
+        check_may_act(doing, asker, (found[0].created_by, owner))
+        check_version(doing, found[0].version, version)
+        return found[0]
+
+
+def missing_experiment(ref: str) -> NotFound:
+    """Return the error for an experiment that is not there, or not for these eyes."""
+    return NotFound(
+        f"There is no experiment '{ref[:100]}' that you may see. 'legato experiments' lists those that you may."
+    )
+
+
+def _taken(doing: str) -> Conflict:
+    return Conflict(f"Cannot {doing}: the project has an experiment of this name already. Take another name.")
+
+
+def _check_definitions(transaction: Transaction, doing: str, project: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """Return ids of definitions, each once, which are all in the project."""
+    meant = tuple(dict.fromkeys(wanted))
+    if not 1 <= len(meant) <= _MOST_DEFINITIONS:
+        raise BadField(
+            "definitions", f"Cannot {doing}: it names {len(meant)} training definitions. Name 1 to {_MOST_DEFINITIONS}."
+        )
+    there = select(definitions.c.id).where(definitions.c.project == project, definitions.c.id.in_(meant))
+    known = transaction.connection.execute(there).scalars().all()
+    for definition in meant:
+        if definition not in known:
+            raise BadField(
+                "definitions",
+                f"Cannot {doing}: its project has no training definition '{definition[:100]}'. Name them by their ids.",
+            )
+    return meant
+
+
+def _put_definitions(transaction: Transaction, experiment: str, meant: tuple[str, ...]) -> None:
+    for place, definition in enumerate(meant):
+        row = {"experiment": experiment, "definition": definition, "place": place}
+        transaction.connection.execute(insert(experiment_definitions).values(row))
+
+
+def _select(sees_only: str | None) -> Select[Any]:
+    joined = select(experiments).join(projects, projects.c.id == experiments.c.project)
+    return joined.where(sees_project(sees_only))
+
+
+def _reread(transaction: Transaction, experiment: str) -> Experiment:
+    (found,) = _read(transaction.connection, _select(None).where(experiments.c.id == experiment))
+    return found
+
+
+def _read(connection: Connection, statement: Select[Any]) -> tuple[Experiment, ...]:
+    rows = connection.execute(statement).mappings().all()
+    return tuple(
+        Experiment(**row, definitions=_read_definitions(connection, row["id"]), runs=_read_runs(connection, row["id"]))
+        for row in rows
+    )
+
+
+def _read_definitions(connection: Connection, experiment: str) -> tuple[str, ...]:
+    having = select(experiment_definitions.c.definition).where(experiment_definitions.c.experiment == experiment)
+    return tuple(connection.execute(having.order_by(experiment_definitions.c.place)).scalars())
+
+
+def _read_runs(connection: Connection, experiment: str) -> tuple[str, ...]:
+    came = select(jobs.c.id).where(jobs.c.experiment == experiment).order_by(jobs.c.id.desc()).limit(_NUM_RUNS)
+    return tuple(connection.execute(came).scalars())

@@ -1,0 +1,136 @@
+"""Frameworks of our own, and all that a server offers: theirs are those that its guests bring. Runs nothing."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from fastapi import Depends, Request
+
+from legato.core.errors import BadField, Conflict
+from legato.core.frameworks import DistributedName, Framework, Launcher, Prepared, Wanted, check_in_code
+from legato.core.spelling import ask_whether
+
+_PYTHON: Final = re.compile(r"python(?:3(?:\.[0-9]+)?)?")
+_INTERPRETER: Final = re.compile(r"(?:.*/)?(?:bash|sh|dash|zsh|ksh|perl|ruby|Rscript|julia|python(?:3(?:\.[0-9]+)?)?)")
+COMMAND_LAUNCHER: Final = "legato.train.command"
+
+
+@dataclass(frozen=True)
+class OwnScripts:
+    """Python scripts, as `legato submit` runs them."""
+
+    name: str = "legato"
+    title: str = "Legato"
+    description: str = (
+        "A Python script of legato.elastic or the Trainer, which may grow and shrink; or any other Python script, "
+        "which each of its workers runs whole."
+    )
+    distributed: Sequence[DistributedName] = ("single", "static", "elastic")
+
+    def prepare(self, wanted: Wanted) -> Prepared:
+        """See `Framework`."""
+        words = wanted.words[1:] if _PYTHON.fullmatch(wanted.words[0]) else wanted.words
+        if not words or words[0].startswith("-"):
+            raise BadField(
+                "command",
+                "The command names no script. Write the script and its arguments, such as 'train.py --epochs 3'; "
+                "options of Python itself and modules ('-m') are for the framework 'command'.",
+            )
+        script = posixpath.normpath(words[0])
+        if wanted.files is not None:
+            check_in_code(script, wanted.files)
+        return Prepared(program=(script, *words[1:]))
+
+
+@dataclass(frozen=True)
+class PlainCommands:
+    """Any command line."""
+
+    name: str = "command"
+    title: str = "Command"
+    description: str = (
+        "Any command, run without a shell where its code lies, once in each node. Several nodes find one another by "
+        "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as under torchrun. It does not grow or shrink, and saves by "
+        "itself what it wants to keep."
+    )
+    distributed: Sequence[DistributedName] = ("single", "static")
+
+    def prepare(self, wanted: Wanted) -> Prepared:
+        """See `Framework`."""
+        script = _find_script(wanted.words)
+        if script is not None and wanted.files is not None and not script.startswith("/"):
+            check_in_code(posixpath.normpath(script), wanted.files, "file")
+        return Prepared(program=wanted.words, launcher=Launcher(module=COMMAND_LAUNCHER, script=script))
+
+
+OWN: Final[tuple[Framework, ...]] = (OwnScripts(), PlainCommands())
+
+
+class Offered:
+    """The frameworks of a server, by name.
+
+    Args:
+        brought: by its guests.
+    """
+
+    def __init__(self, brought: Iterable[Framework] = ()) -> None:
+        self._frameworks = {framework.name: framework for framework in (*OWN, *brought)}
+
+    def list(self) -> tuple[Framework, ...]:
+        """Return all."""
+        return tuple(self._frameworks.values())
+
+    def find(self, name: str) -> Framework:
+        """Return a framework.
+
+        Raises:
+            BadField: there is none of this name.
+        """
+        found = self._frameworks.get(name)
+        if found is None:
+            hint = ask_whether(name, self._frameworks)
+            raise BadField(
+                "framework",
+                f"There is no framework '{name[:100]}' here.{hint} There are {', '.join(self._frameworks)}.",
+            )
+        return found
+
+    def find_again(self, name: str, definition: str) -> Framework:
+        """Return the framework of a definition that was checked when it was made.
+
+        Raises:
+            Conflict: it is offered no more.
+        """
+        try:
+            return self.find(name)
+        except BadField as error:
+            raise Conflict(
+                f"Cannot run training definition '{definition}': this server offers its framework '{name}' no more. "
+                "See the setting compat."
+            ) from error
+
+
+def _find_script(words: Sequence[str]) -> str | None:
+    """Return the file of a command that must lie in its code; None: there is none, as far as one can see.
+
+    >>> _find_script(["bash", "train.sh", "--x"]), _find_script(["./train"]), _find_script(["nvidia-smi", "-L"])
+    ('train.sh', './train', None)
+    >>> _find_script(["python", "-m", "train"])
+    """
+    if "/" in words[0] and not words[0].startswith("/"):
+        return words[0]
+    has_script = len(words) > 1 and not words[1].startswith("-") and _INTERPRETER.fullmatch(words[0]) is not None
+    return words[1] if has_script else None
+
+
+async def _read_offered(request: Request) -> Offered:
+    found: Offered = request.app.state.frameworks
+    return found
+
+
+Frameworks = Annotated[Offered, Depends(_read_offered)]
+"""The parameter of a route that is the frameworks of the server."""

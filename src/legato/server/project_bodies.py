@@ -1,0 +1,135 @@
+"""What may be in the body of a request about projects, definitions and experiments. Checks form only."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from pydantic import Field, StringConstraints
+
+from legato.control.project_records import (
+    ExperimentPatch,
+    Naming,
+    NewDefinition,
+    NewExperiment,
+    NewProject,
+    ProjectPatch,
+)
+from legato.server.bodies import Body, Count, Name, Parameters, Seconds, Texts
+
+_MANY: Final = 1_000
+_MAX_VARIABLES: Final = 1_000
+
+Line = Annotated[str, StringConstraints(max_length=100_000)]
+Description = Annotated[str, StringConstraints(max_length=100_000)]
+Members = Annotated[Texts, Field(max_length=_MANY)]
+Ids = Annotated[Texts, Field(max_length=_MANY)]
+
+
+class ProjectBody(Body):
+    """A project to make."""
+
+    name: Name
+    description: Description = ""
+    queue: Name = "default"
+    members: Members = ()
+
+    def as_record(self) -> NewProject:
+        """Return what is to be made."""
+        return NewProject(**self.model_dump())
+
+
+class ProjectPatchBody(Body):
+    """A merge patch of a project. What is not said stays."""
+
+    name: Name = ""
+    description: Description = ""
+    queue: Name = ""
+    members: Members = ()
+
+    def as_record(self) -> ProjectPatch:
+        """Return what is to be changed."""
+        return ProjectPatch(**_given(self))
+
+
+class DefinitionBody(Body):
+    """A training definition to make."""
+
+    name: Name
+    description: Description = ""
+    framework: Name = "legato"
+    command: Line
+    code: str | None = None
+    directory: str | None = None
+    distributed: Literal["single", "static", "elastic"] = "single"
+    min_nodes: Count | None = None
+    max_nodes: Count = 1
+    num_threads: Count = 1
+    parameters: Parameters = Field(default_factory=dict)
+    environment: Annotated[dict[str, str], Field(max_length=_MAX_VARIABLES)] = Field(default_factory=dict)
+    seed: Count | None = None
+    checkpoint_every: str | None = None
+    max_retries: Count = 0
+    max_run_s: Seconds | None = None
+
+    def as_record(self) -> NewDefinition:
+        """Return what is to be made. Of a static one there are as many nodes at least as at most."""
+        found = self.model_dump()
+        if self.min_nodes is None:
+            found["min_nodes"] = 1 if self.distributed == "elastic" else self.max_nodes
+        return msgspec.convert(found, NewDefinition)
+
+
+class NamingBody(Body):
+    """A merge patch of a training definition. What is not said stays."""
+
+    name: Name = ""
+    description: Description = ""
+
+    def as_record(self) -> Naming:
+        """Return what is to be changed."""
+        return Naming(**_given(self))
+
+
+class ExperimentBody(Body):
+    """An experiment to make."""
+
+    name: Name
+    description: Description = ""
+    definitions: Ids
+    data: str | None = None
+    arguments: Line = ""
+
+    def as_record(self) -> NewExperiment:
+        """Return what is to be made."""
+        return NewExperiment(**self.model_dump())
+
+
+class ExperimentPatchBody(Body):
+    """A merge patch of an experiment. What is not said stays."""
+
+    name: Name = ""
+    description: Description = ""
+    definitions: Ids = ()
+    data: str | None = None
+    arguments: Line = ""
+
+    def as_record(self) -> ExperimentPatch:
+        """Return what is to be changed."""
+        return ExperimentPatch(**_given(self))
+
+
+class RunsBody(Body):
+    """How to run an experiment. What is not said, or null, is as its definitions say."""
+
+    definitions: Ids | None = None
+    priority: Count | None = None
+    min_nodes: Count | None = None
+    max_nodes: Count | None = None
+    parameters: Parameters = Field(default_factory=dict)
+    labels: dict[str, str] = Field(default_factory=dict)
+    seed: Count | None = None
+
+
+def _given(body: Body) -> dict[str, Any]:
+    return {name: getattr(body, name) for name in body.model_fields_set}

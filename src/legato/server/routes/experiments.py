@@ -1,0 +1,144 @@
+"""Experiments: make, list, look at, change, delete, and run them. What is allowed is the store's to say."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from legato.control.arguments import split_line
+from legato.control.project_records import Definition, Experiment
+from legato.control.records import Job, NewJob
+from legato.control.roles import Asker
+from legato.control.store_projects import check_may_add
+from legato.control.store_uploads import missing_code
+from legato.control.work import check_data
+from legato.core.errors import BadField
+from legato.server.answers import Answer, Listed, show_version, tells
+from legato.server.asking import WhoAsks
+from legato.server.door import API
+from legato.server.frameworks import Frameworks, Offered
+from legato.server.project_bodies import ExperimentBody, ExperimentPatchBody, RunsBody
+from legato.server.routes.jobs import IfMatch, Key, read_key, read_version
+from legato.server.running import Wishes, check_places_here, list_code, make_run
+from legato.server.services import Here, Services
+
+router = APIRouter(prefix=API, tags=["experiments"])
+
+_CHANGES = (404, 409, 412, 413, 415)
+
+
+@router.get("/projects/{project}/experiments", **tells(Listed[Experiment], errors=(404,)))
+def list_experiments(project: str, here: Here, asker: WhoAsks) -> Response:
+    """List the experiments of a project."""
+    found = here.store.projects.find(project, asker)
+    return Answer(Listed(here.store.experiments.list(found.id, asker)))
+
+
+@router.post("/projects/{project}/experiments", **tells(Experiment, 201, errors=(404, 409, 413, 415)))
+def create_experiment(project: str, body: ExperimentBody, here: Here, asker: WhoAsks) -> Response:
+    """Make an experiment."""
+    found = here.store.projects.find(project, asker)
+    new = body.as_record()
+    _check(new.data, new.arguments)
+    made = here.store.experiments.create(found.id, new, asker, here.now())
+    return show_version(made, made.version, f"experiments/{made.id}")
+
+
+@router.get("/experiments/{experiment}", **tells(Experiment, errors=(404,)))
+def get_experiment(experiment: str, here: Here, asker: WhoAsks) -> Response:
+    """Return an experiment, by id or by name."""
+    found = here.store.experiments.find(experiment, asker)
+    return show_version(found, found.version)
+
+
+@router.patch("/experiments/{experiment}", **tells(Experiment, errors=_CHANGES))
+def patch_experiment(
+    experiment: str, body: ExperimentPatchBody, here: Here, asker: WhoAsks, if_match: IfMatch = None
+) -> Response:
+    """Change an experiment, as a merge patch. Its runs stay as they are."""
+    found = here.store.experiments.find(experiment, asker)
+    _check(body.data, body.arguments)
+    changed = here.store.experiments.change(
+        found.id, body.as_record(), asker, here.now(), version=read_version(if_match, "experiment")
+    )
+    return show_version(changed, changed.version)
+
+
+@router.delete("/experiments/{experiment}", **tells(None, 204, errors=_CHANGES))
+def delete_experiment(experiment: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
+    """Delete an experiment; its runs stay."""
+    found = here.store.experiments.find(experiment, asker)
+    here.store.experiments.delete(found.id, asker, here.now(), version=read_version(if_match, "experiment"))
+    return Response(status_code=204)
+
+
+@router.post("/experiments/{experiment}/runs", **tells(Listed[Job], 201, also=(200,), errors=(404, 409, 413, 415)))
+def run_experiment(
+    experiment: str,
+    here: Here,
+    asker: WhoAsks,
+    frameworks: Frameworks,
+    body: RunsBody | None = None,
+    key: Key = None,
+) -> Response:
+    """Run an experiment: one job for each of its training definitions, or none at all."""
+    said = body or RunsBody()
+    found = here.store.experiments.find(experiment, asker)
+    project = here.store.projects.find(found.project, asker)
+    check_may_add(f"run experiment '{found.name}'", project, asker)
+    wishes = Wishes(
+        priority=here.settings.default_priority if said.priority is None else said.priority,
+        min_nodes=said.min_nodes,
+        max_nodes=said.max_nodes,
+        parameters=said.parameters,
+        labels=said.labels,
+        seed=said.seed,
+    )
+    new = [
+        _make(definition, found, project.queue, wishes, here, asker, frameworks)
+        for definition in _choose(found, said.definitions, here, asker)
+    ]
+    remembered = read_key(key, f"run {experiment}", said)
+    most = here.settings.max_queued_jobs
+    made, is_new = here.store.jobs.submit_runs(new, asker, here.now(), remembered, max_queued=most)
+    return Answer(Listed(made), 201 if is_new else 200)
+
+
+def _choose(
+    experiment: Experiment, wanted: tuple[str, ...] | None, here: Services, asker: Asker
+) -> tuple[Definition, ...]:
+    meant = experiment.definitions if wanted is None else tuple(dict.fromkeys(wanted))
+    for definition in meant:
+        if definition not in experiment.definitions:
+            raise BadField(
+                "definitions",
+                f"Cannot run experiment '{experiment.name}': it has no training definition '{definition[:100]}'. It "
+                f"has {', '.join(experiment.definitions)}.",
+            )
+    if not meant:
+        raise BadField("definitions", f"Cannot run experiment '{experiment.name}': no training definition is named.")
+    return tuple(here.store.definitions.find(definition, asker) for definition in meant)
+
+
+def _make(
+    definition: Definition,
+    experiment: Experiment,
+    queue: str,
+    wishes: Wishes,
+    here: Services,
+    asker: Asker,
+    frameworks: Offered,
+) -> NewJob:
+    framework = frameworks.find_again(definition.framework, definition.name)
+    if definition.code is not None and not here.code.has(definition.code):
+        raise missing_code(definition.code)
+    files = None if definition.code is None else list_code(here.code, definition.code)
+    new = make_run(definition, framework, files, asker.name, wishes, queue=queue, experiment=experiment)
+    check_places_here(here, f"Cannot run training definition '{definition.name}'", new)
+    return new
+
+
+def _check(data: str | None, arguments: str) -> None:
+    """Raise BadField unless an experiment can have such data and arguments."""
+    check_data(data)
+    split_line("arguments", arguments)

@@ -1,0 +1,188 @@
+"""Projects and training definitions: make, list, look at, change, delete. What is allowed is the store's to say."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from legato.control.project_records import Definition, Project
+from legato.control.records import Page
+from legato.control.roles import Asker, Role
+from legato.control.store_projects import check_may_add
+from legato.control.store_uploads import check_sha256, missing_code
+from legato.core.frameworks import DistributedName
+from legato.policy.whatif import Plan
+from legato.server.answers import Answer, Listed, show_version, tells
+from legato.server.asking import WhoAsks
+from legato.server.door import API
+from legato.server.frameworks import Frameworks
+from legato.server.planning import check_queue, imagine
+from legato.server.project_bodies import DefinitionBody, NamingBody, ProjectBody, ProjectPatchBody
+from legato.server.routes.jobs import After, IfMatch, read_version
+from legato.server.running import Wishes, check_definition, check_places_here, list_code, make_run
+from legato.server.services import Here, Services, make_rules
+
+router = APIRouter(prefix=API, tags=["projects"])
+
+_CHANGES: Final = (404, 409, 412, 413, 415)
+_MAKES: Final = (404, 409, 413, 415)
+
+
+class FrameworkTold(msgspec.Struct, frozen=True):
+    """A framework that definitions may name. ``distributed``: how many workers it can have."""
+
+    name: str
+    title: str
+    description: str
+    distributed: tuple[DistributedName, ...]
+
+
+class DefinitionTold(Definition, frozen=True, kw_only=True):
+    """A training definition, as it is shown. ``environment``: values are null for whom they do not concern."""
+
+    environment: dict[str, str | None] = msgspec.field(default_factory=dict)  # type: ignore[assignment]
+
+
+@router.get("/frameworks", **tells(Listed[FrameworkTold]))
+def list_frameworks(frameworks: Frameworks, asker: WhoAsks) -> Response:  # noqa: ARG001 -- somebody asks
+    """List what can run training definitions."""
+    return Answer(
+        Listed(
+            tuple(
+                FrameworkTold(one.name, one.title, one.description, tuple(one.distributed)) for one in frameworks.list()
+            )
+        )
+    )
+
+
+# ---------------------------------------------------------------- projects
+
+
+@router.get("/projects", **tells(Page[Project]))
+def list_projects(
+    here: Here, asker: WhoAsks, limit: Annotated[int, Query(ge=1, le=1000)] = 100, after: After = None
+) -> Response:
+    """List projects."""
+    return Answer(here.store.projects.list(sees_only=asker.sees_only, after=after, limit=limit))
+
+
+@router.post("/projects", **tells(Project, 201, errors=_MAKES))
+def create_project(body: ProjectBody, here: Here, asker: WhoAsks) -> Response:
+    """Make a project."""
+    made = here.store.projects.create(body.as_record(), asker, here.now())
+    return show_version(made, made.version, f"projects/{made.id}")
+
+
+@router.get("/projects/{project}", **tells(Project, errors=(404,)))
+def get_project(project: str, here: Here, asker: WhoAsks) -> Response:
+    """Return a project, by id or by name."""
+    found = here.store.projects.find(project, asker)
+    return show_version(found, found.version)
+
+
+@router.patch("/projects/{project}", **tells(Project, errors=_CHANGES))
+def patch_project(
+    project: str, body: ProjectPatchBody, here: Here, asker: WhoAsks, if_match: IfMatch = None
+) -> Response:
+    """Change a project, as a merge patch."""
+    found = here.store.projects.find(project, asker)
+    changed = here.store.projects.change(
+        found.id, body.as_record(), asker, here.now(), version=read_version(if_match, "project")
+    )
+    return show_version(changed, changed.version)
+
+
+@router.delete("/projects/{project}", **tells(None, 204, errors=_CHANGES))
+def delete_project(project: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
+    """Delete a project that is empty."""
+    found = here.store.projects.find(project, asker)
+    here.store.projects.delete(found.id, asker, here.now(), version=read_version(if_match, "project"))
+    return Response(status_code=204)
+
+
+# ---------------------------------------------------------------- training definitions
+
+
+@router.get("/projects/{project}/definitions", **tells(Listed[DefinitionTold], errors=(404,)))
+def list_definitions(project: str, here: Here, asker: WhoAsks) -> Response:
+    """List the training definitions of a project."""
+    found = here.store.projects.find(project, asker)
+    return Answer(Listed(tuple(_as_seen(one, asker) for one in here.store.definitions.list(found.id, asker))))
+
+
+@router.post("/projects/{project}/definitions", **tells(DefinitionTold, 201, errors=_MAKES))
+def create_definition(
+    project: str, body: DefinitionBody, here: Here, asker: WhoAsks, frameworks: Frameworks
+) -> Response:
+    """Make a training definition; it is checked whole."""
+    found = here.store.projects.find(project, asker)
+    check_may_add(f"make training definition '{body.name[:100]}'", found, asker)
+    new = body.as_record()
+    run = check_definition(new, frameworks.find(new.framework), _find_files(new.code, here, asker), asker.name)
+    check_places_here(here, f"Cannot make training definition '{new.name}'", run)
+    made = here.store.definitions.create(found.id, new, asker, here.now())
+    return show_version(_as_seen(made, asker), made.version, f"definitions/{made.id}")
+
+
+@router.get("/definitions/{definition}", **tells(DefinitionTold, errors=(404,)))
+def get_definition(definition: str, here: Here, asker: WhoAsks) -> Response:
+    """Return a training definition, by id or by name."""
+    found = here.store.definitions.find(definition, asker)
+    return show_version(_as_seen(found, asker), found.version)
+
+
+@router.patch("/definitions/{definition}", **tells(DefinitionTold, errors=_CHANGES))
+def patch_definition(
+    definition: str, body: NamingBody, here: Here, asker: WhoAsks, if_match: IfMatch = None
+) -> Response:
+    """Give a training definition another name or description, as a merge patch."""
+    found = here.store.definitions.find(definition, asker)
+    changed = here.store.definitions.change(
+        found.id, body.as_record(), asker, here.now(), version=read_version(if_match, "training definition")
+    )
+    return show_version(_as_seen(changed, asker), changed.version)
+
+
+@router.delete("/definitions/{definition}", **tells(None, 204, errors=_CHANGES))
+def delete_definition(definition: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
+    """Delete a training definition that no experiment has."""
+    found = here.store.definitions.find(definition, asker)
+    version = read_version(if_match, "training definition")
+    here.store.definitions.delete(found.id, asker, here.now(), version=version)
+    return Response(status_code=204)
+
+
+@router.post("/definitions/{definition}/plan", **tells(Plan, errors=(404, 409)))
+def plan_definition(definition: str, here: Here, asker: WhoAsks, frameworks: Frameworks) -> Response:
+    """Say what would happen if a training definition were run now."""
+    found = here.store.definitions.find(definition, asker)
+    project = here.store.projects.find(found.project, asker)
+    check_may_add(f"run training definition '{found.name}'", project, asker)
+    framework = frameworks.find_again(found.framework, found.name)
+    files = None if found.code is None else list_code(here.code, found.code)
+    wishes = Wishes(priority=here.settings.default_priority)
+    new = make_run(found, framework, files, asker.name, wishes, queue=project.queue)
+    check_queue(here.store, new.queue, asker)
+    return Answer(imagine(here.store, here.works, new, asker, make_rules(here.settings), here.now()))
+
+
+def _find_files(sha256: str | None, here: Services, asker: Asker) -> tuple[str, ...] | None:
+    """Return the names of the files of uploaded code that the asker may use. None: there is none."""
+    if sha256 is None:
+        return None
+    check_sha256(sha256)
+    here.store.uploads.get(sha256, asker)
+    if not here.code.has(sha256):
+        raise missing_code(sha256)
+    return list_code(here.code, sha256)
+
+
+def _as_seen(definition: Definition, asker: Asker) -> Any:
+    """Return a definition without the values of its variables, and its code, for those who only look."""
+    if asker.role is not Role.VIEWER:
+        return definition
+    told = {name: getattr(definition, name) for name in Definition.__struct_fields__}
+    return DefinitionTold(**told | {"environment": dict.fromkeys(definition.environment), "code": None})

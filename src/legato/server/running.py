@@ -1,0 +1,187 @@
+"""What a run of a training definition is: the job that it becomes. Submits nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from legato.control.arguments import check_parameters, split_command, split_line
+from legato.control.project_records import Definition, Distributed, Experiment, NewDefinition, Parameter
+from legato.control.records import NewJob
+from legato.control.store_submit import check_new_job
+from legato.control.titles import name_run
+from legato.control.work import Work, check_places, check_work, read_work
+from legato.core.errors import BadField
+from legato.core.frameworks import Framework, Wanted
+from legato.server.services import Services
+from legato.server.uploads import CodeRoom
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What is said when a run is asked for. None: as the definition says it.
+
+    Args:
+        priority: of the job.
+        parameters: besides those of the definition, or in their place.
+        labels: of the job.
+    """
+
+    priority: int
+    min_nodes: int | None = None
+    max_nodes: int | None = None
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    seed: int | None = None
+
+
+def check_definition(new: NewDefinition, framework: Framework, files: Collection[str] | None, user: str) -> NewJob:
+    """Check that a training definition could be run, and return what its run would be.
+
+    Args:
+        new: the definition.
+        framework: which it names.
+        files: names of the files of its code. None: it has none.
+        user: who makes it.
+
+    Raises:
+        BadField: one of its fields cannot be used.
+        UsageError: they do not fit together.
+    """
+    if (new.code is None) == (new.directory is None):
+        raise BadField("code", "Give either code to upload or a directory on the machines.")
+    told = f"'{framework.name}' runs {' or '.join(framework.distributed)}"
+    if new.distributed not in framework.distributed:
+        raise BadField("distributed", f"The framework {told}, not {new.distributed}. Choose one of these.")
+    if new.distributed is Distributed.SINGLE and (new.min_nodes, new.max_nodes) != (1, 1):
+        raise BadField("max_nodes", "A definition that is single has 1 node. Make it static or elastic for more.")
+    if new.distributed is Distributed.STATIC and new.min_nodes != new.max_nodes:
+        raise BadField(
+            "min_nodes", "A static definition has exactly max_nodes. Leave min_nodes out, or make it elastic."
+        )
+    check_parameters(new.parameters)
+    return make_run(new, framework, files, user, Wishes(priority=1))
+
+
+def make_run(
+    definition: NewDefinition,
+    framework: Framework,
+    files: Collection[str] | None,
+    user: str,
+    wishes: Wishes,
+    *,
+    queue: str = "default",
+    experiment: Experiment | None = None,
+) -> NewJob:
+    """Return the job that is a run of a definition, checked as far as that can be done without asking what there is.
+
+    Args:
+        definition: what is run.
+        framework: which it names.
+        files: names of the files of its code. None: it has none.
+        user: who runs it.
+        wishes: what is said of this run.
+        queue: of its project.
+        experiment: of which it is a run. None: of none.
+
+    Raises:
+        UsageError: it cannot be run so.
+    """
+    name = name_run(None if experiment is None else experiment.name, definition.name)
+    min_nodes, max_nodes = _count_nodes(definition, wishes)
+    data = None if experiment is None else experiment.data
+    words = split_command(definition.command)
+    if experiment is not None:
+        words += split_line("arguments", experiment.arguments)
+    prepared = framework.prepare(
+        Wanted(
+            words=words,
+            files=files,
+            distributed=definition.distributed.value,
+            max_nodes=max_nodes,
+            user=user,
+            name=name,
+            data=data,
+        )
+    )
+    check_parameters(wishes.parameters)
+    work = Work(
+        program=prepared.program,
+        directory=definition.directory,
+        environment=definition.environment,
+        data=data,
+        seed=definition.seed if wishes.seed is None else wishes.seed,
+        num_threads=definition.num_threads,
+        checkpoint_every=definition.checkpoint_every,
+        max_run_s=definition.max_run_s,
+        parameters={**definition.parameters, **wishes.parameters},
+        framework=framework.name,
+        launcher=prepared.launcher,
+    )
+    kept = definition if isinstance(definition, Definition) else None
+    new = NewJob(
+        name=name,
+        spec=msgspec.to_builtins(work),
+        min_workers=min_nodes,
+        max_workers=max_nodes,
+        queue=queue,
+        priority=wishes.priority,
+        is_elastic=definition.distributed is Distributed.ELASTIC,
+        max_retries=definition.max_retries,
+        labels={**prepared.labels, **wishes.labels},
+        code=definition.code,
+        project=None if kept is None else kept.project,
+        experiment=None if experiment is None else experiment.id,
+        definition=None if kept is None else kept.id,
+    )
+    check_new_job(new)
+    has_code = definition.code is not None
+    check_work(work, name=name, min_workers=min_nodes, max_workers=max_nodes, has_code=has_code)
+    return new
+
+
+def check_places_here(here: Services, told: str, new: NewJob) -> None:
+    """Look for what a job needs, if this is the machine that runs it.
+
+    Args:
+        here: the server.
+        told: the beginning of the sentence that refuses it.
+        new: the job.
+
+    Raises:
+        UsageError: something is not there.
+    """
+    if here.loop.starts_drivers and here.leads():
+        work = read_work(new.spec)
+        where = "the machine that runs it"
+        check_places(told, where, directory=work.directory, program=work.script, data=work.data)
+
+
+def list_code(code: CodeRoom, sha256: str) -> tuple[str, ...]:
+    """Return the names of the files of uploaded code, from its top on."""
+    top = code.path / sha256
+    return tuple(
+        os.path.relpath(os.path.join(folder, name), top)  # noqa: PTH118 -- many files, and paths take long to make
+        for folder, _, names in os.walk(top)
+        for name in names
+    )
+
+
+def _count_nodes(definition: NewDefinition, wishes: Wishes) -> tuple[int, int]:
+    """Return how many nodes a run has at least and at most."""
+    low, high = wishes.min_nodes, wishes.max_nodes
+    if low is None and high is None:
+        return definition.min_nodes, definition.max_nodes
+    if definition.distributed is Distributed.SINGLE and {low, high} - {None, 1}:
+        raise BadField("max_nodes", f"'{definition.name}' is single: it has 1 node. Leave the number of nodes out.")
+    max_nodes = definition.max_nodes if high is None else high
+    if definition.distributed is not Distributed.ELASTIC:
+        if low not in (None, max_nodes):
+            raise BadField(
+                "min_nodes", f"'{definition.name}' is static: it has exactly max_nodes. Leave min_nodes out."
+            )
+        return max_nodes, max_nodes
+    return min(definition.min_nodes, max_nodes) if low is None else low, max_nodes
