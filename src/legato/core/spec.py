@@ -14,6 +14,18 @@ _EVERY: Final = re.compile(r"[1-9][0-9]*(steps?|epochs?|s)")
 _COUNT: Final = re.compile(r"[0-9]+")
 
 
+class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job brings along into its driver's process; see `legato.driver.guest`.
+
+    Args:
+        entry: ``module:function`` of what makes the guest.
+        options: for the guest alone.
+    """
+
+    entry: str
+    options: dict[str, str] = {}
+
+
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One job, whole: what to run, on how many workers, and how patient to be.
 
@@ -51,6 +63,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             before, and the job (or a joiner's slot) is given up. 5: bad luck is rarely that bad.
         max_breaks: more views than this in a row that break, or cannot be connected, with nobody dead and no round
             completed, and the job fails.
+        guest: what lives in the driver's process beside it. None: nothing.
     """
 
     name: str
@@ -78,6 +91,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     prepare_limit_s: float = 60.0
     max_deaths: int = 5
     max_breaks: int = 3
+    guest: GuestSpec | None = None
 
     def validate(self) -> JobSpec:
         """Return the spec itself if every rule holds.

@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 from legato.core import wire
@@ -28,7 +27,8 @@ from legato.core.spec import JobSpec
 from legato.driver import words
 from legato.driver.connections import Connections
 from legato.driver.ending import EXIT_KILLED
-from legato.driver.journal import DriverFile, JobDirectory, JobJournal, Outcome
+from legato.driver.guest import Lodging
+from legato.driver.journal import DriverFile, JobDirectory, JobJournal, Outcome, refuse_other_checkpoints
 from legato.driver.log_marks import LogMarks
 from legato.driver.membership import Membership
 from legato.driver.record import Event, Records
@@ -103,6 +103,7 @@ class Driver:
         self._token: str
         self._membership: Membership
         self._connections: Connections
+        self._lodging: Lodging
 
     # ------------------------------------------------------------ the whole life
 
@@ -118,15 +119,18 @@ class Driver:
         try:
             journal = await asyncio.to_thread(self._directory.read_journal)
             await self._engine.open()
-            opening = await self._take_over_or_begin(journal)
+            self._enqueue(await self._take_over_or_begin(journal))
+            self._lodging = Lodging(self._spec, self._directory.guest, self._feed, self._show)
             self._connections = Connections(self._token, hear=self._on_message, lose=self._on_lost, answer=self._answer)
-            url = await self._connections.listen(*self._address)
             try:
+                await self._lodging.open(self._membership.job)
+                url = await self._connections.listen(*self._address)
                 driver_file = DriverFile(url=url, token=self._token, pid=os.getpid())
                 await asyncio.to_thread(self._directory.write_driver_file, driver_file)
-                outcome = await self._work(opening)
+                outcome = await self._work()
             finally:
                 await self._connections.close()
+                await self._lodging.close()
             await self._engine.close()
             await asyncio.to_thread(self._close_books, outcome)
             return outcome
@@ -177,7 +181,7 @@ class Driver:
             )
         else:
             if not spec.resume:
-                _refuse_other_checkpoints(spec)
+                refuse_other_checkpoints(spec)
                 await asyncio.to_thread(directory.set_aside_records)
             after = left.book if left is not None else None
             self._membership = Membership(
@@ -186,10 +190,9 @@ class Driver:
         await asyncio.to_thread(self._records.load)
         return self._membership.begin(now)
 
-    async def _work(self, opening: list[words.Instruction]) -> Outcome:
+    async def _work(self) -> Outcome:
         """Run everything side by side until the job ends or something of ours breaks."""
         self._broken = asyncio.get_running_loop().create_future()
-        self._enqueue(opening)
         ended = asyncio.create_task(self._carry_out())
         tasks = [ended] + [
             asyncio.create_task(work)
@@ -226,6 +229,7 @@ class Driver:
 
     def _feed(self, event: words.Event) -> None:
         self._enqueue(self._membership.handle(event, self._clock()))
+        self._lodging.note(self._membership.job)
         self._woken.set()
 
     def _feed_safely(self, event: words.Event) -> None:
@@ -321,8 +325,7 @@ class Driver:
                     return self._end(instruction)
 
     def _end(self, end: words.End) -> Outcome:
-        gap = self._records.describe_gap()
-        if gap is not None:
+        for gap in filter(None, (self._records.describe_gap(), self._lodging.describe_left())):
             self._show(words.Record(kind="note", reason=gap, level="error"))
         level = "info" if end.exit_code in (0, EXIT_KILLED) else "error"
         kind = "finished" if end.outcome == "succeeded" else end.outcome
@@ -384,6 +387,7 @@ class Driver:
                     program=self._spec.program,
                     environment={
                         **self._spec.environment,
+                        **self._lodging.variables_of(number),
                         "LEGATO_DRIVER_FILE": str(self._directory.driver_file),
                         "LEGATO_WORKER": str(number),
                         "LEGATO_HOST": _LOOPBACK,
@@ -398,15 +402,6 @@ class Driver:
             # There is no process, so nobody else will say that it is gone.
             self._feed_safely(Exited(number, EXIT_UNSTARTED))
             raise
-
-
-def _refuse_other_checkpoints(spec: JobSpec) -> None:
-    """Raise UsageError if a directory that the user chose holds checkpoints of some other run."""
-    if spec.checkpoint_dir is not None and any(Path(spec.checkpoint_dir).glob("step-*.legato")):
-        raise UsageError(
-            f"Cannot start job '{spec.name}' afresh: {spec.checkpoint_dir} holds checkpoints of an earlier run. "
-            "Go on from them with --resume, or choose another --checkpoint-dir."
-        )
 
 
 _ENDED: Final = {"succeeded": "succeeded", "failed": "failed", "stopped": "was stopped"}

@@ -108,6 +108,7 @@ class Job:
         saved_step: that of the newest checkpoint, as far as known; None for none.
         closed: rank 0 finished and exited with 0.
         tail: one worker alone does again what rank 0 could not finish.
+        work_left: a guest has work that only workers can do.
         end_by: when the workers of an ending job are killed.
     """
 
@@ -147,6 +148,7 @@ class Job:
     finishing: bool = False
     closed: bool = False
     tail: bool = False
+    work_left: bool = False
     end_by: float | None = None
     end_reason: str = ""
     exit_code: int = 0
@@ -171,6 +173,11 @@ class Job:
         """Return the wanted slots that nobody holds and in which a start may be tried now."""
         rested = (slot for slot in sorted(self.wanted) if self.now >= self.rests.get(slot, self.now))
         return [slot for slot in rested if self.occupant(slot) is None]
+
+    def is_bereft(self, slot: int) -> bool:
+        """Whether the last worker of a slot died: nobody asked it to, and its program had not ended."""
+        last = max((worker.number for worker in self.workers.values() if worker.slot == slot), default=None)
+        return last is not None and self.workers[last].farewell is None
 
     def members(self) -> list[Worker]:
         """Return the workers of the view in force, in rank order, whatever became of them."""

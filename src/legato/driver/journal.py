@@ -1,8 +1,8 @@
 """A job's directory: its files, its lock, and the journal from which a new driver takes a job over.
 
 Layout of ``$LEGATO_HOME/jobs/NAME``: ``driver.json`` (where the driver listens, and the token), ``journal.json``,
-``lock``, ``events.jsonl``, ``metrics.jsonl``, ``ledger.jsonl``, ``logs/worker-N.log``, ``checkpoints/``. Never decides
-anything.
+``lock``, ``events.jsonl``, ``metrics.jsonl``, ``ledger.jsonl``, ``logs/worker-N.log``, ``checkpoints/``, ``guest/``
+(what its guest keeps, if it has one). Never decides anything.
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ class JobDirectory:
         self.ledger_file = path / "ledger.jsonl"
         self.logs = path / "logs"
         self.checkpoints = path / "checkpoints"
+        self.guest = path / "guest"
         self._lock: int | None = None
 
     @classmethod
@@ -231,12 +232,21 @@ class JobDirectory:
 
         Its checkpoints above all: if this run loses all its workers, it must not go on from another run's.
         """
-        for kept in (self.events_file, self.metrics_file, self.ledger_file, self.checkpoints):
+        for kept in (self.events_file, self.metrics_file, self.ledger_file, self.checkpoints, self.guest):
             if kept.exists():
                 old = kept.with_name(kept.name + ".old")
                 if old.is_dir():
                     shutil.rmtree(old)
                 kept.replace(old)
+
+
+def refuse_other_checkpoints(spec: JobSpec) -> None:
+    """Raise UsageError if a directory that the user chose holds checkpoints of some other run."""
+    if spec.checkpoint_dir is not None and any(Path(spec.checkpoint_dir).glob("step-*.legato")):
+        raise UsageError(
+            f"Cannot start job '{spec.name}' afresh: {spec.checkpoint_dir} holds checkpoints of an earlier run. "
+            "Go on from them with --resume, or choose another --checkpoint-dir."
+        )
 
 
 PLATFORM_JOB: Final = re.compile(r"j-[0-9a-z]{10}")

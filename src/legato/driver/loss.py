@@ -88,6 +88,13 @@ def note_commit(job: Job, worker: Worker, *, step: int = 0, num_rounds: int = 0)
         job.deaths.pop(member.slot, None)
 
 
+def note_worked(job: Job, *, is_left: bool, by: int | None) -> None:
+    """A guest's work got on: who did some of it is forgiven what went wrong in its slot."""
+    job.work_left = is_left
+    if by in job.workers:
+        job.deaths.pop(job.workers[by].slot, None)
+
+
 def describe_exit(exit_code: int) -> str:
     """Say in words how a process ended.
 

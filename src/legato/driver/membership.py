@@ -19,7 +19,7 @@ from legato.driver import health, plan
 from legato.driver.ending import conclude, dismiss, fail, stop
 from legato.driver.hearing import hear
 from legato.driver.job import Job, Worker
-from legato.driver.loss import fence, note_exited, refuse
+from legato.driver.loss import fence, note_exited, note_worked, refuse
 from legato.driver.slots import assign, scale
 from legato.driver.words import (
     Book,
@@ -33,6 +33,7 @@ from legato.driver.words import (
     StopAsked,
     StopWorker,
     Tick,
+    Worked,
 )
 from legato.engines.base import EngineEvent, Exited, Started, StoreMoved
 
@@ -163,6 +164,8 @@ class Membership:
                 assign(self.job, event)
             case StopAsked(now=at_once, reason=reason):
                 stop(self.job, at_once=at_once, reason=reason)
+            case Worked(is_left=is_left, by=by):
+                note_worked(self.job, is_left=is_left, by=by)
 
     def _take_from_engine(self, event: EngineEvent) -> None:
         job = self.job
@@ -316,6 +319,9 @@ class Membership:
 
     def _fill_slots(self) -> None:
         job = self.job
+        if job.state is JobState.FINISHING and job.work_left and job.current is None:
+            for slot in filter(job.is_bereft, job.startable()):
+                job.start(slot, "others have finished, but there is work left")
         if job.ending or job.state is JobState.ADOPTING:
             return
         for slot in job.startable():

@@ -51,7 +51,19 @@ class StopAsked(msgspec.Struct, frozen=True):
     reason: str
 
 
-Event = Heard | Lost | Tick | ScaleAsked | SlotsAssigned | StopAsked | EngineEvent
+class Worked(msgspec.Struct, frozen=True):
+    """A guest's work got on.
+
+    Args:
+        is_left: whether there is some left that only workers can do.
+        by: who did some of it just now, if anybody.
+    """
+
+    is_left: bool
+    by: int | None = None
+
+
+Event = Heard | Lost | Tick | ScaleAsked | SlotsAssigned | StopAsked | Worked | EngineEvent
 
 # ---------------------------------------------------------------- instructions: what to do, in this order
 

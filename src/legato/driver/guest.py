@@ -1,0 +1,190 @@
+"""The driver's guest: something that a job brings along and that lives in its driver's process. Knows none by name.
+
+A guest hears which workers are there, tells each of them by variables where it is, and keeps what a new driver must
+know in a folder of the job's directory. Whether a job has one, and which, its spec says; who has none pays nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, cast
+
+from legato.core.errors import UsageError
+from legato.core.lifecycle import WorkerPhase
+from legato.core.spec import JobSpec
+from legato.driver import words
+from legato.driver.job import Job
+
+_log = logging.getLogger(__name__)
+
+_AWAY = (WorkerPhase.FINISHED, WorkerPhase.FAILED, WorkerPhase.FENCED, WorkerPhase.GONE)
+
+
+class Host(Protocol):
+    """What a guest may ask of its driver. Called on the driver's event loop only."""
+
+    @property
+    def spec(self) -> JobSpec:
+        """The job."""
+        ...
+
+    @property
+    def directory(self) -> Path:
+        """Where the guest keeps what a new driver must know. It exists, and is another one when a job begins anew."""
+        ...
+
+    def tell(self, text: str, level: str = "info") -> None:
+        """Have something written down as an event of the job; ``level`` is info, warning or error."""
+        ...
+
+    def note_work(self, *, is_left: bool, by: int | None = None) -> None:
+        """Say whether there is work that only workers can do, and who did some of it just now.
+
+        While there is, the place of a worker that dies is filled also when others have finished. Who does some is
+        forgiven the deaths in its slot.
+        """
+        ...
+
+
+class Guest(Protocol):
+    """Something that lives in a driver's process. All calls come on the driver's event loop."""
+
+    async def open(self) -> None:
+        """Begin, or go on where the guest of an earlier driver stopped.
+
+        Raises:
+            UsageError: it cannot; the job does not start.
+        """
+        ...
+
+    def variables_of(self, worker: int) -> dict[str, str]:
+        """Return the variables of a worker that is about to start; they go before those of the job."""
+        ...
+
+    def note_workers(self, workers: frozenset[int]) -> None:
+        """Hear which workers are there, all of them: at first, and whenever it changes.
+
+        A worker is there from before it starts until its program has ended or it is given up; its number never comes
+        again.
+        """
+        ...
+
+    def describe_left(self) -> str | None:
+        """Say what is left undone at the end of a job; None if nothing is."""
+        ...
+
+    async def close(self) -> None:
+        """End. Called once, also if the job goes on with another driver."""
+        ...
+
+
+MakeGuest = Callable[[Host], Guest]
+
+
+def load_guest(spec: JobSpec, host: Host) -> Guest | None:
+    """Return the guest of a job, None if it has none.
+
+    Raises:
+        UsageError: there is no such guest here.
+    """
+    if spec.guest is None:
+        return None
+    module, _, function = spec.guest.entry.partition(":")
+    try:
+        make = cast("MakeGuest", getattr(importlib.import_module(module), function))
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"Cannot run job '{spec.name}': its guest {spec.guest.entry} cannot be loaded: {error}. Install what it "
+            "needs."
+        ) from error
+    return make(host)
+
+
+class Lodging:
+    """The driver's side of a guest, or of none.
+
+    Args:
+        spec: of the job.
+        directory: of the guest.
+        feed: takes an event of the membership.
+        show: writes an event of the job down.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        directory: Path,
+        feed: Callable[[words.Event], None],
+        show: Callable[[words.Record], None],
+    ) -> None:
+        self._spec = spec
+        self._directory = directory
+        self._feed = feed
+        self._show = show
+        self._workers: frozenset[int] = frozenset()
+        self._job: Job | None = None
+        self._is_left = False
+        self._is_open = False
+        self._guest = load_guest(spec, self)
+
+    # ------------------------------------------------------------ for the driver
+
+    async def open(self, job: Job) -> None:
+        """Let the guest in."""
+        self._job = job
+        if self._guest is not None:
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            await self._guest.open()
+            self._is_open = True
+            self.note(job)
+
+    async def close(self) -> None:
+        """Let the guest go. What goes wrong with that keeps no job from its end."""
+        if self._guest is not None:
+            try:
+                await self._guest.close()
+            except Exception:  # noqa: BLE001 -- the job is over, or another driver has it
+                _log.exception("The guest of job '%s' did not end well", self._spec.name)
+
+    def note(self, job: Job) -> None:
+        """Tell the guest who is there, if that has changed."""
+        if self._guest is None or not self._is_open:
+            return
+        workers = frozenset(worker.number for worker in job.workers.values() if worker.phase not in _AWAY)
+        if workers != self._workers:
+            self._workers = workers
+            self._guest.note_workers(workers)
+
+    def variables_of(self, worker: int) -> dict[str, str]:
+        """Return what a worker is to find in its environment."""
+        return self._guest.variables_of(worker) if self._guest is not None else {}
+
+    def describe_left(self) -> str | None:
+        """Say what is left undone; None if nothing is."""
+        return self._guest.describe_left() if self._guest is not None else None
+
+    # ------------------------------------------------------------ for the guest
+
+    @property
+    def spec(self) -> JobSpec:
+        return self._spec
+
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    def tell(self, text: str, level: str = "info") -> None:
+        """Have something written down as an event of the job."""
+        self._show(words.Record(kind="note", reason=text, level=level))
+
+    def note_work(self, *, is_left: bool, by: int | None = None) -> None:
+        """Take note of what is left and of who did something."""
+        assert self._job is not None
+        worker = self._job.workers.get(by) if by is not None else None
+        is_forgiven = worker is not None and worker.slot in self._job.deaths
+        if is_left != self._is_left or is_forgiven:
+            self._is_left = is_left
+            self._feed(words.Worked(is_left, by))

@@ -1,0 +1,191 @@
+"""A guest of the driver: hears who is there, tells workers where it is, goes on with a new driver. Knows no real one."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.driver.players import make_spec
+from tests.unit.driver.test_driver import raise_stage
+
+from legato.core import wire
+from legato.core.errors import UsageError
+from legato.core.lifecycle import JobState
+from legato.core.spec import GuestSpec
+from legato.driver import words
+from legato.driver.guest import Host
+from legato.driver.membership import Membership
+from legato.engines.base import Exited, Started
+
+_ENTRY = f"{__name__}:make_guest"
+
+guests: list[Notebook] = []
+
+
+class Notebook:
+    """Notes down all that it hears."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.heard: list[Any] = []
+        self.left: str | None = "one page is empty"
+
+    async def open(self) -> None:
+        if "refuses" in self.host.spec.guest.options:
+            raise UsageError("The guest has no room.")
+        page = self.host.directory / "page"
+        page.write_text((page.read_text() if page.exists() else "") + "opened ")
+        self.heard.append("opened")
+        self.host.note_work(is_left=True)
+
+    def variables_of(self, worker: int) -> dict[str, str]:
+        return {"GUEST": f"here for {worker}", "LEGATO_WORKER": "not the guest's to say"}
+
+    def note_workers(self, workers: frozenset[int]) -> None:
+        self.heard.append(set(workers))
+
+    def describe_left(self) -> str | None:
+        return self.left
+
+    async def close(self) -> None:
+        self.heard.append("closed")
+
+
+def make_guest(host: Host) -> Notebook:
+    guests.append(Notebook(host))
+    return guests[-1]
+
+
+@pytest.fixture(autouse=True)
+def no_guests() -> None:
+    guests.clear()
+
+
+def test_a_guest_hears_who_is_there_and_workers_hear_of_it(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path, guest=GuestSpec(entry=_ENTRY), environment={"GUEST": "the job's"}) as stage:
+            await stage.until_training(2)
+            assert guests[0].heard == ["opened", {0, 1}]
+            assert stage.machine.launches[1].environment["GUEST"] == "here for 1"
+            assert stage.machine.launches[1].environment["LEGATO_WORKER"] == "1"
+            stage.machine.end(0, -9)
+            await stage.orchestra.until(lambda: 2 in stage.machine.running)
+            await stage.until_training(2)
+            # The place of the dead is filled at the moment in which it is known to be free.
+            assert guests[0].heard == ["opened", {0, 1}, {1, 2}]
+            guests[0].host.tell("said by the guest", "warning")
+            outcome = await stage.finish()
+            assert outcome.outcome == "succeeded"
+            assert guests[0].heard[-1] == "closed"
+            assert guests[0].heard[-2] == set()
+            told = [(event.reason, event.level) for event in stage.events if event.kind == "note"]
+            assert ("said by the guest", "warning") in told
+            assert ("one page is empty", "error") in told
+
+    asyncio.run(play())
+
+
+def test_a_new_driver_opens_the_guest_again_with_what_it_kept(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path, guest=GuestSpec(entry=_ENTRY)) as stage:
+            await stage.until_training(2)
+            await stage.drop_driver()
+            assert guests[0].heard[-1] == "closed"
+            stage.machine.end(1, -9)
+            stage.raise_curtain(adopting=True)
+            await stage.orchestra.until(lambda: 2 in stage.machine.running)
+            await stage.until_training(2)
+            assert guests[1].heard == ["opened", {0}, {0, 2}]
+            assert (stage.directory.guest / "page").read_text() == "opened opened "
+            await stage.finish()
+        # A job that begins anew under this name has another guest, with nothing kept.
+        async with raise_stage(tmp_path, guest=GuestSpec(entry=_ENTRY)) as stage:
+            await stage.until_training(2)
+            assert (stage.directory.guest / "page").read_text() == "opened "
+            await stage.finish()
+
+    asyncio.run(play())
+
+
+def test_a_job_without_a_guest_has_none_of_it(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            await stage.finish()
+            assert not stage.directory.guest.exists()
+            assert "GUEST" not in stage.machine.launches[0].environment
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("guest", "told"),
+    [
+        (GuestSpec(entry="legato.nowhere:make"), "its guest legato.nowhere:make cannot be loaded"),
+        (GuestSpec(entry="legato.driver.guest:nothing"), "its guest legato.driver.guest:nothing cannot be loaded"),
+        (GuestSpec(entry=_ENTRY, options={"refuses": "yes"}), "The guest has no room"),
+    ],
+    ids=["module", "function", "refusal"],
+)
+def test_a_job_whose_guest_cannot_come_does_not_start(tmp_path: Path, guest: GuestSpec, told: str) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path, guest=guest) as stage:
+            with pytest.raises(UsageError, match=told):
+                await stage.running
+            assert stage.machine.launches == {}
+
+    asyncio.run(play())
+
+
+# ---------------------------------------------------------------- work that is left
+
+
+def make_membership(**changes: Any) -> Membership:
+    membership = Membership(make_spec(**changes), "h:1", checkpoint_dir="/c", now=0.0)
+    membership.begin(0.0)
+    for number in (0, 1):
+        membership.handle(Started(worker=number, pid=number + 10), 0.0)
+        membership.handle(words.Heard(number, make_hello(number)), 0.0)
+    return membership
+
+
+def make_hello(number: int) -> wire.Hello:
+    return wire.Hello(view=0, worker=number, pid=number + 10, host="h", current=None, phase="joining", num_rounds=0)
+
+
+def finish(membership: Membership, number: int, now: float) -> None:
+    membership.handle(words.Heard(number, wire.Finished(view=0, num_rounds=0, trained=False)), now)
+    membership.handle(Exited(worker=number, exit_code=0), now)
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+def test_who_dies_when_others_have_finished_is_replaced_if_work_is_left(is_left: bool) -> None:
+    membership = make_membership()
+    membership.handle(words.Worked(is_left), 1.0)
+    finish(membership, 0, 1.0)
+    instructions = membership.handle(Exited(worker=1, exit_code=-9), 2.0)
+    started = [instruction for instruction in instructions if isinstance(instruction, words.StartWorker)]
+    assert started == ([words.StartWorker(2, 1)] if is_left else [])
+    if is_left:
+        # It may come and end as any other; nobody is started in the place of who has finished.
+        membership.handle(words.Heard(2, make_hello(2)), 3.0)
+        finish(membership, 2, 3.0)
+    assert membership.job.state is JobState.SUCCEEDED
+
+
+def test_who_does_work_is_forgiven_the_deaths_in_its_slot() -> None:
+    membership = make_membership(max_deaths=2)
+    number = 1
+    for now in range(1, 10):
+        membership.handle(Exited(worker=number, exit_code=-9), float(now))
+        number = max(membership.job.workers)
+        membership.handle(words.Heard(number, make_hello(number)), float(now))
+        membership.handle(words.Worked(True, by=number), float(now))
+    assert membership.job.state is JobState.FORMING
+    for now in range(10, 13):
+        membership.handle(Exited(worker=number, exit_code=-9), float(now))
+        number = max(membership.job.workers)
+        membership.handle(words.Worked(True), float(now))
+    assert membership.job.state is JobState.FAILING
