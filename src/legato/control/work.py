@@ -20,6 +20,7 @@ from legato.core.spec import JobSpec
 _DRIVERS_OWN: Final = "LEGATO_"
 DATA_VARIABLE: Final = "LEGATO_DATA"
 _SEED: Final = "LEGATO_SEED"
+_NUM_NODES: Final = "LEGATO_NODES"
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -184,6 +185,11 @@ def _told(work: Work) -> dict[str, str]:
     return {variable: value for variable, value in told.items() if value is not None}
 
 
+def _launched(launcher: Launcher | None, max_workers: int) -> dict[str, str]:
+    """Return the variables of a launcher, which also hears how many workers a static job has."""
+    return {} if launcher is None else {**launcher.environment, _NUM_NODES: str(max_workers)}
+
+
 def _spec(work: Work, name: str, directory: str, min_workers: int, max_workers: int, num_workers: int) -> JobSpec:
     launcher = work.launcher
     return JobSpec(
@@ -194,7 +200,7 @@ def _spec(work: Work, name: str, directory: str, min_workers: int, max_workers: 
             *write_parameters(work.parameters),
         ),
         directory=directory,
-        environment=({} if launcher is None else launcher.environment) | work.environment | _told(work),
+        environment=_launched(launcher, max_workers) | work.environment | _told(work),
         min_workers=min_workers,
         max_workers=max_workers,
         num_workers=num_workers,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 from collections.abc import Callable
@@ -80,6 +81,19 @@ def expect_no_run() -> None:
     """Say that this program is meant to do without `legato.elastic`: then nobody is told that it never called it."""
     if _place is not None:
         _place.is_independent = True
+
+
+def at_end(ending: Callable[[], None]) -> None:
+    """Have something called when the program has come to its end; in a job not if an error has ended it."""
+    if _place is None:
+        atexit.register(ending)
+    else:
+        _place.on_end(ending)
+
+
+def is_to_leave() -> bool:
+    """Return whether this worker was told to come to its end."""
+    return _place is not None and _place.link is not None and _place.link.stop_reason is not None
 
 
 def stay_on_cpu() -> None:

@@ -250,7 +250,8 @@ def _run_static(places: Places, program: Path) -> None:
         _take_part(places, 0)
         _run(program)
         return
-    from legato.compat.wmla.fabric.gang import Gang, name_attempt, reserve_port, variables_of_gang
+    from legato.compat.wmla.fabric.gang import variables_of_gang
+    from legato.train.gang import Gang, name_attempt, reserve_port
 
     attempt = name_attempt(Path(os.environ["LEGATO_DRIVER_FILE"]))
     num_workers = int(os.environ.get(names.NUM_NODES, "1"))

@@ -20,7 +20,7 @@ import torch
 from tests.unit.train.tape import Tape
 
 from legato.compat.wmla import names
-from legato.compat.wmla.fabric.gang import Gang, Seat, name_attempt
+from legato.train.gang import Gang, Seat, name_attempt
 from legato.compat.wmla.site import launch
 from legato.core import wire
 from legato.core.errors import UsageError

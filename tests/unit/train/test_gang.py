@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from legato.compat.wmla.fabric.gang import Gang, Seat, name_attempt, reserve_port, variables_of_gang
+from legato.compat.wmla.fabric.gang import variables_of_gang
 from legato.core.errors import LegatoError, UsageError
+from legato.train.gang import Gang, Seat, name_attempt, reserve_port
 
 LIMIT_S = 60.0
 

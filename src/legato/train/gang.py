@@ -1,0 +1,164 @@
+"""The workers of a gang find one another: who they are, in which order, and where each of them can be reached.
+
+Programs of ``torch.distributed`` and ``tf.distribute`` want to know that before they begin. Each worker reserves a
+port, writes its address into a directory of its job, and waits for all; ranks follow the numbers of the workers. A gang
+is there as a whole or not at all: there is one directory for each attempt of the job, and who comes in the place of a
+worker that is gone finds more addresses than there are ranks, and ends the attempt. So does a program: its worker goes
+when all have come to their end. Knows nothing of what is computed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from legato.core.errors import LegatoError, UsageError
+
+MEETING_LIMIT_S: Final = 300.0
+"""How long a worker waits for the others; all are started at the same time."""
+
+_POLL_S: Final = 0.02
+_COME: Final = re.compile(r"come-([0-9]+)")
+
+
+class Seat(NamedTuple):
+    """A worker's place in its gang.
+
+    Args:
+        rank: from 0 to the number of workers less 1.
+        addresses: ``host:port`` of each rank.
+    """
+
+    rank: int
+    addresses: tuple[str, ...]
+
+
+class Gang:
+    """A gang, as one of its workers sees it.
+
+    Args:
+        directory: of the gang, the same one for all of its workers and for no others.
+        worker: number of this worker.
+        num_workers: that belong to it.
+        limit_s: how long others are waited for at the beginning.
+        clock: seconds that never go backwards.
+        sleep: waits some seconds.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        worker: int,
+        num_workers: int,
+        *,
+        limit_s: float = MEETING_LIMIT_S,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._directory = directory
+        self._worker = worker
+        self._num_workers = num_workers
+        self._limit_s = limit_s
+        self._clock = clock
+        self._sleep = sleep
+
+    def meet(self, address: str) -> Seat:
+        """Say where this worker can be reached, and wait until all have said it.
+
+        Args:
+            address: ``host:port``.
+
+        Raises:
+            LegatoError: a worker is gone, or did not come in time.
+        """
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._write(f"come-{self._worker}", address)
+        until = self._clock() + self._limit_s
+        while len(found := self._find()) < self._num_workers:
+            if self._clock() >= until:
+                raise LegatoError(
+                    f"Only {len(found)} of the {self._num_workers} workers of this job came within {self._limit_s:g} s "
+                    f"(workers {', '.join(map(str, found))}). Look into the logs of the others, and submit it again."
+                )
+            self._sleep(_POLL_S)
+        if len(found) > self._num_workers:
+            raise LegatoError(
+                f"A worker of this job is gone, and worker {found[-1]} has come in its place. The {self._num_workers} "
+                "workers of such a program begin together or not at all, so the job ends here. The events of the job "
+                "tell how the worker was lost. Submit it again; what it is to go on from it must save itself."
+            )
+        addresses = [(self._directory / f"come-{number}").read_text() for number in found]
+        return Seat(found.index(self._worker), tuple(addresses))
+
+    def part(self) -> None:
+        """Say that the program has come to its end here, and wait until it has everywhere.
+
+        It may fail elsewhere yet, and then the job has failed. If another worker is lost, who comes in its place ends
+        the job, and with it this wait.
+        """
+        self._write(f"gone-{self._worker}", "")
+        while sum(1 for _ in self._directory.glob("gone-*")) < self._num_workers:
+            self._sleep(_POLL_S)
+
+    def _find(self) -> list[int]:
+        found = (_COME.fullmatch(path.name) for path in self._directory.iterdir())
+        return sorted(int(one[1]) for one in found if one is not None)
+
+    def _write(self, name: str, content: str) -> None:
+        scratch = self._directory / f".{name}"
+        scratch.write_text(content)
+        scratch.replace(self._directory / name)
+
+
+def name_attempt(driver_file: Path) -> str:
+    """Return a name for the present attempt of a job, the same for all its workers and for no other attempt.
+
+    Args:
+        driver_file: of the job. Its token is made anew for each attempt, and kept by who adopts one.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        token = json.loads(driver_file.read_text())["token"]
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(f"Cannot tell which job this is: {driver_file} cannot be read ({error}).") from error
+    return hashlib.sha256(token.encode()).hexdigest()[:16]
+
+
+def reserve_port() -> socket.socket:
+    """Return a socket bound to a free port of this machine, at which nobody listens yet.
+
+    As long as it is open, the system gives the port to nobody who asks for any port. A server that asks for this very
+    port, as those of torch and TensorFlow do, gets it: they, too, allow that an address is used again.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("", 0))
+    return held
+
+
+def variables_of_seat(seat: Seat) -> dict[str, str]:
+    """Return the variables by which programs find their gang, as torchrun sets them.
+
+    Each worker is a node with one device: it sees no other.
+
+    >>> found = variables_of_seat(Seat(1, ("127.0.0.1:4000", "127.0.0.1:4001")))
+    >>> found["RANK"], found["WORLD_SIZE"], found["MASTER_PORT"]
+    ('1', '2', '4000')
+    """
+    host, _, port = seat.addresses[0].rpartition(":")
+    return {
+        "RANK": str(seat.rank),
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": str(len(seat.addresses)),
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": host,
+        "MASTER_PORT": port,
+    }
