@@ -80,7 +80,7 @@ export function StepSpark({ line, since, until, max, colour = "var(--accent)", w
   );
 }
 
-/** Return a step line as SVG, and where it begins; null if nothing of it lies in the time. */
+/** Return a step line as SVG, and where it begins; null if nothing of it lies in the time. It ends where it is 0 for good. */
 export function makeStepPath(
   { times, values }: StepLine,
   since: number,
@@ -97,6 +97,7 @@ export function makeStepPath(
     const isPast = (times[place + 1] ?? until) <= since;
     if (isPast || time >= until) continue;
     const value = values[place] ?? 0;
+    if (place === times.length - 1 && value === 0) return line ? { line: `${line}H${x(time)}`, from } : null;
     if (!line) {
       from = x(time);
       line = `M${from} ${y(value)}`;

@@ -99,7 +99,7 @@ export function Table<R>(props: TableProps<R>) {
         <thead>
           <tr>
             {onChoose && (
-              <th>
+              <th className="table-choice">
                 <input
                   type="checkbox"
                   aria-label="Choose all"
@@ -130,7 +130,7 @@ export function Table<R>(props: TableProps<R>) {
                 onClick={(event) => open(event, row)}
               >
                 {onChoose && (
-                  <td>
+                  <td className="table-choice">
                     <input
                       type="checkbox"
                       aria-label={`Choose ${key}`}

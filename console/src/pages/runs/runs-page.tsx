@@ -1,6 +1,255 @@
-import type { PageProps } from "@/routes";
+/** Runs of everybody whom one may see: one table, live, with filters in the address and changes of several at once. */
 
-/** Stands here until the page is built. */
-export default function RunsPage({ names }: PageProps) {
-  return <div className="page">{JSON.stringify(names)}</div>;
+import { useMemo, useState } from "react";
+import { useAsk } from "@/api/queries";
+import type { Job } from "@/api/types";
+import { countOf } from "@/format/numbers";
+import { pauseJob, resumeJob, useDoToJobs } from "@/jobs/changes";
+import { PriorityDialog, StopDialog } from "@/jobs/dialogs";
+import { canDo } from "@/jobs/facts";
+import { linesOfAllocations } from "@/jobs/slot-lines";
+import { Button } from "@/parts/button";
+import { Menu } from "@/parts/menu";
+import { ENDED } from "@/parts/stage";
+import { Empty, ErrorState, Loading } from "@/parts/states";
+import { type Sort, Table } from "@/parts/table";
+import { go, useQueryValue, useRoute } from "@/router/router";
+import { mayChange, maySubmit, useSession } from "@/session/session";
+import { makeColumns, SPARK_S } from "./columns";
+import { FILTER_NAMES, readFilter } from "./filter";
+import { FilterBar } from "./filter-bar";
+import { useProjectNames } from "./project-names";
+import "./runs.css";
+import { useRuns } from "./use-runs";
+
+const ROW_HEIGHT = 52;
+const NO_IDS: ReadonlySet<string> = new Set();
+type Asking = { what: "stop" | "priority"; jobs: readonly Job[] };
+
+const keyOf = (job: Job) => job.id;
+
+/** The page. */
+export default function RunsPage() {
+  const session = useSession();
+  const route = useRoute();
+  const written = FILTER_NAMES.map((name) => `${name}=${route.query.getAll(name)}`).join("&");
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the filter is another one when its words are
+  const filter = useMemo(() => readFilter(route.query), [written]);
+  const runs = useRuns(filter);
+  const doTo = useDoToJobs();
+  const projects = useProjectNames();
+  const pool = useAsk(["pool"], "/pool");
+  const [sinceNow] = useState(() => Math.floor(Date.now() / 1000));
+  const held = useAsk(["pool"], "/allocations", { query: { since: sinceNow - SPARK_S } });
+  const lines = useMemo(() => linesOfAllocations(held.data?.items ?? []), [held.data]);
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(NO_IDS);
+  const [asking, setAsking] = useState<Asking | null>(null);
+  const [sortText, setSortText] = useQueryValue("sort");
+  const sort = useMemo(() => readSort(sortText), [sortText]);
+
+  const menuOf = (job: Job) => {
+    const may = mayChange(session, job.owner);
+    return (
+      <Menu
+        label={null}
+        name={`Actions for ${job.name}`}
+        icon="dots"
+        look="plain"
+        isSmall
+        items={[
+          job.stage === "paused"
+            ? { label: "Resume", icon: "play", isOff: !may, onPick: () => void doTo([job], "Resumed", resumeJob) }
+            : {
+                label: "Pause",
+                icon: "pause",
+                isOff: !may || !canDo("pause", job),
+                onPick: () => void doTo([job], "Pausing", pauseJob),
+              },
+          {
+            label: "Priority…",
+            icon: "arrowUp",
+            isOff: !may || !canDo("priority", job),
+            onPick: () => setAsking({ what: "priority", jobs: [job] }),
+          },
+          {
+            label: "Stop…",
+            icon: "stop",
+            isBad: true,
+            isOff: !may || !canDo("stop", job),
+            onPick: () => setAsking({ what: "stop", jobs: [job] }),
+          },
+          "line",
+          { label: "Show logs", icon: "file", onPick: () => go(`/runs/${job.id}`, { tab: "logs" }) },
+          { label: "Why it has what it has", icon: "info", onPick: () => go(`/runs/${job.id}`, { tab: "why" }) },
+        ]}
+      />
+    );
+  };
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the menu is the same for the same session
+  const columns = useMemo(
+    () => makeColumns({ lines, numSlots: pool.data?.num_slots ?? 1, projects }, menuOf),
+    [lines, pool.data?.num_slots, projects, session],
+  );
+  const chosenJobs = runs.jobs.filter((job) => chosen.has(job.id));
+
+  return (
+    <div className="page page-full runs">
+      <div className="page-head">
+        <h1>Runs</h1>
+        <Counts jobs={runs.jobs} hasMore={runs.hasMore} />
+      </div>
+      <div className="card runs-card">
+        <FilterBar filter={filter} projects={projects} jobs={runs.jobs} />
+        {runs.error ? (
+          <ErrorState error={runs.error} retry={runs.retry} what="the runs" />
+        ) : runs.isPending ? (
+          <Loading numLines={9} />
+        ) : (
+          <Table
+            label="Runs"
+            rows={runs.jobs}
+            columns={columns}
+            keyOf={keyOf}
+            rowHeight={ROW_HEIGHT}
+            onOpen={(job) => go(`/runs/${job.id}`)}
+            chosen={chosen}
+            onChoose={setChosen}
+            sort={sort}
+            onSort={(next) => setSortText(next ? `${next.isUp ? "" : "-"}${next.by}` : null)}
+            empty={<NoRuns isFiltered={written !== UNFILTERED} maySubmit={maySubmit(session)} />}
+            foot={
+              runs.hasMore && (
+                <div className="runs-more">
+                  <Button isBusy={runs.isMoreComing} onClick={runs.showMore}>
+                    Show older runs
+                  </Button>
+                </div>
+              )
+            }
+          />
+        )}
+        {chosenJobs.length > 0 && <Several jobs={chosenJobs} onAsk={setAsking} onClear={() => setChosen(NO_IDS)} />}
+      </div>
+      {asking?.what === "stop" && <StopDialog jobs={asking.jobs} onClose={() => setAsking(null)} />}
+      {asking?.what === "priority" && <PriorityDialog jobs={asking.jobs} onClose={() => setAsking(null)} />}
+    </div>
+  );
+}
+
+const UNFILTERED = FILTER_NAMES.map((name) => `${name}=`).join("&");
+
+function readSort(text: string): Sort | null {
+  if (!text) return null;
+  return text.startsWith("-") ? { by: text.slice(1), isUp: false } : { by: text, isUp: true };
+}
+
+function Counts({ jobs, hasMore }: { jobs: readonly Job[]; hasMore: boolean }) {
+  const numQueued = jobs.filter((job) => job.stage === "queued").length;
+  const numEnded = jobs.filter((job) => ENDED.has(job.stage)).length;
+  const numPaused = jobs.filter((job) => job.stage === "paused").length;
+  const numRunning = jobs.length - numQueued - numEnded - numPaused;
+  const told = [
+    [numRunning, "running"],
+    [numQueued, "queued"],
+    [numPaused, "paused"],
+    [numEnded, hasMore ? "or more ended" : "ended"],
+  ] as const;
+  return (
+    <p className="soft number">
+      {told
+        .filter(([num]) => num > 0)
+        .map(([num, word]) => `${num} ${word}`)
+        .join(" · ")}
+    </p>
+  );
+}
+
+function NoRuns({ isFiltered, maySubmit: may }: { isFiltered: boolean; maySubmit: boolean }) {
+  if (isFiltered) {
+    return (
+      <Empty
+        icon="filter"
+        title="No run fits this filter"
+        action={<Button onClick={() => go("/runs")}>Show all runs</Button>}
+      >
+        Take something out of the filter, or look at all runs.
+      </Empty>
+    );
+  }
+  return (
+    <Empty
+      icon="play"
+      title="No runs yet"
+      action={
+        may && (
+          <Button look="main" icon="plus" onClick={() => go("/submit")}>
+            New run
+          </Button>
+        )
+      }
+    >
+      {may
+        ? "A run trains a program on slots of the pool. Start one here, or with legato submit."
+        : "Runs of others are shown here as soon as there are any."}
+    </Empty>
+  );
+}
+
+interface SeveralProps {
+  jobs: readonly Job[];
+  onAsk: (asking: Asking) => void;
+  onClear: () => void;
+}
+
+function Several({ jobs, onAsk, onClear }: SeveralProps) {
+  const session = useSession();
+  const doTo = useDoToJobs();
+  const mine = jobs.filter((job) => mayChange(session, job.owner));
+  const pausable = mine.filter((job) => canDo("pause", job));
+  const resumable = mine.filter((job) => canDo("resume", job));
+  const stoppable = mine.filter((job) => canDo("stop", job));
+  return (
+    <section className="runs-several" aria-label="Chosen runs">
+      <strong>{countOf(jobs.length, "run")} chosen</strong>
+      {mine.length === 0 && <span className="quiet">These are not yours to change</span>}
+      <span className="grow" />
+      <Button isSmall icon="pause" disabled={!pausable.length} onClick={() => void doTo(pausable, "Pausing", pauseJob)}>
+        Pause
+      </Button>
+      <Button
+        isSmall
+        icon="play"
+        disabled={!resumable.length}
+        onClick={() => void doTo(resumable, "Resumed", resumeJob)}
+      >
+        Resume
+      </Button>
+      <Button
+        isSmall
+        icon="arrowUp"
+        disabled={!stoppable.length}
+        onClick={() => onAsk({ what: "priority", jobs: stoppable })}
+      >
+        Priority
+      </Button>
+      <Button
+        isSmall
+        isBad
+        icon="stop"
+        disabled={!stoppable.length}
+        onClick={() => onAsk({ what: "stop", jobs: stoppable })}
+      >
+        Stop
+      </Button>
+      <Button
+        isSmall
+        icon="compare"
+        disabled={jobs.length < 2}
+        onClick={() => go("/compare", { run: jobs.map((job) => job.id) })}
+      >
+        Compare
+      </Button>
+      <Button isSmall look="plain" icon="cross" aria-label="Choose none" onClick={onClear} />
+    </section>
+  );
 }

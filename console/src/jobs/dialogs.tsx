@@ -1,0 +1,192 @@
+/** Dialogs that change jobs: stop, priority, resize, clone. */
+
+import { useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { makeKey } from "@/api/client";
+import type { Job, Spec } from "@/api/types";
+import { countOf } from "@/format/numbers";
+import { Dialog } from "@/parts/dialog";
+import { AreaField, CheckField, TextField } from "@/parts/field";
+import { Note } from "@/parts/states";
+import { useToasts } from "@/parts/toast";
+import { go } from "@/router/router";
+import { cloneJob, forgetJobs, patchJob, resizeJob, stopJob, useDoToJobs } from "./changes";
+import { joinCommand, splitCommand } from "./command";
+
+const MAX_PRIORITY = 10_000;
+
+interface OfJobs {
+  jobs: readonly Job[];
+  onClose: () => void;
+}
+
+function nameThem(jobs: readonly Job[]): string {
+  return jobs.length === 1 ? (jobs[0]?.name ?? "") : countOf(jobs.length, "run");
+}
+
+/** Ask before jobs are stopped: there is no way back. */
+export function StopDialog({ jobs, onClose }: OfJobs) {
+  const doTo = useDoToJobs();
+  const [isNow, setNow] = useState(false);
+  return (
+    <Dialog
+      title={`Stop ${nameThem(jobs)}?`}
+      action="Stop"
+      isBad
+      onClose={onClose}
+      onDo={() => doTo(jobs, "Stopping", (job) => stopJob(job, isNow))}
+    >
+      <p>
+        {jobs.length === 1 ? "It saves a checkpoint and ends." : "Each saves a checkpoint and ends."} A stopped run
+        cannot go on; a clone of it begins anew. To go on later, pause it instead.
+      </p>
+      <CheckField label="At once, without a checkpoint" isOn={isNow} onValue={setNow} />
+    </Dialog>
+  );
+}
+
+/** Ask for a priority. */
+export function PriorityDialog({ jobs, onClose }: OfJobs) {
+  const doTo = useDoToJobs();
+  const [text, setText] = useState(String(jobs[0]?.priority ?? ""));
+  const priority = Number(text);
+  const isGood = /^\d+$/.test(text.trim()) && priority >= 1 && priority <= MAX_PRIORITY;
+  return (
+    <Dialog
+      title={`Priority of ${nameThem(jobs)}`}
+      action="Change"
+      isBlocked={!isGood}
+      onClose={onClose}
+      onDo={() => doTo(jobs, "Changed the priority of", (job) => patchJob(job, { priority }))}
+    >
+      <TextField
+        label="Priority"
+        type="number"
+        min={1}
+        max={MAX_PRIORITY}
+        autoFocus
+        value={text}
+        onValue={setText}
+        wrong={isGood ? null : "Give a whole number from 1 to 10000."}
+        hint="1 to 10000; higher is more."
+      />
+    </Dialog>
+  );
+}
+
+/** Ask for new bounds. */
+export function ResizeDialog({ job, onClose }: { job: Job; onClose: () => void }) {
+  const doTo = useDoToJobs();
+  const [least, setLeast] = useState(String(job.min_workers));
+  const [most, setMost] = useState(String(job.max_workers));
+  const [min, max] = [Number(job.is_elastic ? least : most), Number(most)];
+  const isGood = Number.isInteger(min) && Number.isInteger(max) && min >= 1 && max >= min;
+  const wrong = isGood ? null : "Give whole numbers of at least 1; the most is not below the least.";
+  return (
+    <Dialog
+      title={`Resize ${job.name}`}
+      action="Resize"
+      isBlocked={!isGood}
+      onClose={onClose}
+      onDo={() => doTo([job], "Resizing", (id) => resizeJob(id, min, max))}
+    >
+      <p className="soft">
+        It has {countOf(job.num_slots, "slot")} now. Its results do not depend on how many it has, only its speed does.
+      </p>
+      {job.is_elastic && (
+        <TextField
+          label="At least"
+          type="number"
+          min={1}
+          value={least}
+          onValue={setLeast}
+          hint="It waits rather than run with fewer."
+        />
+      )}
+      <TextField
+        label={job.is_elastic ? "At most" : "Slots"}
+        type="number"
+        min={1}
+        value={most}
+        onValue={setMost}
+        wrong={wrong}
+      />
+    </Dialog>
+  );
+}
+
+/** Start a run like this one, with what shall differ. Only what was changed is sent. */
+export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onClose: () => void }) {
+  const toasts = useToasts();
+  const queries = useQueryClient();
+  const [key] = useState(makeKey);
+  const before = {
+    name: job.name,
+    command: joinCommand(spec.program),
+    min_workers: String(job.min_workers),
+    max_workers: String(job.max_workers),
+    priority: String(job.priority),
+    queue: job.queue,
+    seed: spec.seed === null ? "" : String(spec.seed),
+  };
+  const [values, setValues] = useState(before);
+  const set = (name: keyof typeof before) => (value: string) => setValues((old) => ({ ...old, [name]: value }));
+  const program = splitCommand(values.command);
+  const clone = async () => {
+    const changes: Record<string, unknown> = {};
+    for (const name of ["name", "queue"] as const)
+      if (values[name] !== before[name]) changes[name] = values[name].trim();
+    for (const name of ["min_workers", "max_workers", "priority", "seed"] as const) {
+      if (values[name] !== before[name]) changes[name] = values[name] === "" ? null : Number(values[name]);
+    }
+    if (values.command !== before.command) changes.program = program;
+    const made = await cloneJob(job.id, changes, key);
+    forgetJobs(queries);
+    toasts.tell(`Started ${made.name}`);
+    go(`/runs/${made.id}`);
+  };
+  return (
+    <Dialog
+      title={`Clone ${job.name}`}
+      action="Start"
+      isBlocked={program === null || !values.name.trim()}
+      onClose={onClose}
+      onDo={clone}
+    >
+      <p className="soft">A new run with the same code. It begins anew; change what shall differ.</p>
+      <TextField label="Name" value={values.name} onValue={set("name")} />
+      <AreaField
+        label="Command"
+        rows={3}
+        className="input mono"
+        spellCheck={false}
+        value={values.command}
+        onValue={set("command")}
+        wrong={program === null ? "A quotation mark is not closed." : null}
+        hint="The script and what it is given."
+      />
+      <div className="clone-numbers">
+        <TextField label="At least" type="number" min={1} value={values.min_workers} onValue={set("min_workers")} />
+        <TextField label="At most" type="number" min={1} value={values.max_workers} onValue={set("max_workers")} />
+        <TextField
+          label="Priority"
+          type="number"
+          min={1}
+          max={MAX_PRIORITY}
+          value={values.priority}
+          onValue={set("priority")}
+        />
+        <TextField label="Queue" value={values.queue} onValue={set("queue")} />
+        <TextField
+          label="Seed"
+          type="number"
+          min={0}
+          placeholder="The program's own"
+          value={values.seed}
+          onValue={set("seed")}
+        />
+      </div>
+      {job.stage === "failed" && <Note tone="warn">This run failed: {job.reason}</Note>}
+    </Dialog>
+  );
+}

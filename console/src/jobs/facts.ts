@@ -1,0 +1,54 @@
+/** What can be told of a job by counting: how far it is, how long it takes, what may be done with it. */
+
+import type { Job, Stage } from "@/api/types";
+import { ENDED } from "@/parts/stage";
+
+const WITH_SLOTS: ReadonlySet<Stage> = new Set(["starting", "running", "pausing", "stopping"]);
+const CAN_PAUSE: ReadonlySet<Stage> = new Set(["queued", "starting", "running"]);
+
+/** What one may do with a job in its stage; whether one may do it at all is another matter. */
+export function canDo(action: JobAction, job: Job): boolean {
+  if (action === "pause") return CAN_PAUSE.has(job.stage);
+  if (action === "resume") return job.stage === "paused";
+  return !ENDED.has(job.stage);
+}
+
+export type JobAction = "pause" | "resume" | "stop" | "resize" | "priority";
+
+/** Return the part of its steps that a job has done, 0 to 1; null if its program does not say how many there are. */
+export function shareDone(job: Job): number | null {
+  if (job.stage === "succeeded") return 1;
+  const { step, num_steps } = job.progress ?? {};
+  if (step === null || step === undefined || !num_steps) return null;
+  return Math.min(1, step / num_steps);
+}
+
+/** Return the seconds until a running job has done all its steps at its present pace; null: nobody knows. */
+export function secondsLeft(job: Job, now: number): number | null {
+  const progress = job.progress;
+  if (job.stage !== "running" || !progress?.num_steps || progress.step === null || !progress.step_s) return null;
+  const left = (progress.num_steps - progress.step) * progress.step_s;
+  // What was measured is a moment old; time went on since, but no further than one look.
+  return Math.max(0, left - Math.min(Math.max(0, now - progress.time), 10));
+}
+
+/** Return the seconds that a job waited before its first start, or waits by now. */
+export function secondsWaited(job: Job, now: number): number {
+  return Math.max(0, (job.started_at ?? job.ended_at ?? now) - job.submitted_at);
+}
+
+/** Return the seconds from its first start to its end, or to now; null: it did not start. */
+export function secondsRun(job: Job, now: number): number | null {
+  return job.started_at === null ? null : Math.max(0, (job.ended_at ?? now) - job.started_at);
+}
+
+/** Return the slots as people say them: `2 of 1–4`, `4 of 4`; of a job that has ended what it could have had. */
+export function saySlots(job: Job): string {
+  const bounds = job.min_workers === job.max_workers ? `${job.max_workers}` : `${job.min_workers}–${job.max_workers}`;
+  return WITH_SLOTS.has(job.stage) || job.num_slots > 0 ? `${job.num_slots} of ${bounds}` : bounds;
+}
+
+/** Return slots times seconds that a list of allocations stands for, until now where they are still held. */
+export function slotSeconds(allocations: readonly { since: number; until: number | null }[], now: number): number {
+  return allocations.reduce((sum, held) => sum + Math.max(0, (held.until ?? now) - held.since), 0);
+}

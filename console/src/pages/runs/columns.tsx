@@ -1,0 +1,191 @@
+/** The columns of the table of runs. */
+
+import type { Job } from "@/api/types";
+import { formatShare, formatValue } from "@/format/numbers";
+import { formatDuration } from "@/format/time";
+import { saySlots, secondsLeft, secondsRun, secondsWaited, shareDone } from "@/jobs/facts";
+import { jobColour, Swatch } from "@/parts/colour";
+import { Ago, useNow } from "@/parts/now";
+import { Meter, SlotBar, type StepLine, StepSpark } from "@/parts/slots";
+import { ENDED, StageBadge } from "@/parts/stage";
+import type { Column } from "@/parts/table";
+import { Link } from "@/router/router";
+
+/** The time that the small bars of slots show. */
+export const SPARK_S = 1800;
+
+export interface RunsTell {
+  lines: ReadonlyMap<string, StepLine>;
+  numSlots: number;
+  projects: ReadonlyMap<string, string>;
+}
+
+/** Return the columns; those with a higher `leaves` go first where there is no room. */
+export function makeColumns(tell: RunsTell, menu: (job: Job) => React.ReactNode): Column<Job>[] {
+  const columns: Column<Job>[] = [
+    { name: "name", title: "Name", width: 170, grows: 2, show: (job) => <Name job={job} />, sortBy: (job) => job.name },
+    {
+      name: "owner",
+      title: "Owner",
+      width: 84,
+      grows: 0.5,
+      leaves: 4,
+      show: (job) => job.owner,
+      sortBy: (job) => job.owner,
+    },
+    {
+      name: "project",
+      title: "Project",
+      width: 92,
+      grows: 0.6,
+      leaves: 8,
+      show: (job) => (job.project ? (tell.projects.get(job.project) ?? job.project) : <span className="quiet">–</span>),
+      sortBy: (job) => (job.project ? (tell.projects.get(job.project) ?? job.project) : null),
+    },
+    {
+      name: "stage",
+      title: "State",
+      width: 124,
+      grows: 4,
+      show: (job) => <State job={job} />,
+      sortBy: (job) => job.stage,
+    },
+    {
+      name: "slots",
+      title: "Slots",
+      width: 110,
+      show: (job) => <Slots job={job} />,
+      sortBy: (job) => job.num_slots,
+    },
+    {
+      name: "history",
+      title: "Last 30 min",
+      width: 108,
+      leaves: 5,
+      show: (job) => <History job={job} tell={tell} />,
+    },
+    {
+      name: "progress",
+      title: "Progress",
+      width: 128,
+      leaves: 2,
+      show: (job) => <Progress job={job} />,
+      sortBy: shareDone,
+    },
+    {
+      name: "loss",
+      title: "Loss",
+      width: 76,
+      isEnd: true,
+      leaves: 3,
+      show: (job) => <span className="number">{formatValue(job.progress?.loss)}</span>,
+      sortBy: (job) => job.progress?.loss ?? null,
+    },
+    {
+      name: "priority",
+      title: "Priority",
+      width: 76,
+      isEnd: true,
+      leaves: 7,
+      show: (job) => job.priority,
+      sortBy: (job) => job.priority,
+    },
+    {
+      name: "wait",
+      title: "Waited",
+      width: 92,
+      isEnd: true,
+      leaves: 9,
+      show: (job) => <Lasting job={job} measure={secondsWaited} />,
+      sortBy: (job) => secondsWaited(job, Date.now() / 1000),
+    },
+    {
+      name: "runtime",
+      title: "Runtime",
+      width: 100,
+      isEnd: true,
+      leaves: 6,
+      show: (job) => <Lasting job={job} measure={secondsRun} />,
+      sortBy: (job) => secondsRun(job, Date.now() / 1000),
+    },
+    { name: "menu", title: <span className="only-heard">Actions</span>, width: 58, isEnd: true, leaves: 1, show: menu },
+  ];
+  return tell.projects.size ? columns : columns.filter((column) => column.name !== "project");
+}
+
+function Name({ job }: { job: Job }) {
+  return (
+    <div className="runs-name">
+      <Swatch id={job.id} />
+      <div className="grow">
+        <Link to={`/runs/${job.id}`} className="runs-link cut" title={job.name}>
+          {job.name}
+        </Link>
+        <div className="quiet small cut">
+          {job.id} · <Ago time={job.submitted_at} />
+        </div>
+      </div>
+    </div>
+  );
+}
+
+function State({ job }: { job: Job }) {
+  return (
+    <div>
+      <StageBadge stage={job.stage} />
+      <div className="quiet small cut runs-reason" title={job.reason}>
+        {job.stage === "running" || job.stage === "queued" ? (job.decided_reason ?? job.reason) : job.reason}
+      </div>
+    </div>
+  );
+}
+
+function Slots({ job }: { job: Job }) {
+  const isOver = ENDED.has(job.stage);
+  return (
+    <div className={isOver ? "quiet" : undefined}>
+      <div className="number">{isOver ? `up to ${job.max_workers}` : saySlots(job)}</div>
+      {!isOver && (
+        <SlotBar num={job.num_slots} min={job.min_workers} max={job.max_workers} colour={jobColour(job.id)} />
+      )}
+    </div>
+  );
+}
+
+function History({ job, tell }: { job: Job; tell: RunsTell }) {
+  const now = useNow();
+  const line = tell.lines.get(job.id);
+  if (!line) return null;
+  return (
+    <StepSpark
+      line={line}
+      since={now - SPARK_S}
+      until={now}
+      max={Math.max(tell.numSlots, 1)}
+      colour={jobColour(job.id)}
+    />
+  );
+}
+
+function Progress({ job }: { job: Job }) {
+  const now = useNow();
+  const share = shareDone(job);
+  const step = job.progress?.step ?? null;
+  if (share === null && step === null) return <span className="quiet">–</span>;
+  const left = secondsLeft(job, now);
+  const told = share === null ? `step ${step}` : formatShare(share);
+  return (
+    <div className="runs-progress">
+      <div className="small number cut">
+        {told}
+        {left !== null && <span className="quiet"> · {formatDuration(left)} left</span>}
+      </div>
+      {share !== null && <Meter share={share} label={`Progress of ${job.name}`} colour={jobColour(job.id)} />}
+    </div>
+  );
+}
+
+function Lasting({ job, measure }: { job: Job; measure: (job: Job, now: number) => number | null }) {
+  const now = useNow();
+  return <>{formatDuration(measure(job, now))}</>;
+}

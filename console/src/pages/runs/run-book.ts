@@ -1,0 +1,41 @@
+/** All runs that are known on this page, from several answers: of each the newest that was told. Never changes in place. */
+
+import type { Job } from "@/api/types";
+
+export type RunBook = ReadonlyMap<string, Job>;
+
+/** Return the book with these runs in it; the same book if nothing is new. An answer that is older than what is known is left out. */
+export function putRuns(book: RunBook, jobs: readonly Job[]): RunBook {
+  let next: Map<string, Job> | null = null;
+  for (const job of jobs) {
+    const known = (next ?? book).get(job.id);
+    if (known && !isNewer(job, known)) continue;
+    next ??= new Map(book);
+    next.set(job.id, job);
+  }
+  return next ?? book;
+}
+
+/** Return the book without a run. */
+export function dropRun(book: RunBook, job: string): RunBook {
+  if (!book.has(job)) return book;
+  const next = new Map(book);
+  next.delete(job);
+  return next;
+}
+
+function isNewer(job: Job, known: Job): boolean {
+  if (job.version !== known.version) return job.version > known.version;
+  if ((job.progress?.time ?? 0) !== (known.progress?.time ?? 0)) {
+    return (job.progress?.time ?? 0) > (known.progress?.time ?? 0);
+  }
+  // The version does not grow with slots and words.
+  return JSON.stringify(job) !== JSON.stringify(known);
+}
+
+/** Return the runs in the order of the server: the newest first. */
+export function listRuns(book: RunBook): Job[] {
+  return [...book.values()].sort(
+    (one, other) => other.submitted_at - one.submitted_at || (one.id < other.id ? 1 : one.id > other.id ? -1 : 0),
+  );
+}
