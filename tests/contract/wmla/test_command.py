@@ -249,7 +249,7 @@ SWEEP = {
     "--app-stop-all": dlicmd.DONE,
     "--rp-get-all": dlicmd.DONE,
     "--rp-get default": dlicmd.DONE,
-    "--rp-delete default": dlicmd.NOT_SUPPORTED,
+    "--rp-delete default": dlicmd.REFUSED,  # an admin's
     "--pj-get-all": dlicmd.DONE,
     "--k8s-obj-get-all pod": dlicmd.DONE,
 }

@@ -100,6 +100,7 @@ def read_arguments(text: str) -> Submission:
     framework = find_framework(said.options["--exec-start"])
     main = said.options.get("--model-main")
     group, kind = _read_group(said.options)
+    said.passed_over += _find_overruled(said.options)
     submission = Submission(
         framework=framework,
         main=main,
@@ -275,6 +276,13 @@ def _read_group(options: Mapping[str, str]) -> tuple[str | None, str]:
     if "--ig" in options:
         return options["--ig"], "Instance group name"
     return options.get("--consumer"), "Consumer"
+
+
+def _find_overruled(options: Mapping[str, str]) -> Iterator[str]:
+    """Yield options that another one goes before which says otherwise."""
+    for first, second in (("--ig", "--consumer"), ("--workerDeviceNum", "--gpuPerWorker")):
+        if first in options and options.get(second, options[first]) != options[first]:
+            yield second
 
 
 def _read_directory(said: str | None) -> str | None:

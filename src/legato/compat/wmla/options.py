@@ -86,4 +86,4 @@ def find_near_misses(words: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _fold(name: str) -> str:
-    return name.lstrip("-").lower().replace("_", "-")
+    return name.lstrip("-").lower()

@@ -142,6 +142,9 @@ def test_what_means_nothing_is_passed_over_and_told() -> None:
     assert found.passed_over == ("--workerMemory", "--exclusive", "--msd-label", "--edt-options other")
     assert (found.num_workers, found.arguments) == (2, ("x",))
     assert read("--exclusive false x").arguments == ("x",)
+    both = read("--ig a --consumer b --gpuPerWorker 3 --workerDeviceNum 2")
+    assert (both.group, both.num_devices, both.passed_over) == ("a", 2, ("--consumer", "--gpuPerWorker"))
+    assert read("--ig a --consumer a --gpuPerWorker 2 --workerDeviceNum 2").passed_over == ()
 
 
 @pytest.mark.parametrize(

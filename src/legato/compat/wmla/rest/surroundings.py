@@ -112,19 +112,22 @@ async def _get_plans(_: Request, platform: Platform) -> Response:
 
 
 async def _get_plan(request: Request, platform: Platform) -> Response:
-    wanted = request.path_params["name"]
-    for queue in (await platform.get("queues"))["items"]:
-        if queue["name"] == wanted:
-            return JSONResponse(_tell_plan(queue))
-    raise Refusal(404, f"There is no resource plan {wanted[:100]}. A resource plan is a queue here.")
+    return JSONResponse(_tell_plan(await _find_plan(request, platform)))
 
 
 async def _delete_plan(request: Request, platform: Platform) -> Response:
-    await platform.get("me")
+    queue = await _find_plan(request, platform)
+    await platform.ask("DELETE", f"queues/{queue['name']}")
+    return Response(status_code=204)
+
+
+async def _find_plan(request: Request, platform: Platform) -> Any:
+    """Return the queue that is a resource plan."""
     wanted = request.path_params["name"]
-    raise Refusal(
-        501, f"A resource plan is a queue here. An admin deletes it with 'legato queues delete {wanted[:100]}'."
-    )
+    for queue in (await platform.get("queues"))["items"]:
+        if queue["name"] == wanted:
+            return queue
+    raise Refusal(404, f"There is no resource plan {wanted[:100]}. A resource plan is a queue here.")
 
 
 def _tell_plan(queue: Any) -> dict[str, Any]:

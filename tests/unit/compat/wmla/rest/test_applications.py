@@ -244,7 +244,18 @@ def test_plans_are_queues(console: Console) -> None:
     assert console.get("/resplans/resplan") == tree
     assert console.get("/resplans/resplan/default")["shareRatio"] == 1
     check_error(console.ask("GET", "/resplans/resplan/x"), 404)
-    check_error(console.ask("DELETE", "/resplans/resplan/default"), 501, "legato queues")
+    path = "/resplans/resplan/night"
+    console.add_queue("night")
+    check_error(console.ask("DELETE", path), 403, "only admins")
+    job = console.submit(MNIST + " --ig night")["id"]
+    check_error(console.ask("DELETE", path, who="admin"), 409, "1 job in it has not ended")
+    assert console.get("/resplans/resplan/night")["pending"] == 1
+    console.add_queue("other")
+    console.platform.ask("PATCH", f"jobs/{job}", {"queue": "other"})
+    answer = console.ask("DELETE", path, who="admin")
+    assert (answer.status_code, answer.content) == (204, b""), answer.text
+    check_error(console.ask("DELETE", path, who="admin"), 404, "no resource plan night")
+    assert [one["name"] for one in console.get("/resplans/resplantree")["children"]] == ["default", "other"]
 
 
 def test_jobs_and_slots_as_objects(console: Console) -> None:
