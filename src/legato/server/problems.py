@@ -68,7 +68,15 @@ _OF_ERRORS: Final[Sequence[tuple[type[LegatoError], str]]] = (
     (UsageError, "invalid"),
     (StoreError, "unavailable"),
 )
-_OF_STATUS: Final = {400: "bad-request", 404: "not-found", 405: "method-not-allowed", 413: "too-large"}
+_OF_STATUS: Final = {
+    400: "bad-request",
+    404: "not-found",
+    405: "method-not-allowed",
+    408: "too-slow",
+    413: "too-large",
+    429: "too-many-requests",
+    503: "unavailable",
+}
 _MAX_ERRORS: Final = 20
 
 

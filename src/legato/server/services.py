@@ -11,6 +11,7 @@ from typing import Annotated, Final, Protocol
 
 from fastapi import Depends, Request
 
+from legato.arrivals import Arrivals
 from legato.control.pulse import Pulse
 from legato.control.records import Job, Lease
 from legato.control.settings import Settings
@@ -21,7 +22,7 @@ from legato.server.asking import Gatekeeper
 from legato.server.feed import Feed
 from legato.server.figures import Figures
 from legato.server.planning import Works
-from legato.server.uploads import Arrivals, CodeRoom, make_caps
+from legato.server.uploads import CodeRoom, make_caps
 
 JOBS: Final = "jobs"
 CODE: Final = "code"
@@ -101,7 +102,7 @@ class Services:
     followers: ThreadPoolExecutor
     login_turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     upload_turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
-    arrivals: Arrivals = field(default_factory=Arrivals)
+    arrivals: Arrivals = field(default_factory=lambda: Arrivals("uploads"))
 
     def directory(self, job: Job) -> Path:
         """Return the directory of a job; it is there from its first start on."""

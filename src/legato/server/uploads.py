@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
 
+from legato.arrivals import read_promptly
 from legato.control.settings import Settings
 from legato.control.store_retention import Purged
 from legato.control.unpacking import Caps, unpack
 from legato.core.errors import UsageError
-from legato.server.problems import Problem, too_many
+from legato.server.problems import Problem
 
 _LOCK: Final = ".lock"
 _SCRATCH: Final = ".incoming-"
-_IDLE_LIMIT_S: Final = 30.0
-_MAX_OPEN: Final = 64
-_MAX_OPEN_OF_ONE: Final = 8
-_AGAIN_S: Final = 5
 
 
 def make_caps(settings: Settings) -> Caps:
@@ -39,44 +34,6 @@ def make_caps(settings: Settings) -> Caps:
         depth=settings.upload_max_depth,
         ratio=settings.upload_max_ratio,
     )
-
-
-class Arrivals:
-    """Counts the uploads that are on their way, so that who sends slowly holds up nobody but himself. Of one thread.
-
-    Args:
-        most: of all users at once.
-        most_of_one: of one user at once.
-    """
-
-    def __init__(self, most: int = _MAX_OPEN, most_of_one: int = _MAX_OPEN_OF_ONE) -> None:
-        self._most = most
-        self._most_of_one = most_of_one
-        self._open: Counter[str] = Counter()
-
-    @contextlib.contextmanager
-    def counted(self, user: str) -> Iterator[None]:
-        """Count one upload for as long as the block lasts.
-
-        Raises:
-            Problem: there are so many already.
-        """
-        if self._open[user] >= self._most_of_one:
-            raise too_many(
-                f"'{user}' is sending {self._open[user]} uploads at once already. Wait until one has ended.", _AGAIN_S
-            )
-        if self._open.total() >= self._most:
-            raise Problem(
-                "unavailable",
-                f"The server receives {self._most} uploads at once already. Try again in a moment.",
-                headers={"Retry-After": str(_AGAIN_S)},
-            )
-        self._open[user] += 1
-        try:
-            yield
-        finally:
-            self._open[user] -= 1
-            self._open += Counter()  # drops who has none left
 
 
 class CodeRoom:
@@ -113,7 +70,8 @@ class CodeRoom:
         """Receive an upload into a file, which is gone after the block.
 
         Raises:
-            Problem: it is too large, or comes too slowly.
+            Problem: it is too large.
+            HTTPException: it does not come.
             UsageError: its bytes have another SHA-256.
         """
         scratch = Path(await run_in_threadpool(tempfile.mkdtemp, prefix=_SCRATCH, dir=self.path))
@@ -121,7 +79,7 @@ class CodeRoom:
             archive = scratch / "archive"
             digest, num_bytes = hashlib.sha256(), 0
             with archive.open("wb") as file:
-                async for chunk in _read_promptly(chunks):
+                async for chunk in read_promptly(chunks):
                     num_bytes += len(chunk)
                     self.check_length(num_bytes)
                     digest.update(chunk)
@@ -185,21 +143,3 @@ class CodeRoom:
             with contextlib.suppress(FileNotFoundError):
                 if found.stat().st_mtime < older_than:
                     shutil.rmtree(found, ignore_errors=True)
-
-
-async def _read_promptly(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield chunks as they come; raise Problem if none comes for long."""
-    while True:
-        try:
-            async with asyncio.timeout(_IDLE_LIMIT_S):
-                chunk = await anext(chunks)
-        except StopAsyncIteration:
-            return
-        except TimeoutError:
-            # What comes after all is not waited for.
-            raise Problem(
-                "too-slow",
-                f"No byte of the upload came for {_IDLE_LIMIT_S:g} s. Look at the connection, and upload it again.",
-                headers={"Connection": "close"},
-            ) from None
-        yield chunk

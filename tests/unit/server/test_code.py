@@ -16,8 +16,8 @@ import httpx
 import pytest
 from tests.unit.server.platform import API, LIMIT_S, NOW, Platform, check_problem
 
-from legato.server import uploads
-from legato.server.uploads import Arrivals
+from legato import arrivals
+from legato.arrivals import Arrivals
 
 DAY_S = 86400.0
 
@@ -225,7 +225,7 @@ def test_uploads_that_stall_hold_up_nobody_else(platform: Platform) -> None:
 
 
 def test_the_uploads_of_all_have_a_bound(platform: Platform) -> None:
-    object.__setattr__(platform.services, "arrivals", Arrivals(most=1))
+    object.__setattr__(platform.services, "arrivals", Arrivals("uploads", most=1))
     with contextlib.closing(stall(platform, 1)):
         wait_for_uploads(platform, 1)
         answer = put(platform)
@@ -236,7 +236,7 @@ def test_the_uploads_of_all_have_a_bound(platform: Platform) -> None:
 
 
 def test_an_upload_that_goes_silent_is_given_up(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "_IDLE_LIMIT_S", 0.05)
+    monkeypatch.setattr(arrivals, "IDLE_LIMIT_S", 0.05)
     with contextlib.closing(stall(platform, 1)) as opened:
         told = b"".join(iter(lambda: opened.recv(1 << 16), b"")).decode()
     assert told.startswith("HTTP/1.1 408") and "urn:legato:problem:too-slow" in told

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import re
 import tempfile
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from pathlib import PurePosixPath
 from typing import IO, Any, Final, cast
 
@@ -17,6 +14,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
+from legato.arrivals import Arrivals, read_promptly
 from legato.compat.wmla import names
 from legato.compat.wmla.arguments import Submission, hide_secrets, read_arguments
 from legato.compat.wmla.rest.bundles import Limits, Sent, hash_content, repack
@@ -33,10 +31,7 @@ NOTICE: Final = "X-WMLA-Notice"
 _MAX_TEXT_BYTES: Final = 2**20
 _MAX_FILES: Final = 100
 _MAX_FIELDS: Final = 20
-_IDLE_LIMIT_S: Final = 30.0
 _CHUNK_BYTES: Final = 2**20
-_MOST_OF_ONE: Final = 8
-_AGAIN: Final = {"Retry-After": "5"}
 _MAX_NAME_LENGTH: Final = 63
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -52,7 +47,7 @@ class Submitter:
     def __init__(self, data_root: str, limits: Limits) -> None:
         self._data_root = data_root
         self._limits = limits
-        self._open: Counter[str] = Counter()
+        self._arrivals = Arrivals("submissions")
 
     async def submit(self, request: Request, platform: Platform) -> tuple[Job, str]:
         """Submit what a request asks for.
@@ -61,10 +56,10 @@ class Submitter:
             The job, and a line of what is to be known of it; "" if there is nothing.
 
         Raises:
-            Refusal, UsageError: nothing was submitted.
+            Refusal, UsageError, HTTPException: nothing was submitted.
         """
         user = (await platform.get("me"))["name"]
-        with self._counted(user):
+        with self._arrivals.counted(user):
             form = await _read_form(request, self._limits)
             try:
                 text, extra = _find_arguments(request, form)
@@ -87,17 +82,6 @@ class Submitter:
         answer = await platform.ask("POST", "jobs", json=wanted)
         job: Job = answer.json()
         return job, notice
-
-    @contextlib.contextmanager
-    def _counted(self, user: str) -> Iterator[None]:
-        if self._open[user] >= _MOST_OF_ONE:
-            raise Refusal(429, f"{user} is sending {_MOST_OF_ONE} submissions at once already. Wait for one.", _AGAIN)
-        self._open[user] += 1
-        try:
-            yield
-        finally:
-            self._open[user] -= 1
-            self._open += Counter()  # drops who has none left
 
     async def _send_code(self, platform: Platform, sent: list[Sent], submission: Submission) -> tuple[str, str]:
         """Give the platform the code, unless it has it; return its SHA-256, and what the launcher is to run."""
@@ -189,7 +173,7 @@ async def _read_form(request: Request, limits: Limits) -> FormData:
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and int(length) > most:
         raise _too_large(most)
-    body = _read_promptly(request, most)
+    body = _read_capped(request, most)
     if kind == "multipart/form-data":
         try:
             parser = _Parser(
@@ -204,18 +188,9 @@ async def _read_form(request: Request, limits: Limits) -> FormData:
     return FormData()
 
 
-async def _read_promptly(request: Request, most: int) -> AsyncGenerator[bytes, None]:
+async def _read_capped(request: Request, most: int) -> AsyncGenerator[bytes, None]:
     num_bytes = 0
-    chunks = request.stream()
-    while True:
-        try:
-            async with asyncio.timeout(_IDLE_LIMIT_S):
-                chunk = await anext(chunks)
-        except StopAsyncIteration:
-            return
-        except TimeoutError:
-            told = f"No byte of what was sent came for {_IDLE_LIMIT_S:g} s. Look at the connection, and send it again."
-            raise Refusal(408, told, {"Connection": "close"}) from None
+    async for chunk in read_promptly(request.stream()):
         num_bytes += len(chunk)
         if num_bytes > most:
             raise _too_large(most)

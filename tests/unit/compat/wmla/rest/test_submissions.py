@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import bz2
+import contextlib
 import io
 import json
 import lzma
+import socket
 import tarfile
+import threading
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -16,11 +19,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as some
-from tests.unit.compat.wmla.rest.asking import CONDUCTOR, MNIST, MODEL, Console, check_error, make_tar
+from tests.unit.compat.wmla.rest.asking import CONDUCTOR, DLI, MNIST, MODEL, Console, check_error, make_tar
 from tests.unit.compat.wmla.rest.conftest import NewConsole
+from tests.unit.server.platform import LIMIT_S
 
+from legato import arrivals
 from legato.compat.wmla.names import LAUNCHER
-from legato.compat.wmla.rest import bundles
+from legato.compat.wmla.rest import bundles, submitting
 from legato.compat.wmla.rest.imports import find_imports, make_launcher
 from legato.engines.imports import imported_packages
 
@@ -597,3 +602,60 @@ def test_a_large_model_directory_is_not_held_in_memory(console: Console, tmp_pat
         tracemalloc.stop()
     assert answer.status_code == 200, answer.text
     assert peak < 20_000_000
+
+
+def stall(console: Console, who: str) -> socket.socket:
+    """Begin a submission, and send no more of it."""
+    host, _, port = console.platform.url.partition("://")[2].partition(":")
+    opened = socket.create_connection((host, int(port)), timeout=LIMIT_S)
+    opened.sendall(
+        f"POST {DLI}/execs?args=--exec-start HTTP/1.1\r\nHost: {host}\r\nX-Auth-Token: {console.platform.secrets[who]}"
+        "\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: 1000\r\n\r\n--b".encode()
+    )
+    return opened
+
+
+def wait_for_refusal(console: Console, who: str, status: int) -> str:
+    """Wait until a submission is not taken: what stalls has come as far as the guest."""
+    pause = threading.Event()
+    for _ in range(600):
+        answer = console.send("--exec-start nothing", [("main.py", b"")], who=who)
+        if answer.status_code == status:
+            assert int(answer.headers["retry-after"]) > 0
+            return answer.text
+        pause.wait(0.05)
+    raise AssertionError(answer.text)
+
+
+def test_submissions_that_stall_hold_up_nobody_else(console: Console) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(contextlib.closing(stall(console, "ben")))
+        told = wait_for_refusal(console, "ben", 429)
+        assert told.startswith("Error 429: 'ben' is sending 8 submissions at once already.")
+        console.submit()
+    wait_for_refusal_to_end(console)
+
+
+def wait_for_refusal_to_end(console: Console) -> None:
+    pause = threading.Event()
+    for _ in range(600):
+        if console.send(MNIST, [("mnist.modelDir.tar", MODEL)], who="ben").status_code == 200:
+            return
+        pause.wait(0.05)
+    raise AssertionError("the room of those who went was not given back")
+
+
+def test_the_submissions_of_all_have_a_bound(new_console: NewConsole, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submitting, "Arrivals", lambda what: arrivals.Arrivals(what, most=1))
+    console = new_console()
+    with contextlib.closing(stall(console, "ben")):
+        told = wait_for_refusal(console, "ann", 503)
+        assert told == "Error 503: The server receives 1 submissions at once already. Try again in a moment."
+
+
+def test_a_submission_that_goes_silent_is_given_up(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "IDLE_LIMIT_S", 0.05)
+    with contextlib.closing(stall(console, "ben")) as opened:
+        told = b"".join(iter(lambda: opened.recv(1 << 16), b"")).decode()
+    assert told.startswith("HTTP/1.1 408") and "Error 408: No byte of what was sent came for 0.05 s." in told
