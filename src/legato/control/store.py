@@ -19,6 +19,7 @@ from legato.control.store_accounts import Accounts
 from legato.control.store_definitions import Definitions
 from legato.control.store_events import Audit, Events
 from legato.control.store_experiments import Experiments
+from legato.control.store_history import History
 from legato.control.store_jobs import Jobs
 from legato.control.store_loop import Loop
 from legato.control.store_pool import Pool
@@ -56,6 +57,7 @@ class Store:
         self.experiments = Experiments(database, random_bits)
         self.queues = Queues(database)
         self.pool = Pool(database)
+        self.history = History(database)
         self.loop = Loop(database)
         self.accounts = Accounts(database, passwords or Passwords())
         self.tokens = Tokens(database, random_bits)

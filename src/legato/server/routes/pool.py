@@ -17,6 +17,7 @@ from legato.server.answers import Answer, Listed, tells
 from legato.server.asking import WhoAsks
 from legato.server.bodies import QueueBody
 from legato.server.door import API
+from legato.server.past import By, SlotMove, Timeline, draw_timeline, list_moves
 from legato.server.services import Here, Services
 
 router = APIRouter(prefix=API, tags=["pool"])
@@ -24,6 +25,7 @@ router = APIRouter(prefix=API, tags=["pool"])
 _HOUR_S = 3600.0
 _DAY_S = 86400.0
 _MAX_TIME = 1e12
+_MAX_JOBS = 100
 
 Moment = Annotated[float | None, Query(ge=0, le=_MAX_TIME, allow_inf_nan=False)]
 
@@ -146,6 +148,35 @@ def list_usage(here: Here, asker: WhoAsks, since: Moment = None, until: Moment =
     since, until = _read_times(here, since, until, _DAY_S)
     found = here.store.pool.measure_usage(since, until)
     return Answer(Listed(tuple(one for one in found if asker.sees_only in (None, one.owner))))
+
+
+@router.get("/timeline", **tells(Timeline, errors=(404,)))
+def get_timeline(
+    here: Here,
+    asker: WhoAsks,
+    by: By = By.JOB,
+    since: Moment = None,
+    until: Moment = None,
+    points: Annotated[int, Query(ge=4, le=10_000)] = 500,
+    job: Annotated[list[str] | None, Query(max_length=_MAX_JOBS)] = None,
+) -> Response:
+    """Return how many slots each job, owner, queue or project held between two times, as lines of steps."""
+    since, until = _read_times(here, since, until, _HOUR_S)
+    these = None if job is None else {here.store.jobs.find(one, asker).id for one in job}
+    return Answer(draw_timeline(here.store, asker, by, since, until, num_points=points, these=these))
+
+
+@router.get("/moves", **tells(Listed[SlotMove]))
+def list_slot_moves(
+    here: Here,
+    asker: WhoAsks,
+    since: Moment = None,
+    until: Moment = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Response:
+    """List who was asked to give slots up between two times, and who had them next."""
+    since, until = _read_times(here, since, until, _HOUR_S)
+    return Answer(Listed(list_moves(here.store, asker, since, until, limit)))
 
 
 # ---------------------------------------------------------------- queues

@@ -1,0 +1,172 @@
+"""Who had which slots when, as the store remembers it: for pictures of the past. Changes nothing."""
+
+from __future__ import annotations
+
+import bisect
+import operator
+from collections import defaultdict
+from collections.abc import Collection
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, Select, Subquery, select, union_all
+
+from legato.control.database import Database
+from legato.control.records import Allocation
+from legato.control.schema import allocations, decisions, events, jobs, projects
+from legato.control.store_sight import is_visible, sees_project
+from legato.control.transactions import read_all
+from legato.core.errors import UsageError
+
+MAX_SPANS: Final = 200_000
+_MAX_ASKED: Final = 10_000
+_BATCH: Final = 5_000
+_SLOT: Final = "slot"
+
+
+class Run(NamedTuple):
+    """A job as pictures name it. ``project``: id and name; None: none, or not to be seen."""
+
+    id: str
+    owner: str
+    name: str
+    queue: str
+    has_project: bool
+    project: tuple[str, str] | None
+    is_visible: bool
+
+
+class Span(NamedTuple):
+    """A slot in the hands of a job. ``until`` None: still."""
+
+    job: Run
+    since: float
+    until: float | None
+
+
+class Move(NamedTuple):
+    """A slot that a job was asked to leave. ``taker``: the job that had it next; None: nobody yet."""
+
+    time: float
+    slot: str
+    job: str
+    taker: str | None
+    reason: str
+
+
+class SlotChange(NamedTuple):
+    """A slot that joined the pool, or left it: whichever it was before, it was the other one then."""
+
+    time: float
+    slot: str
+
+
+class History:
+    """What was.
+
+    Args:
+        database: the store's.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def list_spans(
+        self, since: float, until: float, sees_only: str | None, these: Collection[str] | None = None
+    ) -> tuple[Span, ...]:
+        """Return who had slots at any time between the two, in any order.
+
+        Args:
+            since: seconds since 1970.
+            until: seconds since 1970.
+            sees_only: as everywhere in the store; what may not be seen is marked so.
+            these: only of these jobs. None: of all.
+
+        Raises:
+            UsageError: there are too many to be drawn.
+        """
+        both = _between(since, until, these)
+        statement = select(both.c.job, both.c.since, both.c.until).limit(MAX_SPANS + 1)
+        with self._database.reading() as connection:
+            rows = connection.execute(statement).all()
+            if len(rows) > MAX_SPANS:
+                raise UsageError(
+                    f"Cannot look at so much at once: more than {MAX_SPANS} changes lie between since={since:.0f} and "
+                    f"until={until:.0f}. Ask for a shorter time, or for single jobs."
+                )
+            runs = _read_runs(connection, {job for job, _, _ in rows}, sees_only)
+        return tuple(Span(runs[job], begun, ended) for job, begun, ended in rows if job in runs)
+
+    def list_moves(self, since: float, until: float) -> tuple[Move, ...]:
+        """Return the slots that jobs were asked to leave between the two times, the newest first, at most 10,000.
+
+        One that the same job had next is left out.
+        """
+        both = _between(since, until)
+        asked_in = (both.c.release_asked_at >= since, both.c.release_asked_at <= until)
+        newest = select(both).where(*asked_in).order_by(both.c.release_asked_at.desc(), both.c.id + 0)
+        with self._database.reading() as connection:
+            asked = read_all(connection, newest.limit(_MAX_ASKED), Allocation)
+            if not asked:
+                return ()
+            later = _between(min(one.since for one in asked), None)
+            had: defaultdict[str, list[Any]] = defaultdict(list)
+            for row in connection.execute(
+                select(later.c.slot, later.c.job, later.c.since).order_by(later.c.since, later.c.id + 0)
+            ):
+                had[row.slot].append(row)
+            reasons: dict[tuple[str, float], str] = {}
+            meant = sorted({one.job for one in asked})
+            first_asked = min(one.release_asked_at or 0.0 for one in asked)
+            for first in range(0, len(meant), _BATCH):
+                of_jobs = (decisions.c.job.in_(meant[first : first + _BATCH]), decisions.c.time >= first_asked)
+                told = select(decisions.c.job, decisions.c.time, decisions.c.reason).where(*of_jobs)
+                reasons |= {(row.job, row.time): row.reason for row in connection.execute(told)}
+        moves = []
+        for one in asked:
+            time, taker = one.release_asked_at or 0.0, None
+            if one.until is not None:
+                place = bisect.bisect_left(had[one.slot], one.until, key=operator.attrgetter("since"))
+                taker = had[one.slot][place].job if place < len(had[one.slot]) else None
+            if taker != one.job:
+                # The slot was asked back in the same transaction that stored the decision.
+                moves.append(Move(time, one.slot, one.job, taker, reasons.get((one.job, time), "")))
+        return tuple(moves)
+
+    def list_slot_changes(self, since: float) -> tuple[SlotChange, ...]:
+        """Return which slots joined the pool or left it since then, the newest first."""
+        statement = (
+            select(events.c.time, events.c.detail)
+            .where(events.c.job.is_(None), events.c.kind == _SLOT, events.c.time > since)
+            .order_by(events.c.seq.desc())
+        )
+        with self._database.reading() as connection:
+            rows = connection.execute(statement).all()
+        return tuple(SlotChange(time, detail["slot"]) for time, detail in rows if detail and _SLOT in detail)
+
+
+def _read_runs(connection: Connection, these: Collection[str], sees_only: str | None) -> dict[str, Run]:
+    sees = (
+        select(projects.c.id).where(projects.c.id == jobs.c.project, sees_project(sees_only)).correlate(jobs).exists()
+    )
+    named = select(jobs.c.id, jobs.c.owner, jobs.c.name, jobs.c.queue, jobs.c.project, projects.c.name, sees)
+    statement = named.add_columns(is_visible(sees_only)).join(projects, projects.c.id == jobs.c.project, isouter=True)
+    runs: dict[str, Run] = {}
+    meant = sorted(these)
+    for first in range(0, len(meant), _BATCH):
+        rows = connection.execute(statement.where(jobs.c.id.in_(meant[first : first + _BATCH])))
+        for job, owner, name, queue, project, title, is_seen, seen in rows:
+            of = (project, title) if is_seen else None
+            runs[job] = Run(job, owner, name, queue, project is not None, of, bool(seen))
+    return runs
+
+
+def _between(since: float, until: float | None, these: Collection[str] | None = None) -> Subquery:
+    """Return the allocations that were open at any time between the two; None: until now."""
+    begun: Select[Any] = select(allocations)
+    if until is not None:
+        begun = begun.where(allocations.c.since < until)
+    if these is not None:
+        begun = begun.where(allocations.c.job.in_(sorted(these)))
+    # In two parts, each found by the index of ends: most of what is kept ended long ago.
+    parts = (begun.where(allocations.c.until.is_(None)), begun.where(allocations.c.until > since))
+    return union_all(*parts).subquery()

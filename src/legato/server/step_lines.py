@@ -1,0 +1,94 @@
+"""Lines of steps: how many slots somebody held when, drawn of single spans and thinned. Reads no store and no clock."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+K = TypeVar("K")
+
+Change = tuple[float, int]
+
+
+class StepLine(msgspec.Struct, frozen=True):
+    """A line of steps: from each time on it has the value beside it. As many values as times."""
+
+    times: tuple[float, ...]
+    values: tuple[int, ...]
+
+
+def draw_held(spans: Iterable[tuple[K, float, float | None]], since: float, until: float) -> dict[K, StepLine]:
+    """Return how many slots each held between two times.
+
+    Args:
+        spans: whose it was, from when, until when (None: still), of one slot each.
+        since: where the lines begin; one that held nothing then begins with its first slot.
+        until: where they end; what changes at that moment or later is left out.
+
+    >>> draw_held([("a", 0, 3), ("a", 2, None), ("b", 3, 4)], 1, 9)
+    {'a': StepLine(times=(1, 2, 3), values=(1, 2, 1)), 'b': StepLine(times=(3, 4), values=(1, 0))}
+    """
+    changes: defaultdict[K, list[Change]] = defaultdict(list)
+    for whose, begun, ended in spans:
+        if begun >= until or (ended is not None and ended <= since):
+            continue
+        changes[whose].append((max(begun, since), 1))
+        if ended is not None and ended < until:
+            changes[whose].append((ended, -1))
+    return {whose: add_up(found) for whose, found in changes.items()}
+
+
+def add_up(changes: Iterable[Change], start: int = 0) -> StepLine:
+    """Return the line of changes; those of one moment are one, and what changes nothing is none.
+
+    >>> add_up([(1, 2), (2, -1), (2, 1), (3, -2)])
+    StepLine(times=(1, 3), values=(2, 0))
+    """
+    times: list[float] = []
+    values: list[int] = []
+    value = start
+    for time, change in sorted(changes):
+        value += change
+        if times and times[-1] == time:
+            values[-1] = value
+        else:
+            times.append(time)
+            values.append(value)
+    kept = [at for at in range(len(times)) if values[at] != (values[at - 1] if at else start)]
+    return StepLine(tuple(times[at] for at in kept), tuple(values[at] for at in kept))
+
+
+def thin(line: StepLine, since: float, until: float, most: int) -> StepLine:
+    """Return a line of at most so many steps, of each stretch of time the first, smallest, largest and last.
+
+    Args:
+        line: the whole one.
+        since: where the picture begins.
+        until: where it ends.
+        most: steps, at least 4.
+    """
+    if len(line.times) <= most:
+        return line
+    num_stretches = max(most // 4, 1)
+    length_s = (until - since) / num_stretches
+    kept: list[int] = []
+    first = 0
+    for at in range(1, len(line.times) + 1):
+        if at == len(line.times) or _find(line.times[at], since, length_s, num_stretches) != _find(
+            line.times[first], since, length_s, num_stretches
+        ):
+            kept += _choose(line.values, first, at)
+            first = at
+    return StepLine(tuple(line.times[at] for at in kept), tuple(line.values[at] for at in kept))
+
+
+def _find(time: float, since: float, length_s: float, num_stretches: int) -> int:
+    return min(int((time - since) / length_s), num_stretches - 1) if length_s > 0 else 0
+
+
+def _choose(values: Sequence[int], first: int, end: int) -> list[int]:
+    places = range(first, end)
+    return sorted({first, min(places, key=values.__getitem__), max(places, key=values.__getitem__), end - 1})
