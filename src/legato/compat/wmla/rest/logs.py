@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -95,6 +96,15 @@ async def read_process_log(platform: Platform, job: Job, number: int, log: str) 
     return text
 
 
+def split_lines(text: str) -> list[str]:
+    r"""Return the lines of a text with their ends, as ``tail`` counts them: a progress bar is one line.
+
+    >>> split_lines("1 %\r2 %\n\fa\u2028b")
+    ['1 %\r2 %\n', '\x0ca\u2028b']
+    """
+    return list(io.StringIO(text, newline="\n"))
+
+
 def take_last_lines(text: str, said: str | None) -> str:
     r"""Return the last lines of a text.
 
@@ -103,7 +113,7 @@ def take_last_lines(text: str, said: str | None) -> str:
     """
     if said is None or not (said.isascii() and said.isdecimal() and len(said) < 10):
         return text
-    lines = text.splitlines(keepends=True)
+    lines = split_lines(text)
     return "".join(lines[max(len(lines) - int(said), 0) :])
 
 
@@ -142,11 +152,9 @@ async def _read_launcher(platform: Platform, job: Job, number: int) -> str | Non
         return None
     printed: Counter[str] = Counter()
     for file in FILES.values():
-        printed.update(
-            (await _read(platform, job, executor_id(job["id"], number), file) or "").splitlines(keepends=True)
-        )
+        printed.update(split_lines(await _read(platform, job, executor_id(job["id"], number), file) or ""))
     own = []
-    for line in text.splitlines(keepends=True):
+    for line in split_lines(text):
         # As often as the program printed a line it is the program's; once more, and somebody else said it too.
         printed[line] -= 1
         if printed[line] < 0:

@@ -134,7 +134,10 @@ def test_logs_of_the_driver_and_of_executors(console: Console) -> None:
     whole = "NCCL WARN\nout of one\nlast\n\nerr of one\nlast\n\rSegmentation fault"
     console.write(job, "logs/worker-0.log", whole)
     assert read("executor/1/logs/launcherlog") == "NCCL WARN\n\nlast\n\rSegmentation fault"
-    assert read("executor/1/logs/launcherlog", lastlines=1) == "Segmentation fault"
+    assert read("executor/1/logs/launcherlog", lastlines=1) == "\rSegmentation fault"
+    console.write(job, "logs/worker-0.log", "one\n10 %\r20 %\fnew\x0b page\x85\u2028end\ntwo\n")
+    assert read("executor/1/logs/launcherlog", lastlines=2) == "10 %\r20 %\fnew\x0b page\x85\u2028end\ntwo\n"
+    console.write(job, "logs/worker-0.log", whole)
     assert console.get(f"/execs/{job}/log", params={"logType": "outerrlog"}) == whole
     for what in ("executor/0/logs/stdout", "executor/9/logs/stdout", "driver/logs/x", "executor/x/logs/stdout"):
         check_error(console.ask("GET", f"/scheduler/applications/{job}/{what}"), 404)
