@@ -33,7 +33,7 @@ class Queues:
             NotFound: a member is no user.
         """
         check_is_admin("change a queue", asker)
-        _check(queue)
+        check_queue_numbers(queue)
         told = f"Cannot change queue '{queue.name}'"
         with writing(self._database, now) as transaction:
             connection = transaction.connection
@@ -153,7 +153,8 @@ def _read(row: Row[*tuple[object, ...]], members: Iterable[str]) -> Queue:
     )
 
 
-def _check(queue: Queue) -> None:
+def check_queue_numbers(queue: Queue) -> None:
+    """Raise UsageError unless the name and the numbers of a queue can be used."""
     check_name(queue.name, "a queue")
     told = f"Cannot change queue '{queue.name}'"
     if not 0 < queue.weight <= 1e6:

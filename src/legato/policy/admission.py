@@ -127,12 +127,17 @@ def usable_floors(claims: Iterable[Claim], queues: Mapping[str, Queue], capacity
         ceiling = queue.floor if queue.ceiling is None else queue.ceiling
         if floor := min(queue.floor, ceiling, wanted[name]):
             floors[name] = floor
+    return fit_floors(floors, queues, capacity)
+
+
+def fit_floors(floors: dict[str, int], queues: Mapping[str, Queue], capacity: int) -> dict[str, int]:
+    """Return floors that add up to the capacity at most: those that do not fit are cut in proportion."""
     if sum(floors.values()) <= capacity:
         return floors
-    names = sorted(floors)
+    names = sorted(name for name in floors if queues[name].floor > 0)
     shares = share_out(capacity, [Bounds(queues[name].floor, 0, floors[name]) for name in names])
     parts = [Part(share, queues[name].floor, 0, (name,)) for name, share in zip(names, shares, strict=True)]
-    return dict(zip(names, make_whole(capacity, parts), strict=True))
+    return dict.fromkeys(floors, 0) | dict(zip(names, make_whole(capacity, parts), strict=True))
 
 
 def ranks(claims: Sequence[Claim], policy: Policy) -> list[list[Claim]]:

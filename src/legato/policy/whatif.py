@@ -1,7 +1,8 @@
-"""What would happen if a job were submitted: whom it would shrink, and when it would start. Submits nothing."""
+"""What would happen if a job were submitted, or queues were others: whom it would shrink, and when. Does none of it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from legato.policy.causes import count
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
-from legato.policy.snapshot import Decision, Job, Snapshot, Verb
+from legato.policy.snapshot import Decision, Decisions, Job, Queue, Snapshot, Verb
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,11 +62,7 @@ def plan(snapshot: Snapshot, job: Job, rules: Rules) -> Plan:
     after = decide(msgspec.structs.replace(snapshot, jobs=(*snapshot.jobs, job)), rules)
     own = after.of(job.id)
     titles = {other.id: other.title for other in snapshot.jobs}
-    effects = tuple(
-        Effect(job=decision.job, title=titles[decision.job], before=before[decision.job], after=decision.wanted)
-        for decision in after.decisions
-        if decision.job != job.id and decision.wanted != before[decision.job]
-    )
+    effects = _compare(before, after, titles)
     starts: Literal["now", "soon", "later"] = "later"
     if own.verb is Verb.START:
         starts = "now"
@@ -78,6 +75,28 @@ def plan(snapshot: Snapshot, job: Job, rules: Rules) -> Plan:
         share=own.share,
         effects=effects,
         reason=_tell_never(snapshot, job) or _tell(own, starts, effects),
+    )
+
+
+def plan_queues(snapshot: Snapshot, queues: tuple[Queue, ...], rules: Rules) -> tuple[Effect, ...]:
+    """Return which jobs would have more or fewer slots in the end if the queues were these.
+
+    Args:
+        snapshot: the pool at this moment.
+        queues: all of them, as they would be.
+        rules: the policy and its settings.
+    """
+    before = {decision.job: decision.wanted for decision in decide(snapshot, rules).decisions}
+    after = decide(msgspec.structs.replace(snapshot, queues=queues), rules)
+    titles = {job.id: job.title for job in snapshot.jobs}
+    return _compare(before, after, titles)
+
+
+def _compare(before: Mapping[str, int], after: Decisions, titles: Mapping[str, str]) -> tuple[Effect, ...]:
+    return tuple(
+        Effect(job=decision.job, title=titles[decision.job], before=before[decision.job], after=decision.wanted)
+        for decision in after.decisions
+        if decision.job in before and decision.wanted != before[decision.job]
     )
 
 

@@ -33,13 +33,14 @@ from legato.server.routes import (
     pool,
     projects,
     session,
+    shares,
 )
 from legato.server.services import Services
 
 _ROUTERS: Final = (
     *(jobs.router, looking.router, events.router, logs.router, files.router, code.router),
     *(projects.router, experiments.router),
-    *(pool.router, people.router, session.router, operating.router),
+    *(shares.router, pool.router, people.router, session.router, operating.router),
 )
 
 

@@ -256,3 +256,15 @@ class QueueBody(Body):
     ceiling: Annotated[int, Field(ge=-_MAX_INT, le=2**31 - 1)] | None = None
     is_open: bool = True
     members: Annotated[Texts, Field(max_length=10_000)] = ()
+
+
+class NamedQueue(QueueBody):
+    """A queue with its name."""
+
+    name: Name
+
+
+class QueuesBody(Body):
+    """Queues as they would be. Those that are not named stay as they are."""
+
+    queues: Annotated[tuple[NamedQueue, ...], BeforeValidator(_as_tuple), Field(max_length=1000)]

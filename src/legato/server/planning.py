@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from legato.control.deciding import make_snapshot
 from legato.control.memories import Pool
-from legato.control.records import Facts, NewJob
+from legato.control.records import Facts, NewJob, Queue
 from legato.control.roles import Asker
 from legato.control.store import Store
 from legato.control.work import Work, read_work
@@ -45,9 +46,6 @@ class Works:
 
 def imagine(store: Store, works: Works, new: NewJob, asker: Asker, rules: Rules, now: float) -> Plan:
     """Say what would happen if ``new`` were submitted by ``asker`` now."""
-    facts = store.loop.read_facts()
-    snapshot = make_snapshot(Pool(facts), {}, {}, works.of(facts), now)
-    jobs = tuple(_as_settled(job) for job in snapshot.jobs)
     job = policy.Job(
         id=_NEW,
         name=new.name,
@@ -60,7 +58,24 @@ def imagine(store: Store, works: Works, new: NewJob, asker: Asker, rules: Rules,
         elastic=new.is_elastic,
         num_micro_batches=read_work(new.spec).num_micro_batches,
     )
-    return plan(msgspec.structs.replace(snapshot, jobs=jobs), job, rules)
+    return plan(look(store, works, now), job, rules)
+
+
+def look(store: Store, works: Works, now: float) -> policy.Snapshot:
+    """Return the pool as the policy sees it when nobody is being resized."""
+    facts = store.loop.read_facts()
+    snapshot = make_snapshot(Pool(facts), {}, {}, works.of(facts), now)
+    return msgspec.structs.replace(snapshot, jobs=tuple(_as_settled(job) for job in snapshot.jobs))
+
+
+def with_queues(snapshot: policy.Snapshot, wanted: Sequence[Queue]) -> policy.Snapshot:
+    """Return the pool with these queues in the place of those with the same names, and beside the others."""
+    queues = {queue.name: queue for queue in snapshot.queues}
+    for queue in wanted:
+        queues[queue.name] = policy.Queue(
+            name=queue.name, weight=queue.weight, floor=queue.floor, ceiling=queue.ceiling
+        )
+    return msgspec.structs.replace(snapshot, queues=tuple(queues.values()))
 
 
 def check_queue(store: Store, queue: str, asker: Asker) -> None:

@@ -1,0 +1,111 @@
+"""Each queue's part of the pool, and what other queues would mean for the jobs. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from legato.control.records import Queue
+from legato.control.roles import check_is_admin
+from legato.control.store_queues import check_queue_numbers
+from legato.core.errors import UsageError
+from legato.policy.queue_shares import share_queues
+from legato.policy.rules import Rules
+from legato.policy.snapshot import Snapshot
+from legato.policy.whatif import Effect, plan_queues
+from legato.server.answers import Answer, Listed, tells
+from legato.server.asking import WhoAsks
+from legato.server.bodies import QueuesBody
+from legato.server.door import API
+from legato.server.planning import look, with_queues
+from legato.server.services import Here, Services, make_rules
+
+router = APIRouter(prefix=API, tags=["pool"])
+
+
+class QueuePart(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue's part of the pool.
+
+    Args:
+        ceiling: None: the pool.
+        fair: what it has when every queue wants all it can get; None: the policy does not divide by weight.
+        held: slots that its jobs hold.
+        borrowed: how many of these are above its fair part; None where that is.
+        wanted: slots that its jobs could use.
+    """
+
+    queue: str
+    weight: float
+    floor: int
+    ceiling: int | None
+    fair: float | None
+    held: int
+    borrowed: float | None
+    wanted: int
+
+
+class QueuesPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What would happen if queues were as described. ``shares``: of all queues, as they would be."""
+
+    effects: tuple[Effect, ...]
+    shares: tuple[QueuePart, ...]
+    reason: str
+
+
+@router.get("/pool/shares", **tells(Listed[QueuePart]))
+def list_shares(here: Here, asker: WhoAsks) -> Response:
+    """List each queue's part of the pool: what is fair, what it holds, borrows and wants."""
+    seen = {queue.name for queue in here.store.queues.list(asker.sees_only)}
+    parts = _describe(here, look(here.store, here.works, here.now()), make_rules(here.settings))
+    return Answer(Listed(tuple(part for part in parts if part.queue in seen)))
+
+
+@router.post("/queues/plan", **tells(QueuesPlan, errors=(413, 415)))
+def plan_other_queues(body: QueuesBody, here: Here, asker: WhoAsks) -> Response:
+    """Say who would have more or fewer slots if queues were as described. Nothing is changed."""
+    check_is_admin("plan queues", asker)
+    wanted = [Queue(name=said.name, weight=said.weight, floor=said.floor, ceiling=said.ceiling) for said in body.queues]
+    names = [queue.name for queue in wanted]
+    for queue in wanted:
+        check_queue_numbers(queue)
+        if names.count(queue.name) > 1:
+            raise UsageError(f"Cannot plan queues: '{queue.name}' is described twice. Leave one of the two out.")
+    snapshot, rules = look(here.store, here.works, here.now()), make_rules(here.settings)
+    changed = with_queues(snapshot, wanted)
+    effects = plan_queues(snapshot, changed.queues, rules)
+    return Answer(QueuesPlan(effects=effects, shares=_describe(here, changed, rules), reason=_tell(effects)))
+
+
+def _describe(here: Services, snapshot: Snapshot, rules: Rules) -> tuple[QueuePart, ...]:
+    loads = here.store.queues.measure()
+    queues = {queue.name: queue for queue in snapshot.queues}
+    parts = []
+    for share in share_queues(snapshot, rules):
+        queue = queues.get(share.queue)
+        if queue is None:
+            continue  # gone a moment ago
+        held = loads[share.queue].num_slots if share.queue in loads else 0
+        parts.append(
+            QueuePart(
+                queue=queue.name,
+                weight=queue.weight,
+                floor=queue.floor,
+                ceiling=queue.ceiling,
+                fair=share.fair,
+                held=held,
+                borrowed=None if share.fair is None else max(held - share.fair, 0.0),
+                wanted=share.wanted,
+            )
+        )
+    return tuple(parts)
+
+
+def _tell(effects: Iterable[Effect]) -> str:
+    told = [f"{effect.title} {effect.before} → {effect.after}" for effect in effects]
+    if not told:
+        return "nobody would have more or fewer slots"
+    more = f" and {len(told) - 3} more" if len(told) > 3 else ""
+    return f"in the end {', '.join(told[:3])}{more}"

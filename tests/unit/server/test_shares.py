@@ -1,0 +1,92 @@
+"""Each queue's part of the pool, and what other queues would mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.server.platform import ADMIN, NOW, Platform, check_problem
+
+from legato.control.records import Queue
+
+
+@pytest.fixture
+def two(platform: Platform) -> dict[str, str]:
+    """Ann's job has all four slots; ben's waits in another queue."""
+    platform.lead(num_slots=4)
+    platform.store.queues.put(Queue(name="night", weight=3, is_open=False, members=("ben",)), ADMIN, NOW)
+    anns = platform.submit(name="first", max_workers=4, directory=str(platform.home))
+    platform.start(anns, *(f"node/{number}" for number in range(4)))
+    return {"anns": anns, "bens": platform.submit("ben", name="second", max_workers=8, queue="night")}
+
+
+def test_shares(platform: Platform, two: dict[str, str]) -> None:
+    default = {
+        "queue": "default",
+        "weight": 1.0,
+        "floor": 0,
+        "ceiling": None,
+        "fair": 1.0,
+        "held": 4,
+        "borrowed": 3.0,
+        "wanted": 4,
+    }
+    night = default | {"queue": "night", "weight": 3.0, "fair": 3.0, "held": 0, "borrowed": 0.0, "wanted": 8}
+    assert platform.get("pool/shares", who="eye")["items"] == [default, night]
+    assert platform.get("pool/shares")["items"] == [default], "ann is no member of the other"
+    assert platform.get("pool/shares", who="ben")["items"] == [default, night]
+
+
+def test_policies_without_weights(new_platform: Callable[..., Platform]) -> None:
+    platform = new_platform(policy="fifo")
+    platform.lead()
+    (one,) = platform.get("pool/shares")["items"]
+    assert (one["fair"], one["borrowed"], one["wanted"]) == (None, None, 0)
+
+
+def plan(platform: Platform, *queues: dict[str, Any], who: str = "admin") -> Any:
+    return platform.ask("POST", "queues/plan", {"queues": queues}, who=who)
+
+
+def test_what_other_queues_would_mean(platform: Platform, two: dict[str, str]) -> None:
+    told = plan(platform, {"name": "night", "weight": 1}).json()
+    assert told["effects"] == [
+        {"job": two["anns"], "title": "ann/first", "before": 1, "after": 2},
+        {"job": two["bens"], "title": "ben/second", "before": 3, "after": 2},
+    ]
+    assert told["reason"] == "in the end ann/first 1 → 2, ben/second 3 → 2"
+    assert [(one["queue"], one["fair"], one["held"]) for one in told["shares"]] == [
+        ("default", 2.0, 4),
+        ("night", 2.0, 0),
+    ]
+    assert platform.get("queues/night", who="admin")["weight"] == 3, "nothing is changed"
+    told = plan(platform, {"name": "default", "ceiling": 3, "floor": 3}, {"name": "new"}).json()
+    assert [one["after"] for one in told["effects"]] == [3, 1]
+    assert [one["queue"] for one in told["shares"]] == ["default", "new", "night"]
+    same = plan(platform, {"name": "night", "weight": 3}).json()
+    assert (same["effects"], same["reason"]) == ([], "nobody would have more or fewer slots")
+    assert plan(platform).json()["effects"] == []
+
+
+def test_a_queue_as_it_is_listed_may_be_given_back(platform: Platform, two: dict[str, str]) -> None:
+    queue = platform.get("queues/night", who="admin")
+    for name in ("num_slots", "num_holding", "num_queued"):
+        del queue[name]
+    assert plan(platform, queue | {"members": ["nobody"]}).json()["effects"] == []
+
+
+def test_what_cannot_be_planned(platform: Platform, two: dict[str, str]) -> None:
+    for who in ("ann", "eye"):
+        check_problem(plan(platform, {"name": "night"}, who=who), 403, "forbidden")
+    for queues in (
+        [{"name": "night", "weight": 0}],
+        [{"name": "night", "floor": 3, "ceiling": 2}],
+        [{"name": "night", "floor": -1}],
+        [{"name": "no name"}],
+        [{"name": "night"}, {"name": "night"}],
+        [{"weight": 1}],
+        [{"name": "night", "colour": 1}],
+    ):
+        check_problem(plan(platform, *queues), 422, "invalid")
+    check_problem(platform.ask("POST", "queues/plan", {}, who="admin"), 422, "invalid")
