@@ -181,6 +181,7 @@ def find_guests(settings: Settings) -> list[Guest]:
     """Return the guests that the settings name."""
     if "wmla" not in settings.compat:
         return []
+    from legato.compat.wmla.rest.definitions import make_frameworks
     from legato.compat.wmla.rest.guest import PREFIXES, House, make_guest
     from legato.server.guests import Guest
 
@@ -191,7 +192,8 @@ def find_guests(settings: Settings) -> list[Guest]:
         upload_max_ratio=settings.upload_max_ratio,
         upload_max_files=settings.upload_max_files,
     )
-    return [Guest(name="wmla", prefixes=PREFIXES, make=lambda inside: make_guest(inside, house))]
+    frameworks = make_frameworks(house.data_root)
+    return [Guest(name="wmla", prefixes=PREFIXES, make=lambda inside: make_guest(inside, house), frameworks=frameworks)]
 
 
 def _read_settings(file: Path | None, said: dict[str, Any], other: list[str] | None) -> Settings:

@@ -85,14 +85,13 @@ def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, k
         max_retries=found.max_retries,
         labels=found.labels,
         code=found.code,
-        project=origin.project,
-        experiment=origin.experiment,
-        parent=found.id,
     )
     said = body or JobFields()
     new = _make_checked(said, here, asker, base=base)
-    if not said.model_fields_set & {"program", "code", "directory"}:
-        new = msgspec.structs.replace(new, definition=origin.definition)
+    if said.model_fields_set & {"program", "code", "directory"}:
+        # It runs something else than its definition says.
+        origin = origin._replace(definition=None)
+    new = msgspec.structs.replace(new, **origin._asdict(), parent=found.id)
     if new.code is not None and new.code == found.code:
         _check_may_use(found, new.code, here, asker)
     return _submit(new, here, asker, read_key(key, f"clone {job}", said))

@@ -26,7 +26,7 @@ from legato.core.errors import UsageError
 from legato.plain_tar import read_plain_tar
 
 _ENDINGS: Final = (".modelDir.tar", ".tar.gz", ".tgz", ".tar")
-_OF_MACS: Final = ("._", "__MACOSX", ".DS_Store")
+OF_MACS: Final = ("._", "__MACOSX", ".DS_Store")
 _MIN_MEASURED_BYTES: Final = 2**20
 _MAX_NAME_BYTES: Final = 255
 _CHUNK_BYTES: Final = 2**20
@@ -155,7 +155,7 @@ def _read_archive(sent: Sent, model_directory: str | None, limits: Limits) -> _P
     if not files:
         raise UsageError(f"There is no file in {sent.name[:100]!a}. Pack the folder of your program.")
     # What Macs put beside files tells nothing of how they lie.
-    own = [path for path in files if not path.parts[0].startswith(_OF_MACS)] or files
+    own = [path for path in files if not path.parts[0].startswith(OF_MACS)] or files
     tops = {path.parts[0] for path in own}
     if len(tops) == 1 and all(len(path.parts) > 1 for path in own):
         # As their command packs: the model directory itself is on top.
@@ -258,7 +258,7 @@ def _refuse_packed(parts: Sequence[_Part]) -> None:
 
 
 def _is_of_macs(path: PurePosixPath) -> bool:
-    return any(part.startswith(_OF_MACS) for part in path.parts)
+    return any(part.startswith(OF_MACS) for part in path.parts)
 
 
 def _show(files: Collection[PurePosixPath]) -> str:
