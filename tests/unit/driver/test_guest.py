@@ -1,4 +1,4 @@
-"""A guest of the driver: hears who is there, tells workers where it is, goes on with a new driver. Knows no real one."""
+"""A guest of the driver: hears who is there, tells workers where it is, outlasts a driver. Knows no real one."""
 
 from __future__ import annotations
 

@@ -141,10 +141,11 @@ class Dataset:
                 return self._task(number, holding.piece)
         return None
 
-    def take_done(self, number: int) -> None:
-        """Note that what was handed out under a number is done."""
+    def take_done(self, number: int) -> int:
+        """Note that what was handed out under a number is done; returns how often it had failed."""
         piece = self.state.doing.pop(number).piece
         self.state.num_done += piece.end - piece.start
+        return piece.num_failures
 
     def take_failed(self, number: int) -> int:
         """Take back what failed; returns how often that did by now."""

@@ -7,6 +7,7 @@ failed, is to do again, behind what is to do in its epoch already. Nothing is ev
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 import msgspec
 
@@ -19,6 +20,8 @@ from legato.compat.elasticdl.task_words import (
     default_name,
 )
 from legato.core.errors import DataError
+
+_SKIPPED: Final = 1000  # numbers at the beginning of another driver
 
 
 class KnownDataset(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,11 +52,15 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         is_known: the task was handed out.
-        num_failures: how often it failed by now.
+        num_failures: how often it has failed by now.
+        worker: that had it, if it was.
+        dataset: that it is of, if it was.
     """
 
     is_known: bool
     num_failures: int = 0
+    worker: int | None = None
+    dataset: str = ""
 
 
 class TaskManager:
@@ -143,18 +150,21 @@ class TaskManager:
 
     def report(self, number: int, *, error: str = "") -> Reported:
         """Note that a task is done; with an error, that it is to do again. Unknown numbers are passed over."""
-        for dataset in self._datasets.values():
-            if number in dataset.state.doing:
-                if error:
-                    return Reported(is_known=True, num_failures=dataset.take_failed(number))
-                dataset.take_done(number)
-                return Reported(is_known=True)
+        for name, dataset in self._datasets.items():
+            holding = dataset.state.doing.get(number)
+            if holding is not None:
+                num_failures = dataset.take_failed(number) if error else dataset.take_done(number)
+                return Reported(is_known=True, num_failures=num_failures, worker=holding.worker, dataset=name)
         return Reported(is_known=False)
 
     def set_workers(self, workers: Collection[int]) -> int:
         """Say which workers are there, all of them. Takes back what others hold; returns how many tasks that were."""
         self._workers = frozenset(workers)
         return sum(dataset.take_back(self._workers) for dataset in self._datasets.values())
+
+    def reopen(self) -> None:
+        """Go on in another driver: with numbers that the last one cannot have used, whatever of it reached the disk."""
+        self._next_number += _SKIPPED
 
     # ------------------------------------------------------------ data sets
 
@@ -191,18 +201,27 @@ class TaskManager:
         self._datasets[name] = restored
         return True
 
+    @property
+    def is_work_left(self) -> bool:
+        """Whether a data set that has an end is not at it."""
+        return any(_is_left(dataset) for dataset in self._datasets.values())
+
     def describe_left(self) -> str | None:
         """Say which data sets are not done; None if all are, or have no end."""
         left = [
             f"'{name}' (epoch {dataset.state.epoch} of {dataset.params.num_epochs}, "
             f"{len(dataset.state.doing)} tasks handed out and not reported)"
             for name, dataset in self._datasets.items()
-            if dataset.params.num_epochs > 0 and not (dataset.is_at_end and not dataset.state.doing)
+            if _is_left(dataset)
         ]
         return ", ".join(left) or None
 
     def _find(self, name: str) -> Dataset | None:
         return self._datasets.get(name or default_name(TaskKind.TRAINING))
+
+
+def _is_left(dataset: Dataset) -> bool:
+    return dataset.params.num_epochs > 0 and not (dataset.is_at_end and not dataset.state.doing)
 
 
 def _read_name(content: str) -> str:

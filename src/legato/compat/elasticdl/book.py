@@ -1,0 +1,113 @@
+"""The commands of the guest on disk: a state, and what was carried out since. A new driver reads them and goes on.
+
+What is here is in the kernel's hands before anybody hears of it, so it outlasts the driver. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from legato.compat.elasticdl.commands import Command, Desk, State
+from legato.core.errors import UsageError
+from legato.driver.journal import replace_file
+
+_log = logging.getLogger(__name__)
+
+_MAX_COMMANDS: Final = 20_000  # after so many a state is written, which makes them superfluous
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line.
+
+    Args:
+        port: on which workers find the guest; 0 if that is not settled.
+        state: from which the commands go on; None for the beginning.
+    """
+
+    port: int = 0
+    state: State | None = None
+
+
+class Book:
+    """The file of one guest.
+
+    Args:
+        path: of it; need not exist yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._port = 0
+        self._file: io.FileIO | None = None
+        self._num_commands = 0
+
+    def read(self) -> tuple[Head, list[Command]]:
+        """Return the state and the commands since; a last line that a crash cut off is left out.
+
+        Raises:
+            UsageError: it is not from this version of Legato.
+        """
+        try:
+            first, *rest = self._path.read_bytes().splitlines()
+        except (FileNotFoundError, ValueError):
+            return Head(), []
+        try:
+            head = msgspec.json.decode(first, type=Head)
+        except msgspec.MsgspecError as error:
+            raise UsageError(
+                f"Cannot go on with the tasks in {self._path}: {error}. They were written by another version of "
+                "Legato; begin the job anew."
+            ) from error
+        commands: list[Command] = []
+        for line in rest:
+            try:
+                commands.append(msgspec.json.decode(line, type=Command))
+            except msgspec.MsgspecError:
+                break
+        return head, commands
+
+    def begin(self, port: int, desk: Desk) -> None:
+        """Write a state; what was in the file is superfluous then.
+
+        Args:
+            port: on which workers find the guest.
+            desk: what it knows.
+        """
+        self._port = port
+        self.close()
+        try:
+            replace_file(self._path, msgspec.json.encode(Head(port=port, state=desk.state)) + b"\n")
+            self._file = self._path.open("ab", buffering=0)
+        except OSError as error:
+            # Without it only a new driver is at a loss; the job at hand goes on. Tried again at the next command.
+            _log.warning("Cannot write %s: %s", self._path, error)
+        self._num_commands = 0
+
+    def note(self, command: Command, desk: Desk) -> None:
+        """Write down what was carried out just now.
+
+        Args:
+            command: what.
+            desk: after it.
+        """
+        line = msgspec.json.encode(command) + b"\n"
+        try:
+            is_whole = self._file is not None and self._file.write(line) == len(line)
+        except OSError as error:
+            _log.warning("Cannot write %s: %s", self._path, error)
+            is_whole = False
+        self._num_commands += 1
+        if not is_whole or self._num_commands >= _MAX_COMMANDS:
+            # A line that is missing would make those behind it mean something else.
+            self.begin(self._port, desk)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,189 @@
+"""Everything that changes what the guest knows, as data that can be written down and carried out again. Pure.
+
+What is carried out again in the same order leads to the same end: by that a new driver goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from legato.compat.elasticdl.syncs import Point, Syncs
+from legato.compat.elasticdl.task_words import DEFAULT_NUM_MINIBATCHES, DatasetParams
+from legato.compat.elasticdl.tasks import TaskManager, TasksState
+from legato.compat.elasticdl.world import World, WorldState
+
+
+class _Command(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Something to carry out."""
+
+
+class Register(_Command, frozen=True):
+    """Register a data set."""
+
+    params: DatasetParams
+
+
+class Get(_Command, frozen=True):
+    """Hand out a task."""
+
+    worker: int
+    dataset: str = ""
+    ask: str = ""
+
+
+class Report(_Command, frozen=True):
+    """Take the result of a task."""
+
+    number: int
+    error: str = ""
+
+
+class SetWorkers(_Command, frozen=True):
+    """Take note of which workers are there."""
+
+    workers: tuple[int, ...]
+
+
+class Reset(_Command, frozen=True):
+    """Begin a data set anew."""
+
+    dataset: str = ""
+
+
+class Restore(_Command, frozen=True):
+    """Go on from a checkpoint of a data set."""
+
+    content: str
+
+
+class Reach(_Command, frozen=True):
+    """A worker has reached a named point."""
+
+    name: str
+    worker: int
+
+
+class Notify(_Command, frozen=True):
+    """A named point is passed."""
+
+    name: str
+
+
+class Forget(_Command, frozen=True):
+    """Forget a named point; None for all of them."""
+
+    name: str | None = None
+
+
+class Enter(_Command, frozen=True):
+    """A worker enters the training loop."""
+
+    worker: int
+    port: int = 0
+
+
+class Leave(_Command, frozen=True):
+    """A worker leaves the training loop."""
+
+    worker: int
+
+
+class Stand(_Command, frozen=True):
+    """A worker asks for its rank."""
+
+    worker: int
+
+
+class Meet(_Command, frozen=True):
+    """A worker is at a barrier of a world."""
+
+    name: str
+    worker: int
+    number: int
+
+
+class Reopen(_Command, frozen=True):
+    """Another driver goes on."""
+
+
+Command = (
+    Register
+    | Get
+    | Report
+    | SetWorkers
+    | Reset
+    | Restore
+    | Reach
+    | Notify
+    | Forget
+    | Enter
+    | Leave
+    | Stand
+    | Meet
+    | Reopen
+)
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a new driver must know."""
+
+    tasks: TasksState
+    points: dict[str, Point]
+    world: WorldState
+
+
+class Desk:
+    """What the guest knows; changed by commands alone.
+
+    Args:
+        seed: of all orders.
+        num_minibatches: mini-batches of a task where a data set does not say.
+        state: where an earlier driver stopped; None at the beginning.
+    """
+
+    def __init__(
+        self, *, seed: int, num_minibatches: int = DEFAULT_NUM_MINIBATCHES, state: State | None = None
+    ) -> None:
+        self.tasks = TaskManager(seed=seed, num_minibatches=num_minibatches, state=state.tasks if state else None)
+        self.syncs = Syncs(state.points if state else None)
+        self.world = World(state.world if state else None)
+
+    @property
+    def state(self) -> State:
+        """All that a new driver must know. Shares what changes: encode it at once."""
+        return State(tasks=self.tasks.state, points=self.syncs.points, world=self.world.state)
+
+    def carry_out(self, command: Command) -> Any:
+        """Carry out a command; returns what the function does that it calls.
+
+        Raises:
+            DataError: it makes no sense; nothing has changed.
+        """
+        return _CARRIED_OUT[type(command)](self, command)
+
+    def set_workers(self, workers: Collection[int]) -> int:
+        """Say which workers are there; returns how many tasks that gave back."""
+        self.syncs.set_workers(workers)
+        self.world.set_workers(workers)
+        return self.tasks.set_workers(workers)
+
+
+_CARRIED_OUT: Final[Mapping[type[Command], Callable[[Desk, Any], Any]]] = {
+    Register: lambda desk, command: desk.tasks.register(command.params),
+    Get: lambda desk, command: desk.tasks.get(command.worker, command.dataset, ask=command.ask),
+    Report: lambda desk, command: desk.tasks.report(command.number, error=command.error),
+    SetWorkers: lambda desk, command: desk.set_workers(command.workers),
+    Reset: lambda desk, command: desk.tasks.reset(command.dataset),
+    Restore: lambda desk, command: desk.tasks.restore(command.content),
+    Reach: lambda desk, command: desk.syncs.reach(command.name, command.worker, desk.tasks.workers),
+    Notify: lambda desk, command: desk.syncs.notify(command.name),
+    Forget: lambda desk, command: desk.syncs.forget(command.name),
+    Enter: lambda desk, command: desk.world.enter(command.worker, command.port),
+    Leave: lambda desk, command: desk.world.leave(command.worker),
+    Stand: lambda desk, command: desk.world.stand(command.worker),
+    Meet: lambda desk, command: desk.world.meet(command.name, command.worker, command.number),
+    Reopen: lambda desk, _command: desk.tasks.reopen(),
+}

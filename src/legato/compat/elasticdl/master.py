@@ -1,0 +1,168 @@
+"""The guest of a job of ElasticDL: hands out tasks in the driver's process, and outlasts it by what it writes down.
+
+What it knows is the `Desk`'s, how it is asked the `Service`'s; here is who is there, what survives, and who waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from legato.compat.elasticdl.book import Book
+from legato.compat.elasticdl.commands import Command, Desk, Get, Reopen, Report, SetWorkers
+from legato.compat.elasticdl.service import Service, address_of
+from legato.compat.elasticdl.task_words import DEFAULT_NUM_MINIBATCHES, Task, TaskKind
+from legato.compat.elasticdl.tasks import Reported
+from legato.core.errors import UsageError
+from legato.driver.guest import Host
+
+_NOTED_FAILURES: Final = (1, 3, 10, 100, 1000)
+
+
+def make_guest(host: Host) -> Master:
+    """Return the guest of a job; what its options mean, says `Master`."""
+    return Master(host)
+
+
+class Master:
+    """Who hands out the tasks of a job.
+
+    Options: ``num_minibatches_per_task`` for data sets that do not say, 8 if it is missing; ``num_workers`` that
+    programs are told (`WORKER_NUM`), the job's maximum if it is missing; ``seed`` of all orders, 0 if it is missing.
+
+    Args:
+        host: the driver.
+
+    Raises:
+        UsageError: an option is not a number.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._num_minibatches = self._read_option("num_minibatches_per_task", DEFAULT_NUM_MINIBATCHES, at_least=1)
+        self._num_workers = self._read_option("num_workers", host.spec.max_workers, at_least=1)
+        self._seed = self._read_option("seed", 0, at_least=0)
+        self._book = Book(host.directory / "tasks.jsonl")
+        self._service = Service(self)
+        self._changed = asyncio.Event()
+        self._address = ""
+        self._is_left = False
+        self._strangers: set[int] = set()
+        self.desk: Desk
+
+    # ------------------------------------------------------------ for the driver
+
+    async def open(self) -> None:
+        """Read what an earlier driver's guest wrote down, and listen where it listened."""
+        head, commands = self._book.read()
+        self.desk = Desk(seed=self._seed, num_minibatches=self._num_minibatches, state=head.state)
+        for command in commands:
+            self.desk.carry_out(command)
+        if head.port:
+            self.desk.carry_out(Reopen())
+        port = await self._service.listen(head.port)
+        if head.port not in (0, port):
+            told = f"port {head.port} is in use by others: tasks are handed out on port {port} now"
+            self._host.tell(f"{told}, and only workers that start from now on find it", "warning")
+        self._address = f"127.0.0.1:{port}"
+        self._book.begin(port, self.desk)
+        self._tell_work(None)
+
+    def variables_of(self, worker: int) -> dict[str, str]:
+        """Return what programs of ElasticDL read."""
+        return {
+            "MASTER_ADDR": self._address,
+            "WORKER_NUM": str(self._num_workers),
+            "WORKER_ID": str(worker),
+            "RELAUNCHED_POD": "true" if worker >= self._host.spec.num_workers else "false",
+            "MY_POD_IP": address_of(worker),
+        }
+
+    def note_workers(self, workers: frozenset[int]) -> None:
+        """Take back what those hold who are gone."""
+        self.carry_out(SetWorkers(tuple(sorted(workers))))
+
+    def describe_left(self) -> str | None:
+        """Say which data sets were not worked off."""
+        left = self.desk.tasks.describe_left()
+        return f"not all tasks were reported as done: data set {left}" if left is not None else None
+
+    async def close(self) -> None:
+        """Stop listening."""
+        await self._service.close()
+        self._book.close()
+
+    # ------------------------------------------------------------ for the service
+
+    def carry_out(self, command: Command) -> Any:
+        """Carry out a command that changes something, write it down, and wake those who wait.
+
+        Raises:
+            DataError: it makes no sense.
+        """
+        result = self.desk.carry_out(command)
+        self.note(command)
+        if isinstance(command, Report):
+            self._note_report(command, result)
+        return result
+
+    def note(self, command: Command) -> None:
+        """Write down what was carried out, and wake those who wait."""
+        self._book.note(command, self.desk)
+        self._changed.set()
+        self._changed = asyncio.Event()
+        self._tell_work(None)
+
+    async def get(self, command: Get, *, waits: bool) -> Task | TaskKind:
+        """Hand out a task.
+
+        Args:
+            command: who asks for what.
+            waits: go on asking while others hold the last tasks.
+        """
+        while True:
+            answer: Task | TaskKind = self.desk.carry_out(command)
+            if isinstance(answer, Task):
+                self.note(command)
+                return answer
+            self._note_stranger(command.worker)
+            if not waits or answer is not TaskKind.WAIT:
+                return answer
+            await self._changed.wait()
+
+    def is_there(self, worker: int) -> bool:
+        """Return whether a worker is one of this job, and has not ended."""
+        return worker in self.desk.tasks.workers
+
+    def find_worker(self, address: str) -> int | None:
+        """Return the worker that was told that this is its address; None if there is none."""
+        return next((worker for worker in self.desk.tasks.workers if address_of(worker) == address), None)
+
+    # ------------------------------------------------------------ what is told
+
+    def _note_report(self, command: Report, reported: Reported) -> None:
+        if reported.worker is None:
+            return
+        if command.error and reported.num_failures in _NOTED_FAILURES:
+            told = f"task {command.number} of data set '{reported.dataset}' failed in worker {reported.worker}"
+            again = f" for the {reported.num_failures}. time" if reported.num_failures > 1 else ""
+            self._host.tell(f"{told}{again} and is handed out again: {command.error[:500]}", "warning")
+        elif not command.error:
+            self._tell_work(reported.worker)
+
+    def _tell_work(self, by: int | None) -> None:
+        self._host.note_work(is_left=self.desk.tasks.is_work_left, by=by)
+
+    def _note_stranger(self, worker: int) -> None:
+        if not self.is_there(worker) and worker not in self._strangers:
+            self._strangers.add(worker)
+            self._host.tell(f"somebody asks for tasks as worker {worker}, which is not there: it gets none", "warning")
+
+    def _read_option(self, name: str, default: int, *, at_least: int) -> int:
+        guest = self._host.spec.guest
+        said = guest.options.get(name, str(default)) if guest is not None else str(default)
+        if not said.isascii() or not said.isdigit() or int(said) < at_least:
+            raise UsageError(
+                f"Cannot run job '{self._host.spec.name}': {name}={said} is no whole number from {at_least} on."
+            )
+        return int(said)

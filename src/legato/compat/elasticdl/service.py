@@ -1,0 +1,290 @@
+"""The historic protocol over gRPC, all versions of it at once: reads requests, asks the master, writes answers.
+
+Asked by original programs and by ours. Ours say more, in the metadata of their calls: they name what they ask for, so
+that they may ask again, and whether they wait for it. Decides nothing of tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+from grpc import aio
+
+from legato.compat.elasticdl import messages as m
+from legato.compat.elasticdl.commands import (
+    Enter,
+    Forget,
+    Get,
+    Leave,
+    Meet,
+    Notify,
+    Reach,
+    Register,
+    Report,
+    Reset,
+    Restore,
+    Stand,
+)
+from legato.compat.elasticdl.protobuf import decode, encode
+from legato.compat.elasticdl.task_words import DatasetParams, Standing, Task, TaskKind, default_name
+from legato.core.errors import DataError
+
+if TYPE_CHECKING:
+    from legato.compat.elasticdl.master import Master
+
+_LOOP_ENTERED: Final = 1
+_LOOP_PENDING: Final = 3
+_NAME_OF_HOST: Final = "127.0.0.1"
+
+_FIRST_ADDRESS: Final = ipaddress.IPv4Address("127.64.0.1")
+
+Handler = Callable[[Any, "aio.ServicerContext[bytes, bytes]"], Awaitable[Any]]
+
+
+def address_of(worker: int) -> str:
+    """Return the address by which a worker of this machine is told from all others: one of its own, of the loopback.
+
+    >>> address_of(0), address_of(300)
+    ('127.64.0.1', '127.64.1.45')
+    """
+    return str(_FIRST_ADDRESS + worker)
+
+
+class Service:
+    """The endpoint.
+
+    Args:
+        master: who is asked.
+    """
+
+    def __init__(self, master: Master) -> None:
+        self._master = master
+        self._server: aio.Server | None = None
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def listen(self, port: int) -> int:
+        """Listen on a port, or, if that is in use, on any free one; returns which."""
+        for tried in (port, 0) if port else (0,):
+            server = aio.server(
+                options=[
+                    ("grpc.so_reuseport", 0),
+                    ("grpc.max_send_message_length", m.MAX_MESSAGE_BYTES),
+                    ("grpc.max_receive_message_length", m.MAX_MESSAGE_BYTES),
+                ]
+            )
+            server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(m.SERVICE, self._handlers())])
+            with contextlib.suppress(RuntimeError):
+                bound = int(server.add_insecure_port(f"{_NAME_OF_HOST}:{tried}"))
+                if bound:
+                    await server.start()
+                    self._server = server
+                    return bound
+        raise RuntimeError(f"no port of {_NAME_OF_HOST} is free")
+
+    async def close(self) -> None:
+        """Stop; calls that wait are given up."""
+        if self._server is not None:
+            await self._server.stop(None)
+
+    # ------------------------------------------------------------ tasks
+
+    async def _get_task(self, asked: m.GetTaskRequest, context: Any) -> m.TaskMessage:
+        kind = TaskKind(asked.task_type) if asked.task_type in set(TaskKind) else TaskKind.TRAINING
+        return await self._hand_out(asked.worker_id, default_name(kind), context)
+
+    async def _get_dataset_task(self, asked: m.GetDatasetTaskRequest, context: Any) -> m.TaskMessage:
+        return await self._hand_out(asked.worker_id, asked.dataset_name, context)
+
+    async def _hand_out(self, worker: int, dataset: str, context: Any) -> m.TaskMessage:
+        told = dict(context.invocation_metadata() or ())
+        # Others in a loop with collectives would wait for it there: it is told to leave, as it always was.
+        is_in_loop = worker in self._master.desk.world.state.inside
+        waits = told.get(m.WAITS, "no" if is_in_loop else "yes") == "yes"
+        answer = await self._master.get(Get(worker, dataset, told.get(m.ASK, "")), waits=waits)
+        return _task_message(answer) if isinstance(answer, Task) else m.TaskMessage(type=TaskKind.NONE)
+
+    async def _report_result(self, asked: m.ReportResultRequest, _context: Any) -> m.Empty:
+        self._master.carry_out(Report(asked.task_id, asked.err_message))
+        return m.Empty()
+
+    async def _report_params(self, asked: m.ReportParamsRequest, _context: Any) -> m.Empty:
+        known = asked.task_type in (TaskKind.TRAINING, TaskKind.EVALUATION, TaskKind.PREDICTION)
+        params = DatasetParams(
+            name=asked.dataset_name,
+            batch_size=asked.batch_size,
+            num_epochs=asked.num_epochs,
+            dataset_size=asked.dataset_size,
+            shuffle=asked.shuffle,
+            shuffle_shards=asked.shuffle_shards,
+            num_minibatches_per_shard=asked.num_minibatches_per_shard,
+            kind=TaskKind(asked.task_type) if known else TaskKind.TRAINING,
+        )
+        self._master.carry_out(Register(params))
+        return m.Empty()
+
+    async def _reset_dataset(self, asked: m.DatasetRequest, _context: Any) -> m.Empty:
+        self._master.carry_out(Reset(asked.dataset_name))
+        return m.Empty()
+
+    async def _get_epoch(self, asked: m.DatasetRequest, _context: Any) -> m.EpochResponse:
+        return m.EpochResponse(epoch=self._master.desk.tasks.epoch(asked.dataset_name))
+
+    async def _get_checkpoint(self, asked: m.DatasetRequest, _context: Any) -> m.ShardCheckpoint:
+        return m.ShardCheckpoint(content=self._master.desk.tasks.checkpoint(asked.dataset_name))
+
+    async def _take_checkpoint(self, asked: m.ShardCheckpoint, _context: Any) -> m.YesResponse:
+        try:
+            return m.YesResponse(yes=self._master.carry_out(Restore(asked.content)))
+        except DataError:
+            return m.YesResponse()
+
+    # ------------------------------------------------------------ who is there
+
+    async def _get_rank(self, asked: m.HostRequest, _context: Any) -> m.CommRankResponse:
+        worker = self._master.find_worker(asked.worker_host)
+        if worker is None:
+            return m.CommRankResponse(rank_id=-1)
+        standing, has_changed = self._master.desk.carry_out(Stand(worker))
+        if has_changed:
+            self._master.note(Stand(worker))
+        return self._rank_message(standing)
+
+    def _rank_message(self, standing: Standing) -> m.CommRankResponse:
+        first = self._master.desk.world.first
+        return m.CommRankResponse(
+            rank_id=standing.rank,
+            world_size=standing.world_size,
+            rendezvous_id=standing.rendezvous,
+            rendezvous_port=standing.port,
+            local_size=1,
+            cross_rank=standing.rank,
+            cross_size=standing.world_size,
+            master_port=first[1] if first else 0,
+            master_addr=address_of(first[0]) if first else "",
+        )
+
+    async def _report_loop(self, asked: m.LoopStatusRequest, _context: Any) -> m.Empty:
+        worker = self._master.find_worker(asked.worker_host)
+        if worker is not None:
+            entered = asked.status == _LOOP_ENTERED
+            self._master.carry_out(Enter(worker, asked.ddp_server_port) if entered else Leave(worker))
+        return m.Empty()
+
+    async def _reset_sync(self, asked: m.HostRequest, _context: Any) -> m.YesResponse:
+        return self._meet("reset", asked)
+
+    async def _barrier_sync(self, asked: m.HostRequest, _context: Any) -> m.YesResponse:
+        return self._meet("barrier", asked)
+
+    def _meet(self, name: str, asked: m.HostRequest) -> m.YesResponse:
+        worker = self._master.find_worker(asked.worker_host)
+        if worker is None:
+            return m.YesResponse()
+        return m.YesResponse(yes=self._master.carry_out(Meet(name, worker, asked.rendezvous_id)))
+
+    async def _worker_sync(self, asked: m.WorkerSyncRequest, _context: Any) -> m.YesResponse:
+        if not self._master.is_there(asked.worker_id):
+            return m.YesResponse()
+        return m.YesResponse(yes=self._master.carry_out(Reach(asked.sync_name, asked.worker_id)))
+
+    async def _wait_sync(self, asked: m.WaitSyncRequest, _context: Any) -> m.YesResponse:
+        if asked.notify:
+            self._master.carry_out(Notify(asked.sync_name))
+        return m.YesResponse(yes=self._master.desk.syncs.is_passed(asked.sync_name))
+
+    async def _delete_sync(self, asked: m.DeleteSyncRequest, _context: Any) -> m.Empty:
+        self._master.carry_out(Forget(None if asked.delete_all else asked.sync_name))
+        return m.Empty()
+
+    # ------------------------------------------------------------ what other strategies ask
+
+    async def _nothing(self, _asked: m.Empty, _context: Any) -> m.Empty:
+        """Answer what asks for nothing here, or tells what nobody wants to know: with a message that is empty."""
+        return m.Empty()
+
+    async def _get_status(self, _asked: m.Empty, _context: Any) -> m.NumberResponse:
+        has_begun = self._master.desk.world.state.number > 0
+        return m.NumberResponse(number=_LOOP_ENTERED if has_begun else _LOOP_PENDING)
+
+    async def _acquire_lock(self, asked: m.LockRequest, _context: Any) -> m.YesResponse:
+        lock = self._locks.setdefault(asked.name, asyncio.Lock())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(asked.timeout if asked.timeout > 0 else None):
+                await lock.acquire()
+                return m.YesResponse(yes=True)
+        return m.YesResponse()
+
+    async def _release_lock(self, asked: m.LockRequest, _context: Any) -> m.Empty:
+        lock = self._locks.get(asked.name)
+        if lock is not None and lock.locked():
+            lock.release()
+        return m.Empty()
+
+    # ------------------------------------------------------------ the table
+
+    def _handlers(self) -> dict[str, Any]:
+        nothing = (m.Empty, self._nothing)
+        methods: Mapping[str, tuple[type[Any], Handler]] = {
+            "get_task": (m.GetTaskRequest, self._get_task),
+            "get_dataset_task": (m.GetDatasetTaskRequest, self._get_dataset_task),
+            "report_task_result": (m.ReportResultRequest, self._report_result),
+            "report_dataset_task_result": (m.ReportResultRequest, self._report_result),
+            "report_training_params": (m.ReportParamsRequest, self._report_params),
+            "report_dataset_shard_params": (m.ReportParamsRequest, self._report_params),
+            "reset_dataset": (m.DatasetRequest, self._reset_dataset),
+            "get_dataset_epoch": (m.DatasetRequest, self._get_epoch),
+            "get_shard_checkpoint": (m.DatasetRequest, self._get_checkpoint),
+            "report_shard_checkpoint": (m.ShardCheckpoint, self._take_checkpoint),
+            "get_comm_rank": (m.HostRequest, self._get_rank),
+            "report_training_loop_status": (m.LoopStatusRequest, self._report_loop),
+            "reset_sync": (m.HostRequest, self._reset_sync),
+            "barrier_sync": (m.HostRequest, self._barrier_sync),
+            "worker_sync": (m.WorkerSyncRequest, self._worker_sync),
+            "wait_worker_sync": (m.WaitSyncRequest, self._wait_sync),
+            "delete_worker_sync": (m.DeleteSyncRequest, self._delete_sync),
+            "query_training_status": (m.Empty, self._get_status),
+            "init_remote_lock": nothing,
+            "acquire_remote_lock": (m.LockRequest, self._acquire_lock),
+            "release_remote_lock": (m.LockRequest, self._release_lock),
+            "report_used_resource": nothing,
+            "query_relaunch_ps_pod": nothing,
+            "ready_for_ps_relaunch": nothing,
+            "update_critical_worker": nothing,
+            "report_model_metric": nothing,
+            "report_global_step": nothing,
+            "get_cluster_version": nothing,
+            "update_cluster_version": nothing,
+            "query_ps_address": nothing,
+        }
+        return {
+            name: grpc.unary_unary_rpc_method_handler(_spoken(kind, handler))
+            for name, (kind, handler) in methods.items()
+        }
+
+
+def _spoken(kind: type[Any], handler: Handler) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    """Return a handler of bytes from one of messages. What makes no sense is told the asker as that."""
+
+    async def handle(request: bytes, context: Any) -> bytes:
+        try:
+            asked = decode(kind, request)
+            return encode(await handler(asked, context))
+        except (DataError, ValueError) as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise  # not reached: abort raises
+
+    return handle
+
+
+def _task_message(task: Task) -> m.TaskMessage:
+    return m.TaskMessage(
+        task_id=task.number,
+        shard=m.Shard(start=task.start, end=task.end, indices=task.indices),
+        type=task.kind,
+        epoch=task.epoch,
+    )

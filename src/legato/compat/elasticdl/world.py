@@ -1,0 +1,85 @@
+"""Who is in the training loop, as programs ask that bring their own collectives: ranks, and when these change. Pure.
+
+A new world is formed when every member of the present one knows of that, or cannot any more: so nobody starts to
+connect in a world that is superseded before the others have heard of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from legato.compat.elasticdl.task_words import Standing
+
+
+class WorldState(msgspec.Struct, kw_only=True):
+    """All that a new driver must know.
+
+    Args:
+        inside: who is in the loop now, in the order in which they came → a port of theirs, 0 if they told none.
+        members: of the present world, by rank.
+        number: of the present world; 0 before the first.
+        told: members that have asked for their rank.
+        barriers: what members have called at, within the present world → who has.
+    """
+
+    inside: dict[int, int] = {}
+    members: list[int] = []
+    number: int = 0
+    told: set[int] = set()
+    barriers: dict[str, set[int]] = {}
+
+
+class World:
+    """The workers in the training loop.
+
+    Args:
+        state: where an earlier driver stopped; None at the beginning.
+    """
+
+    def __init__(self, state: WorldState | None = None) -> None:
+        self.state = state if state is not None else WorldState()
+
+    def enter(self, worker: int, port: int = 0) -> None:
+        """A worker enters the loop; it is put behind those who are in it."""
+        self.state.inside[worker] = port
+
+    def leave(self, worker: int) -> None:
+        """A worker leaves the loop; nothing if it was not in it."""
+        self.state.inside.pop(worker, None)
+
+    def set_workers(self, workers: Collection[int]) -> None:
+        """Forget who does not run any more."""
+        for worker in set(self.state.inside) - set(workers):
+            self.leave(worker)
+
+    def stand(self, worker: int) -> tuple[Standing, bool]:
+        """Return where a worker stands, and whether anything changed by its asking."""
+        state = self.state
+        before = (state.number, len(state.told))
+        inside = list(state.inside)
+        is_broken = not set(state.members) <= set(inside)
+        if inside != state.members and (is_broken or set(state.members) <= state.told):
+            state.members, state.number = inside, state.number + 1
+            state.told, state.barriers = set(), {}
+        rank = state.members.index(worker) if worker in state.members else -1
+        if rank >= 0:
+            state.told.add(worker)
+        standing = Standing(rank=rank, world_size=len(state.members), rendezvous=state.number)
+        return standing, before != (state.number, len(state.told))
+
+    def meet(self, name: str, worker: int, number: int) -> bool:
+        """A member is at a barrier of a world; returns whether all are, and the world is still the present one."""
+        state = self.state
+        if number != state.number or worker not in state.members:
+            return False
+        there = state.barriers.setdefault(name, set())
+        there.add(worker)
+        return there >= set(state.members)
+
+    @property
+    def first(self) -> tuple[int, int] | None:
+        """The member of rank 0 and its port; None without members."""
+        members = self.state.members
+        return (members[0], self.state.inside.get(members[0], 0)) if members else None
