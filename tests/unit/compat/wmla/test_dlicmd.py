@@ -1221,6 +1221,36 @@ def test_options_of_a_submission_elsewhere_are_told(fake: Fake, do: Callable[...
     assert code == 0 and json.loads(out) == RECORD and err == "Notice: --ig is ignored: --exec-get has no use for it.\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "ignored"),
+    [
+        (["--exec-get", "j-1", "-o", "json"], None),
+        (["--exec-get", "j-1", "--app-search-start", "3"], "--app-search-start"),
+        (["--status", "-o", "json"], None),
+        (["--status", "-o", "custom-columns=a"], "--output"),
+        (["--exec-stop", "j-1", "--output=json"], "--output"),
+        (["--app-get-all", "--app-search-length", "3", "-o", "json"], None),
+        (["--app-analyze", "--app-search-length", "3"], None),
+    ],
+)
+def test_options_of_what_is_printed_are_used_or_told(
+    words: list[str], ignored: str | None, fake: Fake, do: Callable[..., tuple[int, str, str]]
+) -> None:
+    fake.answer("GET", "/execs/j-1", Answer(RECORD))
+    fake.answer("POST", "/execs/j-1/stop", Answer("", 204))
+    fake.answer("GET", "/status", Answer({}))
+    fake.answer("GET", "/scheduler/engine/applications", Answer([]))
+    code, _, err = do(*words)
+    assert code == 0
+    assert err == ("" if ignored is None else f"Notice: {ignored} is ignored: {words[0]} has no use for it.\n")
+
+
+def test_slips_are_asked_about(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
+    assert do("--exec-gt", "j-1")[2].startswith("Error: '--exec-gt' is no command. Did you mean --exec-get? The first")
+    assert "has no option --rest-hots. Did you mean --rest-host?" in do("--exec-get", "j-1", "--rest-hots", "h")[2]
+    assert "Did you mean" not in do("--frobnicate")[2]
+
+
 def test_debugging_shows_requests_and_no_secrets(fake: Fake, do: Callable[..., tuple[int, str, str]]) -> None:
     fake.answer("POST", "/execs/", Answer(RECORD))
     _, out, err = do("--exec-start", "PyTorch", "--debug-level", "debug", "--msd-env", "KEY=hush")

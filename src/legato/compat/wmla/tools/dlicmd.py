@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import datetime
+import difflib
 import getpass
 import gzip
 import http.client
@@ -32,7 +33,7 @@ import urllib.request
 import uuid
 import zipfile
 from pathlib import Path
-from typing import IO, Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+from typing import IO, Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 # ---------------------------------------------------------------- what a command can end with
 
@@ -253,7 +254,8 @@ def read_command_line(words: Sequence[str]) -> Asked:
     """
     command, equals, first = words[0].partition("=")
     if command not in COMMANDS:
-        raise Failure(f"'{words[0]}' is no command. The first word must be one; --help lists them.", MISUSED)
+        near = ask_whether(command, COMMANDS)
+        raise Failure(f"'{words[0]}' is no command.{near} The first word must be one; --help lists them.", MISUSED)
     if COMMANDS[command].run is refuse:
         return Asked(command, [], {}, [])
     rest = [first, *words[1:]] if equals else list(words[1:])
@@ -262,7 +264,21 @@ def read_command_line(words: Sequence[str]) -> Asked:
     if not rule.least <= len(asked.operands) <= rule.most:
         wanted = f"needs {rule.operands}" if rule.least else "takes no more than that"
         raise Failure(f"{command} {wanted}; got {' '.join(asked.operands) or 'nothing'}.", MISUSED)
+    for name, runs in USERS.items():
+        is_shown = name == "--output" and asked.options.get(name) == "json" and rule.run is show_what_lies_there
+        if name in asked.options and rule.run not in runs and not is_shown:
+            tell(f"Notice: {name} is ignored: {command} has no use for it.")
     return asked
+
+
+def ask_whether(said: str, known: Iterable[str]) -> str:
+    """Return a question that begins with a space, for what may have been meant; nothing where nothing is near.
+
+    >>> ask_whether("--exec-gt", ["--exec-get", "--status"]), ask_whether("-x", ["--status"])
+    (' Did you mean --exec-get?', '')
+    """
+    near = difflib.get_close_matches(said, list(known), 1, 0.8)
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 def _read_others(command: str, words: list[str]) -> Asked:
@@ -277,7 +293,8 @@ def _read_others(command: str, words: list[str]) -> Asked:
             _take_value(word, waiting)
             tell(f"Notice: {name} is ignored: {command} has no use for it.")
         elif word.startswith("-"):
-            raise Failure(f"{command} has no option {name}; --help lists all.", MISUSED)
+            near = ask_whether(name, [*CONNECTION, *OUTPUT])
+            raise Failure(f"{command} has no option {name}.{near} --help lists all.", MISUSED)
         else:
             asked.operands.append(word)
     return asked
@@ -1617,6 +1634,14 @@ COMMANDS: dict[str, Command] = {
     "--hpo-algorithm-get": Command(refuse, "not supported", "NAME", 0, _MANY),
     "--hpo-algorithm-delete": Command(refuse, "not supported", "NAME", 0, _MANY),
 }
+
+
+USERS = {
+    "--output": (show_execs, show_exec, show_applications, show_application),
+    "--app-search-start": (show_applications, stop_applications, analyze),
+    "--app-search-length": (show_applications, stop_applications, analyze),
+}
+"""Who has a use for the options of what is printed."""
 
 
 def render_help() -> str:
