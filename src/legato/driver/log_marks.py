@@ -107,6 +107,37 @@ def read_marks(lines: Iterable[bytes]) -> tuple[Stretch, ...]:
     return tuple(one for index, one in enumerate(stretches) if index >= begun.get(one.worker, 0))
 
 
+class LogEnd(NamedTuple):
+    """How long a log was at a moment; seconds since 1970."""
+
+    time: float
+    end: int
+
+
+def read_ends(lines: Iterable[bytes], worker: int) -> tuple[LogEnd, ...]:
+    r"""Return how long the log of one worker was when, since it was begun the last time; both only grow.
+
+    >>> lines = [b'{"time": 1, "ends": {"0": 10, "1": 4}}', b'{"time": 3, "ends": {"0": 12}}']
+    >>> read_ends(lines, 0)
+    (LogEnd(time=1.0, end=10), LogEnd(time=3.0, end=12))
+    """
+    found: list[LogEnd] = []
+    for line in lines:
+        mark = _read_mark(line)
+        end = None if mark is None else mark.ends.get(worker)
+        if mark is None or end is None:
+            continue
+        if found and end < found[-1].end:
+            found.clear()
+        # A clock that was set back makes no line older than those before it.
+        time = max(mark.time, found[-1].time) if found else mark.time
+        if not found or end > found[-1].end:
+            found.append(LogEnd(time, end))
+        if len(found) >= _MAX_STRETCHES:
+            break
+    return tuple(found)
+
+
 def _read_mark(line: bytes) -> Mark | None:
     if len(line) > _MAX_LINE_BYTES:
         return None

@@ -26,7 +26,7 @@ _SECONDS: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 # So many fit into a header that servers and proxies take: some 8 KiB.
 _MAX_NAMED: Final = 350
 _SILENT_S: Final = 60.0
-_MAX_MARKS_BYTES: Final = 16 * 2**20
+MAX_MARKS_BYTES: Final = 16 * 2**20
 
 
 class Log(msgspec.Struct, frozen=True):
@@ -57,6 +57,11 @@ def is_log(log: str) -> bool:
 def name_log(worker: int) -> str:
     """Return what the log of a worker is called."""
     return f"worker-{worker}"
+
+
+def read_worker(log: str) -> int:
+    """Return the number of the worker whose log it is."""
+    return int(log.removeprefix("worker-"))
 
 
 def is_of_worker(log: str) -> bool:
@@ -92,7 +97,7 @@ def read_piece(root: Path, log: str, *, offset: int, tail: int | None, max_bytes
     Raises:
         NotFound: there is no such log.
     """
-    with _open(root, log) as file:
+    with open_log(root, log) as file:
         num_bytes = os.fstat(file.fileno()).st_size
         first = offset if tail is None else find_tail(file, tail, max_bytes)
         file.seek(min(first, num_bytes))
@@ -169,7 +174,7 @@ class Reader:
     def skip_to_tail(self, num_lines: int) -> None:
         """Begin with the last lines of each log that there is now."""
         for found in self._list():
-            with _open(self._root, found.log) as file:
+            with open_log(self._root, found.log) as file:
                 self._positions[found.log] = find_tail(file, num_lines, MAX_BYTES)
 
     def read(self, *, is_last: bool) -> list[Addition]:
@@ -220,7 +225,7 @@ class Reader:
         if end <= at:
             return None
         try:
-            with _open(self._root, log) as file:
+            with open_log(self._root, log) as file:
                 file.seek(at)
                 content = file.read(min(_CHUNK_BYTES, end - at))
         except NotFound:
@@ -314,12 +319,17 @@ def _read_past(root: Path) -> tuple[Stretch, ...]:
     """Return in which order logs were written, as far as that was noted."""
     try:
         with open_file(root, ("logs", MARKS_FILE)) as file:
-            return read_marks(file.read(_MAX_MARKS_BYTES).splitlines())
+            return read_marks(file.read(MAX_MARKS_BYTES).splitlines())
     except NotFound:
         return ()
 
 
-def _open(root: Path, log: str) -> BinaryIO:
+def open_log(root: Path, log: str) -> BinaryIO:
+    """Open a log of a job.
+
+    Raises:
+        NotFound: there is no such log.
+    """
     if not is_log(log):
         raise NotFound(f"There is no log '{log[:100]}'. Logs are called 'driver' and 'worker-N'.")
     try:

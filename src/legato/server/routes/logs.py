@@ -16,6 +16,7 @@ from legato.core.errors import UsageError
 from legato.server.answers import Answer, Listed, tells
 from legato.server.asking import WhoAsks
 from legato.server.door import API
+from legato.server.log_search import FoundLines, Level, LogPlace, find_place, search_log
 from legato.server.logs import (
     MAX_BYTES,
     Log,
@@ -37,6 +38,8 @@ _MAX_LINES: Final = 1_000_000
 _MAX_OFFSET: Final = 2**53
 _MAX_ID_LENGTH: Final = 2**14
 _SHORT: Final = 500
+_MAX_FOUND: Final = 10_000
+_MAX_TIME: Final = 1e12
 
 Tail = Annotated[int | None, Query(ge=0, le=_MAX_LINES)]
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=_MAX_ID_LENGTH)]
@@ -94,6 +97,35 @@ def get_log(
     piece = read_piece(here.directory(found), log, offset=offset or 0, tail=tail, max_bytes=max_bytes)
     told = {"Legato-Log-Offset": str(piece.first), "Legato-Log-End": str(piece.end)}
     return Response(piece.content, headers=told, media_type="text/plain")
+
+
+@router.get("/jobs/{job}/logs/{log}/search", **tells(FoundLines, errors=(404,)))
+def search_log_of_job(
+    job: str,
+    log: str,
+    here: Here,
+    asker: WhoAsks,
+    contains: Annotated[str, Query(max_length=1000)] = "",
+    level: Level | None = None,
+    after: Annotated[int, Query(ge=0, le=_MAX_OFFSET)] = 0,
+    limit: Annotated[int, Query(ge=1, le=_MAX_FOUND)] = 500,
+) -> Response:
+    """Find lines of a log by what stands in them."""
+    found = here.store.jobs.find(job, asker)
+    return Answer(search_log(here.directory(found), log, contains=contains, level=level, after=after, limit=limit))
+
+
+@router.get("/jobs/{job}/logs/{log}/at", **tells(LogPlace, errors=(404,)))
+def find_place_in_log(
+    job: str,
+    log: str,
+    here: Here,
+    asker: WhoAsks,
+    time: Annotated[float, Query(ge=0, le=_MAX_TIME, allow_inf_nan=False)],
+) -> Response:
+    """Say where in a log stands what was written at a moment."""
+    found = here.store.jobs.find(job, asker)
+    return Answer(find_place(here.directory(found), log, time))
 
 
 async def _follow(here: Services, watch: Watch, reader: Reader, *, is_over: bool) -> AsyncIterator[bytes]:
