@@ -203,11 +203,11 @@ class TaskManager:
 
     @property
     def is_work_left(self) -> bool:
-        """Whether a data set that has an end is not at it."""
+        """Whether a data set that was begun, and has an end, is not at it."""
         return any(_is_left(dataset) for dataset in self._datasets.values())
 
     def describe_left(self) -> str | None:
-        """Say which data sets are not done; None if all are, or have no end."""
+        """Say which data sets were begun and are not done; None if all are, or have no end."""
         left = [
             f"'{name}' (epoch {dataset.state.epoch} of {dataset.params.num_epochs}, "
             f"{len(dataset.state.doing)} tasks handed out and not reported)"
@@ -221,7 +221,9 @@ class TaskManager:
 
 
 def _is_left(dataset: Dataset) -> bool:
-    return dataset.params.num_epochs > 0 and not (dataset.is_at_end and not dataset.state.doing)
+    # One that was never begun, or not since its reset, is no unfinished work; nor is one without an end.
+    is_begun = dataset.state.epoch > 0 and dataset.params.num_epochs > 0
+    return is_begun and not (dataset.is_at_end and not dataset.state.doing)
 
 
 def _read_name(content: str) -> str:

@@ -62,13 +62,13 @@ class RawClient:
     def __init__(self, address: str) -> None:
         self._channel = aio.insecure_channel(address, options=[("grpc.max_receive_message_length", 2**28)])
 
-    async def ask(self, method: str, fields: dict[int, Any] | None = None) -> dict[int, Any]:
+    async def ask(self, method: str, fields: dict[int, Any] | None = None, **metadata: str) -> dict[int, Any]:
         call = self._channel.unary_unary(f"/proto.Master/{method}")
-        return unpack(await call(pack(fields or {})))
+        return unpack(await call(pack(fields or {}), metadata=tuple(metadata.items())))
 
-    async def ask_records(self, method: str, fields: dict[int, Any]) -> tuple[int, int, list[int]]:
+    async def ask_records(self, method: str, fields: dict[int, Any], **metadata: str) -> tuple[int, int, list[int]]:
         """Ask for a task; returns its number, its type and its records."""
-        task = await self.ask(method, fields)
+        task = await self.ask(method, fields, **metadata)
         shard = unpack(task.get(2, b""))
         records = unpack_numbers(shard.get(4, b"")) or list(range(shard.get(2, 0), shard.get(3, 0)))
         return task.get(1, 0), task.get(4, 0), records

@@ -195,6 +195,8 @@ def test_who_waits_gets_what_another_held_that_dies(tmp_path: Path) -> None:
         await client.ask("report_task_result", {1: number})
         assert master.describe_left() is None
         assert host.work == [(False, None), (True, None), (False, None), (False, 0)]
+        await client.ask("reset_dataset")
+        assert master.describe_left() is None
 
     run(tmp_path, play)
 
@@ -207,6 +209,19 @@ def test_who_waits_is_sent_home_when_all_is_done(tmp_path: Path) -> None:
         await client.ask("get_dataset_epoch")
         await client.ask("report_task_result", {1: number})
         assert await waiting == (0, NONE, [])
+
+    run(tmp_path, play)
+
+
+def test_who_did_not_hear_the_answer_is_told_the_same_again(tmp_path: Path) -> None:
+    async def play(_master: Master, _host: Host, client: RawClient) -> None:
+        await client.ask("report_training_params", {1: 4, 2: 1, 3: 8, 6: 1})
+        first, again, other = [
+            await client.ask_records("get_task", {1: 0, 2: TRAINING}, **{"legato-ask": ask}) for ask in "aab"
+        ]
+        assert first == again != other
+        how = {"legato-ask": "c", "legato-waits": "no"}
+        assert await client.ask_records("get_task", {1: 1, 2: TRAINING}, **how) == (0, NONE, [])
 
     run(tmp_path, play)
 

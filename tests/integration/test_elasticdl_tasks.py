@@ -1,0 +1,198 @@
+"""Tasks of ElasticDL under a real driver with real workers: SIGKILL of a worker, of the driver, of both, at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pytest
+from tests.integration.harness import LIMIT_S, PROGRAMS, Result, Stage
+
+from legato.core.spec import GuestSpec, JobSpec
+from legato.driver.journal import Outcome
+
+NAME: Final = "job"
+_DRIVE: Final = """
+import sys, msgspec
+from legato import driving
+from legato.core.spec import JobSpec
+from legato.driver.journal import JobDirectory
+spec = msgspec.json.decode(open(sys.argv[1], "rb").read(), type=JobSpec)
+sys.exit(driving.drive(JobDirectory.of(spec.name), spec, plain=True))
+"""
+
+
+class Line(NamedTuple):
+    what: str
+    worker: int
+    pid: int
+    task: int
+    record: int
+
+
+class Job:
+    """A job that works records off, its driver in a process of its own."""
+
+    def __init__(self, stage: Stage, num_records: int, *words: str) -> None:
+        self.stage = stage
+        self.here = stage.home.parent
+        self.num_records = num_records
+        self.spec = JobSpec(
+            name=NAME,
+            program=(str(PROGRAMS / "records.py"), str(self.here), str(num_records), *words),
+            directory=str(self.here),
+            max_workers=2,
+            num_workers=2,
+            heartbeat_interval_s=0.1,
+            guest=GuestSpec(entry="legato.compat.elasticdl.master:make_guest"),
+        )
+        (self.here / "spec.json").write_bytes(msgspec.json.encode(self.spec))
+        self.driver = self._start("-c", _DRIVE, str(self.here / "spec.json"))
+
+    def _start(self, *words: str) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        with (self.here / "driver.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, *words],
+                env=environment,
+                cwd=self.here,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def lines(self) -> list[Line]:
+        path = self.here / "written"
+        found = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        return [Line(what, *map(int, numbers)) for what, *numbers in found]
+
+    def read_by(self, worker: int) -> list[Line]:
+        return [line for line in self.lines if line.what == "read" and line.worker == worker]
+
+    def open_gate(self, worker: int | None = None) -> None:
+        (self.here / ("gate" if worker is None else f"gate-{worker}")).touch()
+
+    def kill_driver(self) -> None:
+        self.driver.kill()
+        self.driver.wait()
+
+    def take_over(self) -> None:
+        self.driver = self._start("-m", "legato.cli", "attach", "--plain", NAME)
+
+    def kill_worker(self, worker: int) -> Line:
+        """SIGKILL a worker in the middle of a task, of which it has read one record; returns that."""
+        (read,) = self.read_by(worker)
+        os.kill(read.pid, signal.SIGKILL)
+        return read
+
+    def wait_for(self, condition: Callable[[], Any], what: str) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not condition():
+            assert time.monotonic() < deadline and self.driver.poll() is None, f"never: {what}\n{self.story()}"
+            time.sleep(0.02)
+
+    def story(self) -> str:
+        log = (self.here / "driver.log").read_text()
+        return f"{self.stage.collect(Outcome('', 0, '')).story()}\n{log}\n{self.lines}"
+
+    def finish(self) -> Result:
+        code = self.driver.wait(timeout=LIMIT_S)
+        result = self.stage.collect(Outcome("succeeded", code, ""))
+        assert code == 0, self.story()
+        assert not result.left_over
+        assert not [event for event in result.events if event["level"] == "error"], self.story()
+        return result
+
+    def check(self, *killed: Line) -> None:
+        """Assert that each record was done once in each epoch, and read twice only if somebody died with it."""
+        done = Counter((line.what, line.record) for line in self.lines if line.what.startswith("done"))
+        both = [(f"done-in-{epoch}", record) for epoch in (1, 2) for record in range(self.num_records)]
+        assert done == Counter(both), self.story()
+        read = Counter(line.record for line in self.lines if line.what == "read")
+        twice = Counter(line.record for line in killed)
+        assert read == Counter(dict.fromkeys(range(self.num_records), 2)) + twice, self.story()
+
+    def end(self) -> None:
+        self.driver.kill()
+        self.driver.wait()
+
+
+@pytest.fixture
+def start(stage: Stage) -> Iterator[Callable[..., Job]]:
+    made: list[Job] = []
+
+    def begin(*words: Any) -> Job:
+        made.append(Job(stage, *words))
+        return made[-1]
+
+    yield begin
+    for job in made:
+        job.end()
+
+
+def test_what_a_killed_worker_held_is_handed_out_again(start: Callable[..., Job]) -> None:
+    job = start(30)
+    job.wait_for(lambda: job.read_by(0) and job.read_by(1), "both are in the middle of a task")
+    killed = job.kill_worker(1)
+    job.open_gate()
+    result = job.finish()
+    job.check(killed)
+    assert [event["worker"] for event in result.of_kind("died")] == [1]
+    assert not [line for line in job.lines if line.worker == 1 and line.what != "read"]
+
+
+def test_a_killed_driver_loses_nothing_and_hands_out_nothing_twice(start: Callable[..., Job]) -> None:
+    job = start(30)
+    job.wait_for(lambda: job.read_by(0) and job.read_by(1), "both are in the middle of a task")
+    job.kill_driver()
+    job.open_gate(0)  # it reports to nobody
+    job.take_over()
+    job.wait_for(lambda: len(job.read_by(0)) > 8, "worker 0 goes on with the new driver")
+    job.open_gate()
+    result = job.finish()
+    job.check()
+    assert not result.of_kind("died")
+    assert {line.worker for line in job.lines} == {0, 1}
+
+
+def test_driver_and_worker_are_killed_at_once(start: Callable[..., Job]) -> None:
+    job = start(30)
+    job.wait_for(lambda: job.read_by(0) and job.read_by(1), "both are in the middle of a task")
+    job.kill_driver()
+    killed = job.kill_worker(0)
+    job.take_over()
+    job.open_gate()
+    job.finish()
+    job.check(killed)
+
+
+def test_who_waits_for_the_end_takes_over_from_who_dies(start: Callable[..., Job]) -> None:
+    job = start(2)  # one task in each epoch
+    job.wait_for(lambda: job.read_by(0) and job.read_by(1), "both are in the middle of a task")
+    job.open_gate(0)  # its task done, it waits for the other's
+    job.wait_for(lambda: any(line.what != "read" for line in job.lines), "one is done")
+    killed = job.kill_worker(1)
+    job.open_gate()
+    job.finish()
+    job.check(killed)
+
+
+def test_who_dies_when_the_others_have_ended_is_replaced_while_there_are_tasks(start: Callable[..., Job]) -> None:
+    job = start(8, "all")  # each takes two of four tasks at once, and ends behind them
+    job.wait_for(lambda: job.read_by(0) and job.read_by(1), "both have their tasks")
+    job.open_gate(0)
+    events = job.stage.directory.events_file
+    job.wait_for(lambda: "worker 0 exited after finishing" in events.read_text(), "one has ended")
+    killed = job.kill_worker(1)
+    job.open_gate()
+    result = job.finish()
+    job.check(killed)
+    assert any("there is work left" in event["reason"] for event in result.of_kind("started")), job.story()
