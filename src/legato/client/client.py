@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
 import httpx
 
-from legato.client.jobs import Job
+from legato.client.jobs import Job, Jobs
 from legato.client.line import Line, need_token
-from legato.client.pages import render_jobs, render_table
+from legato.client.pages import render_table
 from legato.client.paths import name_path
 from legato.client.people import PeopleCalls
 from legato.client.pool import PoolCalls
+from legato.client.projects import ProjectCalls
 from legato.client.records import JobRecord, Page, Plan, Upload
 from legato.client.servers import Server, find_server
 from legato.client.submission import JobOptions, check_options, prepare
@@ -28,14 +29,7 @@ _PAGE: Final = 1000
 _PATIENCE_S: Final = 30.0
 
 
-class Jobs(list[Job]):
-    """Several jobs; a notebook shows them as a table."""
-
-    def _repr_html_(self) -> str:
-        return render_jobs([job.record for job in self])
-
-
-class Client(PoolCalls, PeopleCalls):
+class Client(PoolCalls, PeopleCalls, ProjectCalls):
     """A platform.
 
     Args:
@@ -160,6 +154,9 @@ class Client(PoolCalls, PeopleCalls):
         queue: str | None = None,
         labels: Mapping[str, str] | None = None,
         name: str | None = None,
+        project: str | None = None,
+        experiment: str | None = None,
+        definition: str | None = None,
         limit: int | None = 100,
         order: Literal["newest", "oldest"] = "newest",
     ) -> Jobs:
@@ -171,6 +168,9 @@ class Client(PoolCalls, PeopleCalls):
             queue: its name.
             labels: which they have.
             name: how it begins.
+            project: its id or name.
+            experiment: of which they are runs; its id or name.
+            definition: the same.
             limit: at most so many. None: all.
             order: which come first.
         """
@@ -180,6 +180,9 @@ class Client(PoolCalls, PeopleCalls):
             "queue": queue,
             "label": [f"{key}={value}" for key, value in (labels or {}).items()] or None,
             "name": name,
+            "project": project,
+            "experiment": experiment,
+            "definition": definition,
             "order": order,
         }
         found = Jobs()

@@ -15,7 +15,7 @@ from legato.client.frames import make_frame
 from legato.client.line import Line, PerhapsDone
 from legato.client.listing import Listing
 from legato.client.logs import DRIVER, LogLine, follow_logs, name_log, read_logs
-from legato.client.pages import render_job
+from legato.client.pages import render_job, render_jobs
 from legato.client.records import (
     ENDED,
     STAGES,
@@ -342,6 +342,13 @@ class Job:
             if kept != now.labels or any(getattr(now, name) != value for name, value in wanted.items()):
                 raise perhaps.refusal from None
         return self
+
+
+class Jobs(list[Job]):
+    """Several jobs; a notebook shows them as a table."""
+
+    def _repr_html_(self) -> str:
+        return render_jobs([job.record for job in self])
 
 
 def _strip(said: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,9 +34,9 @@ class Packed(NamedTuple):
     """A packed folder.
 
     Args:
-        content: a ``.tar.gz`` file.
+        content: a ``.tar.gz`` file, or what somebody has packed.
         sha256: of the content, in hexadecimal digits.
-        names: of the files in it, sorted.
+        names: of the files in it, sorted. Of what somebody else has packed: none are known.
     """
 
     content: bytes

@@ -5,11 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import quote
 
 from legato.core.errors import NotFound
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _PATHS: Final[Mapping[str, str]] = {"job": "/jobs", "queue": "/queues", "user": "/users", "token": "/tokens"}
+
+
+def title_path(what: str, title: str) -> str:
+    """Return where the project, definition or experiment of a name or an id is.
+
+    Raises:
+        NotFound: nothing can be found by this name.
+
+    >>> title_path("project", "Digits & co.")
+    '/projects/Digits%20%26%20co.'
+    """
+    if not title.strip(".") or "/" in title:
+        raise NotFound(f"There is no {what} '{title}' that can be named so. Give its id.")
+    return f"/{what}s/{quote(title, safe='')}"
 
 
 def name_path(what: str, name: str) -> str:

@@ -64,6 +64,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
         staged_at: since when it is in this stage.
         decided_slots: slots that it should have, and why (``decided_reason``).
         num_slots: slots that it holds, those that it is leaving included.
+        project, experiment, definition: ids of what it is a run of.
+        parent: id of the job that it is a clone of.
     """
 
     id: str
@@ -77,6 +79,10 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     max_retries: int
     labels: dict[str, str]
     code: str | None
+    project: str | None = None
+    experiment: str | None = None
+    definition: str | None = None
+    parent: str | None = None
     stage: str
     reason: str
     attempt: int
@@ -95,7 +101,13 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job runs. Values of ``environment`` are None for those whom they do not concern."""
+    """What a job runs. Values of ``environment`` are None for those whom they do not concern.
+
+    Args:
+        parameters: handed to the program behind its arguments.
+        framework: what runs it.
+        launcher: how that does it. None: the program is a Python script.
+    """
 
     program: tuple[str, ...]
     directory: str | None
@@ -108,6 +120,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     keep: int
     max_run_s: float | None
     heartbeat_limit_s: float
+    parameters: dict[str, str | bool | int | float] = {}
+    framework: str = "legato"
+    launcher: dict[str, Any] | None = None
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):

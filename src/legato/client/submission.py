@@ -29,7 +29,7 @@ class JobOptions(TypedDict, total=False):
 
     ``name``: default that of the script or function. ``max_run_s`` and ``heartbeat_limit_s``: seconds. ``num_threads``:
     per worker. ``data``: a directory on the machines. ``is_elastic`` False: exactly ``max_workers`` slots, or none.
-    ``checkpoint_every``: ``100steps``, ``2epochs`` or ``60s``.
+    ``checkpoint_every``: ``100steps``, ``2epochs`` or ``60s``. ``parameters``: ``--name value`` behind the arguments.
     """
 
     name: str
@@ -49,6 +49,7 @@ class JobOptions(TypedDict, total=False):
     checkpoint_every: str | None
     keep: int
     heartbeat_limit_s: float
+    parameters: Mapping[str, str | bool | int | float]
 
 
 class Prepared(NamedTuple):

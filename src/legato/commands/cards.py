@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -16,6 +16,8 @@ from legato.commands.words import clean, count_slots, render_age, render_clock, 
 from legato.present import render_duration, render_number
 
 if TYPE_CHECKING:
+    import msgspec
+
     from legato.client.records import Explanation, JobRecord, Plan, Spec
 
 
@@ -79,6 +81,18 @@ def suggest_next(job: JobRecord, told: Explanation, called: str) -> str | None:
     return None
 
 
+def draw_record(record: msgspec.Struct, more: Mapping[str, str] | None = None) -> RenderableType:
+    """Draw all that is known of a project, a training definition or an experiment: a line for each field.
+
+    Args:
+        record: what it is.
+        more: lines that come last, or in the place of fields of these names.
+    """
+    fields = {name: getattr(record, name) for name in record.__struct_fields__}
+    told = {name: _tell_field(name, value) for name, value in fields.items()} | dict(more or {})
+    return _draw_pairs([(name.replace("_", " "), text) for name, text in told.items() if text])
+
+
 def draw_plan(plan: Plan) -> RenderableType:
     """Draw what would happen if a job were submitted."""
     parts: list[RenderableType] = [Text(clean(f"It {plan.reason.rstrip('.')}."))]
@@ -124,7 +138,11 @@ def _tell_terms(job: JobRecord, spec: Spec) -> Iterable[tuple[str, str | None]]:
     kind = "elastic" if job.is_elastic else "static"
     yield "terms", f"{kind}, queue {job.queue}, priority {job.priority}, version {job.version}"
     yield "labels", render_labels(job.labels) or None
+    yield "run of", _tell_origin(job)
+    yield "clone of", job.parent
+    yield "framework", None if spec.framework == "legato" else spec.framework
     yield "program", shlex.join(spec.program)
+    yield "parameters", render_labels({name: _plain(value) for name, value in spec.parameters.items()}) or None
     yield "code", f"uploaded, {job.code[:12]}…" if job.code else None
     yield "directory", spec.directory
     variables = [f"{name}={'…' if value is None else value}" for name, value in spec.environment.items()]
@@ -133,6 +151,23 @@ def _tell_terms(job: JobRecord, spec: Spec) -> Iterable[tuple[str, str | None]]:
     yield "seed", None if spec.seed is None else str(spec.seed)
     yield "checkpoints", f"every {spec.checkpoint_every}, {spec.keep} kept" if spec.checkpoint_every else None
     yield "at most", render_duration(spec.max_run_s) if spec.max_run_s else None
+
+
+def _tell_field(name: str, value: object) -> str:
+    if name.endswith("_at") and isinstance(value, float):
+        return render_time(value)
+    if isinstance(value, dict):
+        return render_labels({key: "…" if inner is None else _plain(inner) for key, inner in value.items()})
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
+
+
+def _tell_origin(job: JobRecord) -> str | None:
+    parts = [("experiment", job.experiment), ("definition", job.definition), ("project", job.project)]
+    return ", ".join(f"{what} {made}" for what, made in parts if made is not None) or None
+
+
+def _plain(value: str | bool | float) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _tell_times(job: JobRecord, now: float) -> Iterable[tuple[str, str | None]]:

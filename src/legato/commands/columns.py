@@ -18,6 +18,7 @@ from legato.present import render_number
 
 if TYPE_CHECKING:
     from legato.client.platform_records import AuditEntry, Node, Queue, Slot, Token, Usage, User
+    from legato.client.project_records import Definition, Experiment, Project
     from legato.client.records import Checkpoint, File, JobRecord, Series
 
 STAGE_STYLES: Final[Mapping[str, str]] = {
@@ -31,6 +32,12 @@ STAGE_STYLES: Final[Mapping[str, str]] = {
     "failed": "bold red",
     "stopped": "yellow",
 }
+
+
+def _tell_nodes(definition: Definition) -> str:
+    if definition.distributed != "elastic":
+        return str(definition.max_nodes)
+    return f"{definition.min_nodes}..{definition.max_nodes}"
 
 
 def style_stage(job: JobRecord) -> str:
@@ -136,6 +143,41 @@ SERIES_COLUMNS: Final[Sequence[Column[Series]]] = (
     Column("LOWEST", lambda series: _number(min(_values(series), default=None)), is_number=True),
     Column("HIGHEST", lambda series: _number(max(_values(series), default=None)), is_number=True),
     Column("COURSE", lambda series: render_sparkline(_values(series))),
+)
+
+PROJECT_COLUMNS: Final[Sequence[Column[Project]]] = (
+    Column("ID", lambda project: project.id, gives_way=1),
+    Column("NAME", lambda project: project.name),
+    Column("OWNER", lambda project: project.owner),
+    Column("QUEUE", lambda project: project.queue),
+    Column("MEMBERS", lambda project: ", ".join(project.members)),
+    Column("CREATED", lambda project: render_time(project.created_at), gives_way=2),
+    Column("DESCRIPTION", lambda project: project.description, is_wide=True),
+)
+
+DEFINITION_COLUMNS: Final[Sequence[Column[Definition]]] = (
+    Column("ID", lambda definition: definition.id),
+    Column("NAME", lambda definition: definition.name),
+    Column("FRAMEWORK", lambda definition: definition.framework),
+    Column("NODES", _tell_nodes),
+    Column("COMMAND", lambda definition: definition.command),
+    Column("PROJECT", lambda definition: definition.project, is_wide=True),
+    Column("MADE BY", lambda definition: definition.created_by, gives_way=1),
+    Column("CREATED", lambda definition: render_time(definition.created_at), is_wide=True),
+    Column("DESCRIPTION", lambda definition: definition.description, is_wide=True),
+)
+
+EXPERIMENT_COLUMNS: Final[Sequence[Column[Experiment]]] = (
+    Column("ID", lambda experiment: experiment.id),
+    Column("NAME", lambda experiment: experiment.name),
+    Column("DEFINITIONS", lambda experiment: len(experiment.definitions), is_number=True),
+    Column("RUNS", lambda experiment: len(experiment.runs), is_number=True),
+    Column("DATA", lambda experiment: experiment.data),
+    Column("ARGUMENTS", lambda experiment: experiment.arguments),
+    Column("PROJECT", lambda experiment: experiment.project, is_wide=True),
+    Column("MADE BY", lambda experiment: experiment.created_by, gives_way=1),
+    Column("CREATED", lambda experiment: render_time(experiment.created_at), is_wide=True),
+    Column("DESCRIPTION", lambda experiment: experiment.description, is_wide=True),
 )
 
 USER_COLUMNS: Final[Sequence[Column[User]]] = (

@@ -27,6 +27,21 @@ def complete_queues(incomplete: str) -> list[str]:
     return _begin_with(incomplete, _quietly(_queue_names))
 
 
+def complete_projects(incomplete: str) -> list[str]:
+    """Offer names of projects."""
+    return _begin_with(incomplete, _quietly(lambda: [one.name for one in _open_quickly().projects(limit=_NUM_JOBS)]))
+
+
+def complete_definitions(incomplete: str) -> list[str]:
+    """Offer names of training definitions."""
+    return _begin_with(incomplete, _quietly(lambda: [one.name for one in _open_quickly().iterate_definitions()]))
+
+
+def complete_experiments(incomplete: str) -> list[str]:
+    """Offer names of experiments."""
+    return _begin_with(incomplete, _quietly(lambda: [one.name for one in _open_quickly().iterate_experiments()]))
+
+
 def complete_stages(incomplete: str) -> list[str]:
     """Offer stages of jobs."""
     from legato.client.records import STAGES

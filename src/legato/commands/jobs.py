@@ -19,6 +19,7 @@ from legato.commands.options import (
     OutputOption,
     PlatformJob,
     PriorityOption,
+    ProjectOption,
     QueueOption,
     ServerOption,
     WaitOption,
@@ -57,6 +58,7 @@ def ps(
     queue: QueueOption = None,
     label: LabelOption = None,
     name: Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", help="Whose name begins so.")] = None,
+    project: ProjectOption = None,
     limit: LimitOption = 100,
     output: OutputOption = Output.table,
     again: WatchOption = False,
@@ -68,7 +70,9 @@ def ps(
     client = open_client(server, is_watching=again)
 
     def look() -> tuple[Any, Any, bool]:
-        found = client.jobs(stage=stages, owner=owner, queue=queue, labels=labels, name=name, limit=limit + 1)
+        found = client.jobs(
+            stage=stages, owner=owner, queue=queue, labels=labels, name=name, project=project, limit=limit + 1
+        )
         records = [job.record for job in found[:limit]]
         if queue is not None and not records:
             _check_queue(client, queue)

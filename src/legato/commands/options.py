@@ -6,7 +6,13 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from legato.commands.completing import complete_jobs, complete_platform_jobs, complete_queues, complete_servers
+from legato.commands.completing import (
+    complete_jobs,
+    complete_platform_jobs,
+    complete_projects,
+    complete_queues,
+    complete_servers,
+)
 from legato.commands.output import Output
 from legato.options import read_one_of, read_seconds, read_whole
 
@@ -70,6 +76,10 @@ StaticOption = Annotated[bool, typer.Option("--static", help="Exactly the maximu
 QueueOption = Annotated[
     str | None,
     typer.Option("--queue", "-q", metavar="NAME", help="Its share of the pool.", autocompletion=complete_queues),
+]
+ProjectOption = Annotated[
+    str | None,
+    typer.Option("--project", metavar="PROJECT", help="Its name or id.", autocompletion=complete_projects),
 ]
 PriorityOption = Annotated[
     int | None,

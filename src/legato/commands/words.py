@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
+_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?")
 _DAY_S: Final = 86400
 _WAITING: Final = ("queued", "starting", "running", "pausing", "stopping")
 
@@ -174,6 +175,25 @@ def read_label(text: str) -> tuple[str, str | None]:
     if not key or not equals:
         raise UsageError(f"Cannot read the label '{text}'. Write KEY=VALUE, such as team=vision.")
     return key, value or None
+
+
+def read_parameter(text: str) -> tuple[str, str | bool | int | float]:
+    """Read ``NAME=VALUE``, the value as a number, ``true`` or ``false`` where it is one; a bare ``NAME`` is true.
+
+    Raises:
+        UsageError: it is something else.
+
+    >>> [read_parameter(text) for text in ("epochs=3", "rate=1e-3", "wide", "quiet=false", "title=3 a")]
+    [('epochs', 3), ('rate', 0.001), ('wide', True), ('quiet', False), ('title', '3 a')]
+    """
+    name, equals, said = text.partition("=")
+    if not name:
+        raise UsageError(f"Cannot read the parameter '{text}'. Write NAME=VALUE, such as epochs=3.")
+    if not equals or said in ("true", "false"):
+        return name, said != "false"
+    if _NUMBER.fullmatch(said) is None:
+        return name, said
+    return name, int(said) if said.lstrip("-").isdecimal() else float(said)
 
 
 def read_variable(text: str) -> tuple[str, str]:

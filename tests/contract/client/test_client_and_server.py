@@ -42,6 +42,7 @@ EVERYTHING: JobOptions = {
     "checkpoint_every": "1epochs",
     "keep": 5,
     "heartbeat_limit_s": 7.0,
+    "parameters": {"rate": 0.5, "wide": True, "title": "a b", "epochs": 3},
 }
 
 

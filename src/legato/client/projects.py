@@ -1,0 +1,277 @@
+"""What a client asks of projects, training definitions and experiments. Runs nothing itself."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+
+from legato.client.jobs import Job, Jobs
+from legato.client.line import Line
+from legato.client.listing import Listing
+from legato.client.paths import title_path
+from legato.client.project_records import Definition, Experiment, Framework, Parameter, Project
+from legato.client.records import JobRecord, Page, Plan
+from legato.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from legato.client.packing import Packed
+
+_PAGE: Final = 1000
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class DefinitionOptions(TypedDict, total=False):
+    """What a training definition may be told besides its name, command and code; see ``docs/rest.md``.
+
+    ``distributed``: ``single``, ``static`` or ``elastic``. ``max_run_s``: seconds. ``num_threads``: of each node.
+    """
+
+    description: str
+    framework: str
+    distributed: str
+    min_nodes: int | None
+    max_nodes: int
+    num_threads: int
+    parameters: Mapping[str, Parameter]
+    environment: Mapping[str, str]
+    seed: int | None
+    checkpoint_every: str | None
+    max_retries: int
+    max_run_s: float | None
+
+
+class RunOptions(TypedDict, total=False):
+    """What may be said of the runs of an experiment.
+
+    ``definitions``: ids of some of its own. ``parameters``: besides those of the definitions, or in their place.
+    """
+
+    definitions: Sequence[str]
+    priority: int
+    min_nodes: int
+    max_nodes: int
+    parameters: Mapping[str, Parameter]
+    labels: Mapping[str, str]
+    seed: int
+
+
+class ProjectCalls:
+    """A part of `legato.Client`."""
+
+    _line: Line
+    upload: Callable[..., str]
+
+    def frameworks(self) -> Listing[Framework]:
+        """Return what can run training definitions."""
+        return Listing(self._line.ask(Page[Framework], "GET", "/frameworks").items)
+
+    # ------------------------------------------------------------ projects
+
+    def projects(self, *, limit: int | None = None) -> Listing[Project]:
+        """Return projects that are yours to see, the newest first; at most ``limit``."""
+        found: Listing[Project] = Listing()
+        after: str | int | None = None
+        while limit is None or len(found) < limit:
+            params = {"limit": _PAGE if limit is None else min(limit - len(found), _PAGE), "after": after}
+            page = self._line.ask(Page[Project], "GET", "/projects", params=params)
+            found.extend(page.items)
+            after = page.after
+            if after is None:
+                break
+        return found
+
+    def project(self, project: str) -> Project:
+        """Return a project by its id, or by its name: yours, else the newest."""
+        return self._line.ask(Project, "GET", title_path("project", project))
+
+    def add_project(
+        self, name: str, *, description: str = "", queue: str = "default", members: Sequence[str] = ()
+    ) -> Project:
+        """Make a project of yours.
+
+        Args:
+            name: of one line.
+            description: for people.
+            queue: to which its runs go.
+            members: names of users who work in it.
+        """
+        body = {"name": name, "description": description, "queue": queue, "members": list(members)}
+        return self._line.ask(Project, "POST", "/projects", body=body, is_repeatable=False)
+
+    def change_project(
+        self,
+        project: str,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        queue: str | None = None,
+        members: Sequence[str] | None = None,
+    ) -> Project:
+        """Change a project; what is None stays. ``members``: all of them, in the place of those that there are."""
+        listed = None if members is None else list(members)
+        body = _said(name=name, description=description, queue=queue, members=listed)
+        return self._line.ask(Project, "PATCH", title_path("project", project), body=body)
+
+    def delete_project(self, project: str) -> None:
+        """Delete a project that has no experiments and no training definitions."""
+        self._line.send("DELETE", title_path("project", project))
+
+    # ------------------------------------------------------------ training definitions
+
+    def definitions(self, project: str) -> Listing[Definition]:
+        """Return the training definitions of a project, the newest first."""
+        path = f"{title_path('project', project)}/definitions"
+        return Listing(self._line.ask(Page[Definition], "GET", path).items)
+
+    def definition(self, definition: str) -> Definition:
+        """Return a training definition by its id, or by its name: one that you made, else the newest."""
+        return self._line.ask(Definition, "GET", title_path("definition", definition))
+
+    def add_definition(
+        self,
+        project: str,
+        name: str,
+        command: str,
+        *,
+        code: str | Path | None = None,
+        directory: str | Path | None = None,
+        before_upload: Callable[[Packed], None] | None = None,
+        **options: Unpack[DefinitionOptions],
+    ) -> Definition:
+        """Make a training definition. Its code is uploaded, unless the server has it already.
+
+        Args:
+            project: its id or name.
+            name: of one line.
+            command: one line, split as a shell does; no shell runs it.
+            code: a folder, or a ``.zip``, ``.tar`` or ``.tar.gz`` file, or the SHA-256 of code that was uploaded.
+            directory: on the machines, in which the program lies and runs; nothing is uploaded then.
+            before_upload: called with the code, if the server does not have it, before it is sent.
+            options: as `DefinitionOptions`.
+
+        Raises:
+            UsageError: it cannot be made so; says what to change.
+        """
+        body: dict[str, Any] = {"name": name, "command": command, **options}
+        if (code is None) == (directory is None):
+            raise UsageError(f"Cannot make training definition '{name}': give either code or directory.")
+        if directory is not None:
+            body["directory"] = str(directory)
+        elif isinstance(code, str) and _SHA256.fullmatch(code):
+            body["code"] = code
+        else:
+            body["code"] = self.upload(_pack(Path(str(code))), before_upload)
+        path = f"{title_path('project', project)}/definitions"
+        return self._line.ask(Definition, "POST", path, body=body, is_repeatable=False)
+
+    def change_definition(
+        self, definition: str, *, name: str | None = None, description: str | None = None
+    ) -> Definition:
+        """Give a training definition another name or description; nothing else of it ever changes."""
+        body = _said(name=name, description=description)
+        return self._line.ask(Definition, "PATCH", title_path("definition", definition), body=body)
+
+    def delete_definition(self, definition: str) -> None:
+        """Delete a training definition that no experiment has."""
+        self._line.send("DELETE", title_path("definition", definition))
+
+    def plan_definition(self, definition: str) -> Plan:
+        """Say what would happen if a training definition were run now; nothing is."""
+        return self._line.ask(Plan, "POST", f"{title_path('definition', definition)}/plan")
+
+    # ------------------------------------------------------------ experiments
+
+    def experiments(self, project: str) -> Listing[Experiment]:
+        """Return the experiments of a project, the newest first."""
+        path = f"{title_path('project', project)}/experiments"
+        return Listing(self._line.ask(Page[Experiment], "GET", path).items)
+
+    def experiment(self, experiment: str) -> Experiment:
+        """Return an experiment by its id, or by its name: one that you made, else the newest."""
+        return self._line.ask(Experiment, "GET", title_path("experiment", experiment))
+
+    def add_experiment(
+        self,
+        project: str,
+        name: str,
+        definitions: Sequence[str],
+        *,
+        description: str = "",
+        data: str | None = None,
+        arguments: str = "",
+    ) -> Experiment:
+        """Make an experiment.
+
+        Args:
+            project: its id or name.
+            name: of one line.
+            definitions: ids of training definitions of the project.
+            description: for people.
+            data: a directory on the machines, which each program finds.
+            arguments: one line, handed to each program behind its own arguments.
+        """
+        body = _said(name=name, definitions=list(definitions), description=description, data=data, arguments=arguments)
+        path = f"{title_path('project', project)}/experiments"
+        return self._line.ask(Experiment, "POST", path, body=body, is_repeatable=False)
+
+    def change_experiment(
+        self,
+        experiment: str,
+        *,
+        name: str | None = None,
+        definitions: Sequence[str] | None = None,
+        description: str | None = None,
+        data: str | None = None,
+        arguments: str | None = None,
+    ) -> Experiment:
+        """Change an experiment; what is None stays, and so do its runs. ``data`` "": it has none any more."""
+        listed = None if definitions is None else list(definitions)
+        body = _said(name=name, definitions=listed, description=description, data=data, arguments=arguments)
+        if data == "":
+            body["data"] = None
+        return self._line.ask(Experiment, "PATCH", title_path("experiment", experiment), body=body)
+
+    def delete_experiment(self, experiment: str) -> None:
+        """Delete an experiment; its runs stay."""
+        self._line.send("DELETE", title_path("experiment", experiment))
+
+    def run_experiment(self, experiment: str, *, key: str | None = None, **options: Unpack[RunOptions]) -> Jobs:
+        """Run an experiment: one job for each of its training definitions, or none at all.
+
+        Args:
+            experiment: its id or name.
+            key: the same call with the same key makes these jobs once, however often it is sent. None: this call.
+            options: as `RunOptions`.
+        """
+        path = f"{title_path('experiment', experiment)}/runs"
+        headers = {"Idempotency-Key": key or uuid.uuid4().hex}
+        found = self._line.ask(Page[JobRecord], "POST", path, body=dict(options), headers=headers)
+        return Jobs(Job(self._line, record) for record in found.items)
+
+    def iterate_definitions(self) -> Iterator[Definition]:
+        """Yield the training definitions of all projects that are yours to see."""
+        for project in self.projects():
+            yield from self.definitions(project.id)
+
+    def iterate_experiments(self) -> Iterator[Experiment]:
+        """Yield the experiments of all projects that are yours to see."""
+        for project in self.projects():
+            yield from self.experiments(project.id)
+
+
+def _said(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _pack(code: Path) -> Packed:
+    """Pack a folder; a file is sent as it is."""
+    from legato.client.packing import Packed, pack
+
+    if not code.is_file():
+        return pack(code, max_bytes=None)
+    content = code.read_bytes()
+    return Packed(content, hashlib.sha256(content).hexdigest(), ())
