@@ -34,7 +34,7 @@ def make_snapshot(
         now: this moment.
     """
     holders = {found.slot: found for found in pool.facts.allocations}
-    in_play = {job.id: job for job in pool.facts.jobs if _is_in_play(job, works)}
+    in_play = {job.id: job for job in pool.facts.jobs if _is_in_play(job, works, memories.get(job.id), now)}
     slots = tuple(
         policy.Slot(
             id=slot.id,
@@ -57,7 +57,9 @@ def make_snapshot(
     return policy.Snapshot(now=now, slots=slots, jobs=jobs, queues=queues)
 
 
-def _is_in_play(job: Job, works: Mapping[str, Work]) -> bool:
+def _is_in_play(job: Job, works: Mapping[str, Work], memory: Memory | None, now: float) -> bool:
+    if job.stage is Stage.QUEUED and memory is not None and memory.attempt == job.attempt and now < memory.again_at:
+        return False
     # What cannot be read cannot be started; what runs already is known to its driver.
     return job.stage in (Stage.STARTING, Stage.RUNNING) or (job.stage is Stage.QUEUED and job.id in works)
 

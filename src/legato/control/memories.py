@@ -11,7 +11,7 @@ from legato.control.account import Account
 from legato.control.pace import Pace
 from legato.control.records import Allocation, Facts, Job
 from legato.control.stages import Stage
-from legato.control.trouble import Trouble
+from legato.control.trouble import NUM_TRIES, Trouble, pause_after
 
 
 @dataclass(slots=True)
@@ -29,6 +29,7 @@ class Memory:
         pace: how fast it trains.
         account: what was due to it, and what it had, over all attempts.
         trouble: with its driver.
+        again_at: not before this is an attempt that failed tried again.
     """
 
     attempt: int
@@ -41,6 +42,7 @@ class Memory:
     pace: Pace = field(default_factory=Pace)
     account: Account = field(default_factory=Account)
     trouble: Trouble = field(default_factory=Trouble)
+    again_at: float = 0.0
 
     def forget_the_future(self, now: float) -> None:
         """Have nothing wait for a moment again that was before the clock was set back."""
@@ -48,6 +50,9 @@ class Memory:
             self.wanted_since = min(self.wanted_since, now)
         if self.resized_at is not None:
             self.resized_at = min(self.resized_at, now)
+        if self.again_at - now > pause_after(NUM_TRIES):
+            # A pause is never longer.
+            self.again_at = now
 
 
 def memory_of(job: Job, memories: dict[str, Memory]) -> Memory:

@@ -14,7 +14,7 @@ from legato.control.drivers import DriverReport, DriverState
 from legato.control.memories import Memory, Pool, memory_of
 from legato.control.records import Job, JobChange, Note, Progress
 from legato.control.stages import HOLDING, Stage
-from legato.control.trouble import reason_with
+from legato.control.trouble import pause_after, reason_with
 from legato.driver.ending import EXIT_KILLED
 from legato.driver.journal import Outcome
 
@@ -69,6 +69,9 @@ def learn(pool: Pool, reports: Mapping[str, DriverReport], memories: dict[str, M
         elif report.state is DriverState.UNKNOWN:
             change = _learn_absence(pool, job, report, memory, now)
         is_elsewhere = report.state is DriverState.UNKNOWN and _is_elsewhere(pool, job)
+        if change is not None and change.is_retry and change.stage is Stage.QUEUED:
+            # Without a pause, what fails at once would use up the job's retries in a moment.
+            memory.again_at = now + pause_after(job.num_retries)
         change = _with_note(job, change, _ELSEWHERE if is_elsewhere else memory.trouble.tell(report, now))
         if change is not None:
             changes.append(change)

@@ -81,6 +81,7 @@ _LEADS: Final[Mapping[Action, Mapping[Stage, Stage]]] = {
         _S.STARTING: _S.STOPPING,
         _S.RUNNING: _S.STOPPING,
         _S.PAUSING: _S.STOPPING,
+        _S.STOPPING: _S.STOPPING,  # once more, or at once now
     },
     **{action: {stage: stage for stage in _GOES_ON} for action in (Action.RESIZE, Action.PRIORITIZE, Action.MOVE)},
     Action.LABEL: {stage: stage for stage in Stage},

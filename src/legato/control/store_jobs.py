@@ -135,7 +135,10 @@ class Jobs:
         return self._ask(Action.RESUME, job, asker, now, version)
 
     def stop(self, job: str, asker: Asker, now: float, *, version: int | None = None, stop_now: bool = False) -> Job:
-        """Ask that a job ends, with a checkpoint unless ``stop_now``. Errors as in `change`."""
+        """Ask that a job ends, with a checkpoint unless ``stop_now``. Errors as in `change`.
+
+        A job that is being stopped can be asked again: to end now, without its checkpoint; else nothing changes.
+        """
         return self._ask(Action.STOP, job, asker, now, version, stop_now=stop_now)
 
     def change(self, job: str, patch: JobPatch, asker: Asker, now: float, *, version: int | None = None) -> Job:
@@ -171,6 +174,14 @@ class Jobs:
         with writing(self._database, now) as transaction:
             old = self._lock(transaction, job, asker, version)
             stage = check_ask(action, old.name, old.owner, old.stage, asker)
+            if stage is old.stage and (old.stop_now or not values.get("stop_now")):
+                return old
+            if stage is old.stage:
+                where = jobs.c.id == job
+                transaction.connection.execute(update(jobs).where(where).values(**values, version=old.version + 1))
+                transaction.note("changed", f"'{asker.name}' asked to {action} it at once", job=job, detail=values)
+                transaction.audit(asker.name, f"job.{action}", job, values)
+                return _reread(transaction, job)
             move_job(transaction, old, stage, f"'{asker.name}' asked to {action} it", by=asker.name, **values)
             transaction.audit(asker.name, f"job.{action}", job, values or None)
             return _reread(transaction, job)

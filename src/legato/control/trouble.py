@@ -60,8 +60,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
         >>> [Trouble(num_tries=number).tried(0.0).again_at for number in (0, 1, 3, 7)]
         [1.0, 2.0, 8.0, 60.0]
         """
-        pause_s = min(_FIRST_PAUSE_S * 2.0 ** min(self.num_tries, NUM_TRIES), _MAX_PAUSE_S)
-        return Trouble(num_tries=self.num_tries + 1, again_at=now + pause_s)
+        return Trouble(num_tries=self.num_tries + 1, again_at=now + pause_after(self.num_tries))
 
     def failed(self, why: str) -> Trouble:
         """Return what is remembered after a start that failed."""
@@ -140,6 +139,15 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     def _is_due(self, now: float) -> bool:
         # A pause is never longer: then the clock was set back.
         return not 0 < self.again_at - now <= _MAX_PAUSE_S
+
+
+def pause_after(num_tries: int) -> float:
+    """Return the seconds before a next try, of a driver's start or of a program that failed, after so many before it.
+
+    >>> [pause_after(number) for number in (0, 1, 3, 1000)]
+    [1.0, 2.0, 8.0, 60.0]
+    """
+    return min(_FIRST_PAUSE_S * 2.0 ** min(num_tries, NUM_TRIES), _MAX_PAUSE_S)
 
 
 def on_one_line(why: str) -> str:

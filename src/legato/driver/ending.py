@@ -54,7 +54,7 @@ def note_failed(job: Job, worker: Worker, failed: Failed) -> None:
     elif failed.mismatch:
         worker.farewell = "refused"
         give_up_slot(job, worker, "refused", reason, failed.traceback)
-    elif job.ending and not trained and not job.tail:
+    elif job.ending and not trained and not job.tail and not _needs_all(job):
         job.record("failed", f"{reason} (it took no part any more)", worker, "warning", failed.traceback)
     elif others_train and not trained:
         give_up_slot(job, worker, "failed", f"{reason} (before it joined; the others go on)", failed.traceback)
@@ -150,6 +150,9 @@ def conclude(job: Job) -> None:
         return
     if job.state is JobState.FAILING:
         _end(job, JobState.FAILED, job.end_reason)
+    elif job.closed and _needs_all(job) and (missing := _missing_ends(job)):
+        fail(job, f"{missing}; it trains nothing with Legato, so each of its workers has to come to its end")
+        _end(job, JobState.FAILED, job.end_reason)
     elif job.closed:
         _end_succeeded(job)
     elif job.state is JobState.STOPPING:
@@ -168,6 +171,26 @@ def _start_tail(job: Job) -> None:
         job.resume = True
         job.current = job.recovering = job.broken_since = None
         job.start(free[0], "rank 0 did not get to the end of the program; one worker does the end again")
+
+
+def _needs_all(job: Job) -> bool:
+    """Return whether all workers must come to their end: those of a static job that trains nothing know no others."""
+    has_trained = job.views or job.current is not None
+    if job.state is not JobState.FINISHING or has_trained or job.spec.guest is not None:
+        return False
+    is_static = 1 < job.spec.min_workers == job.spec.max_workers
+    return is_static and not any(worker.trained for worker in job.workers.values())
+
+
+def _missing_ends(job: Job) -> str:
+    """Say which workers did not come to their end, as far as this driver has seen; "": none."""
+    ended = {worker.slot for worker in job.workers.values() if worker.farewell == "finished"}
+    lost = {worker.slot: worker for worker in job.workers.values() if worker.slot in job.wanted - ended}
+    return "; ".join(f"worker {worker.number} was lost: {_last_word(worker)}" for worker in lost.values())
+
+
+def _last_word(worker: Worker) -> str:
+    return worker.history[-1].partition(": ")[2] if worker.history else "nothing is known of it"
 
 
 def _end_succeeded(job: Job) -> None:

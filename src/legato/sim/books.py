@@ -164,8 +164,13 @@ class MemoryBooks:
         self._ask(Action.RESUME, job)
 
     def stop(self, job: str, *, now: bool = False) -> None:
-        """Have a job end; ``now``: without a checkpoint."""
-        self._ask(Action.STOP, job, stop_now=now)
+        """Have a job end; ``now``: without a checkpoint, also where it is being stopped with one."""
+        found = self.get(job)
+        if found.stage is Stage.STOPPING:
+            self._put(_replace(found, stop_now=found.stop_now or now))
+            self._on_news()
+        else:
+            self._ask(Action.STOP, job, stop_now=now)
 
     def patch(self, job: str, patch: JobPatch) -> None:
         """Change what a user wants of a job."""

@@ -275,8 +275,17 @@ def test_pause_resume_and_stop(store: Store) -> None:
     assert (running.attempt, running.started_at, running.num_slots) == (1, NOW + 3, 1)
     pausing = store.jobs.pause(job.id, ADMIN, NOW + 4)
     assert pausing.stage is Stage.PAUSING
+    first = store.jobs.stop(job.id, ANN, NOW + 5)
+    assert (first.stage, first.stop_now) == (Stage.STOPPING, False)
+    assert store.jobs.stop(job.id, ANN, NOW + 5) == first
     stopping = store.jobs.stop(job.id, ANN, NOW + 5, stop_now=True)
-    assert (stopping.stage, stopping.stop_now) == (Stage.STOPPING, True)
+    assert (stopping.stage, stopping.stop_now, stopping.version) == (Stage.STOPPING, True, first.version + 1)
+    for at_once in (True, False):
+        assert store.jobs.stop(job.id, ANN, NOW + 5, stop_now=at_once) == stopping
+    with pytest.raises(StaleVersion):
+        store.jobs.stop(job.id, ANN, NOW + 5, version=first.version, stop_now=True)
+    with pytest.raises(Forbidden):
+        store.jobs.stop(job.id, EYE, NOW + 5, stop_now=True)
     stopped = write(store, lease.fence, stopping, NOW + 6, stage=Stage.STOPPED, reason="as asked", closed=(slots[0],))
     assert (stopped.ended_at, stopped.num_slots) == (NOW + 6, 0)
     with pytest.raises(Conflict, match="There is nothing left to stop"):

@@ -112,6 +112,26 @@ def test_a_job_that_may_be_tried_again_is() -> None:
     on_a_platform(story)
 
 
+def test_a_program_that_fails_at_once_is_tried_again_with_growing_pauses() -> None:
+    async def story(platform: Platform) -> None:
+        job = platform.submit(max_retries=4)
+        ends = []
+        for _ in range(5):
+            while platform.job(job).stage is not Stage.RUNNING:
+                await platform.wait(1.0)
+            platform.world.drivers.fail(job, "exit code 1")
+            ends.append(clock.now())
+            while platform.job(job).stage is Stage.RUNNING:
+                await platform.wait(1.0)
+        assert (platform.job(job).stage, platform.job(job).num_retries) == (Stage.FAILED, 4)
+        pauses = [again - end for end, again in zip(ends, platform.starts[1:], strict=False)]
+        assert len(pauses) == 4
+        # No earlier than its pause is over; the loop needs a moment to see either.
+        assert all(0.0 <= pause - want < 2.5 for pause, want in zip(pauses, PAUSES, strict=False)), pauses
+
+    on_a_platform(story)
+
+
 def test_what_was_never_started_is_stopped_and_paused_at_once() -> None:
     async def story(platform: Platform) -> None:
         first = platform.submit("first")

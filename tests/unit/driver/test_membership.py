@@ -528,6 +528,36 @@ def test_whoever_trained_speaks_for_the_job() -> None:
     assert [end.reason for end in world.ends] == ["the program ran to its end"]
 
 
+@pytest.mark.parametrize(
+    ("exit_code", "is_first"),
+    [(3, True), (3, False), (-9, False)],
+    ids=["fails first", "fails last", "is killed last"],
+)
+def test_a_static_job_that_trains_nothing_needs_all_its_workers(exit_code: int, is_first: bool) -> None:
+    world = World(make_world_spec(num_workers=2, min_workers=2, max_workers=2))
+    for number in (0, 1):
+        world.feed(words.Heard(number, world.bodies[number].hello()))
+    if not is_first:
+        end_untrained(world, 0)
+        assert not world.ends
+    world.die(1, exit_code)
+    world.deliver_engine()
+    world.calm(60)
+    (end,) = world.ends
+    assert end.outcome == "failed" and end.exit_code != 0
+    assert "worker 1" in end.reason and {3: "code 3", -9: "SIGKILL"}[exit_code] in end.reason
+
+
+def test_an_elastic_job_that_trains_nothing_ends_with_its_first_worker() -> None:
+    world = World(make_world_spec(num_workers=2))
+    for number in (0, 1):
+        world.feed(words.Heard(number, world.bodies[number].hello()))
+    end_untrained(world, 0)
+    world.die(1, -9)
+    world.deliver_engine()
+    assert [end.outcome for end in world.ends] == ["succeeded"]
+
+
 def end_untrained(world: World, number: int) -> None:
     world.feed(words.Heard(number, world.bodies[number].hello()))
     world.feed(words.Heard(number, wire.Finished(view=0, num_rounds=0, trained=False)))

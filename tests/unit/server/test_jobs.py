@@ -336,8 +336,11 @@ def test_the_life_of_a_job_as_users_steer_it(platform: Platform) -> None:
     assert platform.ask("POST", f"jobs/{job}/resize", {"max_workers": 2}).json()["max_workers"] == 2
     stopping = platform.ask("POST", f"jobs/{job}/stop", {"now": True}).json()
     assert (stopping["stage"], stopping["stop_now"]) == ("stopping", True)
+    for again in (None, {"now": True}):
+        told = platform.ask("POST", f"jobs/{job}/stop", again)
+        assert (told.status_code, told.json()) == (200, stopping), "asked again, it changes nothing"
     check_problem(
-        platform.ask("POST", f"jobs/{job}/stop"), 409, "conflict", "it is being stopped. Wait until it has ended"
+        platform.ask("POST", f"jobs/{job}/pause"), 409, "conflict", "it is being stopped. Wait until it has ended"
     )
     ended = platform.end(job, Stage.STOPPED)
     for path in ("pause", "resume", "stop"):
