@@ -24,7 +24,7 @@ from legato.train.order import Layout, Order
 from legato.train.replay import Replay
 from legato.train.seeds import seed_job, untouched
 from legato.train.session import Session
-from legato.train.stepping import Stepper, seed_between_passes
+from legato.train.stepping import Source, Stepper, Steps, seed_between_passes
 
 Reduction = Literal["exact", "fast"]
 _MAX_LOADERS: Final = 4
@@ -231,12 +231,23 @@ class Run:
         """
         session = self._session
         order, loader = self._loader_of("train", dataset, shuffle, collate_fn, num_workers, prefetch_factor, pin_memory)
-        session.data_fingerprint = describe_dataset(dataset, session.seed)
+        yield from self.turns(order, loader, describe_dataset(dataset, session.seed))
+
+    def turns(self, steps: Steps, source: Source, data: str) -> Iterator[Any]:
+        """Yield what a source has for this worker's micro-batches of one pass: for data that `batches` cannot load.
+
+        Args:
+            steps: how the pass is cut.
+            source: is told which micro-batches are this worker's, and brings them.
+            data: tells data sets apart; workers with another one are refused.
+        """
+        session = self._session
+        session.data_fingerprint = data
         if self._replay.skips_pass():
             seed_between_passes(session, epoch_begins=False)
             return
         try:
-            yield from self._stepper.turns_of_pass(order, loader)
+            yield from self._stepper.turns_of_pass(steps, source)
         finally:
             # Also where the program leaves the loop early: its next loop is the next pass.
             session.cursor.end_pass()

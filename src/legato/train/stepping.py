@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -18,8 +18,7 @@ from legato.train import faults
 from legato.train.connection import Leave
 from legato.train.exchange import deal
 from legato.train.groups import Group
-from legato.train.loader import Loader
-from legato.train.order import Key, Order
+from legato.train.order import Key
 from legato.train.seeds import seed_micro_batch
 from legato.train.session import Session
 
@@ -27,6 +26,35 @@ _FOR_EVER: Final = 10**9
 _AFTER_STEP: Final = 2**31
 _BEFORE_EPOCH: Final = 2**31 + 1
 _AFTER_PASS: Final = 2**31 + 2
+
+
+class Steps(Protocol):
+    """How a pass is cut into steps; asked anew at each step, so that what is not begun may be cut otherwise."""
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps the pass has."""
+        ...
+
+    def num_micro_batches_of(self, step: int) -> int:
+        """Return the number of micro-batches of a step that hold a sample."""
+        ...
+
+    def num_samples_of(self, step: int) -> int:
+        """Return the number of samples of a step."""
+        ...
+
+
+class Source(Protocol):
+    """Where a pass has its micro-batches from."""
+
+    def follow(self, keys: Iterator[Key]) -> None:
+        """Take note that exactly these keys will be taken from now on, in this order."""
+        ...
+
+    def take(self) -> tuple[Key, Any]:
+        """Return the next key and its batch."""
+        ...
 
 
 class Stepper:
@@ -45,15 +73,15 @@ class Stepper:
         self.num_epochs: int | None = None
         session.run_round = self._run_round
 
-    def turns_of_pass(self, order: Order, loader: Loader) -> Iterator[Any]:
+    def turns_of_pass(self, order: Steps, loader: Source) -> Iterator[Any]:
         """Yield this worker's micro-batches of what is left of the present pass."""
         session = self._session
         pass_index = session.cursor.pass_index
-        session.num_steps_of_pass = order.num_steps
         session.reducer.buffers.rebase()
         followed: tuple[int, int] | None = None
         try:
             while True:
+                session.num_steps_of_pass = order.num_steps
                 session.at_boundary()
                 step = session.cursor.step_in_pass
                 if step >= order.num_steps:
@@ -70,7 +98,7 @@ class Stepper:
             session.stepped = session.in_turn = False
             session.reducer.abandon()
 
-    def _turns(self, order: Order, step: int, loader: Loader) -> Iterator[Any]:
+    def _turns(self, order: Steps, step: int, loader: Source) -> Iterator[Any]:
         session = self._session
         group, reducer = session.cohort.group, session.reducer
         assert session.exchange is not None
@@ -174,13 +202,13 @@ def seed_between_passes(session: Session, *, epoch_begins: bool) -> None:
     seed_micro_batch(session.seed, session.cursor.pass_index, _BEFORE_EPOCH if epoch_begins else _AFTER_PASS)
 
 
-def leaves(order: Order, step: int, group: Group) -> list[int]:
+def leaves(order: Steps, step: int, group: Group) -> list[int]:
     """Return the micro-batches that a rank runs; without any of its own it runs the first one for show."""
     span = deal(order.num_micro_batches_of(step), group.size).spans[group.rank]
     return list(range(span.start, span.stop)) or [0]
 
 
-def keys(order: Order, pass_index: int, first_step: int, group: Group) -> Iterator[Key]:
+def keys(order: Steps, pass_index: int, first_step: int, group: Group) -> Iterator[Key]:
     """Yield the micro-batches that a rank runs in a pass, from a step on."""
     for step in range(first_step, order.num_steps):
         for leaf in leaves(order, step, group):

@@ -1,0 +1,150 @@
+"""Who hands out tasks to this process: the driver, where a job has its endpoint; else this process itself."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+from legato.compat.elasticdl.local_tasks import LocalTasks
+from legato.compat.elasticdl.surroundings import TASKS_ADDRESS, seed_alike
+from legato.compat.elasticdl.task_words import DatasetParams, Standing, Task, TaskKind
+from legato.compat.elasticdl.tasks_client import TasksClient
+
+_START: Final = 1
+
+
+def take_client() -> TasksClient:
+    """Return the one client of this process."""
+    if not _known:
+        _known.append(_connect())
+    return _known[0]
+
+
+def _connect() -> TasksClient:
+    if TASKS_ADDRESS not in os.environ or "LEGATO_DRIVER_FILE" not in os.environ:
+        return LocalTasks(seed_alike())
+    from legato.compat.elasticdl.tasks_client_grpc import connect_tasks
+
+    return connect_tasks()
+
+
+class CommRank:
+    """Where a worker stands, as the historic protocol says it."""
+
+    def __init__(self, standing: Standing) -> None:
+        self.rank_id = standing.rank
+        self.world_size = standing.world_size
+        self.rendezvous_id = standing.rendezvous
+        self.rendezvous_port = standing.port
+
+
+class MasterClient:
+    """What programs know as the client of the master.
+
+    Args:
+        channel: passed over: a process asks who hands out its tasks.
+        worker_id: passed over.
+    """
+
+    def __init__(self, channel: Any = None, worker_id: Any = None) -> None:
+        """Connect to nobody yet: most programs only hand it on."""
+
+    @property
+    def tasks(self) -> TasksClient:
+        """Who hands out tasks."""
+        return take_client()
+
+    def get_task(self, task_type: int | None = None) -> Task | None:
+        """Return the next task of the default data set of a type, None at the end."""
+        kind = TaskKind.TRAINING if task_type is None else TaskKind(task_type)
+        return self.tasks.get_task("" if kind is TaskKind.TRAINING else kind.name)
+
+    def get_dataset_task(self, dataset_name: str) -> Task | None:
+        """Return the next task of a data set, None at the end."""
+        return self.tasks.get_task(dataset_name)
+
+    def report_task_result(
+        self,
+        task_id: int,
+        err_msg: str,
+        dataset_name: str | None = None,
+        exec_counters: Any = None,  # noqa: ARG002 - as programs call it
+    ) -> None:
+        """Say that a task is done, or, with a message, that it is not."""
+        self.tasks.report_task_result(task_id, dataset_name or "", err_msg or "")
+
+    def report_dataset_shard_params(
+        self,
+        batch_size: int,
+        num_epochs: int,
+        dataset_size: int,
+        shuffle: bool = False,
+        shuffle_shards: bool = False,
+        num_minibatches_per_shard: int = 0,
+        dataset_name: str | None = None,
+    ) -> None:
+        """Register a data set."""
+        self.tasks.report_params(
+            DatasetParams(
+                name=dataset_name or "",
+                batch_size=batch_size,
+                num_epochs=num_epochs or 0,
+                dataset_size=dataset_size or 0,
+                shuffle=shuffle,
+                shuffle_shards=shuffle_shards,
+                num_minibatches_per_shard=num_minibatches_per_shard,
+            )
+        )
+
+    report_training_params = report_dataset_shard_params
+
+    def get_comm_rank(self) -> CommRank:
+        """Return where this worker stands."""
+        return CommRank(self.tasks.get_standing())
+
+    def report_training_loop_status(self, status: int) -> None:
+        """Say that this worker enters the training loop, or leaves it."""
+        self.tasks.report_training_loop(inside=status == _START)
+
+    def reset_dataset(self, dataset_name: str) -> None:
+        """Begin a data set anew."""
+        self.tasks.reset_dataset(dataset_name)
+
+    def get_dataset_epoch(self, dataset_name: str) -> int:
+        """Return the epoch of a data set, from 1."""
+        return self.tasks.get_dataset_epoch(dataset_name)
+
+    def get_shard_checkpoint(self, dataset_name: str) -> str:
+        """Return which records of a data set are left."""
+        return self.tasks.get_checkpoint(dataset_name)
+
+    def report_shard_checkpoint(self, shard_checkpoint: str) -> bool:
+        """Go on where a checkpoint was written."""
+        return self.tasks.restore_checkpoint(shard_checkpoint)
+
+    def worker_sync(self, sync_name: str) -> bool:
+        """Say that this worker has reached a named point; returns whether all have."""
+        return self.tasks.worker_sync(sync_name)
+
+    def wait_worker_sync(self, sync_name: str, notify: bool = False) -> bool:
+        """Return whether a named point was passed."""
+        return self.tasks.wait_worker_sync(sync_name, notify=notify)
+
+    def delete_worker_sync(self, sync_name: str) -> None:
+        """Forget a named point."""
+        self.tasks.delete_worker_sync(sync_name)
+
+    def delete_all_worker_sync(self) -> None:
+        """Forget all named points."""
+        self.tasks.delete_all_worker_syncs()
+
+    def report_used_resource(self, memory: float, cpu_percent: float) -> None:
+        """Nobody asks for it: Legato sees what its processes use."""
+
+
+def build_master_client(master_addr: str | None = None) -> MasterClient:  # noqa: ARG001 - as programs call it
+    """Return the client of this process."""
+    return MasterClient()
+
+
+_known: list[TasksClient] = []

@@ -1,0 +1,194 @@
+"""The controllers that programs make: `elastic_run` wraps what trains one batch.
+
+The original re-made Horovod's world when workers came or went, sent the model around and tried again. Here the runtime
+has the membership; what is left is to bring model, optimizer and data together, and to count epochs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from legato.compat.elasticdl import horovod_names
+from legato.compat.elasticdl.data_service import DataShardService, RecordIndexService
+from legato.compat.elasticdl.forms import read_controller
+from legato.compat.elasticdl.optimizer import is_fixed
+from legato.compat.elasticdl.surroundings import num_workers_asked
+from legato.compat.elasticdl.training import Training
+from legato.core.errors import ProgramError, UsageError
+
+
+class AllReduceController:
+    """Trains a model on the records of a data shard service.
+
+    Its arguments are those of all releases; the service is the one called ``data_shard_service``, or the last.
+
+    Raises:
+        UsageError: there is no service.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        service = read_controller(type(self).__name__, args, kwargs)
+        if not isinstance(service, DataShardService):
+            raise UsageError(
+                f"{type(self).__name__} has no data shard service, by which it knows what there is to train. Give it a "
+                "RecordIndexService or DataShardService of elasticai_api."
+            )
+        self.data_shard_service: Any = service
+        self.global_batch_num_per_step = num_workers_asked()
+        self.backward_passes_per_step = 1
+        self._model: torch.nn.Module | None = None
+        self._optimizer: torch.optim.Optimizer | None = None
+        self._num_before = 0
+        self._training: Training = service.plan(self._join)
+        horovod_names.enter(self._training)
+
+    # ------------------------------------------------------------ what is trained
+
+    def set_broadcast_model(self, model: torch.nn.Module) -> None:
+        """Say which model is trained."""
+        self._model = model
+
+    def set_broadcast_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Say which optimizer trains it."""
+        self._optimizer = optimizer
+
+    def elastic_run(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a function that computes the gradients of one batch and lets the optimizer act.
+
+        The wrapped one is called for every batch of the loader, in order. It returns what ``func`` returned last: of
+        this batch, unless others came or went just now.
+        """
+
+        @functools.wraps(func)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self.train_one_batch_with_retries(func, *args, **kwargs)
+
+        return call
+
+    def train_one_batch_with_retries(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Do what the function does that `elastic_run` returns."""
+        self._join()
+        result = self._training.call(self._telling_optimizer(func), args, kwargs)
+        self.data_shard_service.report_batch_done()
+        return result
+
+    def _telling_optimizer(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        def compute(*args: Any, **kwargs: Any) -> Any:
+            optimizer: Any = self._optimizer
+            if hasattr(optimizer, "num_micro_batches"):
+                optimizer.num_micro_batches = self._training.num_micro_batches
+            result = func(*args, **kwargs)
+            if hasattr(optimizer, "num_micro_batches"):
+                optimizer.__dict__["_has_acted"] = self._training.has_stepped
+            return result
+
+        return compute
+
+    def _join(self) -> None:
+        if self._model is None or self._optimizer is None:
+            missing = "set_broadcast_model" if self._model is None else "set_broadcast_optimizer"
+            raise ProgramError(f"The training begins, and nobody has called {missing}. Call it before the loop.")
+        self._training.begin(self._model, self._optimizer, is_fixed=is_fixed(self._optimizer))
+
+    # ------------------------------------------------------------ the loop
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Hold the program's loop: behind it the training is over."""
+        self.notify_train_loop_start()
+        yield
+        # Not where an error ends the loop, or this worker leaves.
+        self.notify_train_loop_end()
+
+    def notify_train_loop_start(self) -> None:
+        """Nothing to do: this worker joins when its loader runs."""
+
+    def notify_train_loop_end(self) -> None:
+        """End the training."""
+        self._training.end()
+
+    # ------------------------------------------------------------ epochs
+
+    @property
+    def batch_count_per_epoch(self) -> int:
+        """How many whole batches an epoch has."""
+        return int(self.data_shard_service.get_minibatch_count_per_epoch())
+
+    @property
+    def global_completed_batch_num(self) -> int:
+        """How many batches all workers together have trained, in all steps that are committed."""
+        return self._num_before + self._training.place
+
+    @global_completed_batch_num.setter
+    def global_completed_batch_num(self, number: int) -> None:
+        self._num_before = number - self._training.place
+
+    def get_current_epoch(self) -> int:
+        """Return how many epochs are trained: whole batches of all workers, by the batches of an epoch."""
+        return self.global_completed_batch_num // self.batch_count_per_epoch
+
+    def set_resume_epoch(self, epoch: int) -> None:
+        """Count from an epoch on; which records are trained stays as it is.
+
+        Raises:
+            UsageError: it is below 0.
+        """
+        if epoch < 0:
+            raise UsageError(f"set_resume_epoch({epoch}): there is no such epoch. Give 0 or more.")
+        self.global_completed_batch_num = epoch * self.batch_count_per_epoch
+
+    # ------------------------------------------------------------ what the runtime does
+
+    def init_horovod_locally(self) -> None:
+        """Nothing to do: there is no Horovod."""
+
+    init_horvod_locally = init_horovod_locally
+
+    def broadcast(self) -> None:
+        """Nothing to do: who joins receives model, optimizer and counters from the others."""
+
+    def restore(self) -> None:
+        """Nothing to do: a step that broke is computed again."""
+
+    def reset_backward_passes_per_step(self) -> None:
+        """Nothing to do: how many batches this worker has in a step follows from who is there."""
+
+
+class PyTorchAllReduceController(AllReduceController):
+    """A controller of models in PyTorch."""
+
+
+def create_elastic_controller(
+    batch_size: int,
+    num_epochs: int | None = None,
+    dataset_size: int | None = None,
+    shuffle: bool = False,
+    dataset_name: str | None = None,
+    num_minibatches_per_shard: int = 0,
+    training_data: Any = None,  # noqa: ARG001 - of a master that reads data
+) -> PyTorchAllReduceController:
+    """Make a controller and its data shard service, a `RecordIndexService`.
+
+    Args:
+        batch_size: records of a mini-batch.
+        num_epochs: how often each record is trained.
+        dataset_size: records.
+        shuffle: another order in each epoch.
+        dataset_name: of the data set.
+        num_minibatches_per_shard: mini-batches of a task.
+        training_data: accepted.
+    """
+    service = RecordIndexService(
+        batch_size=batch_size,
+        num_epochs=num_epochs,
+        dataset_size=dataset_size,
+        shuffle=shuffle,
+        dataset_name=dataset_name,
+        num_minibatches_per_shard=num_minibatches_per_shard,
+    )
+    return PyTorchAllReduceController(service)

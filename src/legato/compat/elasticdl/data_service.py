@@ -1,0 +1,391 @@
+"""The data shard services that programs make: numbers of records, planned for training or handed out.
+
+A service that is given to a controller is *planned*: the runtime knows which micro-batches are this worker's, and the
+service gives their records to the loader. Any other one *hands out* the driver's tasks. See docs/design/0007.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from legato.compat.elasticdl.client import take_client
+from legato.compat.elasticdl.forms import read_service
+from legato.compat.elasticdl.handing import HandedOut
+from legato.compat.elasticdl.loading import Feed, end_forked_with_parent, feed_of_loader, watch_loaders
+from legato.compat.elasticdl.office import Address, Office
+from legato.compat.elasticdl.shard_checkpoint import read_place, write_checkpoint
+from legato.compat.elasticdl.stream import Record, Stream
+from legato.compat.elasticdl.surroundings import num_minibatches_per_task, num_workers_asked, seed_alike
+from legato.compat.elasticdl.task_words import DatasetParams, Task, TaskKind, default_name
+from legato.compat.elasticdl.tasks_client import TasksClient
+from legato.compat.elasticdl.training import Training
+from legato.core.errors import UsageError
+from legato.train.seeds import seed_sample
+
+_NONE: Final = 0
+
+
+class Shard(NamedTuple):
+    """Records to work off.
+
+    Args:
+        name: of the file that they are in; empty.
+        start: the first.
+        end: behind the last.
+        indices: their numbers; empty for ``range(start, end)``.
+    """
+
+    name: str
+    start: int
+    end: int
+    indices: tuple[int, ...] = ()
+
+
+class HistoricTask(NamedTuple):
+    """A task as programs know it.
+
+    Args:
+        task_id: its number; 0 where nothing is handed out.
+        shard: its records, None at the end of the data.
+        type: a number of the historic protocol; 0 at the end of the data.
+    """
+
+    task_id: int
+    shard: Shard | None
+    type: int
+
+
+class DataShardService:
+    """Shards of a data set, for this worker.
+
+    Its arguments are those of all releases: ``batch_size``, ``num_epochs``, ``dataset_size``, ``shuffle``,
+    ``shuffle_shards``, ``task_type``, ``num_minibatches_per_shard``, ``dataset_name``; see `forms`.
+
+    Raises:
+        UsageError: the numbers make no sense.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._form = read_service(type(self).__name__, args, kwargs)
+        self._seed = seed_alike()
+        self._owner = os.getpid()
+        self._address: Address | None = None
+        self._generation = 0
+        self._start_place = 0
+        self._begin_process()
+
+    def _begin_process(self) -> None:
+        self.batch_size = self._form.batch_size
+        self.training: Training | None = None
+        self._join: Callable[[], None] | None = None
+        self._handed: HandedOut | None = None
+        self._office: Office | None = None
+        self._feed: Feed | None = None
+        self._feed_owner = 0
+        self._shards: deque[Shard] = deque()
+        self._current: Shard | None = None
+        self._lock = threading.Lock()
+
+    # ------------------------------------------------------------ who brings the records
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether a controller trains these records."""
+        return self.training is not None
+
+    @property
+    def records_per_task(self) -> int:
+        """Records of a task, but for the last one of an epoch."""
+        return self.batch_size * (self._form.num_minibatches_per_shard or num_minibatches_per_task())
+
+    def plan(self, join: Callable[[], None]) -> Training:
+        """Have these records trained.
+
+        Args:
+            join: joins the job, when the loader runs.
+
+        Raises:
+            UsageError: the service does not know how many records there are, or for how many epochs.
+        """
+        form = self._form
+        if form.num_epochs is None or form.dataset_size is None:
+            raise UsageError(
+                f"A controller needs to know what there is to train. Give {type(self).__name__} num_epochs and "
+                "dataset_size; shards of a master's own --training_data are not supported."
+            )
+        if form.num_epochs < 1:
+            raise UsageError(f"{type(self).__name__}: num_epochs={form.num_epochs} is below 1. Give 1 or more.")
+        if self.training is not None:
+            raise UsageError("This data shard service has a controller already. Make one of its own for each.")
+        stream = Stream(
+            form.dataset_size,
+            form.num_epochs,
+            form.batch_size,
+            seed=self._seed,
+            records_per_task=self.records_per_task,
+            shuffle=form.shuffle,
+            shuffle_shards=form.shuffle_shards,
+        )
+        self._join = join
+        self.training = Training(stream, self._seed, num_workers_asked(), self._epoch_of, self._start_place)
+        return self.training
+
+    def _epoch_of(self, num_micro_batches: int) -> int:
+        return num_micro_batches // max(self.get_minibatch_count_per_epoch(), 1)
+
+    def _hand_out(self) -> HandedOut:
+        with self._lock:
+            if self._handed is None:
+                self._register()
+                self._handed = HandedOut(self._client(), self._dataset, self.batch_size)
+            return self._handed
+
+    def _register(self) -> None:
+        form = self._form
+        if form.num_epochs and form.dataset_size:
+            params = DatasetParams(
+                name=self._dataset,
+                batch_size=form.batch_size,
+                num_epochs=form.num_epochs,
+                dataset_size=form.dataset_size,
+                shuffle=form.shuffle,
+                shuffle_shards=form.shuffle_shards,
+                num_minibatches_per_shard=form.num_minibatches_per_shard,
+                kind=TaskKind(form.task_type),
+            )
+            self._client().report_params(params)
+
+    def _client(self) -> TasksClient:
+        return take_client()
+
+    @property
+    def _dataset(self) -> str:
+        return self._form.dataset_name or default_name(TaskKind(self._form.task_type))
+
+    # ------------------------------------------------------------ what loaders ask for
+
+    def begin_loading(self, num_processes: int) -> None:
+        """Take note that a loader begins, before its processes are started."""
+        if self.training is not None:
+            self._generation = self.training.plan.begin_generation()
+            self._feed = None
+        if num_processes:
+            self._open_office()
+
+    def join(self, num_processes: int, may_come: Callable[[], bool]) -> None:
+        """Join the job, when so many processes of the loader run."""
+        if num_processes and self._office is not None:
+            self._office.wait_for(num_processes, self._generation, may_come)
+        if self._join is not None:
+            self._join()
+
+    def deliver(self) -> None:
+        """Take note that the loader has brought a batch."""
+        if self.training is not None:
+            self.training.plan.deliver()
+
+    def _open_office(self) -> Address:
+        if self._office is None:
+            self._office = Office(self._answer)
+            self._address = self._office.address
+        return self._office.address
+
+    def _answer(self, number: int, generation: int) -> tuple[Record, ...] | None:
+        """Answer a loader process, on a thread of its own."""
+        if self.training is None:
+            return self._hand_out().next_batch() or None
+        if not self.training.has_begun and not generation and self._join is not None:
+            # Nobody has seen this loader begin: its data set hides the service.
+            self._join()
+        return self.training.plan.ask(number, generation)
+
+    def _ask_directly(self, number: int, generation: int) -> tuple[Record, ...] | None:
+        if self.training is None:
+            return self._hand_out().next_batch() or None
+        if not self.training.has_begun and self._join is not None:
+            self._join()
+        return self.training.plan.ask(number, generation, is_direct=True)
+
+    @property
+    def _own_feed(self) -> Feed:
+        """The records of this process."""
+        if self._feed is None or self._feed_owner != os.getpid():
+            self._feed_owner = os.getpid()
+            if self._owner == self._feed_owner:
+                self._feed = Feed(self.batch_size, self._ask_directly, self._generation)
+            elif self._address is None:
+                raise UsageError(
+                    "A loader process asks for records, and nobody has seen its loader begin. Let the data set that is "
+                    "given to the DataLoader keep the data shard service as an attribute."
+                )
+            else:
+                self._feed = feed_of_loader(self.batch_size, self._address, self._generation)
+        return self._feed
+
+    # ------------------------------------------------------------ what programs call
+
+    def fetch_shard(self) -> Shard | None:
+        """Return the next shard (``name``, ``start``, ``end``, ``indices``); None at the end of the data."""
+        if not self.is_planned and self._owner == os.getpid():
+            task = self._hand_out().next_task()
+            return None if task is None else _shard_of(task)
+        if not self._shards:
+            self._shards.extend(self._cut(self._own_feed.next_batch()))
+        self._current = self._shards.popleft() if self._shards else None
+        return self._current
+
+    def _cut(self, records: tuple[Record, ...]) -> Iterator[Shard]:
+        """Cut a mini-batch into shards of records that follow one another; a shuffled one is whole."""
+        indices = tuple(record.index for record in records)
+        if indices and self._form.shuffle:
+            yield Shard("", min(indices), min(indices) + len(indices), indices)
+            return
+        start = 0
+        for end in range(1, len(indices) + 1):
+            if end == len(indices) or indices[end] != indices[end - 1] + 1:
+                yield Shard("", indices[start], indices[end - 1] + 1)
+                start = end
+
+    def get_task(self, task_type: int | None = None) -> HistoricTask:  # noqa: ARG002 - a service has tasks of one type
+        """Return the next task; of type 0 at the end of the data."""
+        shard = self.fetch_shard()
+        if shard is None:
+            return HistoricTask(0, None, _NONE)
+        handed = None if self.is_planned else self._hand_out().newest
+        return HistoricTask(0 if handed is None else handed.number, shard, self._form.task_type)
+
+    def get_current_task(self) -> HistoricTask | None:
+        """Return the oldest task that is not reported, None if there is none."""
+        if self.is_planned:
+            return None if self._current is None else HistoricTask(0, self._current, self._form.task_type)
+        task = self._hand_out().oldest
+        return None if task is None else HistoricTask(task.number, _shard_of(task), int(task.kind))
+
+    def report_batch_done(
+        self,
+        batch_size: int | None = None,
+        err_msg: str = "",
+        task_ids: Any = (),  # noqa: ARG002 - the oldest first
+    ) -> bool:
+        """Say that a mini-batch is done; returns whether a task was completed by it.
+
+        Of records that a controller trains the runtime knows what is done, and nothing is reported.
+        """
+        if self.training is not None:
+            per_task = self.records_per_task // self.batch_size
+            return self.training.has_stepped and self.training.place % per_task < self.training.num_micro_batches
+        return self._hand_out().report(batch_size, err_msg)
+
+    def report_all_task_error(self, err_msg: str) -> None:
+        """Give all tasks back that are not reported."""
+        if self.training is None:
+            self._hand_out().report_all(err_msg)
+
+    def get_minibatch_count_per_epoch(self) -> int:
+        """Return how many whole mini-batches an epoch has."""
+        return (self._form.dataset_size or 0) // self.batch_size
+
+    def get_current_epoch(self) -> int:
+        """Return the epoch from which records are handed out, from 1; of records that are planned, are trained."""
+        if self.training is None:
+            self._hand_out()
+            return self._client().get_dataset_epoch(self._dataset)
+        stream = self.training.stream
+        return min(self.training.place * self.batch_size // stream.num_records, stream.num_epochs - 1) + 1
+
+    def reset_dataset(self) -> None:
+        """Begin the data set anew.
+
+        Raises:
+            UsageError: a controller trains these records.
+        """
+        if self.is_planned:
+            raise UsageError("A data set that a controller trains cannot be reset. Make a service for each training.")
+        self._hand_out()
+        self._client().reset_dataset(self._dataset)
+        self._handed = None
+
+    def get_shard_checkpoint(self) -> str:
+        """Return which records are not done, as JSON."""
+        if self.training is None:
+            self._hand_out()
+            return self._client().get_checkpoint(self._dataset)
+        return write_checkpoint(self.training.stream, self.training.place, self._dataset, self.records_per_task)
+
+    def restore_shard_from_checkpoint(self, shard_checkpoint: str) -> bool:
+        """Go on where a checkpoint was written; False if it is of another version.
+
+        Raises:
+            DataError: it is no checkpoint.
+            UsageError: a controller trains these records already.
+        """
+        if self.training is not None:
+            raise UsageError(
+                "Records of a training that has a controller cannot be restored. Restore them before the controller is "
+                "made; a job that goes on (legato run --resume) does so by itself."
+            )
+        place = read_place(shard_checkpoint)
+        if place is not None:
+            self._start_place = place
+            return True
+        self._hand_out()
+        return self._client().restore_checkpoint(shard_checkpoint)
+
+    # ------------------------------------------------------------ in processes that are started anew
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "_form": self._form,
+            "_seed": self._seed,
+            "_owner": self._owner,
+            "_address": self._open_office() if self._owner == os.getpid() else self._address,
+            "_generation": self._generation,
+            "_start_place": self._start_place,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin_process()
+
+
+class RecordIndexService(DataShardService):
+    """Numbers of records, one by one, for a map-style data set."""
+
+    def fetch_record_index(self) -> int:
+        """Return the number of the next record.
+
+        Raises:
+            StopIteration: at the end of the data.
+        """
+        record = self._own_feed.next_record()
+        if record is None:
+            raise StopIteration
+        # What the data set draws for it depends on nothing else.
+        seed_sample(self._seed, record.epoch, record.index)
+        return record.index
+
+    def record_index_gen(self) -> Iterator[int]:
+        """Yield the numbers of all records that are this worker's."""
+        while True:
+            try:
+                index = self.fetch_record_index()
+            except StopIteration:
+                return
+            yield index
+
+
+def build_data_shard_service(*args: Any, **kwargs: Any) -> DataShardService:
+    """Make a `DataShardService`; its arguments are those of all releases."""
+    return DataShardService(*args, **kwargs)
+
+
+def _shard_of(task: Task) -> Shard:
+    return Shard("", task.start, task.end, task.indices)
+
+
+watch_loaders(DataShardService)
+end_forked_with_parent()

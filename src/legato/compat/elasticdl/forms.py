@@ -1,0 +1,123 @@
+"""The historic forms in which programs call ElasticDL's classes: which argument is which. Pure.
+
+From release to release arguments were added in front, in the middle and at the end. What is given by name says itself
+what it is; of what is given by its place, kind and order say it: numbers, flags, texts, and the client of a master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from legato.core.errors import UsageError
+
+_NUMBERS: Final = ("batch_size", "num_epochs", "dataset_size", "task_type", "num_minibatches_per_shard")
+_FLAGS: Final = ("shuffle", "shuffle_shards")
+_PASSED_OVER: Final = ("training_data", "num_workers", "remainder", "master_client")
+
+
+class ServiceForm(NamedTuple):
+    """What a data shard service is made with.
+
+    Args:
+        batch_size: records of a mini-batch.
+        num_epochs: None: nobody says.
+        dataset_size: records; None: nobody says.
+        shuffle: another order in each epoch.
+        shuffle_shards: another order of tasks.
+        task_type: a number of the historic protocol.
+        num_minibatches_per_shard: mini-batches of a task; 0: what the job was submitted with.
+        dataset_name: empty for the default one.
+    """
+
+    batch_size: int
+    num_epochs: int | None = None
+    dataset_size: int | None = None
+    shuffle: bool = False
+    shuffle_shards: bool = False
+    task_type: int = 1
+    num_minibatches_per_shard: int = 0
+    dataset_name: str = ""
+
+
+def read_service(what: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ServiceForm:
+    """Read the arguments of a service, in whatever historic form.
+
+    Args:
+        what: its name, for errors.
+        args: by place.
+        kwargs: by name.
+
+    Raises:
+        TypeError: there is no such argument, too many, or no ``batch_size``.
+        UsageError: a number cannot be one.
+
+    >>> read_service("service", [object(), 64, 2, 1000, True], {})[:5]
+    (64, 2, 1000, True, False)
+    >>> read_service("service", [64, 2, 1000, 1, True], {"dataset_name": "mine"})[:5]
+    (64, 2, 1000, True, False)
+    """
+    known = (*_NUMBERS, *_FLAGS, "dataset_name", *_PASSED_OVER)
+    unknown = sorted(set(kwargs) - set(known))
+    if unknown:
+        raise TypeError(f"{what}() got an unexpected keyword argument '{unknown[0]}'")
+    said = {name: value for name, value in kwargs.items() if value is not None}
+    numbers = [name for name in _NUMBERS if name not in kwargs]
+    flags = [name for name in _FLAGS if name not in kwargs]
+    for place, value in enumerate(args):
+        if isinstance(value, bool) and flags:
+            said[flags.pop(0)] = value
+        elif isinstance(value, str):
+            said["dataset_name"] = value
+        elif (isinstance(value, int) and not isinstance(value, bool) and numbers) or (value is None and place):
+            name = numbers.pop(0) if numbers else ""
+            if value is not None:
+                said[name] = value
+        elif value is None or not isinstance(value, int | float):
+            said["master_client"] = value
+        else:
+            raise TypeError(f"{what}() takes no argument {value!r} at place {place + 1}")
+    if "batch_size" not in said:
+        raise TypeError(f"{what}() missing 1 required argument: 'batch_size'")
+    # A process asks who hands out its tasks, whichever client its program has.
+    for name in _PASSED_OVER:
+        said.pop(name, None)
+    form = ServiceForm(**said)
+    _check(what, form)
+    return form
+
+
+def read_controller(what: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return the data shard service of a controller: what is given by this name, or last.
+
+    Raises:
+        TypeError: there is no such argument.
+    """
+    unknown = sorted(set(kwargs) - {"master_client", "master_addr", "data_shard_service"})
+    if unknown:
+        raise TypeError(f"{what}() got an unexpected keyword argument '{unknown[0]}'")
+    if "data_shard_service" in kwargs:
+        return kwargs["data_shard_service"]
+    return args[-1] if args else None
+
+
+def _check(what: str, form: ServiceForm) -> None:
+    for name in ("batch_size", "num_epochs", "dataset_size", "num_minibatches_per_shard"):
+        value = getattr(form, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise UsageError(f"{what}: {name}={value!r} is no whole number. Give one.")
+    if form.batch_size < 1:
+        raise UsageError(f"{what}: batch_size={form.batch_size} is below 1. Give 1 or more.")
+    if form.dataset_size is not None and form.dataset_size < 1:
+        raise UsageError(
+            f"{what}: dataset_size={form.dataset_size}: there are no records. Check the folder that the data come from."
+        )
+    if form.num_minibatches_per_shard < 0:
+        raise UsageError(
+            f"{what}: num_minibatches_per_shard={form.num_minibatches_per_shard} is below 0. Give 0 or more."
+        )
+    if form.dataset_size is not None and form.batch_size > form.dataset_size:
+        raise UsageError(
+            f"{what}: batch_size={form.batch_size} is larger than dataset_size={form.dataset_size}. Take a batch_size "
+            f"of {form.dataset_size} or less."
+        )

@@ -1,0 +1,5 @@
+"""``from elasticai_api.common.data_shard_service import RecordIndexService``, as programs say it."""
+
+from legato.compat.elasticdl.data_service import DataShardService, RecordIndexService, build_data_shard_service
+
+__all__ = ["DataShardService", "RecordIndexService", "build_data_shard_service"]

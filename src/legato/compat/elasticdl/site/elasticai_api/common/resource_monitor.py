@@ -1,0 +1,17 @@
+"""Names that programs import; Legato sees itself what its processes use."""
+
+
+class ResourceMonitor:
+    """Does nothing."""
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+
+class GlobalResourceMonitor:
+    """Does nothing."""
+
+    RESOURCE_MONITOR = ResourceMonitor()

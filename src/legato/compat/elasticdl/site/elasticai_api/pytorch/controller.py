@@ -1,0 +1,5 @@
+"""``from elasticai_api.pytorch.controller import …``, as programs say it."""
+
+from legato.compat.elasticdl.controller import PyTorchAllReduceController, create_elastic_controller
+
+__all__ = ["PyTorchAllReduceController", "create_elastic_controller"]

@@ -1,0 +1,6 @@
+"""``from elasticai_api.pytorch.optimizer import DistributedOptimizer``, as programs say it."""
+
+from legato.compat.elasticdl.optimizer import Compression
+from legato.compat.elasticdl.optimizer import distribute as DistributedOptimizer  # noqa: N812 - its name
+
+__all__ = ["Compression", "DistributedOptimizer"]

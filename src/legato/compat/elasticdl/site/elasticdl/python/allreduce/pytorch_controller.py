@@ -1,0 +1,5 @@
+"""Controllers, where programs of December 2020 import them from."""
+
+from legato.compat.elasticdl.controller import PyTorchAllReduceController, create_elastic_controller
+
+__all__ = ["PyTorchAllReduceController", "create_elastic_controller"]

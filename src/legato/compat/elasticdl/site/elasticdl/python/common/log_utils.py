@@ -1,0 +1,5 @@
+"""Loggers, where older programs import them from."""
+
+from legato.compat.elasticdl.logs import default_logger, get_logger
+
+__all__ = ["default_logger", "get_logger"]

@@ -1,0 +1,76 @@
+"""Runs a program written for ElasticDL as the program of a job: ``launch.py [-m MODULE | SCRIPT] [ARGUMENTS…]``.
+
+It puts the packages beside it (``elasticai_api``, ``elasticdl``, ``horovod``) on ``sys.path``, behind the program's own
+directory and before everything else, seeds the random numbers alike in all workers, and runs the program as
+``__main__``. Trains nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from legato.core.errors import UsageError
+
+_SITE: Final = Path(__file__).parent
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run a program.
+
+    Args:
+        arguments: ``-m`` and the name of a module, or the path of a script, and its own arguments.
+
+    Raises:
+        UsageError: there is no such program.
+    """
+    _step_aside()
+    if not arguments or (arguments[0] == "-m" and len(arguments) == 1):
+        raise UsageError("There is no program to run. Name it: launch.py SCRIPT [ARGUMENTS...] or launch.py -m MODULE.")
+    if arguments[0] == "-m":
+        _set_path(Path.cwd())
+        module = arguments[1]
+        _seed()
+        sys.argv[:] = [module, *arguments[2:]]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        return
+    script = Path(arguments[0])
+    if not script.is_file():
+        raise UsageError(f"There is no program {script} in {Path.cwd()}. Name one that is there.")
+    _set_path(script.resolve().parent)
+    _seed()
+    sys.argv[:] = [str(script), *arguments[1:]]
+    runpy.run_path(str(script), run_name="__main__")
+
+
+def _set_path(first: Path) -> None:
+    own = {str(_SITE), str(_SITE.resolve())}
+    rest = [entry for entry in sys.path if entry not in own]
+    sys.path[:] = [str(first), str(_SITE), *rest]
+    # Loader processes that are started anew read it.
+    known = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    if str(_SITE) not in known:
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(_SITE), *known])
+
+
+def _seed() -> None:
+    from legato.compat.elasticdl.surroundings import seed_alike
+
+    seed_alike()
+
+
+def _step_aside() -> None:
+    """Let tracebacks begin at the program: they begin at the first frame of ``__main__``, which is the launcher's."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_globals.get("__name__") == "__main__" and Path(frame.f_code.co_filename) == Path(__file__):
+            frame.f_globals["__name__"] = "legato launcher"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,69 @@
+"""What a program's environment says of its job, in ElasticDL's variables, and how all its workers begin alike."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+from legato.core.errors import UsageError
+
+WORKER_NUM: Final = "WORKER_NUM"
+MINIBATCHES_PER_TASK: Final = "LEGATO_ELASTICDL_MINIBATCHES_PER_TASK"
+"""What ``--num_minibatches_per_task`` said; set by the submission."""
+
+SUM: Final = "LEGATO_ELASTICDL_SUM"
+"""``1``: without a fixed global batch gradients are added up, as the original did, and not averaged."""
+
+TASKS_ADDRESS: Final = "MASTER_ADDR"
+
+
+def num_workers_asked() -> int:
+    """Return how many mini-batches a step has: as many as the job was submitted with workers; 1 if nobody says.
+
+    Raises:
+        UsageError: it is no whole number above 0.
+    """
+    return _read(WORKER_NUM, 1)
+
+
+def num_minibatches_per_task() -> int:
+    """Return how many mini-batches a task has where the program does not say."""
+    return _read(MINIBATCHES_PER_TASK, 8)
+
+
+def adds_up() -> bool:
+    """Tell whether gradients are added up where the global batch is not fixed."""
+    return os.environ.get(SUM) == "1"
+
+
+def seed_alike() -> int:
+    """Seed all random numbers as in all other workers, so that their models begin alike. Returns the job's seed."""
+    import numpy  # noqa: F401 - loaded first, so that it is seeded too
+
+    from legato.train.job import choose_seed
+    from legato.train.seeds import seed_job
+
+    seed = choose_seed(0)
+    if not _seeded:
+        # The program makes its model before it asks for anything that could seed.
+        seed_job(seed)
+        _seeded.append(seed)
+    return seed
+
+
+def _read(name: str, default: int) -> int:
+    said = os.environ.get(name, "")
+    if not said:
+        return default
+    if not (said.isascii() and said.isdecimal() and int(said) > 0):
+        raise UsageError(f"{name}={said} is no whole number above 0. Set it to one, or unset it for {default}.")
+    return int(said)
+
+
+_seeded: list[int] = []
+
+
+def tell(text: str) -> None:
+    """Tell the user something that changes nothing."""
+    sys.stderr.write(f"legato: {text}\n")
