@@ -39,6 +39,7 @@ ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
     "legato.commands.projects": ("projects", "definitions"),
     "legato.commands.experiments": ("experiments",),
     "legato.commands.pool": ("nodes", "slots", "usage", "queues"),
+    "legato.commands.sharing": ("shares", "moves"),
     "legato.commands.login": ("login", "logout"),
     "legato.commands.console": ("console",),
     "legato.commands.people": ("users", "tokens", "audit"),

@@ -14,7 +14,16 @@ from legato.client.downloads import download, list_files
 from legato.client.frames import make_frame
 from legato.client.line import Line, PerhapsDone
 from legato.client.listing import Listing
-from legato.client.logs import DRIVER, LogLine, follow_logs, name_log, read_logs
+from legato.client.logs import (
+    DRIVER,
+    FoundLine,
+    LogLine,
+    LogPlace,
+    follow_logs,
+    name_log,
+    read_logs,
+    search_logs,
+)
 from legato.client.pages import render_job, render_jobs
 from legato.client.records import (
     ENDED,
@@ -204,6 +213,25 @@ class Job:
             )
         chosen = [DRIVER] if driver else [] if worker is None else [name_log(worker)]
         return (follow_logs if follow else read_logs)(self._line, self.id, chosen, tail)
+
+    def search_logs(
+        self, contains: str = "", *, level: str | None = None, worker: int | None = None, driver: bool = False
+    ) -> Iterator[FoundLine]:
+        """Yield the lines in which a text stands, of one log after the other.
+
+        Args:
+            contains: the text, in small or large letters; colours are left out.
+            level: at least ``debug``, ``info``, ``warning`` or ``error``; lines in which none stands are left out.
+            worker: of this one only. None: of all.
+            driver: in the log of its driver instead.
+        """
+        chosen = [DRIVER] if driver else [] if worker is None else [name_log(worker)]
+        return search_logs(self._line, self.id, chosen, contains, level)
+
+    def log_at(self, time: float, worker: int = 0, *, driver: bool = False) -> LogPlace:
+        """Return where in a worker's log, or the driver's, stands what was written at a time (seconds since 1970)."""
+        log = DRIVER if driver else name_log(worker)
+        return self._line.ask(LogPlace, "GET", f"/jobs/{self.id}/logs/{log}/at", params={"time": time})
 
     def series(
         self, *names: str, after_step: int | None = None, num_points: int = _ALL_POINTS, steps: bool = True

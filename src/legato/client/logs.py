@@ -32,6 +32,36 @@ class LogLine(NamedTuple):
         return self.text
 
 
+class FoundLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that was looked for.
+
+    Args:
+        log: in which it stands; ``worker-N`` or ``driver``.
+        offset: of its first byte.
+        time: when it was written. None: it was not noted.
+        level: ``debug``, ``info``, ``warning`` or ``error``. None: none stands in it.
+        text: without its end; of a very long line its beginning.
+    """
+
+    log: str = ""
+    offset: int
+    time: float | None
+    level: str | None
+    text: str
+
+
+class _Found(msgspec.Struct, frozen=True):
+    items: tuple[FoundLine, ...]
+    after: int | None
+
+
+class LogPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where in a log stands what was written at a moment. ``time``: when that was; None: it was not noted."""
+
+    offset: int
+    time: float | None
+
+
 class _Piece(msgspec.Struct, frozen=True):
     log: str
     text: str
@@ -40,6 +70,29 @@ class _Piece(msgspec.Struct, frozen=True):
 def name_log(worker: int) -> str:
     """Return what the log of a worker is called."""
     return f"{_WORKER}{worker}"
+
+
+def search_logs(line: Line, job: str, logs: Sequence[str], contains: str, level: str | None) -> Iterator[FoundLine]:
+    """Yield the lines of logs in which something stands, one log after the other.
+
+    Args:
+        line: to the server.
+        job: its id.
+        logs: their names. Empty: those of all workers that there are.
+        contains: in the line, in small or large letters.
+        level: at least this one. None: any.
+
+    Raises:
+        NotFound: there is no such log.
+    """
+    there = logs or [one.log for one in line.ask(Page[Log], "GET", f"/jobs/{job}/logs").items if one.log != DRIVER]
+    for log in there:
+        after: int | None = 0
+        while after is not None:
+            params = {"contains": contains, "level": level, "after": after}
+            found = line.ask(_Found, "GET", f"/jobs/{job}/logs/{log}/search", params=params)
+            yield from (msgspec.structs.replace(one, log=log) for one in found.items)
+            after = found.after
 
 
 def read_logs(line: Line, job: str, logs: Sequence[str], tail: int | None) -> Iterator[LogLine]:

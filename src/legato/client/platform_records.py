@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from legato.client.records import Effect
+
 # ---------------------------------------------------------------- the pool
 
 
@@ -81,6 +83,79 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     slot_s: float
     num_jobs: int
+
+
+class QueueShare(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue's part of the pool.
+
+    Args:
+        ceiling: None: the pool.
+        fair: slots that it has when every queue wants all it can get. None: the policy does not divide by weight.
+        held: slots that its jobs hold.
+        borrowed: how many of these are above ``fair``. None where that is.
+        wanted: slots that its jobs could use.
+    """
+
+    queue: str
+    weight: float
+    floor: int
+    ceiling: int | None
+    fair: float | None
+    held: int
+    borrowed: float | None
+    wanted: int
+
+
+class QueuesPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What would happen if queues were others. ``shares``: of all queues, as they would be."""
+
+    effects: tuple[Effect, ...]
+    shares: tuple[QueueShare, ...]
+    reason: str
+
+
+class SlotMove(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot that a job was asked to give up, and who had it next.
+
+    Args:
+        from_job: None: it is not yours to see.
+        to_job: None: it is not yours to see, or nobody had the slot yet.
+        to_title: None: nobody had the slot yet.
+        reason: empty where it is not known any more.
+    """
+
+    time: float
+    slot: str
+    from_job: str | None
+    from_title: str
+    to_job: str | None
+    to_title: str | None
+    reason: str
+
+
+class StepLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of steps: from each time on it has the value beside it."""
+
+    times: tuple[float, ...]
+    values: tuple[int, ...]
+
+
+class HeldSlots(msgspec.Struct, frozen=True, kw_only=True):
+    """How many slots one held when. ``key`` and ``title`` None: all that is not yours to see, together."""
+
+    key: str | None
+    title: str | None
+    times: tuple[float, ...]
+    slots: tuple[int, ...]
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """Who held how many slots when. ``num_slots``: of the pool, those that could be used."""
+
+    since: float
+    until: float
+    num_slots: StepLine
+    items: tuple[HeldSlots, ...]
 
 
 # ---------------------------------------------------------------- people

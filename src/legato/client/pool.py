@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
 
 import msgspec
 
 from legato.client.line import Line
 from legato.client.listing import Listing
 from legato.client.paths import name_path
-from legato.client.platform_records import Node, Pool, Queue, Slot, Usage, Version
+from legato.client.platform_records import (
+    Node,
+    Pool,
+    Queue,
+    QueueShare,
+    QueuesPlan,
+    Slot,
+    SlotMove,
+    Timeline,
+    Usage,
+    Version,
+)
 from legato.client.records import Allocation, Event, Page
 from legato.core.errors import NotFound
 
@@ -53,6 +64,52 @@ class PoolCalls:
         """
         params = {"since": since, "until": until}
         return Listing(self._line.ask(Page[Usage], "GET", "/usage", params=params).items)
+
+    def timeline(
+        self,
+        since: float | None = None,
+        until: float | None = None,
+        *,
+        by: Literal["job", "owner", "queue", "project"] = "job",
+        points: int | None = None,
+        jobs: Sequence[str] | None = None,
+    ) -> Timeline:
+        """Return who held how many slots when, as lines of steps.
+
+        Args:
+            since: seconds since 1970. None: an hour ago.
+            until: None: now.
+            by: whose slots are one line.
+            points: of each line at most. None: 500.
+            jobs: of these alone, by id or name. None: of all.
+        """
+        params = {"since": since, "until": until, "by": by, "points": points, "job": jobs}
+        return self._line.ask(Timeline, "GET", "/timeline", params=params)
+
+    def moves(self, since: float | None = None, until: float | None = None, *, limit: int = 100) -> Listing[SlotMove]:
+        """Return which slots jobs were asked to give up, and who had them next, the newest first.
+
+        Args:
+            since: seconds since 1970. None: an hour ago.
+            until: None: now.
+            limit: at most so many.
+        """
+        params = {"since": since, "until": until, "limit": limit}
+        return Listing(self._line.ask(Page[SlotMove], "GET", "/moves", params=params).items)
+
+    def shares(self) -> Listing[QueueShare]:
+        """Return each queue's part of the pool: what is fair, what it holds, borrows and wants."""
+        return Listing(self._line.ask(Page[QueueShare], "GET", "/pool/shares").items)
+
+    def plan_queues(self, queues: Sequence[Mapping[str, Any]]) -> QueuesPlan:
+        """Return what would happen if queues were others; nothing is changed. For admins.
+
+        Args:
+            queues: each with its ``name``, and ``weight``, ``floor`` and ``ceiling``, which are as usual where they are
+                not said. Queues that are not named stay as they are.
+        """
+        body = {"queues": [dict(queue) for queue in queues]}
+        return self._line.ask(QueuesPlan, "POST", "/queues/plan", body=body)
 
     def events(self, follow: bool = False, *, after: int | Literal["now"] | None = None) -> Iterator[Event]:
         """Yield what happened on the platform, as far as it is yours to see, the oldest first.

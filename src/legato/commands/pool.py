@@ -14,7 +14,7 @@ from legato.commands.entry import Entry, enter, make_group
 from legato.commands.options import OutputOption, ServerOption, SinceOption, UntilOption, WatchOption
 from legato.commands.output import Output, make_table, watch, write
 from legato.commands.words import read_moment
-from legato.core.errors import UsageError
+from legato.core.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
     from legato.client.client import Client
@@ -128,7 +128,7 @@ def list_queues(
     again: WatchOption = False,
     server: ServerOption = None,
 ) -> None:
-    """List queues: their weight, what they hold, who waits in them. To change them: set, delete."""
+    """List queues: their weight, what they hold, who waits in them. To change them: set, plan, delete."""
     if context.invoked_subcommand is not None:
         return
     client = open_client(server, is_watching=again)
@@ -182,6 +182,39 @@ def set_queue(
     write(found, output, draw)
 
 
+def plan_queue(
+    queue: QueueName,
+    weight: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="Its share in proportion to other queues'. [default: 1]")
+    ] = None,
+    floor: Annotated[
+        int | None, typer.Option(min=0, metavar="NUMBER", help="GPUs that it gets back whenever it wants them.")
+    ] = None,
+    ceiling: Annotated[str | None, typer.Option(metavar="NUMBER|none", help="GPUs at most.")] = None,
+    output: OutputOption = Output.table,
+    server: ServerOption = None,
+) -> None:
+    """Show who would have more or fewer GPUs if a queue were other than it is; nothing is changed. For admins."""
+    client = open_client(server)
+    try:
+        found = client.queue(queue)
+        wanted: dict[str, Any] = {"weight": found.weight, "floor": found.floor, "ceiling": found.ceiling}
+    except NotFound:
+        wanted = {}  # it would be made
+    said = {"weight": weight, "floor": floor, "ceiling": _read_ceiling(ceiling)}
+    wanted |= {key: value for key, value in said.items() if value is not None}
+    if ceiling == "none":
+        wanted["ceiling"] = None
+    planned = client.plan_queues([{"name": queue, **wanted}])
+
+    def draw() -> Any:
+        from legato.commands.sharing import draw_shares
+
+        return draw_shares(planned.shares, is_wide=output is Output.wide, below=planned.reason)
+
+    write(planned, output, draw)
+
+
 def delete_queue(queue: QueueName, server: ServerOption = None) -> None:
     """Delete a queue that no job names. For admins."""
     open_client(server).delete_queue(queue)
@@ -192,6 +225,7 @@ enter(
     queues,
     (
         Entry("set", set_queue, "legato queues set night --weight 2 --ceiling 8", short="Make or change a queue."),
+        Entry("plan", plan_queue, "legato queues plan night --weight 2", short="Show what another queue would mean."),
         Entry("delete", delete_queue, "legato queues delete night", short="Delete a queue."),
     ),
 )

@@ -6,6 +6,7 @@ known. ``--local`` and ``--server`` say it clearly. An id always means the platf
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -20,12 +21,21 @@ from legato.commands.words import tell_waiting, tell_when
 from legato.core.errors import NotFound, ServerError, UsageError
 from legato.core.spec import parse_workers
 from legato.driver.journal import PLATFORM_JOB
-from legato.options import Plain, Worker, read_whole
+from legato.options import Plain, Worker, read_one_of, read_whole
 
 if TYPE_CHECKING:
     from legato.client.jobs import Job
 
 _NUM_LINES: Final = 20
+
+
+class LogLevel(enum.StrEnum):
+    """How much a line of a log matters."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 def find(name: str, *, local: bool, server: str | None, is_watching: bool = False) -> Job | None:
@@ -167,12 +177,31 @@ def logs(
         ),
     ] = None,
     driver: Annotated[bool, typer.Option("--driver", help="The log of its driver; of a platform's job.")] = False,
+    search: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only lines with this; of a platform's job.")
+    ] = None,
+    level: Annotated[
+        LogLevel | None,
+        typer.Option(
+            parser=read_one_of("the level", LogLevel),
+            metavar="[debug|info|warning|error]",
+            help="Only lines with at least this; of a platform's job.",
+        ),
+    ] = None,
     local: LocalOption = False,
     server: ServerOption = None,
 ) -> None:
     """Show what the workers of a job wrote; lines of several workers begin with their number."""
+    is_searching = search is not None or level is not None
+    if is_searching and (follow or tail is not None):
+        raise UsageError("Cannot search a log while following it, or in its last lines: leave --follow and --tail out.")
     found = find(job, local=local, server=server)
     if found is None:
+        if is_searching:
+            raise UsageError(
+                f"Cannot search the logs of job '{job}' of this machine: --search and --level are for jobs of a "
+                f"platform. Use: legato logs {job} | grep TEXT"
+            )
         if driver:
             raise UsageError(
                 f"Cannot show that of job '{job}' of this machine: --driver is for jobs of a platform. What its driver "
@@ -185,6 +214,10 @@ def logs(
         local_jobs.show_logs(job, worker, follow=follow, tail=tail)
         return
     is_alone = worker is not None or driver
+    if is_searching:
+        for hit in found.search_logs(search or "", level=level, worker=worker, driver=driver):
+            typer.echo(hit.text if is_alone else f"{hit.log.removeprefix('worker-')} | {hit.text}")
+        return
     if follow and (told := tell_waiting(found.record)) is not None:
         typer.echo(f"legato: {told}", err=True)
     with leaving_off():

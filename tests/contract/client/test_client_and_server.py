@@ -323,6 +323,9 @@ def test_people(admin: Client, ann: Client, platform: Platform) -> None:
     assert ann.add_token("endless", is_endless=True).token.expires_at is None
     assert ann.revoke_token(token.id).revoked_at == NOW
     assert {one.name for one in ann.tokens()} == {"test", "ci", "endless"}
+    assert [share.queue for share in ann.shares()] == ["default"]
+    planned = admin.plan_queues([{"name": "night", "weight": 5.0}])
+    assert planned.effects == () and {share.weight for share in planned.shares} == {1.0, 5.0}
     link = ann.link_to_console()
     assert link.url.startswith(f"{platform.url}/#/welcome?code=lgc_") and link.expires_at == NOW + 3600
     assert link.url.partition("=")[2] not in repr(link)

@@ -476,6 +476,68 @@ def test_a_token_is_shown_once_and_alone(platform: Platform, call: Call) -> None
     assert call("tokens", "revoke", "t-0000000001")[1] == "Token 'ci' (t-0000000001) of 'anna' is revoked.\n"
 
 
+SHARE = {
+    "queue": "night",
+    "weight": 2.0,
+    "floor": 0,
+    "ceiling": None,
+    "fair": 2.6666,
+    "held": 4,
+    "borrowed": 1.3333,
+    "wanted": 8,
+}
+
+
+def test_how_the_pool_is_shared(platform: Platform, call: Call) -> None:
+    unknown = SHARE | {"queue": "day", "ceiling": 3, "fair": None, "borrowed": None}
+    platform.canned["/pool/shares"] = {"items": [SHARE, unknown]}
+    assert [row.split() for row in call("shares")[1].splitlines()[1:]] == [
+        ["night", "2", "0", "none", "2.67", "4", "1.33", "8"],
+        ["day", "2", "0", "3", "-", "4", "-", "8"],
+    ]
+    assert json.loads(call("shares", "-o", "json")[1])[1] == unknown
+    platform.canned["/moves"] = {"items": []}
+    assert call("moves")[1] == "Nobody was asked to give a GPU up in that time.\n"
+    move = {"time": NOW, "slot": "node/1", "from_job": None, "from_title": "anna/a", "to_job": None, "to_title": None}
+    platform.canned["/moves"] = {"items": [move | {"reason": "shrinks"}, move | {"reason": "", "to_title": "ben/b"}]}
+    rows = [row.split()[1:] for row in call("moves", "--since", "8h", "--limit", "7")[1].splitlines()[1:]]
+    assert rows == [["node/1", "anna/a", "-", "shrinks"], ["node/1", "anna/a", "ben/b"]]
+    asked = platform.requests[-1].url.params
+    assert (float(asked["since"]), asked["limit"]) == (NOW - 8 * 3600, "7")
+
+
+def test_what_another_queue_would_mean(platform: Platform, call: Call) -> None:
+    platform.add_queue("night")
+    reason = "in the end anna/a 2 → 1"
+    platform.canned["/queues/plan"] = {"effects": [], "shares": [SHARE], "reason": reason}
+    assert call("queues", "plan", "night", "--weight", "2", "--ceiling", "none")[1].splitlines()[-1] == reason
+    assert sent(platform) == {"queues": [{"name": "night", "weight": 2.0, "floor": 0, "ceiling": None}]}
+    call("queues", "plan", "new", "--floor", "1")
+    assert sent(platform) == {"queues": [{"name": "new", "floor": 1}]}
+    assert json.loads(call("queues", "plan", "night", "-o", "json")[1])["reason"] == reason
+
+
+def test_logs_are_searched(platform: Platform, call: Call, job: dict[str, Any]) -> None:
+    below = f"/jobs/{job['id']}/logs"
+    platform.canned[below] = {
+        "items": [{"log": name, "num_bytes": 1, "modified_at": NOW} for name in ("driver", "worker-3")]
+    }
+    line = {"offset": 0, "time": None, "level": "error", "text": "it broke"}
+    for log in ("worker-3", "driver"):
+        platform.canned[f"{below}/{log}/search"] = {"items": [line | {"text": f"{log} broke"}], "after": None, "end": 9}
+    assert call("logs", job["id"], "--search", "Broke", "--level", "warning")[1] == "3 | worker-3 broke\n"
+    asked = platform.requests[-1].url.params
+    assert (asked["contains"], asked["level"], asked["after"]) == ("Broke", "warning", "0")
+    assert call("logs", job["id"], "--level", "error", "--driver")[1] == "driver broke\n"
+    for flags in (["--follow"], ["--tail", "3"]):
+        code, _, err = call("logs", job["id"], "--search", "x", *flags)
+        assert code == 2 and "leave --follow and --tail out" in err
+    code, _, err = call("logs", job["id"], "--level", "loud")
+    assert code == 2 and "Cannot read the level 'loud'" in err
+    code, _, err = call("logs", "mine", "--local", "--search", "x")
+    assert code == 2 and "are for jobs of a platform" in err
+
+
 @pytest.mark.parametrize("has_browser", [True, False])
 def test_the_console_is_opened_where_somebody_sees_it(
     platform: Platform, call: Call, monkeypatch: pytest.MonkeyPatch, has_browser: bool
