@@ -18,6 +18,25 @@ export const ROUTES: readonly PageRoute[] = [
   { pattern: "/runs", page: lazy(() => import("@/pages/runs/runs-page")), title: "Runs" },
   { pattern: "/runs/:job", page: lazy(() => import("@/pages/run/run-page")), title: "Run" },
   { pattern: "/compare", page: lazy(() => import("@/pages/compare/compare-page")), title: "Compare" },
+  { pattern: "/pool", page: lazy(() => import("@/pages/pool/pool-page")), title: "Pool" },
+  { pattern: "/submit", page: lazy(() => import("@/pages/submit/submit-page")), title: "New experiment" },
+  { pattern: "/projects", page: lazy(() => import("@/pages/projects/projects-page")), title: "Projects" },
+  { pattern: "/projects/:project", page: lazy(() => import("@/pages/projects/project-page")), title: "Project" },
+  {
+    pattern: "/experiments/:experiment",
+    page: lazy(() => import("@/pages/experiments/experiment-page")),
+    title: "Experiment",
+  },
+  {
+    pattern: "/definitions/:definition",
+    page: lazy(() => import("@/pages/experiments/definition-page")),
+    title: "Training definition",
+  },
+  { pattern: "/queues", page: lazy(() => import("@/pages/queues/queues-page")), title: "Queues" },
+  { pattern: "/users", page: lazy(() => import("@/pages/people/users-page")), title: "Users" },
+  { pattern: "/tokens", page: lazy(() => import("@/pages/people/tokens-page")), title: "Tokens" },
+  { pattern: "/audit", page: lazy(() => import("@/pages/audit/audit-page")), title: "Audit" },
+  { pattern: "/settings", page: lazy(() => import("@/pages/settings/settings-page")), title: "Settings" },
 ];
 
 interface Way {
@@ -29,5 +48,11 @@ interface Way {
 /** The ways in the bar, in this order. */
 export const NAVIGATION: readonly Way[] = [
   { path: "/runs", label: "Runs" },
+  { path: "/pool", label: "Pool" },
+  { path: "/projects", label: "Projects" },
   { path: "/compare", label: "Compare" },
+  { path: "/queues", label: "Queues" },
+  { path: "/users", label: "Users", isFor: (session) => session.role !== "user" },
+  { path: "/audit", label: "Audit", isFor: (session) => session.role === "admin" },
+  { path: "/settings", label: "Settings", isFor: (session) => session.role === "admin" },
 ];

@@ -369,6 +369,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{job}/logs/{log}/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Search Log Of Job
+         * @description Find lines of a log by what stands in them.
+         */
+        get: operations["search_log_of_job"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/logs/{log}/at": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Find Place In Log
+         * @description Say where in a log stands what was written at a moment.
+         */
+        get: operations["find_place_in_log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{job}/files": {
         parameters: {
             query?: never;
@@ -677,6 +717,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/pool/shares": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Shares
+         * @description List each queue's part of the pool: what is fair, what it holds, borrows and wants.
+         */
+        get: operations["list_shares"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/queues/plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Plan Other Queues
+         * @description Say who would have more or fewer slots if queues were as described. Nothing is changed.
+         */
+        post: operations["plan_other_queues"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/pool": {
         parameters: {
             query?: never;
@@ -769,6 +849,46 @@ export interface paths {
          * @description List who used how much between two times.
          */
         get: operations["list_usage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/timeline": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Timeline
+         * @description Return how many slots each job, owner, queue or project held between two times, as lines of steps.
+         */
+        get: operations["get_timeline"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/moves": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Slot Moves
+         * @description List who was asked to give slots up between two times, and who had them next.
+         */
+        get: operations["list_slot_moves"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1150,6 +1270,12 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * By
+         * @description Whose slots are one line.
+         * @enum {string}
+         */
+        By: "job" | "owner" | "queue" | "project";
+        /**
          * DefinitionBody
          * @description A training definition to make.
          */
@@ -1315,6 +1441,12 @@ export interface components {
             } | null;
         };
         /**
+         * Level
+         * @description How much a line matters, as far as that stands in it.
+         * @enum {unknown}
+         */
+        Level: "debug" | "error" | "info" | "warning";
+        /**
          * Login
          * @description A name and a password.
          */
@@ -1327,6 +1459,36 @@ export interface components {
              * Name
              * @default login
              */
+            name: string;
+        };
+        /**
+         * NamedQueue
+         * @description A queue with its name.
+         */
+        NamedQueue: {
+            /**
+             * Weight
+             * @default 1
+             */
+            weight: number;
+            /**
+             * Floor
+             * @default 0
+             */
+            floor: number;
+            /** Ceiling */
+            ceiling?: number | null;
+            /**
+             * Is Open
+             * @default true
+             */
+            is_open: boolean;
+            /**
+             * Members
+             * @default []
+             */
+            members: string[];
+            /** Name */
             name: string;
         };
         /**
@@ -1502,6 +1664,14 @@ export interface components {
              * @default []
              */
             members: string[];
+        };
+        /**
+         * QueuesBody
+         * @description Queues as they would be. Those that are not named stay as they are.
+         */
+        QueuesBody: {
+            /** Queues */
+            queues: components["schemas"]["NamedQueue"][];
         };
         /**
          * Resize
@@ -1928,6 +2098,39 @@ export interface components {
             modified_at: number;
         };
         /**
+         * FoundLines
+         * @description Lines of a log. ``after``: go on from this byte, also where nothing was found; None: its end was reached.
+         */
+        FoundLines: {
+            items: components["schemas"]["FoundLine"][];
+            after: number | null;
+            end: number;
+        };
+        /**
+         * FoundLine
+         * @description A line of a log.
+         *
+         *         Args:
+         *             offset: of its first byte.
+         *             time: when it was written, as far as that was noted; seconds since 1970.
+         *             level: None: none stands in it.
+         *             text: as it was written, without its end; what is beyond 4000 characters is left out.
+         */
+        FoundLine: {
+            offset: number;
+            time: number | null;
+            level: components["schemas"]["Level"] | null;
+            text: string;
+        };
+        /**
+         * LogPlace
+         * @description Where in a log stands what was written at a moment. ``time``: when that was; None: it is not known.
+         */
+        LogPlace: {
+            offset: number;
+            time: number | null;
+        };
+        /**
          * Explanation
          * @description Why a job has what it has; see ``docs/rest.md``.
          */
@@ -2286,6 +2489,63 @@ export interface components {
             num_jobs: number;
         };
         /**
+         * Timeline
+         * @description Who held how many slots when. ``num_slots``: of the pool, those that could be used.
+         */
+        Timeline: {
+            since: number;
+            until: number;
+            num_slots: components["schemas"]["StepLine"];
+            items: components["schemas"]["HeldSlots"][];
+        };
+        /**
+         * StepLine
+         * @description A line of steps: from each time on it has the value beside it. As many values as times.
+         */
+        StepLine: {
+            times: number[];
+            values: number[];
+        };
+        /**
+         * HeldSlots
+         * @description How many slots one held when. ``key`` and ``title`` None: all that the asker may not see, together.
+         */
+        HeldSlots: {
+            key: string | null;
+            title: string | null;
+            times: number[];
+            slots: number[];
+        };
+        /**
+         * Listed[SlotMove]
+         * @description A whole list.
+         */
+        Listed_SlotMove_: {
+            items: components["schemas"]["SlotMove"][];
+        };
+        /**
+         * SlotMove
+         * @description A slot that a job was asked to leave, and who had it next.
+         *
+         *         Args:
+         *             time: when it was asked.
+         *             slot: its id.
+         *             from_job: None if the asker may not see it.
+         *             from_title: its owner and name.
+         *             to_job: None if the asker may not see it, or nobody had it yet.
+         *             to_title: None: nobody had it yet.
+         *             reason: of the decision; empty where it is not known any more.
+         */
+        SlotMove: {
+            time: number;
+            slot: string;
+            from_job: string | null;
+            from_title: string;
+            to_job: string | null;
+            to_title: string | null;
+            reason: string;
+        };
+        /**
          * Listed[QueueState]
          * @description A whole list.
          */
@@ -2435,6 +2695,43 @@ export interface components {
         NewCode: {
             code: string;
             expires_at: number;
+        };
+        /**
+         * Listed[QueuePart]
+         * @description A whole list.
+         */
+        Listed_QueuePart_: {
+            items: components["schemas"]["QueuePart"][];
+        };
+        /**
+         * QueuePart
+         * @description A queue's part of the pool.
+         *
+         *         Args:
+         *             ceiling: None: the pool.
+         *             fair: what it has when every queue wants all it can get; None: the policy does not divide by weight.
+         *             held: slots that its jobs hold.
+         *             borrowed: how many of these are above its fair part; None where that is.
+         *             wanted: slots that its jobs could use.
+         */
+        QueuePart: {
+            queue: string;
+            weight: number;
+            floor: number;
+            ceiling: number | null;
+            fair: number | null;
+            held: number;
+            borrowed: number | null;
+            wanted: number;
+        };
+        /**
+         * QueuesPlan
+         * @description What would happen if queues were as described. ``shares``: of all queues, as they would be.
+         */
+        QueuesPlan: {
+            effects: components["schemas"]["Effect"][];
+            shares: components["schemas"]["QueuePart"][];
+            reason: string;
         };
         /** Problem */
         Problem: {
@@ -4598,6 +4895,203 @@ export interface operations {
                 };
                 content: {
                     "text/plain": unknown;
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Who asks is not known */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Who asks may not do this; A browser sent it from a foreign page */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is not known by this name */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It can be read but not done; The idempotency key came with another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server cannot answer now */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    search_log_of_job: {
+        parameters: {
+            query?: {
+                contains?: string;
+                level?: components["schemas"]["Level"] | null;
+                after?: number;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                job: string;
+                log: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description FoundLines */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FoundLines"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Who asks is not known */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Who asks may not do this; A browser sent it from a foreign page */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is not known by this name */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It can be read but not done; The idempotency key came with another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server cannot answer now */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    find_place_in_log: {
+        parameters: {
+            query: {
+                time: number;
+            };
+            header?: never;
+            path: {
+                job: string;
+                log: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description LogPlace */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LogPlace"];
                 };
             };
             /** @description The request cannot be read */
@@ -7431,6 +7925,194 @@ export interface operations {
             };
         };
     };
+    list_shares: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Listed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Listed_QueuePart_"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Who asks is not known */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Who asks may not do this; A browser sent it from a foreign page */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is not known by this name */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It can be read but not done; The idempotency key came with another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server cannot answer now */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    plan_other_queues: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["QueuesBody"];
+            };
+        };
+        responses: {
+            /** @description QueuesPlan */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueuesPlan"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Who asks is not known */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Who asks may not do this; A browser sent it from a foreign page */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It is larger than it may be */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is of another type than is read here */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is not known by this name */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It can be read but not done; The idempotency key came with another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server cannot answer now */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     get_pool: {
         parameters: {
             query?: never;
@@ -7785,6 +8467,191 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Listed_Usage_"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Who asks is not known */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Who asks may not do this; A browser sent it from a foreign page */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is not known by this name */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It can be read but not done; The idempotency key came with another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server cannot answer now */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_timeline: {
+        parameters: {
+            query?: {
+                by?: components["schemas"]["By"];
+                since?: number | null;
+                until?: number | null;
+                points?: number;
+                job?: string[] | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Timeline */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Timeline"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Who asks is not known */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Who asks may not do this; A browser sent it from a foreign page */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is not known by this name */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It can be read but not done; The idempotency key came with another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server cannot answer now */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_slot_moves: {
+        parameters: {
+            query?: {
+                since?: number | null;
+                until?: number | null;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Listed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Listed_SlotMove_"];
                 };
             };
             /** @description The request cannot be read */

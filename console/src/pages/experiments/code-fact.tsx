@@ -1,0 +1,23 @@
+/** The code of a training definition: which, and how large it is. */
+
+import { useAsk } from "@/api/queries";
+import { formatBytes } from "@/format/numbers";
+import type { Definition } from "@/pages/projects/project-data";
+import { CopyButton } from "@/parts/button";
+import { maySubmit, useSession } from "@/session/session";
+
+/** What is known of the code. */
+export function CodeFact({ definition }: { definition: Definition }) {
+  const session = useSession();
+  const sha256 = definition.code ?? "";
+  const isOn = sha256 !== "" && maySubmit(session);
+  const asked = useAsk(["settings", "code", sha256], "/code/{sha256}", { path: { sha256 } }, { isOn, fresh_s: 600 });
+  if (definition.directory) return <code>{definition.directory}</code>;
+  if (!sha256) return <span className="quiet">uploaded; not shown to viewers</span>;
+  return (
+    <>
+      uploaded{asked.data && `, ${formatBytes(asked.data.num_bytes)} by ${asked.data.uploaded_by}`},{" "}
+      <code title={sha256}>{sha256.slice(0, 12)}</code> <CopyButton text={sha256} what="the SHA-256 of the code" />
+    </>
+  );
+}

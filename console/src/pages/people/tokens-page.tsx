@@ -1,0 +1,247 @@
+/** Tokens: one's own for everybody, those of all for administrators. A new one is shown once. */
+
+import { useState } from "react";
+import { ask } from "@/api/client";
+import { useAsk } from "@/api/queries";
+import type { components } from "@/api/schema";
+import type { Role } from "@/api/types";
+import { formatAgo, formatFullTime } from "@/format/time";
+import { type FieldErrors, fieldErrorsOf, useOutdate } from "@/pages/projects/project-data";
+import { Button } from "@/parts/button";
+import { ConfirmDialog } from "@/parts/confirm";
+import { Dialog } from "@/parts/dialog";
+import { CheckField, SelectField, TextField } from "@/parts/field";
+import { Ago, useNow } from "@/parts/now";
+import { Segments } from "@/parts/segments";
+import { Answered, Empty } from "@/parts/states";
+import { type Column, Table } from "@/parts/table";
+import { useQueryValue } from "@/router/router";
+import { useSession } from "@/session/session";
+import { PasswordDialog } from "./password-dialog";
+import { SecretBox } from "./secret-box";
+import { ROLES } from "./users-page";
+import "@/pages/projects/projects.css";
+import "./people.css";
+
+type Token = components["schemas"]["Token"];
+const ALL = "all";
+const RANK: readonly Role[] = ["viewer", "user", "admin"];
+
+/** Return how a token stands. */
+export function standOf(token: Token, now: number): "valid" | "revoked" | "expired" {
+  if (token.revoked_at !== null) return "revoked";
+  return token.expires_at !== null && token.expires_at <= now ? "expired" : "valid";
+}
+
+const STANDS = { valid: "good", revoked: "quiet", expired: "quiet" } as const;
+
+function Stand({ token }: { token: Token }) {
+  const stand = standOf(token, useNow());
+  return <span className={`badge tone-${STANDS[stand]}`}>{stand}</span>;
+}
+
+function Ends({ token }: { token: Token }) {
+  const now = useNow();
+  if (token.expires_at === null) return <span className="soft">never</span>;
+  return <span title={formatFullTime(token.expires_at)}>{formatAgo(token.expires_at, now)}</span>;
+}
+
+const COLUMNS: Column<Token>[] = [
+  { name: "name", title: "Token", width: 130, grows: 2, sortBy: (token) => token.name, show: (token) => token.name },
+  {
+    name: "user",
+    title: "User",
+    width: 90,
+    grows: 1,
+    leaves: 4,
+    sortBy: (token) => token.user,
+    show: (token) => token.user,
+  },
+  { name: "role", title: "Role", width: 76, leaves: 3, sortBy: (token) => token.role, show: (token) => token.role },
+  { name: "stand", title: "State", width: 90, show: (token) => <Stand token={token} /> },
+  {
+    name: "used",
+    title: "Last used",
+    width: 104,
+    leaves: 2,
+    sortBy: (token) => token.used_at,
+    show: (token) => (token.used_at === null ? <span className="quiet">never</span> : <Ago time={token.used_at} />),
+  },
+  {
+    name: "expires",
+    title: "Ends",
+    width: 104,
+    leaves: 1,
+    sortBy: (token) => token.expires_at,
+    show: (token) => <Ends token={token} />,
+  },
+  {
+    name: "created",
+    title: "Made",
+    width: 104,
+    leaves: 5,
+    sortBy: (token) => token.created_at,
+    show: (token) => <Ago time={token.created_at} />,
+  },
+];
+const keyOf = (token: Token) => token.id;
+
+/** The page. */
+export default function TokensPage() {
+  const session = useSession();
+  const [whose, setWhose] = useQueryValue("user", session.name);
+  const [showsOld, setShowsOld] = useQueryValue("old");
+  const isAdmin = session.role === "admin";
+  const user = isAdmin ? whose : session.name;
+  const query = isAdmin && user !== ALL ? { user } : {};
+  const asked = useAsk(["people", "tokens"], "/tokens", { query }, { keepsLast: true });
+  const outdate = useOutdate();
+  const now = useNow();
+  const [shown, setShown] = useState<"new" | "password" | null>(null);
+  const [revoked, setRevoked] = useState<Token | null>(null);
+  const columns: Column<Token>[] = [
+    ...COLUMNS,
+    {
+      name: "do",
+      title: <span className="only-heard">Revoke</span>,
+      width: 92,
+      isEnd: true,
+      show: (token) =>
+        standOf(token, now) === "valid" && (
+          <Button look="plain" isSmall isBad onClick={() => setRevoked(token)} aria-label={`Revoke ${token.name}`}>
+            Revoke
+          </Button>
+        ),
+    },
+  ];
+  const whoseChoices = [
+    { value: session.name, label: "Mine" },
+    ...(user !== session.name && user !== ALL ? [{ value: user, label: user }] : []),
+    { value: ALL, label: "Everybody's" },
+  ];
+  return (
+    <div className="page page-full">
+      <div className="page-head">
+        <h1>{isAdmin ? "Tokens" : "My tokens"}</h1>
+        {isAdmin && <Segments label="Whose" choices={whoseChoices} chosen={user} onChoose={setWhose} />}
+        <CheckField label="Show old ones" isOn={showsOld !== ""} onValue={(isOn) => setShowsOld(isOn ? "yes" : null)} />
+        <Button icon="lock" onClick={() => setShown("password")}>
+          Set my password
+        </Button>
+        <Button icon="plus" look="main" onClick={() => setShown("new")}>
+          New token
+        </Button>
+      </div>
+      <p className="soft">
+        A token lets a program ask as you, with <code>Authorization: Bearer</code> or <code>legato login</code>. A
+        session of this console is one too.
+      </p>
+      <Answered asked={asked} what="the tokens">
+        {(answer) => (
+          <section className="card list-card" aria-label="Tokens">
+            <Table
+              label="Tokens"
+              rows={answer.items.filter((token) => showsOld || standOf(token, now) === "valid")}
+              columns={columns}
+              keyOf={keyOf}
+              empty={
+                <Empty icon="lock" title="No token">
+                  Make one for a program that shall ask as you.
+                </Empty>
+              }
+            />
+          </section>
+        )}
+      </Answered>
+      {shown === "new" && <NewTokenDialog user={user === ALL ? session.name : user} onClose={() => setShown(null)} />}
+      {shown === "password" && <PasswordDialog user={session.name} onClose={() => setShown(null)} />}
+      {revoked && (
+        <ConfirmDialog
+          title={`Revoke ${revoked.name}?`}
+          action="Revoke"
+          onDo={async () => {
+            await ask("delete", "/tokens/{token}", { path: { token: revoked.id } });
+            await outdate("people");
+          }}
+          onClose={() => setRevoked(null)}
+        >
+          Whatever asks with it is refused at once, and this cannot be taken back.
+          {revoked.name === "console" && " It is a session of the console: who uses it must log in again."}
+        </ConfirmDialog>
+      )}
+    </div>
+  );
+}
+
+function NewTokenDialog({ user, onClose }: { user: string; onClose: () => void }) {
+  const session = useSession();
+  const outdate = useOutdate();
+  const [name, setName] = useState("");
+  const [role, setRole] = useState<Role>(session.role);
+  const [days, setDays] = useState("");
+  const [wrong, setWrong] = useState<FieldErrors>({});
+  const [secret, setSecret] = useState<string | null>(null);
+  const isForOther = user !== session.name;
+  const save = async () => {
+    try {
+      const made = await ask("post", "/tokens", {
+        body: {
+          name: name.trim(),
+          ...(isForOther ? { user } : { role }),
+          ...(days.trim() ? { days: Number(days) } : {}),
+        },
+      });
+      setSecret(made.secret);
+    } catch (thrown) {
+      setWrong(fieldErrorsOf(thrown));
+      throw thrown;
+    }
+    await outdate("people");
+    // It stays open: what was made is shown this once.
+    return new Promise<never>(() => {});
+  };
+  if (secret !== null) {
+    return (
+      <Dialog key="secret" title={`Token ${name.trim()}`} onClose={onClose}>
+        <SecretBox secret={secret} />
+      </Dialog>
+    );
+  }
+  const isWrongDays = days.trim() !== "" && !(Number(days) > 0);
+  return (
+    <Dialog
+      key="new"
+      title={isForOther ? `New token for ${user}` : "New token"}
+      action="Create"
+      isBlocked={!name.trim() || isWrongDays}
+      onDo={save}
+      onClose={onClose}
+    >
+      <TextField
+        label="Name"
+        placeholder="notebook"
+        hint="So that you know it again."
+        wrong={wrong.name}
+        value={name}
+        onValue={setName}
+      />
+      {!isForOther && (
+        <SelectField
+          label="Role"
+          choices={ROLES.filter(({ value }) => RANK.indexOf(value) <= RANK.indexOf(session.role))}
+          wrong={wrong.role}
+          value={role}
+          onValue={(value) => setRole(value as Role)}
+        />
+      )}
+      <TextField
+        label="Days until it ends"
+        inputMode="decimal"
+        placeholder="as the settings say"
+        wrong={isWrongDays ? "Give a number above 0, or nothing." : wrong.days}
+        value={days}
+        onValue={setDays}
+      />
+    </Dialog>
+  );
+}

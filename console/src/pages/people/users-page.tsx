@@ -1,0 +1,228 @@
+/** Users: who there is, with which role; administrators make, change and disable them. */
+
+import { useState } from "react";
+import { ask } from "@/api/client";
+import { useAsk } from "@/api/queries";
+import type { components } from "@/api/schema";
+import type { Role } from "@/api/types";
+import { type FieldErrors, fieldErrorsOf, useOutdate } from "@/pages/projects/project-data";
+import { Button } from "@/parts/button";
+import { ConfirmDialog } from "@/parts/confirm";
+import { Dialog } from "@/parts/dialog";
+import { SelectField, TextField } from "@/parts/field";
+import { Menu } from "@/parts/menu";
+import { Ago } from "@/parts/now";
+import { Answered, NoPermission } from "@/parts/states";
+import { type Column, Table } from "@/parts/table";
+import { useToasts } from "@/parts/toast";
+import { go, Link } from "@/router/router";
+import { useSession } from "@/session/session";
+import { PasswordDialog } from "./password-dialog";
+import "@/pages/projects/projects.css";
+
+type User = components["schemas"]["User"];
+type Shown = { what: "new" } | { what: "password" | "disable"; user: User };
+
+export const ROLES: readonly { value: Role; label: string }[] = [
+  { value: "user", label: "User: submits, and changes what is theirs" },
+  { value: "viewer", label: "Viewer: sees everything, changes nothing" },
+  { value: "admin", label: "Administrator: does everything" },
+];
+
+const COLUMNS: Column<User>[] = [
+  {
+    name: "name",
+    title: "User",
+    width: 130,
+    grows: 2,
+    sortBy: (user) => user.name,
+    show: (user) => (
+      <Link to="/runs" query={{ owner: user.name }} title={`Runs of ${user.name}`}>
+        {user.name}
+      </Link>
+    ),
+  },
+  { name: "role", title: "Role", width: 90, sortBy: (user) => user.role, show: (user) => user.role },
+  {
+    name: "state",
+    title: "State",
+    width: 110,
+    sortBy: (user) => user.disabled_at,
+    show: (user) =>
+      user.disabled_at === null ? (
+        <span className="badge tone-good">Active</span>
+      ) : (
+        <span className="badge tone-quiet">Disabled</span>
+      ),
+  },
+  {
+    name: "password",
+    title: "Logs in with",
+    width: 150,
+    grows: 1,
+    leaves: 2,
+    show: (user) => <span className="soft">{user.has_password ? "password or token" : "token alone"}</span>,
+  },
+  {
+    name: "created",
+    title: "Made",
+    width: 100,
+    leaves: 3,
+    sortBy: (user) => user.created_at,
+    show: (user) => (
+      <span className="quiet">
+        <Ago time={user.created_at} />
+      </span>
+    ),
+  },
+];
+const keyOf = (user: User) => user.name;
+
+/** The page. */
+export default function UsersPage() {
+  const session = useSession();
+  const isAdmin = session.role === "admin";
+  const asked = useAsk(["people"], "/users", {}, { isOn: session.role !== "user" });
+  const [shown, setShown] = useState<Shown | null>(null);
+  const outdate = useOutdate();
+  const toasts = useToasts();
+  if (session.role === "user") {
+    return (
+      <div className="page">
+        <NoPermission>
+          Only administrators and viewers see who else there is. Your own tokens are in the menu at the top.
+        </NoPermission>
+      </div>
+    );
+  }
+  const patch = (user: User, body: { role?: Role; is_disabled?: boolean }) =>
+    ask("patch", "/users/{user}", { path: { user: user.name }, body }).then(() => outdate("people"));
+  const columns: Column<User>[] = isAdmin
+    ? [
+        ...COLUMNS,
+        {
+          name: "do",
+          title: <span className="only-heard">Change</span>,
+          width: 56,
+          isEnd: true,
+          show: (user) => (
+            <Menu
+              label={null}
+              name={`Change ${user.name}`}
+              icon="dots"
+              look="plain"
+              isSmall
+              items={[
+                { head: "Role" },
+                ...ROLES.map(({ value, label }) => ({
+                  label: label.split(":")[0],
+                  isChosen: user.role === value,
+                  onPick: () =>
+                    void (
+                      user.role !== value &&
+                      toasts.attempt(() => patch(user, { role: value }), `${user.name} is ${value} now.`)
+                    ),
+                })),
+                "line",
+                { label: "Set password…", icon: "lock", onPick: () => setShown({ what: "password", user }) },
+                { label: "Tokens", icon: "link", onPick: () => go("/tokens", { user: user.name }) },
+                "line",
+                user.disabled_at === null
+                  ? { label: "Disable…", icon: "ban", isBad: true, onPick: () => setShown({ what: "disable", user }) }
+                  : {
+                      label: "Enable",
+                      icon: "check",
+                      onPick: () =>
+                        void toasts.attempt(
+                          () => patch(user, { is_disabled: false }),
+                          `${user.name} may log in again.`,
+                        ),
+                    },
+              ]}
+            />
+          ),
+        },
+      ]
+    : COLUMNS;
+  return (
+    <div className="page page-full">
+      <div className="page-head">
+        <h1>Users</h1>
+        {isAdmin && (
+          <Button icon="plus" onClick={() => setShown({ what: "new" })}>
+            New user
+          </Button>
+        )}
+      </div>
+      <Answered asked={asked} what="the users">
+        {(answer) => (
+          <section className="card list-card" aria-label="Users">
+            <Table label="Users" rows={answer.items} columns={columns} keyOf={keyOf} />
+          </section>
+        )}
+      </Answered>
+      {shown?.what === "new" && <NewUserDialog onClose={() => setShown(null)} />}
+      {shown?.what === "password" && <PasswordDialog user={shown.user.name} onClose={() => setShown(null)} />}
+      {shown?.what === "disable" && (
+        <ConfirmDialog
+          title={`Disable ${shown.user.name}?`}
+          action="Disable"
+          onDo={() => patch(shown.user, { is_disabled: true })}
+          onClose={() => setShown(null)}
+        >
+          All tokens and sessions of {shown.user.name} stop working at once. Runs go on; you can stop them on the page
+          of runs.
+        </ConfirmDialog>
+      )}
+    </div>
+  );
+}
+
+function NewUserDialog({ onClose }: { onClose: () => void }) {
+  const outdate = useOutdate();
+  const toasts = useToasts();
+  const [name, setName] = useState("");
+  const [role, setRole] = useState<Role>("user");
+  const [password, setPassword] = useState("");
+  const [wrong, setWrong] = useState<FieldErrors>({});
+  const save = async () => {
+    try {
+      await ask("post", "/users", { body: { name: name.trim(), role, password: password || null } });
+    } catch (thrown) {
+      setWrong(fieldErrorsOf(thrown));
+      throw thrown;
+    }
+    await outdate("people");
+    toasts.tell(`User ${name.trim()} is there.`);
+  };
+  return (
+    <Dialog title="New user" action="Create" isBlocked={!name.trim()} onDo={save} onClose={onClose}>
+      <TextField
+        label="Name"
+        autoCapitalize="none"
+        autoComplete="off"
+        spellCheck={false}
+        required
+        wrong={wrong.name}
+        value={name}
+        onValue={setName}
+      />
+      <SelectField
+        label="Role"
+        choices={ROLES}
+        wrong={wrong.role}
+        value={role}
+        onValue={(value) => setRole(value as Role)}
+      />
+      <TextField
+        label="Password"
+        type="password"
+        autoComplete="new-password"
+        hint="Or nothing: then make a token for them on the page of tokens."
+        wrong={wrong.password}
+        value={password}
+        onValue={setPassword}
+      />
+    </Dialog>
+  );
+}

@@ -1,0 +1,161 @@
+/** Who has how many slots right now, of how many at most: one row for each run that has not ended. */
+
+import { useMemo } from "react";
+import type { Job } from "@/api/types";
+import { formatShare } from "@/format/numbers";
+import { formatFullTime } from "@/format/time";
+import { jobColour, Swatch } from "@/parts/colour";
+import { Ago } from "@/parts/now";
+import { Meter, SlotBar } from "@/parts/slots";
+import { StageBadge } from "@/parts/stage";
+import { Empty } from "@/parts/states";
+import { type Column, Table } from "@/parts/table";
+import { go, Link } from "@/router/router";
+
+interface ApplicationsProps {
+  jobs: readonly Job[];
+  /** What a slot is called: "GPU slots", or "Slots" where the pool has no GPU. */
+  slotWord: string;
+  maySubmit: boolean;
+}
+
+function makeColumns(slotWord: string): Column<Job>[] {
+  return [
+    {
+      name: "name",
+      title: "Application",
+      width: 150,
+      grows: 3,
+      sortBy: (job) => job.name,
+      show: (job) => (
+        <span className="row">
+          <Swatch id={job.id} />
+          <Link to={`/runs/${job.id}`} className="cut" title={job.name}>
+            {job.name}
+          </Link>
+        </span>
+      ),
+    },
+    {
+      name: "owner",
+      title: "Owner",
+      width: 86,
+      grows: 1,
+      leaves: 2,
+      sortBy: (job) => job.owner,
+      show: (job) => job.owner,
+    },
+    {
+      name: "stage",
+      title: "State",
+      width: 106,
+      leaves: 3,
+      sortBy: (job) => job.stage,
+      show: (job) => <StageBadge stage={job.stage} title={job.reason} />,
+    },
+    {
+      name: "slots",
+      title: slotWord,
+      width: 170,
+      grows: 1,
+      sortBy: (job) => job.num_slots,
+      show: (job) => <SlotsNow job={job} />,
+    },
+    {
+      name: "progress",
+      title: "Progress",
+      width: 96,
+      grows: 1,
+      leaves: 4,
+      sortBy: (job) => shareOf(job),
+      show: (job) => <ProgressNow job={job} />,
+    },
+    {
+      name: "since",
+      title: "Since",
+      width: 88,
+      leaves: 5,
+      sortBy: (job) => job.staged_at,
+      show: (job) => (
+        <span className="quiet" title={formatFullTime(job.staged_at)}>
+          <Ago time={job.staged_at} />
+        </span>
+      ),
+    },
+  ];
+}
+
+function SlotsNow({ job }: { job: Job }) {
+  const next = job.decided_slots;
+  const changes = next !== null && next !== job.num_slots;
+  return (
+    <span className="row" data-job={job.id} data-slots={job.num_slots} data-max={job.max_workers}>
+      <SlotBar num={job.num_slots} min={job.min_workers} max={job.max_workers} colour={jobColour(job.id)} />
+      <span className="number nowrap">
+        <strong>{job.num_slots}</strong> of {job.max_workers}
+      </span>
+      {changes && (
+        <span className="quiet small nowrap" title={job.decided_reason ?? ""}>
+          → {next}
+        </span>
+      )}
+    </span>
+  );
+}
+
+function shareOf({ progress }: Job): number | null {
+  if (progress?.step == null || !progress.num_steps) return null;
+  return Math.min(1, progress.step / progress.num_steps);
+}
+
+function ProgressNow({ job }: { job: Job }) {
+  const share = shareOf(job);
+  if (share === null)
+    return <span className="quiet">{job.progress?.step == null ? "–" : `step ${job.progress.step}`}</span>;
+  return (
+    <div className="row">
+      <div className="grow">
+        <Meter share={share} label={`Progress of ${job.name}`} colour={jobColour(job.id)} />
+      </div>
+      <span className="number small quiet">{formatShare(share)}</span>
+    </div>
+  );
+}
+
+const keyOf = (job: Job) => job.id;
+const open = (job: Job) => go(`/runs/${job.id}`);
+const ORDER = ["running", "starting", "pausing", "stopping", "paused", "queued"];
+
+/** Return runs as they are shown: who has slots first, the oldest on top. */
+export function orderApplications(jobs: readonly Job[]): Job[] {
+  return jobs.toSorted(
+    (one, other) =>
+      Number(other.num_slots > 0) - Number(one.num_slots > 0) ||
+      ORDER.indexOf(one.stage) - ORDER.indexOf(other.stage) ||
+      one.submitted_at - other.submitted_at,
+  );
+}
+
+/** The table. */
+export function Applications({ jobs, slotWord, maySubmit }: ApplicationsProps) {
+  const columns = useMemo(() => makeColumns(slotWord), [slotWord]);
+  const rows = useMemo(() => orderApplications(jobs), [jobs]);
+  return (
+    <Table
+      label="Applications"
+      rows={rows}
+      columns={columns}
+      keyOf={keyOf}
+      onOpen={open}
+      empty={
+        <Empty
+          icon="pool"
+          title="Nothing runs, nothing waits"
+          action={maySubmit && <Link to="/submit">Start a run</Link>}
+        >
+          The whole pool is free for the next run.
+        </Empty>
+      }
+    />
+  );
+}

@@ -1,0 +1,62 @@
+/** Who shrank for whom: slots that went from one run to another, the newest first. */
+
+import { useMemo } from "react";
+import { countOf } from "@/format/numbers";
+import { formatFullTime, formatTime } from "@/format/time";
+import { Swatch } from "@/parts/colour";
+import { Icon } from "@/parts/icon";
+import { Empty } from "@/parts/states";
+import { Link } from "@/router/router";
+import { gatherMoves, type Move } from "./pool-data";
+
+/** The list. */
+export function Moves({ moves }: { moves: readonly Move[] }) {
+  const gathered = useMemo(
+    () => gatherMoves(moves.toSorted((one, other) => other.time - one.time)).slice(0, 50),
+    [moves],
+  );
+  if (gathered.length === 0) {
+    return (
+      <Empty icon="resize" title="Nobody shrank for anybody">
+        When a run gives slots to another one, it is told here, with the reason.
+      </Empty>
+    );
+  }
+  return (
+    <ol className="moves">
+      {gathered.map((move) => (
+        <li key={`${move.time} ${move.slots[0]}`} className="move">
+          <time className="quiet small number" title={formatFullTime(move.time)}>
+            {formatTime(move.time)}
+          </time>
+          <div className="grow">
+            <div className="row row-wrap">
+              <Who job={move.from_job} title={move.from_title} />
+              <span className="chip" title={move.slots.join(", ")}>
+                {countOf(move.slots.length, "slot")} <Icon name="chevronRight" size={11} />
+                <span className="only-heard">to</span>
+              </span>
+              <Who job={move.to_job} title={move.to_title} />
+            </div>
+            <div className="small soft">{move.reason}</div>
+          </div>
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+function Who({ job, title }: { job: string | null; title: string | null }) {
+  return (
+    <span className="row move-who">
+      {job !== null && <Swatch id={job} />}
+      {job === null ? (
+        <span className={title ? "cut" : "cut quiet"}>{title ?? "nobody yet"}</span>
+      ) : (
+        <Link to={`/runs/${job}`} className="cut" title={title ?? job}>
+          {title}
+        </Link>
+      )}
+    </span>
+  );
+}

@@ -1,0 +1,113 @@
+/** What the page of the pool asks for, and how often. */
+
+import { keepPreviousData, type UseQueryResult, useQuery } from "@tanstack/react-query";
+import { ask } from "@/api/client";
+import type { components } from "@/api/schema";
+import type { Job } from "@/api/types";
+
+type Schemas = components["schemas"];
+export type Move = Schemas["SlotMove"];
+export type Share = Schemas["QueuePart"];
+export type SlotState = Schemas["SlotState"];
+export type PoolState = Schemas["PoolState"];
+export type By = Schemas["By"];
+
+export interface TimelineItem {
+  key: string;
+  title: string;
+  /** Whether it is all that one may not see, together. */
+  isHidden: boolean;
+  times: readonly number[];
+  slots: readonly number[];
+}
+
+/** Step lines of slots held, thinned by the server. */
+export interface Timeline {
+  since: number;
+  until: number;
+  num_slots: { times: readonly number[]; values: readonly number[] };
+  items: readonly TimelineItem[];
+}
+
+/** The stretch of time that is looked at. `span_s`: up to now; else between two fixed times. */
+export type Stretch = { span_s: number } | { since: number; until: number };
+
+const MAX_POINTS = 400;
+const MAX_MOVES = 200;
+const FASTEST_S = 3;
+const SLOWEST_S = 30;
+const HIDDEN = "what you may not see";
+
+/** Return since when a stretch is, and until when. */
+export function boundsOf(stretch: Stretch, now: number): { since: number; until: number } {
+  return "span_s" in stretch ? { since: now - stretch.span_s, until: now } : stretch;
+}
+
+/** Return the query of a stretch that begins so long ago as it is asked. */
+function queryOf(stretch: Stretch): { since: number; until?: number } {
+  return "span_s" in stretch ? { since: Date.now() / 1000 - stretch.span_s } : stretch;
+}
+
+function everyOf(stretch: Stretch): number {
+  const every_s = "span_s" in stretch ? Math.min(SLOWEST_S, Math.max(FASTEST_S, stretch.span_s / 100)) : SLOWEST_S;
+  return every_s * 1000;
+}
+
+/** Return a timeline with the lines in the order in which they are drawn: who came first is first. */
+export function readTimeline(told: Schemas["Timeline"]): Timeline {
+  const items = told.items.map((item) => ({
+    key: item.key ?? HIDDEN,
+    title: item.title ?? HIDDEN,
+    isHidden: item.key === null,
+    times: item.times,
+    slots: item.slots,
+  }));
+  return { ...told, items: items.toSorted((one, other) => (one.times[0] ?? 0) - (other.times[0] ?? 0)) };
+}
+
+export function useTimeline(by: By, stretch: Stretch): UseQueryResult<Timeline> {
+  return useQuery({
+    queryKey: ["pool", "timeline", by, stretch],
+    queryFn: async ({ signal }) =>
+      readTimeline(await ask("get", "/timeline", { query: { by, points: MAX_POINTS, ...queryOf(stretch) }, signal })),
+    refetchInterval: everyOf(stretch),
+    placeholderData: keepPreviousData,
+  });
+}
+
+export function useMoves(stretch: Stretch) {
+  return useQuery({
+    queryKey: ["pool", "moves", stretch],
+    queryFn: ({ signal }) => ask("get", "/moves", { query: { limit: MAX_MOVES, ...queryOf(stretch) }, signal }),
+    refetchInterval: everyOf(stretch),
+    placeholderData: keepPreviousData,
+  });
+}
+
+/** Moves of one moment between the same two jobs, told as one. */
+export interface Handover extends Omit<Move, "slot"> {
+  slots: readonly string[];
+}
+
+/** Return moves with those put together that belong together, in the order in which they came. */
+export function gatherMoves(moves: readonly Move[], within_s = 2): Handover[] {
+  const gathered: (Handover & { slots: string[] })[] = [];
+  for (const { slot, ...move } of moves) {
+    const same = gathered.findLast(
+      (other) =>
+        Math.abs(other.time - move.time) <= within_s &&
+        other.from_title === move.from_title &&
+        other.to_title === move.to_title &&
+        other.from_job === move.from_job &&
+        other.to_job === move.to_job,
+    );
+    if (same) same.slots.push(slot);
+    else gathered.push({ ...move, slots: [slot] });
+  }
+  return gathered;
+}
+
+/** Return a job's name with its owner's, as it is told everywhere. */
+export function titleOf(job: Pick<Job, "owner" | "name">): string {
+  return `${job.owner}/${job.name}`;
+}

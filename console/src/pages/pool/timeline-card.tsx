@@ -1,0 +1,188 @@
+/** The allocation timeline: by what, how it is drawn, over which time; and who has what under the cursor. */
+
+import { useMemo, useState } from "react";
+import { formatTime } from "@/format/time";
+import { Button } from "@/parts/button";
+import { Card } from "@/parts/card";
+import { jobColour, Swatch } from "@/parts/colour";
+import { useNow } from "@/parts/now";
+import { Segments } from "@/parts/segments";
+import { Answered, Empty } from "@/parts/states";
+import { go, Link, readRoute, useQueryValue, useRoute } from "@/router/router";
+import { type By, boundsOf, gatherMoves, type Move, type Stretch, type Timeline, useTimeline } from "./pool-data";
+import { type Look, stepsOf, TimelineChart } from "./timeline-chart";
+import { valueAt } from "./timeline-geometry";
+
+const RANGES = [
+  { value: "300", label: "5 min" },
+  { value: "900", label: "15 min" },
+  { value: "3600", label: "1 h" },
+  { value: "28800", label: "8 h" },
+  { value: "86400", label: "1 day" },
+  { value: "604800", label: "7 days" },
+] as const;
+const USUAL_RANGE = "900";
+const KINDS = [
+  { value: "job", label: "Runs" },
+  { value: "queue", label: "Queues" },
+  { value: "owner", label: "People" },
+  { value: "project", label: "Projects" },
+] as const;
+const LOOKS = [
+  { value: "lines", label: "Lines" },
+  { value: "stacked", label: "Stacked" },
+  { value: "gantt", label: "Gantt" },
+] as const;
+/** More lines than these are no picture any more: they are stacked, unless somebody says otherwise. */
+const MAX_LINES = 8;
+
+/** Return the stretch of time that the address names. */
+export function readStretch(query: URLSearchParams): Stretch {
+  const since = Number(query.get("since"));
+  const until = Number(query.get("until"));
+  if (since > 0 && until > since) return { since, until };
+  const span_s = Number(query.get("range") ?? USUAL_RANGE);
+  return { span_s: Number.isFinite(span_s) && span_s > 0 ? span_s : Number(USUAL_RANGE) };
+}
+
+function setStretch(values: { range?: string; since?: number; until?: number }): void {
+  const { path, query } = readRoute(window.location.hash);
+  for (const name of ["range", "since", "until"]) query.delete(name);
+  for (const [name, value] of Object.entries(values)) {
+    if (value !== USUAL_RANGE) query.set(name, typeof value === "number" ? value.toFixed(1) : value);
+  }
+  go(path, query, true);
+}
+
+interface CardProps {
+  moves: readonly Move[];
+  lit: string | null;
+  onLight: (key: string | null) => void;
+}
+
+/** The card with the timeline. */
+export function TimelineCard({ moves, lit, onLight }: CardProps) {
+  const { query } = useRoute();
+  const stretch = readStretch(query);
+  const [by, setBy] = useQueryValue("by", "job");
+  const [look, setLook] = useQueryValue("look", "");
+  const asked = useTimeline((by || "job") as By, stretch);
+  const range = "span_s" in stretch ? String(stretch.span_s) : "";
+  const usual = (asked.data?.items.length ?? 0) <= MAX_LINES ? "lines" : "stacked";
+  const chosen = (look || usual) as Look;
+  return (
+    <Card
+      title="Who had how much"
+      className="pool-wide"
+      tools={
+        <>
+          <Segments label="By" choices={KINDS} chosen={by} onChoose={setBy} />
+          <Segments label="Drawn as" choices={LOOKS} chosen={chosen} onChoose={setLook} />
+          <Segments label="Time" choices={RANGES} chosen={range} onChoose={(value) => setStretch({ range: value })} />
+          {!("span_s" in stretch) && (
+            <Button isSmall icon="play" onClick={() => setStretch({ range: USUAL_RANGE })}>
+              Live
+            </Button>
+          )}
+        </>
+      }
+    >
+      <Answered asked={asked} what="the timeline">
+        {(timeline) => (
+          <TimelineView
+            timeline={timeline}
+            by={by as By}
+            look={chosen}
+            stretch={stretch}
+            moves={moves}
+            lit={lit}
+            onLight={onLight}
+          />
+        )}
+      </Answered>
+    </Card>
+  );
+}
+
+interface ViewProps extends CardProps {
+  timeline: Timeline;
+  by: By;
+  look: Look;
+  stretch: Stretch;
+}
+
+function TimelineView({ timeline, by, look, stretch, moves, lit, onLight }: ViewProps) {
+  const now = useNow();
+  const [cursor, setCursor] = useState<number | null>(null);
+  const gathered = useMemo(() => gatherMoves(moves), [moves]);
+  const { since, until } = boundsOf(stretch, Math.max(now, timeline.until));
+  if (timeline.items.length === 0) {
+    return <Empty icon="clock" title="Nobody had a slot in this time" />;
+  }
+  return (
+    <div className="stack">
+      <TimelineChart
+        timeline={timeline}
+        look={look}
+        since={since}
+        until={until}
+        moves={by === "job" ? gathered : []}
+        lit={lit}
+        cursor={cursor}
+        onCursor={setCursor}
+        onZoom={(from, to) => setStretch({ since: from, until: to })}
+      />
+      <Keys timeline={timeline} by={by} at={cursor ?? until} lit={lit} onLight={onLight} />
+      <p className="small quiet">
+        {cursor === null ? ("span_s" in stretch ? "Now" : formatTime(until)) : formatTime(cursor)}
+        <span className="pool-hint"> · drag over the picture to look closer; the dashed line is the pool's size</span>
+      </p>
+    </div>
+  );
+}
+
+const MAX_KEYS = 40;
+
+function Keys({
+  timeline,
+  by,
+  at,
+  lit,
+  onLight,
+}: {
+  timeline: Timeline;
+  by: By;
+  at: number;
+  lit: string | null;
+  onLight: (key: string | null) => void;
+}) {
+  const shown = timeline.items.slice(0, MAX_KEYS);
+  return (
+    <ul className="timeline-keys">
+      {shown.map((item) => {
+        const num = valueAt(stepsOf(item), at);
+        const name = <span className="cut">{item.title}</span>;
+        return (
+          <li
+            key={item.key}
+            className="timeline-key"
+            data-lit={lit === item.key ? "" : undefined}
+            onPointerEnter={() => onLight(item.key)}
+            onPointerLeave={() => onLight(null)}
+          >
+            <Swatch colour={jobColour(item.key)} />
+            {by === "job" && !item.isHidden ? (
+              <Link to={`/runs/${item.key}`} className="timeline-link" title={item.title}>
+                {name}
+              </Link>
+            ) : (
+              name
+            )}
+            <strong className="number">{num}</strong>
+          </li>
+        );
+      })}
+      {timeline.items.length > MAX_KEYS && <li className="quiet">and {timeline.items.length - MAX_KEYS} more</li>}
+    </ul>
+  );
+}

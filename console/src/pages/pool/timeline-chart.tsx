@@ -1,0 +1,346 @@
+/** The allocation timeline as a picture: lines, areas on top of one another, or bars. Asks nothing. */
+
+import { type CSSProperties, type KeyboardEvent, type PointerEvent, useRef, useState } from "react";
+import { countOf } from "@/format/numbers";
+import { formatTime } from "@/format/time";
+import { jobColour } from "@/parts/colour";
+import { useWidth } from "@/parts/windowing";
+import type { Handover, Timeline, TimelineItem } from "./pool-data";
+import {
+  cutSteps,
+  drawLayer,
+  drawSteps,
+  findCountTicks,
+  findSpans,
+  findTimeTicks,
+  makeScale,
+  type Scale,
+  spreadLabels,
+  stackSteps,
+  valueAt,
+} from "./timeline-geometry";
+
+export type Look = "lines" | "stacked" | "gantt";
+
+interface ChartProps {
+  timeline: Timeline;
+  look: Look;
+  since: number;
+  until: number;
+  moves: readonly Handover[];
+  lit: string | null;
+  /** The time under the cursor; null: none. */
+  cursor: number | null;
+  onCursor: (time: number | null) => void;
+  onZoom: (since: number, until: number) => void;
+}
+
+const HEIGHT = 240;
+const ROW_HEIGHT = 26;
+const LEFT = 34;
+const TOP = 10;
+const AXIS = 24;
+const LABEL_WIDTH = 150;
+const MAX_LABELS = 8;
+/** Lines of equal height are drawn so far apart that each can be seen. */
+const APART = 3;
+const LEAST_ZOOM_PX = 8;
+
+interface Frame {
+  since: number;
+  until: number;
+  x: Scale;
+  right: number;
+  bottom: number;
+}
+
+export function stepsOf(item: TimelineItem) {
+  return { times: item.times, values: item.slots };
+}
+
+/** The chart. Drag over it to look closer; arrows move its cursor. */
+export function TimelineChart(props: ChartProps) {
+  const { timeline, look, since, until, cursor, onCursor, onZoom } = props;
+  const box = useRef<HTMLDivElement>(null);
+  const width = useWidth(box);
+  const [drag, setDrag] = useState<{ from: number; to: number } | null>(null);
+  const hasLabels = look === "lines" && timeline.items.length <= MAX_LABELS && width > 640;
+  const left = look === "gantt" && width > 640 ? LABEL_WIDTH : LEFT;
+  const right = width - (hasLabels ? LABEL_WIDTH : 8);
+  const height = look === "gantt" ? Math.max(80, timeline.items.length * ROW_HEIGHT + TOP + AXIS) : HEIGHT;
+  const bottom = height - AXIS;
+  const frame: Frame = { since, until, x: makeScale(since, until, left, right), right, bottom };
+
+  const timeAt = (event: PointerEvent<Element>) => {
+    const at = event.clientX - (box.current?.getBoundingClientRect().left ?? 0);
+    return since + ((Math.min(Math.max(at, left), right) - left) / Math.max(1, right - left)) * (until - since);
+  };
+  const press = (event: KeyboardEvent) => {
+    const step = (until - since) / 60;
+    const at = cursor ?? until;
+    if (event.key === "ArrowLeft") onCursor(Math.max(since, at - step));
+    else if (event.key === "ArrowRight") onCursor(Math.min(until, at + step));
+    else if (event.key === "Escape") onCursor(null);
+    else return;
+    event.preventDefault();
+  };
+  const release = () => {
+    if (drag && Math.abs(frame.x(drag.to) - frame.x(drag.from)) >= LEAST_ZOOM_PX) {
+      onZoom(Math.min(drag.from, drag.to), Math.max(drag.from, drag.to));
+    }
+    setDrag(null);
+  };
+  return (
+    <div
+      className="timeline"
+      ref={box}
+      style={{ height }}
+      role="slider"
+      tabIndex={0}
+      aria-label="Slots held over time"
+      aria-valuemin={Math.round(since)}
+      aria-valuemax={Math.round(until)}
+      aria-valuenow={Math.round(cursor ?? until)}
+      aria-valuetext={sayAt(timeline, cursor ?? until)}
+      onKeyDown={press}
+      onPointerMove={(event) => {
+        const time = timeAt(event);
+        onCursor(time);
+        if (drag) setDrag({ from: drag.from, to: time });
+      }}
+      onPointerDown={(event) => {
+        if (event.button !== 0 || event.pointerType === "touch") return;
+        event.currentTarget.setPointerCapture(event.pointerId);
+        setDrag({ from: timeAt(event), to: timeAt(event) });
+      }}
+      onPointerUp={release}
+      onPointerCancel={() => setDrag(null)}
+      onPointerLeave={() => !drag && onCursor(null)}
+    >
+      {width > 0 && (
+        <svg width={width} height={height} aria-hidden="true">
+          <Hatch />
+          <TimeAxis frame={frame} left={left} />
+          {look === "gantt" ? (
+            <Bars {...props} frame={frame} left={left} />
+          ) : (
+            <Counts {...props} frame={frame} left={left} hasLabels={hasLabels} />
+          )}
+          {drag && (
+            <rect
+              x={Math.min(frame.x(drag.from), frame.x(drag.to))}
+              width={Math.abs(frame.x(drag.to) - frame.x(drag.from))}
+              y={TOP}
+              height={bottom - TOP}
+              className="timeline-drag"
+            />
+          )}
+          {cursor !== null && cursor >= since && cursor <= until && (
+            <line x1={frame.x(cursor)} x2={frame.x(cursor)} y1={TOP} y2={bottom} className="timeline-cursor" />
+          )}
+        </svg>
+      )}
+    </div>
+  );
+}
+
+function sayAt(timeline: Timeline, time: number): string {
+  const held = timeline.items.map((item) => ({ title: item.title, num: valueAt(stepsOf(item), time) }));
+  const told = held.filter(({ num }) => num > 0).map(({ title, num }) => `${title} ${num}`);
+  return `${formatTime(time)}: ${told.length ? told.join(", ") : "nobody has a slot"}`;
+}
+
+function Hatch() {
+  return (
+    <defs>
+      <pattern id="no-slots" width={6} height={6} patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+        <line x1={0} x2={0} y1={0} y2={6} stroke="var(--line-strong)" strokeWidth={1.5} />
+      </pattern>
+    </defs>
+  );
+}
+
+function TimeAxis({ frame, left }: { frame: Frame; left: number }) {
+  const offset_s = -new Date(frame.until * 1000).getTimezoneOffset() * 60;
+  const maxTicks = Math.max(2, Math.floor((frame.right - left) / 96));
+  const ticks = findTimeTicks(frame.since, frame.until, maxTicks, offset_s);
+  const isFine = frame.until - frame.since < maxTicks * 60;
+  return (
+    <g className="timeline-axis">
+      {ticks.map((tick) => (
+        <g key={tick} transform={`translate(${frame.x(tick)} 0)`}>
+          <line y1={TOP} y2={frame.bottom} />
+          <text y={frame.bottom + 16} textAnchor="middle">
+            {sayTick(tick, frame, isFine)}
+          </text>
+        </g>
+      ))}
+    </g>
+  );
+}
+
+function sayTick(tick: number, frame: Frame, isFine: boolean): string {
+  const at = new Date(tick * 1000);
+  const isMidnight = at.getHours() === 0 && at.getMinutes() === 0;
+  if (frame.until - frame.since > 86400 && isMidnight) {
+    return at.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
+  }
+  return at.toLocaleTimeString("en-GB", {
+    hour: "2-digit",
+    minute: "2-digit",
+    ...(isFine ? { second: "2-digit" } : {}),
+  });
+}
+
+type Inner = ChartProps & { frame: Frame; left: number };
+
+function Counts(props: Inner & { hasLabels: boolean }) {
+  const { timeline, look, since, until, moves, frame, left } = props;
+  const pool = cutSteps(timeline.num_slots, since, until);
+  const most = Math.max(1, ...pool.values, ...timeline.items.flatMap((item) => item.slots));
+  const max = look === "lines" ? most : Math.max(1, ...pool.values, highest(timeline, since, until));
+  const y = makeScale(0, max, frame.bottom, TOP + 6);
+  return (
+    <>
+      <g className="timeline-axis">
+        {findCountTicks(max).map((tick) => (
+          <g key={tick} transform={`translate(0 ${y(tick)})`}>
+            <line x1={left} x2={frame.right} />
+            <text x={left - 8} y={4} textAnchor="end">
+              {tick}
+            </text>
+          </g>
+        ))}
+      </g>
+      {look === "lines" &&
+        moves.map((move) =>
+          move.time > since && move.time < until ? (
+            <line
+              key={`${move.time} ${move.slots[0]}`}
+              x1={frame.x(move.time)}
+              x2={frame.x(move.time)}
+              y1={TOP}
+              y2={frame.bottom}
+              className="timeline-move"
+            />
+          ) : null,
+        )}
+      {look === "lines" ? <Lines {...props} y={y} /> : <Layers {...props} y={y} />}
+      <path d={drawSteps(pool, until, frame.x, y)} className="timeline-pool" />
+    </>
+  );
+}
+
+function highest(timeline: Timeline, since: number, until: number): number {
+  const layers = stackSteps(timeline.items.map(stepsOf), since, until);
+  return Math.max(0, ...(layers.at(-1)?.upper ?? []));
+}
+
+function dimOf(key: string, lit: string | null): number {
+  return lit !== null && lit !== key ? 0.2 : 1;
+}
+
+function Lines({ timeline, since, until, lit, frame, y, hasLabels }: Inner & { y: Scale; hasLabels: boolean }) {
+  const middle = (timeline.items.length - 1) / 2;
+  const shift = (place: number) => (timeline.items.length > 24 ? 0 : (middle - place) * APART);
+  const ends = timeline.items.map((item, place) => y(valueAt(stepsOf(item), until)) + shift(place));
+  const labels = spreadLabels(ends, 17, TOP + 8, frame.bottom - 2);
+  return (
+    <>
+      {timeline.items.map((item, place) => (
+        <g key={item.key} opacity={dimOf(item.key, lit)}>
+          <path
+            d={drawSteps(cutSteps(stepsOf(item), since, until), until, frame.x, y)}
+            transform={`translate(0 ${shift(place)})`}
+            className="timeline-line"
+            style={{ stroke: jobColour(item.key) }}
+          />
+          {hasLabels && (
+            <>
+              <path
+                d={`M${frame.right} ${ends[place]}l8 ${(labels[place] ?? 0) - (ends[place] ?? 0)}`}
+                className="timeline-lead"
+                style={{ stroke: jobColour(item.key) }}
+              />
+              <text
+                x={frame.right + 11}
+                y={(labels[place] ?? 0) + 4}
+                className="timeline-name"
+                fill={jobColour(item.key)}
+              >
+                {cutWord(item.title, 20)} {valueAt(stepsOf(item), until)}
+              </text>
+            </>
+          )}
+        </g>
+      ))}
+    </>
+  );
+}
+
+function Layers({ timeline, since, until, lit, frame, y }: Inner & { y: Scale }) {
+  const layers = stackSteps(timeline.items.map(stepsOf), since, until);
+  return (
+    <>
+      {layers.map((layer, place) => {
+        const item = timeline.items[place] as TimelineItem;
+        return (
+          <path
+            key={item.key}
+            d={drawLayer(layer, until, frame.x, y)}
+            opacity={dimOf(item.key, lit)}
+            className="timeline-layer"
+            style={{ fill: jobColour(item.key) } as CSSProperties}
+          />
+        );
+      })}
+    </>
+  );
+}
+
+function Bars({ timeline, since, until, lit, frame, left }: Inner) {
+  return (
+    <>
+      {timeline.items.map((item, row) => {
+        const top = TOP + row * ROW_HEIGHT;
+        const most = Math.max(1, ...item.slots);
+        return (
+          <g key={item.key} opacity={dimOf(item.key, lit)}>
+            <line x1={0} x2={frame.right} y1={top + ROW_HEIGHT} y2={top + ROW_HEIGHT} stroke="var(--line)" />
+            {left === LABEL_WIDTH && (
+              <text x={4} y={top + 17} className="timeline-name" fill="var(--text)">
+                {cutWord(item.title, 20)}
+              </text>
+            )}
+            {findSpans(stepsOf(item), since, until).map((span) => {
+              const [from, to] = [frame.x(span.from), frame.x(span.to)];
+              const height = 6 + (ROW_HEIGHT - 14) * (span.value / most);
+              return (
+                <g key={span.from}>
+                  <title>{`${item.title}: ${countOf(span.value, "slot")}`}</title>
+                  <rect
+                    x={from}
+                    width={Math.max(1, to - from - 0.5)}
+                    y={top + (ROW_HEIGHT - height) / 2}
+                    height={height}
+                    rx={2}
+                    fill={jobColour(item.key)}
+                  />
+                  {to - from > 18 && (
+                    <text x={(from + to) / 2} y={top + 17} textAnchor="middle" className="timeline-number">
+                      {span.value}
+                    </text>
+                  )}
+                </g>
+              );
+            })}
+          </g>
+        );
+      })}
+    </>
+  );
+}
+
+function cutWord(word: string, most: number): string {
+  return word.length <= most ? word : `${word.slice(0, most - 1)}…`;
+}

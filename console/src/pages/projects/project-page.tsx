@@ -1,0 +1,181 @@
+/** One project: its people and its queue, its training definitions, experiments and runs. */
+
+import { useState } from "react";
+import { ask } from "@/api/client";
+import { DefinitionRow } from "@/pages/submit/definition-row";
+import { Button } from "@/parts/button";
+import { Card } from "@/parts/card";
+import { ConfirmDialog } from "@/parts/confirm";
+import { Ago } from "@/parts/now";
+import { Answered, Empty } from "@/parts/states";
+import { go, Link } from "@/router/router";
+import type { PageProps } from "@/routes";
+import { useSession } from "@/session/session";
+import {
+  mayAdd,
+  mayManage,
+  type Project,
+  useDefinitions,
+  useExperiments,
+  useOutdate,
+  useProject,
+} from "./project-data";
+import { ProjectDialog } from "./project-dialog";
+import { RunsList } from "./runs-list";
+import "@/pages/submit/submit.css";
+import "./projects.css";
+
+/** The page. */
+export default function ProjectPage({ names }: PageProps) {
+  const asked = useProject(names.project ?? "");
+  return (
+    <div className="page">
+      <Answered asked={asked} what="the project">
+        {(project) => <ProjectView project={project} />}
+      </Answered>
+    </div>
+  );
+}
+
+function ProjectView({ project }: { project: Project }) {
+  const session = useSession();
+  const outdate = useOutdate();
+  const [shown, setShown] = useState<"edit" | "delete" | null>(null);
+  const manages = mayManage(session, project);
+  const remove = async () => {
+    await ask("delete", "/projects/{project}", { path: { project: project.id } });
+    await outdate("projects");
+    go("/projects");
+  };
+  return (
+    <>
+      <div className="page-head">
+        <div className="page-title">
+          <Link to="/projects" className="small">
+            Projects
+          </Link>
+          <h1>{project.name}</h1>
+          {project.description && <p className="soft">{project.description}</p>}
+        </div>
+        {manages && (
+          <>
+            <Button icon="trash" look="plain" onClick={() => setShown("delete")}>
+              Delete
+            </Button>
+            <Button icon="edit" onClick={() => setShown("edit")}>
+              Change
+            </Button>
+          </>
+        )}
+        {mayAdd(session, project) && (
+          <Button icon="plus" look="main" onClick={() => go("/submit", { project: project.id })}>
+            New experiment
+          </Button>
+        )}
+      </div>
+      <dl className="facts-line">
+        <div>
+          <dt>Owner</dt>
+          <dd>{project.owner}</dd>
+        </div>
+        <div>
+          <dt>Members</dt>
+          <dd>{project.members.length ? project.members.join(", ") : "nobody else"}</dd>
+        </div>
+        <div>
+          <dt>Queue</dt>
+          <dd>{project.queue}</dd>
+        </div>
+        <div>
+          <dt>Made</dt>
+          <dd>
+            <Ago time={project.created_at} />
+          </dd>
+        </div>
+      </dl>
+      <div className="project-grid">
+        <Experiments project={project} />
+        <Definitions project={project} />
+      </div>
+      <RunsList of={{ project: project.id }} hint="Open an experiment and run it, or make a new one." />
+      {shown === "edit" && (
+        <ProjectDialog project={project} onDone={() => setShown(null)} onClose={() => setShown(null)} />
+      )}
+      {shown === "delete" && (
+        <ConfirmDialog
+          title={`Delete ${project.name}?`}
+          action="Delete project"
+          onDo={remove}
+          onClose={() => setShown(null)}
+        >
+          Only a project without experiments and training definitions can be deleted. Its runs stay.
+        </ConfirmDialog>
+      )}
+    </>
+  );
+}
+
+function Experiments({ project }: { project: Project }) {
+  const asked = useExperiments(project.id);
+  return (
+    <Card title="Experiments" isFlush>
+      <Answered asked={asked} what="the experiments">
+        {({ items }) =>
+          items.length === 0 ? (
+            <Empty icon="star" title="No experiment yet">
+              An experiment runs one training definition or more.
+            </Empty>
+          ) : (
+            <ul className="definitions">
+              {items.map((one) => (
+                <li key={one.id} className="definition-row">
+                  <div className="grow">
+                    <Link to={`/experiments/${one.id}`} className="definition-name">
+                      {one.name}
+                    </Link>
+                    <div className="soft cut">
+                      {one.definitions.length === 1 ? "1 definition" : `${one.definitions.length} definitions`} ·{" "}
+                      {one.runs.length === 1 ? "1 run" : `${one.runs.length} runs`}
+                      {one.data && (
+                        <>
+                          {" "}
+                          · <span className="mono">{one.data}</span>
+                        </>
+                      )}
+                    </div>
+                  </div>
+                  <span className="quiet small">
+                    {one.created_by}, <Ago time={one.created_at} />
+                  </span>
+                </li>
+              ))}
+            </ul>
+          )
+        }
+      </Answered>
+    </Card>
+  );
+}
+
+function Definitions({ project }: { project: Project }) {
+  const asked = useDefinitions(project.id);
+  return (
+    <Card title="Training definitions" isFlush>
+      <Answered asked={asked} what="the training definitions">
+        {({ items }) =>
+          items.length === 0 ? (
+            <Empty icon="file" title="No training definition yet">
+              It is made with a new experiment.
+            </Empty>
+          ) : (
+            <ul className="definitions">
+              {items.map((one) => (
+                <DefinitionRow key={one.id} definition={one} />
+              ))}
+            </ul>
+          )
+        }
+      </Answered>
+    </Card>
+  );
+}

@@ -1,0 +1,146 @@
+/** All projects that one may see. */
+
+import { useMemo, useState } from "react";
+import { Button } from "@/parts/button";
+import { Ago } from "@/parts/now";
+import { Answered, Empty } from "@/parts/states";
+import { type Column, Table } from "@/parts/table";
+import { go, Link, useQueryValue } from "@/router/router";
+import { maySubmit, useSession } from "@/session/session";
+import { type Project, useProjects } from "./project-data";
+import { ProjectDialog } from "./project-dialog";
+import "./projects.css";
+
+const COLUMNS: Column<Project>[] = [
+  {
+    name: "name",
+    title: "Project",
+    width: 180,
+    grows: 3,
+    sortBy: (project) => project.name,
+    show: (project) => (
+      <div className="cut">
+        <Link to={`/projects/${project.id}`} title={project.name}>
+          {project.name}
+        </Link>{" "}
+        <span className="quiet">{project.description}</span>
+      </div>
+    ),
+  },
+  {
+    name: "owner",
+    title: "Owner",
+    width: 100,
+    grows: 1,
+    sortBy: (project) => project.owner,
+    show: (project) => project.owner,
+  },
+  {
+    name: "members",
+    title: "Members",
+    width: 120,
+    grows: 2,
+    leaves: 2,
+    sortBy: (project) => project.members.length,
+    show: (project) =>
+      project.members.length ? (
+        <span title={project.members.join(", ")}>{project.members.join(", ")}</span>
+      ) : (
+        <span className="quiet">nobody else</span>
+      ),
+  },
+  {
+    name: "queue",
+    title: "Queue",
+    width: 100,
+    grows: 1,
+    leaves: 1,
+    sortBy: (project) => project.queue,
+    show: (project) => project.queue,
+  },
+  {
+    name: "created",
+    title: "Made",
+    width: 100,
+    leaves: 3,
+    sortBy: (project) => project.created_at,
+    show: (project) => (
+      <span className="quiet">
+        <Ago time={project.created_at} />
+      </span>
+    ),
+  },
+];
+const keyOf = (project: Project) => project.id;
+
+/** The page. */
+export default function ProjectsPage() {
+  const session = useSession();
+  const asked = useProjects();
+  const [isNew, setNew] = useState(false);
+  const [contains, setContains] = useQueryValue("q");
+  const mayMake = maySubmit(session);
+  return (
+    <div className="page page-full">
+      <div className="page-head">
+        <h1>Projects</h1>
+        <input
+          className="input input-small list-search"
+          type="search"
+          aria-label="Search projects"
+          placeholder="Search"
+          value={contains}
+          onChange={(event) => setContains(event.currentTarget.value)}
+        />
+        {mayMake && (
+          <Button icon="plus" onClick={() => setNew(true)}>
+            New project
+          </Button>
+        )}
+      </div>
+      <Answered asked={asked} what="the projects">
+        {(answer) => <Projects projects={answer.items} contains={contains} mayMake={mayMake} />}
+      </Answered>
+      {isNew && <ProjectDialog onDone={(made) => go(`/projects/${made.id}`)} onClose={() => setNew(false)} />}
+    </div>
+  );
+}
+
+function Projects({
+  projects,
+  contains,
+  mayMake,
+}: {
+  projects: readonly Project[];
+  contains: string;
+  mayMake: boolean;
+}) {
+  const shown = useMemo(() => {
+    const sought = contains.toLowerCase();
+    return projects.filter((one) =>
+      [one.name, one.description, one.owner, one.queue, ...one.members].join(" ").toLowerCase().includes(sought),
+    );
+  }, [projects, contains]);
+  return (
+    <section className="card list-card" aria-label="Projects">
+      <Table
+        label="Projects"
+        rows={shown}
+        columns={COLUMNS}
+        keyOf={keyOf}
+        onOpen={(project) => go(`/projects/${project.id}`)}
+        empty={
+          contains ? (
+            <Empty icon="search" title="No project is called so" />
+          ) : (
+            <Empty icon="folder" title="No project yet">
+              {mayMake
+                ? "A project keeps together people, training definitions, experiments and their runs. Make the first one."
+                : "You are in no project. Its owner can make you a member."}
+            </Empty>
+          )
+        }
+      />
+    </section>
+  );
+}

@@ -1,0 +1,201 @@
+/** The window that adds a training definition: a new one, or one that is there. */
+
+import { useMemo, useState } from "react";
+import { ask } from "@/api/client";
+import { sayProblem } from "@/api/problems";
+import {
+  type Definition,
+  type FieldErrors,
+  fieldErrorsOf,
+  type Project,
+  useDefinitions,
+  useFrameworks,
+  useOutdate,
+  useProjects,
+} from "@/pages/projects/project-data";
+import { Dialog } from "@/parts/dialog";
+import { SelectField, TextField } from "@/parts/field";
+import { Ago } from "@/parts/now";
+import { Answered, Empty } from "@/parts/states";
+import { TabPanel, Tabs } from "@/parts/tabs";
+import { DefinitionForm } from "./definition-form";
+import { bodyOf, boundsOfDraft, checkDraft, type DefinitionDraft, draftOf, nextName } from "./draft";
+import { usePlans } from "./plan";
+import { PlanView } from "./plan-view";
+import { upload } from "./upload";
+
+interface DialogProps {
+  project: Project;
+  draft: DefinitionDraft;
+  onDraft: (change: Partial<DefinitionDraft>) => void;
+  /** Definitions that the experiment has already. */
+  has: readonly string[];
+  onAdded: (definition: Definition, isNew: boolean) => void;
+  onClose: () => void;
+}
+
+/** The dialog; what was typed belongs to who shows it, and is there again when it is opened again. */
+export function DefinitionDialog(props: DialogProps) {
+  const { project, draft, onDraft, has, onAdded, onClose } = props;
+  const [tab, setTab] = useState("new");
+  const [wrong, setWrong] = useState<FieldErrors>({});
+  const [chosen, setChosen] = useState<Definition | null>(null);
+  const frameworks = useFrameworks();
+  const outdate = useOutdate();
+  const taken = useDefinitions(project.id);
+
+  const create = async () => {
+    const seen = checkDraft(draft);
+    setWrong(seen);
+    if (Object.keys(seen).length > 0) throw new Error("Not everything is as it must be; see the fields above.");
+    try {
+      if (draft.codeFrom === "upload" && draft.packed) await sendCode(draft);
+      const body = bodyOf(draft);
+      const made = await ask("post", "/projects/{project}/definitions", { path: { project: project.id }, body });
+      await outdate("definitions");
+      onAdded(made, true);
+    } catch (thrown) {
+      setWrong(thrown instanceof BadCode ? { code: thrown.message } : fieldErrorsOf(thrown));
+      throw thrown;
+    }
+  };
+  const add = async () => {
+    if (!chosen) return;
+    if (chosen.project === project.id) return onAdded(chosen, false);
+    // A definition belongs to its project: of another one's a copy is made here.
+    const names = (taken.data?.items ?? []).map((one) => one.name);
+    const body = { ...bodyOf(draftOf(chosen)), name: nextName(chosen.name, names) };
+    const made = await ask("post", "/projects/{project}/definitions", { path: { project: project.id }, body });
+    await outdate("definitions");
+    onAdded(made, true);
+  };
+  return (
+    <Dialog
+      title="Add training definition"
+      isWide
+      action={tab === "new" ? "Create" : "Add"}
+      isBlocked={tab === "existing" && chosen === null}
+      onDo={tab === "new" ? create : add}
+      onClose={onClose}
+    >
+      <Tabs
+        label="Which definition"
+        tabs={[
+          { name: "new", label: "New training definition" },
+          { name: "existing", label: "Existing training definition" },
+        ]}
+        chosen={tab}
+        onChoose={setTab}
+      />
+      <TabPanel chosen={tab}>
+        {tab === "new" ? (
+          <Answered asked={frameworks} what="the frameworks">
+            {(answer) => (
+              <div className="stack">
+                <DefinitionForm
+                  draft={draft}
+                  onDraft={(change) => {
+                    setWrong({});
+                    onDraft(change);
+                  }}
+                  wrong={wrong}
+                  frameworks={answer.items}
+                />
+                <DraftPlan draft={draft} queue={project.queue} />
+              </div>
+            )}
+          </Answered>
+        ) : (
+          <Existing project={project} has={has} chosen={chosen} onChoose={setChosen} />
+        )}
+      </TabPanel>
+    </Dialog>
+  );
+}
+
+class BadCode extends Error {}
+
+async function sendCode({ packed }: DefinitionDraft): Promise<void> {
+  if (!packed) return;
+  try {
+    await upload(packed);
+  } catch (thrown) {
+    throw new BadCode(sayProblem(thrown));
+  }
+}
+
+function DraftPlan({ draft, queue }: { draft: DefinitionDraft; queue: string }) {
+  const { min, max, isElastic } = boundsOfDraft(draft);
+  const planned = useMemo(
+    () => [{ key: "draft", name: "draft", queue, min: Math.min(min, max), max, isElastic, priority: null }],
+    [queue, min, max, isElastic],
+  );
+  const [plan] = usePlans(planned);
+  if (!plan?.data) return null;
+  return <PlanView plan={plan.data} min={min} max={max} />;
+}
+
+interface ExistingProps {
+  project: Project;
+  has: readonly string[];
+  chosen: Definition | null;
+  onChoose: (definition: Definition | null) => void;
+}
+
+function Existing({ project, has, chosen, onChoose }: ExistingProps) {
+  const [from, setFrom] = useState(project.id);
+  const [contains, setContains] = useState("");
+  const projects = useProjects();
+  const definitions = useDefinitions(from);
+  const match = (one: Definition) => `${one.name} ${one.description}`.toLowerCase().includes(contains.toLowerCase());
+  return (
+    <div className="stack">
+      <div className="definition-pair">
+        <SelectField
+          label="Project"
+          choices={(projects.data?.items ?? [project]).map((one) => ({
+            value: one.id,
+            label: `${one.name} (${one.owner})`,
+          }))}
+          hint={from === project.id ? undefined : "A copy of it is made in this experiment's project."}
+          value={from}
+          onValue={(value) => {
+            setFrom(value);
+            onChoose(null);
+          }}
+        />
+        <TextField label="Search" type="search" value={contains} onValue={setContains} />
+      </div>
+      <Answered asked={definitions} what="the training definitions">
+        {(answer) => {
+          const shown = answer.items.filter((one) => !has.includes(one.id) && match(one));
+          if (shown.length === 0) return <Empty icon="file" title="No training definition to add" />;
+          return (
+            <div className="choices" role="radiogroup" aria-label="Training definition">
+              {shown.map((one) => (
+                <label key={one.id} className="choice" data-chosen={chosen?.id === one.id ? "" : undefined}>
+                  <input
+                    type="radio"
+                    name="definition"
+                    checked={chosen?.id === one.id}
+                    onChange={() => onChoose(one)}
+                  />
+                  <span className="grow">
+                    <strong>{one.name}</strong> <span className="quiet">by {one.created_by}, </span>
+                    <span className="quiet">
+                      <Ago time={one.created_at} />
+                    </span>
+                    <span className="choice-command mono cut">{one.command}</span>
+                  </span>
+                  <span className="chip">
+                    {one.distributed} {one.max_nodes}
+                  </span>
+                </label>
+              ))}
+            </div>
+          );
+        }}
+      </Answered>
+    </div>
+  );
+}

@@ -1,0 +1,215 @@
+/** All fields of a training definition: on the left what is run, on the right with how much. */
+
+import { useId } from "react";
+import type { FieldErrors, FrameworkTold } from "@/pages/projects/project-data";
+import { AreaField, SelectField, TextField } from "@/parts/field";
+import { Segments } from "@/parts/segments";
+import { splitCommand, writeParameters } from "./command";
+import { type DefinitionDraft, parametersOf } from "./draft";
+import { PairsField } from "./pairs-field";
+import { PickCode } from "./pick-code";
+
+interface FormProps {
+  draft: DefinitionDraft;
+  onDraft: (change: Partial<DefinitionDraft>) => void;
+  wrong: FieldErrors;
+  frameworks: readonly FrameworkTold[];
+}
+
+const KINDS = [
+  { value: "single", label: "Single" },
+  { value: "static", label: "Static" },
+  { value: "elastic", label: "Elastic" },
+] as const;
+const KIND_HINTS = {
+  single: "One node.",
+  static: "Exactly so many nodes, or it waits.",
+  elastic: "It grows and shrinks between the two numbers while it trains, with the same result.",
+};
+
+/** The form's fields. */
+export function DefinitionForm({ draft, onDraft, wrong, frameworks }: FormProps) {
+  const framework = frameworks.find((one) => one.name === draft.framework);
+  const scripts = (draft.codeFrom === "upload" && draft.packed?.names?.filter((name) => /\.(py|sh)$/.test(name))) || [];
+  const list = useId();
+  return (
+    <div className="definition">
+      <div className="definition-column">
+        <TextField
+          label="Name"
+          required
+          maxLength={100}
+          wrong={wrong.name}
+          value={draft.name}
+          onValue={(name) => onDraft({ name })}
+        />
+        <AreaField
+          label="Description"
+          rows={2}
+          wrong={wrong.description}
+          value={draft.description}
+          onValue={(description) => onDraft({ description })}
+        />
+        <PickCode draft={draft} onDraft={onDraft} wrongCode={wrong.code} wrongDirectory={wrong.directory} />
+        <SelectField
+          label="Framework"
+          choices={frameworks.map((one) => ({ value: one.name, label: one.title }))}
+          hint={framework?.description}
+          wrong={wrong.framework}
+          value={draft.framework}
+          onValue={(name) => {
+            const kinds = frameworks.find((one) => one.name === name)?.distributed ?? [];
+            const distributed = kinds.includes(draft.distributed) ? draft.distributed : (kinds.at(-1) ?? "single");
+            onDraft({ framework: name, distributed });
+          }}
+        />
+        <TextField
+          label="Execution command"
+          className="input mono"
+          required
+          spellCheck={false}
+          autoCapitalize="none"
+          placeholder="train.py --epochs 3"
+          list={list}
+          wrong={wrong.command}
+          hint={<CommandHint draft={draft} />}
+          value={draft.command}
+          onValue={(command) => onDraft({ command })}
+        />
+        <datalist id={list}>
+          {scripts.map((name) => (
+            <option key={name} value={name} />
+          ))}
+        </datalist>
+        <PairsField
+          label="Parameters"
+          nameHint="epochs"
+          valueHint="3"
+          hint="Given to the program behind the command, and shown side by side when runs are compared."
+          wrong={wrong.parameters}
+          pairs={draft.parameters}
+          onPairs={(parameters) => onDraft({ parameters })}
+        />
+      </div>
+      <div className="definition-column">
+        <div className="field">
+          <span className="field-label">Distributed training type</span>
+          <div>
+            <Segments
+              label="Distributed training type"
+              choices={KINDS.map((kind) => ({
+                ...kind,
+                isOff: framework !== undefined && !framework.distributed.includes(kind.value),
+              }))}
+              chosen={draft.distributed}
+              onChoose={(value) => onDraft({ distributed: value as DefinitionDraft["distributed"] })}
+            />
+          </div>
+          <div className={wrong.distributed ? "field-wrong" : "field-hint"}>
+            {wrong.distributed ?? KIND_HINTS[draft.distributed]}
+          </div>
+        </div>
+        <Nodes draft={draft} onDraft={onDraft} wrong={wrong} />
+        <TextField
+          label="Compute configuration: threads per node"
+          inputMode="numeric"
+          hint="A node is one slot: a GPU, or a share of the CPU where there is none."
+          wrong={wrong.num_threads}
+          value={draft.numThreads}
+          onValue={(numThreads) => onDraft({ numThreads })}
+        />
+        <PairsField
+          label="Environment"
+          nameHint="NAME"
+          valueHint="value"
+          hint="Variables of the program."
+          wrong={wrong.environment}
+          pairs={draft.environment}
+          onPairs={(environment) => onDraft({ environment })}
+        />
+        <details
+          className="more"
+          open={Boolean(wrong.seed || wrong.checkpoint_every || wrong.max_retries || wrong.max_run_s)}
+        >
+          <summary>More</summary>
+          <div className="definition-pair">
+            <TextField
+              label="Checkpoint every"
+              placeholder="2epochs, 100steps, 60s"
+              wrong={wrong.checkpoint_every}
+              value={draft.checkpointEvery}
+              onValue={(checkpointEvery) => onDraft({ checkpointEvery })}
+            />
+            <TextField
+              label="Seed"
+              inputMode="numeric"
+              placeholder="the program's own"
+              wrong={wrong.seed}
+              value={draft.seed}
+              onValue={(seed) => onDraft({ seed })}
+            />
+            <TextField
+              label="Tries again after a failure"
+              inputMode="numeric"
+              wrong={wrong.max_retries}
+              value={draft.maxRetries}
+              onValue={(maxRetries) => onDraft({ maxRetries })}
+            />
+            <TextField
+              label="Stop after so many minutes"
+              inputMode="decimal"
+              placeholder="never"
+              wrong={wrong.max_run_s}
+              value={draft.maxRunMinutes}
+              onValue={(maxRunMinutes) => onDraft({ maxRunMinutes })}
+            />
+          </div>
+        </details>
+      </div>
+    </div>
+  );
+}
+
+function Nodes({ draft, onDraft, wrong }: Omit<FormProps, "frameworks">) {
+  if (draft.distributed === "single") return null;
+  const most = (
+    <TextField
+      label={draft.distributed === "elastic" ? "Nodes at most" : "Nodes"}
+      inputMode="numeric"
+      wrong={wrong.max_nodes}
+      value={draft.maxNodes}
+      onValue={(maxNodes) => onDraft({ maxNodes })}
+    />
+  );
+  if (draft.distributed === "static") return most;
+  return (
+    <div className="definition-pair">
+      {most}
+      <TextField
+        label="Nodes at least"
+        inputMode="numeric"
+        wrong={wrong.min_nodes}
+        value={draft.minNodes}
+        onValue={(minNodes) => onDraft({ minNodes })}
+      />
+    </div>
+  );
+}
+
+function CommandHint({ draft }: { draft: DefinitionDraft }) {
+  const split = splitCommand(draft.command);
+  if (split.wrong) return <>{split.wrong}</>;
+  if (!split.words?.length)
+    return <>The script and its arguments. It is split into words as in a shell, but no shell runs it.</>;
+  const words = [...split.words, ...writeParameters(parametersOf(draft.parameters))];
+  return (
+    <span className="words">
+      <span className="only-heard">Runs as </span>
+      {words.map((word, place) => (
+        <code key={place} className="word">
+          {word || "''"}
+        </code>
+      ))}
+    </span>
+  );
+}

@@ -1,0 +1,179 @@
+/** A training definition as it is being written: fields as they stand in the form, and the body that is made of them. */
+
+import type { Definition, DefinitionBody, Distributed, FieldErrors } from "@/pages/projects/project-data";
+import { type ParameterValue, readValue, splitCommand } from "./command";
+import type { Packed } from "./packing/pack";
+
+export interface Pair {
+  name: string;
+  value: string;
+}
+
+/** Where the code is: picked here, on the machines, or that of the definition from which this one is made. */
+export type CodeFrom = "upload" | "directory" | "kept";
+
+export interface DefinitionDraft {
+  name: string;
+  description: string;
+  framework: string;
+  command: string;
+  codeFrom: CodeFrom;
+  packed: Packed | null;
+  keptCode: string | null;
+  directory: string;
+  distributed: Distributed;
+  minNodes: string;
+  maxNodes: string;
+  numThreads: string;
+  parameters: readonly Pair[];
+  environment: readonly Pair[];
+  seed: string;
+  checkpointEvery: string;
+  maxRetries: string;
+  maxRunMinutes: string;
+}
+
+export const EMPTY_DRAFT: DefinitionDraft = {
+  name: "",
+  description: "",
+  framework: "legato",
+  command: "",
+  codeFrom: "upload",
+  packed: null,
+  keptCode: null,
+  directory: "",
+  distributed: "elastic",
+  minNodes: "1",
+  maxNodes: "4",
+  numThreads: "1",
+  parameters: [],
+  environment: [],
+  seed: "",
+  checkpointEvery: "",
+  maxRetries: "0",
+  maxRunMinutes: "",
+};
+
+/** Return the draft that makes the same definition again. */
+export function draftOf(definition: Definition): DefinitionDraft {
+  const text = (value: number | null | undefined) => (value === null || value === undefined ? "" : String(value));
+  return {
+    name: definition.name,
+    description: definition.description,
+    framework: definition.framework,
+    command: definition.command,
+    codeFrom: definition.code === null ? "directory" : "kept",
+    packed: null,
+    keptCode: definition.code,
+    directory: definition.directory ?? "",
+    distributed: definition.distributed,
+    minNodes: text(definition.min_nodes),
+    maxNodes: text(definition.max_nodes),
+    numThreads: text(definition.num_threads),
+    parameters: Object.entries(definition.parameters).map(([name, value]) => ({ name, value: String(value) })),
+    environment: Object.entries(definition.environment).map(([name, value]) => ({ name, value: value ?? "" })),
+    seed: text(definition.seed),
+    checkpointEvery: definition.checkpoint_every ?? "",
+    maxRetries: text(definition.max_retries),
+    maxRunMinutes: definition.max_run_s === null ? "" : String(definition.max_run_s / 60),
+  };
+}
+
+/** Return a name that is not yet taken: `digits`, `digits 2`, `digits 3`. */
+export function nextName(name: string, taken: readonly string[]): string {
+  if (!taken.includes(name)) return name;
+  const bare = name.replace(/ \d+$/, "");
+  for (let number = 2; ; number += 1) {
+    const wanted = `${bare} ${number}`;
+    if (!taken.includes(wanted)) return wanted;
+  }
+}
+
+/** Return what can be seen to be wrong without asking the server. */
+export function checkDraft(draft: DefinitionDraft): FieldErrors {
+  const wrong: Record<string, string> = {};
+  if (!draft.name.trim()) wrong.name = "Give it a name.";
+  const split = splitCommand(draft.command);
+  if (split.wrong) wrong.command = split.wrong;
+  else if (split.words?.length === 0)
+    wrong.command = "Write the script and its arguments, such as train.py --epochs 3.";
+  if (draft.codeFrom === "upload" && !draft.packed) wrong.code = "Pick a zip, files or a folder.";
+  if (draft.codeFrom === "directory" && !draft.directory.startsWith("/")) {
+    wrong.directory = "Give the whole path of the directory, beginning with a slash.";
+  }
+  const max = readCount(draft.maxNodes);
+  const min = readCount(draft.minNodes);
+  if (draft.distributed !== "single") {
+    if (max === null || max < 1) wrong.max_nodes = "Give a whole number of at least 1.";
+    if (draft.distributed === "elastic") {
+      if (min === null || min < 1) wrong.min_nodes = "Give a whole number of at least 1.";
+      else if (!wrong.max_nodes && max !== null && min > max)
+        wrong.min_nodes = `It is more than the ${max} that it may have at most.`;
+    }
+  }
+  if ((readCount(draft.numThreads) ?? 0) < 1) wrong.num_threads = "Give a whole number of at least 1.";
+  if (readCount(draft.maxRetries) === null) wrong.max_retries = "Give a whole number, or 0.";
+  if (draft.seed.trim() && readCount(draft.seed) === null) wrong.seed = "Give a whole number, or leave it empty.";
+  if (draft.maxRunMinutes.trim() && !(Number(draft.maxRunMinutes) > 0)) {
+    wrong.max_run_s = "Give minutes, or leave it empty.";
+  }
+  for (const [field, pairs] of [
+    ["parameters", draft.parameters],
+    ["environment", draft.environment],
+  ] as const) {
+    const names = pairs.map((pair) => pair.name.trim()).filter(Boolean);
+    const twice = names.find((name, place) => names.indexOf(name) !== place);
+    if (twice) wrong[field] = `${twice} is there twice.`;
+    if (pairs.some((pair) => !pair.name.trim() && pair.value.trim())) wrong[field] = "A value has no name.";
+  }
+  return wrong;
+}
+
+/** Return the whole number in a field, or null if it is none. */
+export function readCount(text: string): number | null {
+  return /^\s*\d{1,15}\s*$/.test(text) ? Number(text) : null;
+}
+
+/** Return parameters as the server takes them. */
+export function parametersOf(pairs: readonly Pair[]): Record<string, ParameterValue> {
+  return Object.fromEntries(
+    pairs
+      .filter((pair) => pair.name.trim())
+      .map((pair) => [pair.name.trim().replace(/^--/, ""), readValue(pair.value)]),
+  );
+}
+
+/** Return the bounds of a run, as a submission says them. */
+export function boundsOfDraft(draft: DefinitionDraft): { min: number; max: number; isElastic: boolean } {
+  if (draft.distributed === "single") return { min: 1, max: 1, isElastic: false };
+  const max = Math.max(1, readCount(draft.maxNodes) ?? 1);
+  if (draft.distributed === "static") return { min: max, max, isElastic: false };
+  return { min: Math.max(1, readCount(draft.minNodes) ?? 1), max, isElastic: true };
+}
+
+/** Return the body of a request that makes the definition. */
+export function bodyOf(draft: DefinitionDraft): DefinitionBody {
+  const { min, max } = boundsOfDraft(draft);
+  const code =
+    draft.codeFrom === "upload" ? (draft.packed?.sha256 ?? null) : draft.codeFrom === "kept" ? draft.keptCode : null;
+  return {
+    name: draft.name.trim(),
+    description: draft.description.trim(),
+    framework: draft.framework,
+    command: draft.command.trim(),
+    code,
+    directory: draft.codeFrom === "directory" ? draft.directory.trim() : null,
+    distributed: draft.distributed,
+    min_nodes: min,
+    max_nodes: max,
+    num_threads: readCount(draft.numThreads) ?? 1,
+    parameters: parametersOf(draft.parameters),
+    environment: Object.fromEntries(
+      draft.environment.filter((pair) => pair.name.trim()).map((pair) => [pair.name.trim(), pair.value]),
+    ),
+    seed: draft.seed.trim() ? readCount(draft.seed) : null,
+    checkpoint_every: draft.checkpointEvery.trim() || null,
+    max_retries: readCount(draft.maxRetries) ?? 0,
+    max_run_s: draft.maxRunMinutes.trim() ? Number(draft.maxRunMinutes) * 60 : null,
+  };
+}

@@ -1,0 +1,411 @@
+/** The experiment builder: name, data, training definitions; what would happen, before the button that makes it happen. */
+
+import { useEffect, useMemo, useRef, useState } from "react";
+import { ask, makeKey } from "@/api/client";
+import { sayProblem } from "@/api/problems";
+import { useAsk } from "@/api/queries";
+import {
+  type Definition,
+  type FieldErrors,
+  fieldErrorsOf,
+  mayAdd,
+  type Project,
+  useDefinitions,
+  useOutdate,
+  useProjects,
+} from "@/pages/projects/project-data";
+import { ProjectDialog } from "@/pages/projects/project-dialog";
+import { Button } from "@/parts/button";
+import { Card } from "@/parts/card";
+import { AreaField, SelectField, TextField } from "@/parts/field";
+import { Answered, Empty, Loading, NoPermission, Note } from "@/parts/states";
+import { useToasts } from "@/parts/toast";
+import { go, useRoute } from "@/router/router";
+import { maySubmit, useSession } from "@/session/session";
+import { DefinitionDialog } from "./definition-dialog";
+import { DefinitionRow } from "./definition-row";
+import { type DefinitionDraft, draftOf, EMPTY_DRAFT, nextName, readCount } from "./draft";
+import { useKept } from "./kept";
+import { planOf, usePlans } from "./plan";
+import { PlanView } from "./plan-view";
+import "./submit.css";
+
+interface ExperimentDraft {
+  project: string;
+  name: string;
+  description: string;
+  data: string;
+  arguments: string;
+  priority: string;
+  /** Ids of definitions, by project: those of one cannot go with another. */
+  definitions: Readonly<Record<string, readonly string[]>>;
+  /** Where the last definition or experiment came from that this was begun with. */
+  from: string;
+}
+
+const EMPTY: ExperimentDraft = {
+  project: "",
+  name: "",
+  description: "",
+  data: "",
+  arguments: "",
+  priority: "",
+  definitions: {},
+  from: "",
+};
+
+/** The page. */
+export default function SubmitPage() {
+  const session = useSession();
+  const projects = useProjects();
+  if (!maySubmit(session)) {
+    return (
+      <div className="page">
+        <NoPermission>
+          You are a viewer: you see everything and start nothing. Ask an administrator for the role user.
+        </NoPermission>
+      </div>
+    );
+  }
+  return (
+    <div className="page">
+      <Answered asked={projects} what="the projects">
+        {(answer) => <Builder projects={answer.items.filter((project) => mayAdd(session, project))} />}
+      </Answered>
+    </div>
+  );
+}
+
+function Builder({ projects }: { projects: readonly Project[] }) {
+  const session = useSession();
+  const { query } = useRoute();
+  const toasts = useToasts();
+  const outdate = useOutdate();
+  const [draft, onDraft, forgetDraft] = useKept(`experiment ${session.name}`, () => EMPTY);
+  const [definition, onDefinition, forgetDefinition] = useKept<DefinitionDraft>(
+    `definition ${session.name}`,
+    () => EMPTY_DRAFT,
+  );
+  const [isAdding, setAdding] = useState(false);
+  const [isNewProject, setNewProject] = useState(false);
+  const [wrong, setWrong] = useState<FieldErrors>({});
+  const [problem, setProblem] = useState<string | null>(null);
+  const [busy, setBusy] = useState<"create" | "run" | null>(null);
+  const key = useRef(makeKey());
+
+  const wanted = draft.project || query.get("project") || "";
+  const project = projects.find((one) => one.id === wanted) ?? projects[0];
+  const asked = useDefinitions(project?.id ?? "");
+  const known = useMemo(() => new Map((asked.data?.items ?? []).map((one) => [one.id, one])), [asked.data]);
+  const ids = draft.definitions[project?.id ?? ""] ?? [];
+  const definitions = ids.map((id) => known.get(id)).filter((one) => one !== undefined);
+  const isStarted = useStartedFrom(query.get("definition"), query.get("edit"), draft, {
+    onDraft,
+    onDefinition,
+    onEdit: () => setAdding(true),
+  });
+
+  const change = (values: Partial<ExperimentDraft>) => {
+    setWrong({});
+    setProblem(null);
+    key.current = makeKey();
+    onDraft(values);
+  };
+  const setIds = (next: readonly string[]) =>
+    project && change({ definitions: { ...draft.definitions, [project.id]: next }, project: project.id });
+
+  const submit = async (runs: boolean) => {
+    if (!project) return;
+    const seen = checkExperiment(draft, ids.length);
+    setWrong(seen);
+    setProblem(null);
+    if (Object.keys(seen).length > 0) return;
+    setBusy(runs ? "run" : "create");
+    try {
+      const experiment = await ask("post", "/projects/{project}/experiments", {
+        path: { project: project.id },
+        body: {
+          name: draft.name.trim(),
+          description: draft.description.trim(),
+          definitions: [...ids],
+          data: draft.data.trim() || null,
+          arguments: draft.arguments.trim(),
+        },
+      });
+      forgetDraft();
+      forgetDefinition();
+      await outdate("experiments");
+      if (runs) {
+        await toasts.attempt(
+          () =>
+            ask("post", "/experiments/{experiment}/runs", {
+              path: { experiment: experiment.id },
+              body: draft.priority.trim() ? { priority: readCount(draft.priority) } : {},
+              headers: { "Idempotency-Key": key.current },
+            }),
+          ids.length === 1 ? "The run is submitted." : `${ids.length} runs are submitted.`,
+        );
+        await outdate("jobs", "pool");
+      }
+      go(`/experiments/${experiment.id}`);
+    } catch (thrown) {
+      setWrong(fieldErrorsOf(thrown));
+      setProblem(sayProblem(thrown));
+      setBusy(null);
+    }
+  };
+
+  if (!isStarted) return <Loading />;
+  return (
+    <>
+      <div className="page-head">
+        <h1>New experiment</h1>
+      </div>
+      <div className="builder">
+        <div className="builder-form">
+          <Card title="Experiment">
+            <div className="stack">
+              <div className="builder-project">
+                {project ? (
+                  <SelectField
+                    label="Project"
+                    choices={projects.map((one) => ({ value: one.id, label: `${one.name} (${one.owner})` }))}
+                    hint={`Its runs go to the queue ${project.queue}.`}
+                    value={project.id}
+                    onValue={(value) => change({ project: value })}
+                  />
+                ) : (
+                  <Note tone="info">An experiment belongs to a project. Make one first; it takes a name.</Note>
+                )}
+                <Button icon="plus" onClick={() => setNewProject(true)}>
+                  New project
+                </Button>
+              </div>
+              <TextField
+                label="Name"
+                required
+                maxLength={100}
+                wrong={wrong.name}
+                value={draft.name}
+                onValue={(name) => change({ name })}
+              />
+              <AreaField
+                label="Description"
+                rows={2}
+                wrong={wrong.description}
+                value={draft.description}
+                onValue={(description) => change({ description })}
+              />
+              <TextField
+                label="Data path"
+                className="input mono"
+                placeholder="/data/pytorch-mnist"
+                spellCheck={false}
+                hint="A directory on the machines with the source files, which the programs find in the variable LEGATO_DATA; or nothing."
+                wrong={wrong.data}
+                value={draft.data}
+                onValue={(data) => change({ data })}
+              />
+              <div className="definition-pair">
+                <TextField
+                  label="Global command option"
+                  className="input mono"
+                  placeholder="--verbose"
+                  spellCheck={false}
+                  hint="Given to every program behind its own arguments."
+                  wrong={wrong.arguments}
+                  value={draft.arguments}
+                  onValue={(value) => change({ arguments: value })}
+                />
+                <TextField
+                  label="Priority"
+                  inputMode="numeric"
+                  placeholder="as usual"
+                  hint="Of its runs, 1 to 10000; more goes first."
+                  wrong={wrong.priority}
+                  value={draft.priority}
+                  onValue={(priority) => change({ priority })}
+                />
+              </div>
+            </div>
+          </Card>
+          <Card
+            title="Training definitions"
+            isFlush
+            tools={
+              <Button icon="plus" isSmall disabled={!project} onClick={() => setAdding(true)}>
+                Add training definition
+              </Button>
+            }
+          >
+            {ids.length === 0 ? (
+              <Empty icon="file" title="No training definition yet">
+                It says what is trained and how: code, command, and how many nodes.
+                {wrong.definitions && <span className="field-wrong"> {wrong.definitions}</span>}
+              </Empty>
+            ) : (
+              <ul className="definitions">
+                {definitions.map((one) => (
+                  <DefinitionRow
+                    key={one.id}
+                    definition={one}
+                    onRemove={() => setIds(ids.filter((id) => id !== one.id))}
+                    onEdit={() => {
+                      const names = [...known.values()].map((other) => other.name);
+                      onDefinition({ ...draftOf(one), name: nextName(one.name, names) });
+                      setAdding(true);
+                    }}
+                  />
+                ))}
+              </ul>
+            )}
+          </Card>
+        </div>
+        <aside className="builder-side" aria-label="What would happen">
+          <Card title="If you run it now">
+            <div className="stack">
+              <Plans
+                definitions={definitions}
+                queue={project?.queue ?? "default"}
+                priority={readCount(draft.priority)}
+              />
+              {problem && <Note tone="bad">{problem}</Note>}
+              {Object.keys(wrong).length > 0 && !problem && (
+                <Note tone="bad">Not everything is there yet; see the fields.</Note>
+              )}
+              <div className="row row-end row-wrap">
+                <Button
+                  isBusy={busy === "create"}
+                  disabled={busy !== null || !project}
+                  onClick={() => void submit(false)}
+                >
+                  Create
+                </Button>
+                <Button
+                  look="main"
+                  icon="play"
+                  isBusy={busy === "run"}
+                  disabled={busy !== null || !project}
+                  onClick={() => void submit(true)}
+                >
+                  Create and run
+                </Button>
+              </div>
+            </div>
+          </Card>
+        </aside>
+      </div>
+      {isAdding && project && (
+        <DefinitionDialog
+          project={project}
+          draft={definition}
+          onDraft={onDefinition}
+          has={ids}
+          onAdded={(added) => {
+            forgetDefinition();
+            setIds([...ids, added.id]);
+          }}
+          onClose={() => setAdding(false)}
+        />
+      )}
+      {isNewProject && (
+        <ProjectDialog onDone={(made) => change({ project: made.id })} onClose={() => setNewProject(false)} />
+      )}
+    </>
+  );
+}
+
+function checkExperiment(draft: ExperimentDraft, numDefinitions: number): FieldErrors {
+  const wrong: Record<string, string> = {};
+  if (!draft.name.trim()) wrong.name = "Give it a name.";
+  if (numDefinitions === 0) wrong.definitions = "Add one, or there is nothing to run.";
+  if (draft.data.trim() && !draft.data.trim().startsWith("/"))
+    wrong.data = "Give the whole path, beginning with a slash.";
+  const priority = readCount(draft.priority);
+  if (draft.priority.trim() && (priority === null || priority < 1 || priority > 10_000)) {
+    wrong.priority = "Give a whole number from 1 to 10000.";
+  }
+  return wrong;
+}
+
+interface Starters {
+  onDraft: (change: Partial<ExperimentDraft>) => void;
+  onDefinition: (change: Partial<DefinitionDraft>) => void;
+  onEdit: () => void;
+}
+
+/** Begin with a definition that the address names, as it is (`definition`) or to be changed (`edit`); return whether that is done. */
+function useStartedFrom(
+  used: string | null,
+  edited: string | null,
+  draft: ExperimentDraft,
+  { onDraft, onDefinition, onEdit }: Starters,
+): boolean {
+  const id = used ?? edited ?? "";
+  const wish = `${used ? "use" : "edit"} ${id}`;
+  const asked = useAsk(
+    ["definitions", "one", id],
+    "/definitions/{definition}",
+    { path: { definition: id } },
+    { isOn: id !== "" },
+  );
+  const isDone = id === "" || draft.from === wish || asked.isError;
+  const found: Definition | undefined = asked.data;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: it begins once with each wish
+  useEffect(() => {
+    if (isDone || !found) return;
+    const given = draft.definitions[found.project] ?? [];
+    onDraft({
+      from: wish,
+      project: found.project,
+      ...(used && !given.includes(found.id)
+        ? { definitions: { ...draft.definitions, [found.project]: [...given, found.id] } }
+        : {}),
+    });
+    if (used) return;
+    onDefinition({ ...draftOf(found), name: nextName(found.name, [found.name]) });
+    onEdit();
+  }, [isDone, found]);
+  return isDone;
+}
+
+interface PlansProps {
+  definitions: readonly Definition[];
+  queue: string;
+  priority: number | null;
+}
+
+function Plans({ definitions, queue, priority }: PlansProps) {
+  const planned = useMemo(
+    () => definitions.map((one) => planOf(one, queue, priority !== null && priority >= 1 ? priority : null)),
+    [definitions, queue, priority],
+  );
+  const plans = usePlans(planned);
+  if (definitions.length === 0) {
+    return (
+      <p className="soft">
+        Add a training definition, and it stands here when its run would start, and who would shrink for it.
+      </p>
+    );
+  }
+  return (
+    <div className="stack" aria-live="polite">
+      {planned.map((one, place) => {
+        const plan = plans[place];
+        return (
+          <div key={one.key} className="stack">
+            {planned.length > 1 && <h3 className="cut">{one.name}</h3>}
+            {plan?.data ? (
+              <PlanView plan={plan.data} min={one.min} max={one.max} />
+            ) : plan?.error ? (
+              <Note tone="warn">{sayProblem(plan.error)}</Note>
+            ) : (
+              <Loading numLines={2} />
+            )}
+          </div>
+        );
+      })}
+      {planned.length > 1 && <p className="small quiet">Each as if it were submitted alone.</p>}
+    </div>
+  );
+}
