@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Final, NoReturn
+
+_TENSORFLOW: Final = (
+    "AdjustBackwardPassesPerStepHook",
+    "DistributedOptimizer",
+    "ElasticDataShardReportHook",
+    "ReportModelMetricHook",
+    "TensorFlowV1AllReduceController",
+    "TensorFlowV2AllReduceController",
+    "create_elastic_controller",
+    "get_adjust_backward_passes_hooks",
+)
 
 
 def refuse_tensorflow(name: str) -> NoReturn:
     """Say that a name for TensorFlow is not supported.
 
     Raises:
-        AttributeError: Python asks for a name of its own.
+        AttributeError: there never was such a name.
         ImportError: a program asks.
     """
-    if name.startswith("__"):
+    if name not in _TENSORFLOW:
         raise AttributeError(name)
     raise ImportError(
         f"{name} for TensorFlow is not supported. Programs in PyTorch run with elasticai_api.pytorch; Keras models are "
