@@ -310,3 +310,18 @@ def test_a_data_set_that_is_reset_begins_anew() -> None:
     assert len(tasks) == 8
     assert tasks[0].number == 2
     assert not manager.reset("other")
+
+
+def test_a_checkpoint_knows_the_epoch_of_what_came_back_late() -> None:
+    first = make_manager(num_epochs=2, shuffle=True, dataset_size=384)
+    take(first, 1)
+    done = [take(first), take(first), take(first)]
+    assert done[-1].epoch == 2
+    for task in done:
+        first.report(task.number)
+    first.set_workers([0])
+    second = TaskManager(seed=99)
+    second.set_workers([0])
+    assert second.restore(first.checkpoint("digits"))
+    records = [(task.epoch, i) for task in (*done, *take_all(second)) for i in task.records]
+    assert sorted(records) == [(epoch, i) for epoch in (1, 2) for i in range(384)]

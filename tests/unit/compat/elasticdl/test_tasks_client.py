@@ -8,8 +8,11 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
+from grpc import aio
 from tests.unit.compat.elasticdl.test_master import open_master
 
 from legato.compat.elasticdl.task_words import DatasetParams, Standing
@@ -117,6 +120,31 @@ def test_it_outlasts_a_driver_that_is_replaced(tmp_path: Path) -> None:
         other.close()
 
     asyncio.run(act())
+
+
+def test_what_was_not_heard_is_asked_again_by_the_same_name() -> None:
+    heard: list[dict[str, str]] = []
+
+    async def answer(_request: bytes, context: Any) -> bytes:
+        heard.append(dict(context.invocation_metadata()))
+        if len(heard) == 1:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the answer is lost")
+        return b""
+
+    async def act() -> None:
+        server = aio.server()
+        handlers = {"get_dataset_task": grpc.unary_unary_rpc_method_handler(answer)}
+        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("proto.Master", handlers)])
+        client = GrpcTasksClient(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}", 0)
+        await server.start()
+        for _ in range(2):
+            assert await asyncio.to_thread(client.get_task, "d") is None
+        client.close()
+        await server.stop(None)
+
+    asyncio.run(act())
+    first, again, other = [told["legato-ask"] for told in heard]
+    assert first == again != other
 
 
 def test_it_gives_up_when_nobody_has_answered_for_long() -> None:
