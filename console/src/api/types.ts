@@ -19,5 +19,6 @@ export type Series = Schemas["Series"];
 export type Spec = Schemas["Spec"];
 export type Stage = Schemas["Stage"];
 export type Submission = Schemas["Submission"];
+export type Timeline = Schemas["Timeline"];
 export type TrainingEvent = Schemas["TrainingEvent"];
 export type Role = Schemas["Me"]["role"];

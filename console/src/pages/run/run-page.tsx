@@ -1,6 +1,55 @@
-import type { PageProps } from "@/routes";
+/** One run: how it is, its charts, logs, reasons, files, what it was made from, and how to do the same elsewhere. */
 
-/** Stands here until the page is built. */
+import { useAsk } from "@/api/queries";
+import type { Job } from "@/api/types";
+import { Answered } from "@/parts/states";
+import { TabPanel, Tabs } from "@/parts/tabs";
+import { useQueryValue } from "@/router/router";
+import type { PageProps } from "@/routes";
+import { ChartsTab } from "./charts-tab";
+import { CodeTab } from "./code-tab";
+import { DefinitionTab } from "./definition-tab";
+import { FilesTab } from "./files-tab";
+import { RunHeader } from "./header";
+import { LogsTab } from "./logs/logs-tab";
+import "./run.css";
+import { WhyTab } from "./why-tab";
+
+const ASK_EVERY_S = 2;
+
+const TABS = [
+  { name: "charts", label: "Charts", page: ChartsTab },
+  { name: "logs", label: "Logs", page: LogsTab },
+  { name: "why", label: "Why", page: WhyTab },
+  { name: "files", label: "Files", page: FilesTab },
+  { name: "definition", label: "Definition", page: DefinitionTab },
+  { name: "code", label: "As code", page: CodeTab },
+] as const;
+
+/** The page. */
 export default function RunPage({ names }: PageProps) {
-  return <div className="page">{JSON.stringify(names)}</div>;
+  const id = names.job ?? "";
+  const job = useAsk(["job", id], "/jobs/{job}", { path: { job: id } }, { every_s: ASK_EVERY_S });
+  return (
+    <div className="page">
+      <Answered asked={job} what="this run">
+        {(found) => <Run key={found.id} job={found} />}
+      </Answered>
+    </div>
+  );
+}
+
+function Run({ job }: { job: Job }) {
+  const [chosen, choose] = useQueryValue("tab", "charts");
+  const tab = TABS.find((each) => each.name === chosen) ?? TABS[0];
+  const Shown = tab.page;
+  return (
+    <>
+      <RunHeader job={job} />
+      <Tabs label="Views of this run" tabs={TABS} chosen={tab.name} onChoose={choose} />
+      <TabPanel chosen={tab.name}>
+        <Shown job={job} />
+      </TabPanel>
+    </>
+  );
 }

@@ -2,14 +2,14 @@
 
 import { useMemo, useState } from "react";
 import { useAsk } from "@/api/queries";
-import type { Job } from "@/api/types";
+import type { Job, Timeline } from "@/api/types";
 import { countOf } from "@/format/numbers";
 import { pauseJob, resumeJob, useDoToJobs } from "@/jobs/changes";
 import { PriorityDialog, StopDialog } from "@/jobs/dialogs";
 import { canDo } from "@/jobs/facts";
-import { linesOfAllocations } from "@/jobs/slot-lines";
 import { Button } from "@/parts/button";
 import { Menu } from "@/parts/menu";
+import type { StepLine } from "@/parts/slots";
 import { ENDED } from "@/parts/stage";
 import { Empty, ErrorState, Loading } from "@/parts/states";
 import { type Sort, Table } from "@/parts/table";
@@ -23,6 +23,7 @@ import "./runs.css";
 import { useRuns } from "./use-runs";
 
 const ROW_HEIGHT = 52;
+const SPARK_POINTS = 60;
 const NO_IDS: ReadonlySet<string> = new Set();
 type Asking = { what: "stop" | "priority"; jobs: readonly Job[] };
 
@@ -40,8 +41,8 @@ export default function RunsPage() {
   const projects = useProjectNames();
   const pool = useAsk(["pool"], "/pool");
   const [sinceNow] = useState(() => Math.floor(Date.now() / 1000));
-  const held = useAsk(["pool"], "/allocations", { query: { since: sinceNow - SPARK_S } });
-  const lines = useMemo(() => linesOfAllocations(held.data?.items ?? []), [held.data]);
+  const held = useAsk(["pool"], "/timeline", { query: { by: "job", since: sinceNow - SPARK_S, points: SPARK_POINTS } });
+  const lines = useMemo(() => readLines(held.data), [held.data]);
   const [chosen, setChosen] = useState<ReadonlySet<string>>(NO_IDS);
   const [asking, setAsking] = useState<Asking | null>(null);
   const [sortText, setSortText] = useQueryValue("sort");
@@ -137,6 +138,12 @@ export default function RunsPage() {
 }
 
 const UNFILTERED = FILTER_NAMES.map((name) => `${name}=`).join("&");
+
+function readLines(told: Timeline | undefined): Map<string, StepLine> {
+  const lines = new Map<string, StepLine>();
+  for (const { key, times, slots } of told?.items ?? []) if (key !== null) lines.set(key, { times, values: slots });
+  return lines;
+}
 
 function readSort(text: string): Sort | null {
   if (!text) return null;

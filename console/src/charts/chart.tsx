@@ -1,0 +1,338 @@
+/** One chart of lines over time (or steps). Charts of one group share their cursor and their range. */
+
+import { useEffect, useMemo, useRef } from "react";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import "./charts.css";
+import { formatValue } from "@/format/numbers";
+import { formatTime } from "@/format/time";
+import { useLook } from "@/layout/theme";
+import type { Line, Mark } from "./series";
+
+export interface ChartLine extends Line {
+  label: string;
+  /** A colour as CSS, may be a token such as `var(--job-1)`. */
+  colour: string;
+  /** A step line: each value holds until the next. */
+  isStep?: boolean;
+  isFilled?: boolean;
+  isDashed?: boolean;
+}
+
+export type Range = readonly [number, number];
+
+interface ChartProps {
+  title: string;
+  /** What stands behind a value, such as `/s`. */
+  unit?: string;
+  lines: readonly ChartLine[];
+  marks?: readonly Mark[];
+  /** Charts with the same group share their cursor. */
+  group: string;
+  range: Range;
+  onRange?: (range: Range | null) => void;
+  /** Called with the x under the cursor when the chart is pressed. */
+  onPick?: (x: number) => void;
+  isLog?: boolean;
+  fromZero?: boolean;
+  height?: number;
+  /** What x is: a time since 1970, or a number. */
+  x?: "time" | "number";
+  xLabel?: string;
+}
+
+/** Distance in pixels at which a mark tells its reason. */
+const NEAR_MARK_PIXELS = 7;
+
+const makeSteps = uPlot.paths.stepped?.({ align: 1 }) ?? (() => null);
+
+/** A chart. */
+export function Chart(props: ChartProps) {
+  const { title, unit = "", lines, marks = [], group, range, height = 170, isLog = false, fromZero = false } = props;
+  const { x: kind = "time" } = props;
+  const box = useRef<HTMLDivElement>(null);
+  const told = useRef<HTMLSpanElement>(null);
+  const tip = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const latest = useRef(props);
+  latest.current = props;
+  const look = useLook();
+  const data = useMemo(() => joinLines(lines), [lines]);
+  const shape = JSON.stringify(
+    lines.map(({ label, colour, isStep, isFilled, isDashed }) => [label, colour, isStep, isFilled, isDashed]),
+  );
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: made anew only when its shape or the theme changes
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const colours = readColours(element, lines);
+    const tellAt = (chart: uPlot) => {
+      if (told.current) told.current.textContent = sayCursor(chart, latest.current, kind);
+      showTip(chart, tip.current, latest.current.marks ?? []);
+    };
+    const options: uPlot.Options = {
+      width: element.clientWidth || 600,
+      height,
+      legend: { show: false },
+      cursor: {
+        sync: { key: group, scales: ["x", null] },
+        drag: { x: true, y: false, setScale: false },
+        points: { size: 7 },
+        focus: { prox: 24 },
+      },
+      scales: {
+        x: { time: kind === "time", range: () => [...latest.current.range] as [number, number] },
+        y: isLog ? { distr: 3 } : { range: (_, low, high) => padRange(low, high, fromZero) },
+      },
+      axes: [
+        makeAxis(colours, { space: 70, ...(kind === "time" ? { values: sayTimes } : {}) }),
+        makeAxis(colours, { size: 58, values: sayValues }),
+      ],
+      series: [
+        {},
+        ...lines.map((line, place): uPlot.Series => {
+          const colour = colours.lines[place] as string;
+          return {
+            label: line.label,
+            stroke: colour,
+            width: 1.75,
+            spanGaps: true,
+            points: { show: line.times.length === 1 },
+            ...(line.isStep ? { paths: makeSteps } : {}),
+            ...(line.isFilled ? { fill: `color-mix(in srgb, ${colour} 16%, transparent)` } : {}),
+            ...(line.isDashed ? { dash: [5, 4] } : {}),
+          };
+        }),
+      ],
+      hooks: {
+        draw: [(chart) => drawMarks(chart, latest.current.marks ?? [], colours)],
+        setCursor: [tellAt],
+        setSelect: [
+          (chart) => {
+            if (chart.select.width < 8) return;
+            const from = chart.posToVal(chart.select.left, "x");
+            const to = chart.posToVal(chart.select.left + chart.select.width, "x");
+            chart.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+            latest.current.onRange?.([from, to]);
+          },
+        ],
+      },
+    };
+    const made = new uPlot(options, data, element);
+    plot.current = made;
+    const press = { x: 0 };
+    const down = (event: MouseEvent) => {
+      press.x = event.clientX;
+    };
+    const up = (event: MouseEvent) => {
+      if (Math.abs(event.clientX - press.x) > 4 || made.cursor.left === undefined || made.cursor.left < 0) return;
+      latest.current.onPick?.(made.posToVal(made.cursor.left, "x"));
+    };
+    const back = () => latest.current.onRange?.(null);
+    made.over.addEventListener("mousedown", down);
+    made.over.addEventListener("mouseup", up);
+    made.over.addEventListener("dblclick", back);
+    const observer = new ResizeObserver(() => {
+      if (element.clientWidth > 0) made.setSize({ width: element.clientWidth, height });
+    });
+    observer.observe(element);
+    return () => {
+      observer.disconnect();
+      made.destroy();
+      plot.current = null;
+    };
+  }, [shape, look, group, height, isLog, fromZero, kind]);
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: marks and range are drawn anew with the data
+  useEffect(() => {
+    plot.current?.setData(data, true);
+  }, [data, marks, range[0], range[1]]);
+
+  return (
+    <figure className="chart" aria-label={sayWhole(title, unit, lines)}>
+      <figcaption className="chart-head">
+        <span className="chart-title">{title}</span>
+        {lines.length > 1 && (
+          <span className="chart-legend">
+            {lines.map((line) => (
+              <span key={line.label}>
+                <span className="chart-dash" style={{ background: line.colour }} />
+                {line.label}
+              </span>
+            ))}
+          </span>
+        )}
+        <span className="chart-told number" ref={told}>
+          {sayLast(lines, unit)}
+        </span>
+      </figcaption>
+      <div className="chart-box" ref={box}>
+        <div className="chart-tip" ref={tip} hidden />
+      </div>
+    </figure>
+  );
+}
+
+/** Return lines with times of their own as columns of one table, as uPlot wants them. */
+export function joinLines(lines: readonly Line[]): uPlot.AlignedData {
+  const first = lines[0];
+  if (lines.length === 1 && first) return [[...first.times], [...first.values]] as uPlot.AlignedData;
+  const tables = lines.filter((line) => line.times.length);
+  if (tables.length !== lines.length) {
+    // A line without points has its column still.
+    const times = [...new Set(tables.flatMap((line) => line.times))].sort((one, other) => one - other);
+    const columns = lines.map((line) => {
+      const values = new Map(line.times.map((time, place) => [time, line.values[place] ?? null]));
+      return times.map((time) => values.get(time) ?? null);
+    });
+    return [times, ...columns] as uPlot.AlignedData;
+  }
+  return uPlot.join(lines.map((line) => [[...line.times], [...line.values]] as uPlot.AlignedData));
+}
+
+function sayCursor(chart: uPlot, props: ChartProps, kind: string): string {
+  const { lines, unit = "" } = props;
+  const place = chart.cursor.idx;
+  if (place === null || place === undefined) return sayLast(lines, unit);
+  const left = chart.cursor.left ?? -1;
+  if (left < 0) return sayLast(lines, unit);
+  const x = chart.posToVal(left, "x");
+  const values = lines.map((line, at) => {
+    const column = chart.data[at + 1] as (number | null)[];
+    // The nearest point before the cursor: lines have points of their own.
+    let here = chart.valToIdx(x);
+    if ((chart.data[0][here] ?? 0) > x && here > 0) here -= 1;
+    while (here > 0 && column[here] === null) here -= 1;
+    const value = formatValue(column[here] ?? null);
+    return lines.length > 1 ? `${line.label} ${value}` : `${value}${unit}`;
+  });
+  return `${values.join("  ")} · ${kind === "time" ? formatTime(x) : `${props.xLabel ?? ""} ${formatValue(x)}`}`;
+}
+
+function sayLast(lines: readonly ChartLine[], unit: string): string {
+  const only = lines[0];
+  if (lines.length !== 1 || !only?.values.length) return "";
+  return `${formatValue(only.values.at(-1))}${unit}`;
+}
+
+function sayWhole(title: string, unit: string, lines: readonly ChartLine[]): string {
+  const told = lines.map((line) => `${line.label}: ${formatValue(line.values.at(-1))}${unit}`);
+  return `Chart of ${title}. Last values: ${told.join(", ")}`;
+}
+
+function showTip(chart: uPlot, tip: HTMLDivElement | null, marks: readonly Mark[]): void {
+  if (!tip) return;
+  const left = chart.cursor.left ?? -1;
+  const near = left < 0 ? undefined : findNear(marks, (mark) => Math.abs(chart.valToPos(mark.time, "x") - left));
+  tip.hidden = !near;
+  if (!near) return;
+  tip.textContent = `${near.word} at ${formatTime(near.time)}: ${near.reason}`;
+  const at = chart.valToPos(near.time, "x") + chart.over.offsetLeft;
+  const width = Math.min(320, chart.width - 16);
+  tip.style.maxWidth = `${width}px`;
+  tip.style.left = `${Math.max(8, Math.min(at + 10, chart.width - width - 8))}px`;
+}
+
+function findNear(marks: readonly Mark[], distance: (mark: Mark) => number): Mark | undefined {
+  let found: Mark | undefined;
+  let least = NEAR_MARK_PIXELS;
+  for (const mark of marks) {
+    const far = distance(mark);
+    if (far <= least) [found, least] = [mark, far];
+  }
+  return found;
+}
+
+interface Colours {
+  text: string;
+  line: string;
+  font: string;
+  marks: Record<Mark["tone"], string>;
+  lines: string[];
+}
+
+function readColours(element: HTMLElement, lines: readonly ChartLine[]): Colours {
+  const style = getComputedStyle(element);
+  const read = (colour: string) => {
+    const found = /^var\((--[\w-]+)\)$/.exec(colour);
+    return found ? style.getPropertyValue(found[1] as string).trim() : colour;
+  };
+  return {
+    text: read("var(--text-3)"),
+    line: read("var(--line)"),
+    font: `11px ${style.fontFamily}`,
+    marks: { resize: read("var(--accent)"), death: read("var(--bad)"), note: read("var(--line-strong)") },
+    lines: lines.map((line) => read(line.colour)),
+  };
+}
+
+function makeAxis(colours: Colours, more: Partial<uPlot.Axis>): uPlot.Axis {
+  return {
+    stroke: colours.text,
+    font: colours.font,
+    grid: { stroke: colours.line, width: 1 },
+    ticks: { show: false },
+    gap: 6,
+    ...more,
+  };
+}
+
+function drawMarks(chart: uPlot, marks: readonly Mark[], colours: Colours): void {
+  const { ctx, bbox } = chart;
+  const ratio = devicePixelRatio || 1;
+  ctx.save();
+  for (const mark of marks) {
+    const x = Math.round(chart.valToPos(mark.time, "x", true)) + 0.5;
+    if (x < bbox.left || x > bbox.left + bbox.width) continue;
+    ctx.strokeStyle = colours.marks[mark.tone];
+    ctx.fillStyle = colours.marks[mark.tone];
+    ctx.lineWidth = ratio;
+    ctx.setLineDash(mark.tone === "note" ? [2 * ratio, 3 * ratio] : []);
+    ctx.globalAlpha = mark.tone === "note" ? 0.8 : 0.75;
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+    ctx.globalAlpha = 1;
+    if (mark.tone === "note") continue;
+    // Their shapes tell them apart too: a flag for a resize, a cross for a death.
+    const size = 5 * ratio;
+    ctx.setLineDash([]);
+    ctx.beginPath();
+    if (mark.tone === "resize") {
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x + size * 1.4, bbox.top + size * 0.8);
+      ctx.lineTo(x, bbox.top + size * 1.6);
+      ctx.fill();
+    } else {
+      ctx.lineWidth = 1.8 * ratio;
+      ctx.moveTo(x - size * 0.7, bbox.top);
+      ctx.lineTo(x + size * 0.7, bbox.top + size * 1.4);
+      ctx.moveTo(x + size * 0.7, bbox.top);
+      ctx.lineTo(x - size * 0.7, bbox.top + size * 1.4);
+      ctx.stroke();
+    }
+  }
+  ctx.restore();
+}
+
+function padRange(low: number | null, high: number | null, fromZero: boolean): [number, number] {
+  if (low === null || high === null) return [0, 1];
+  const from = fromZero ? Math.min(0, low) : low;
+  const room = (high - from || Math.abs(high) || 1) * 0.08;
+  return [fromZero && from === 0 ? 0 : from - room, high + room];
+}
+
+function sayValues(_chart: uPlot, splits: number[]): string[] {
+  return splits.map((split) => (split === null ? "" : formatValue(split, 3)));
+}
+
+function sayTimes(_chart: uPlot, splits: number[], _axis: number, _space: number, increment: number): string[] {
+  return splits.map((split) => {
+    const at = new Date(split * 1000);
+    if (increment >= 86400) return at.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
+    const told = at.toLocaleTimeString("en-GB");
+    return increment >= 60 ? told.slice(0, 5) : told;
+  });
+}

@@ -1,0 +1,60 @@
+/** What a run measured and what happened in it, as it goes on: only what is new is asked for. */
+
+import { queryOptions, useQuery } from "@tanstack/react-query";
+import { ask } from "@/api/client";
+import type { Job, JobMetrics, TrainingEvent } from "@/api/types";
+import { ENDED } from "@/parts/stage";
+import { countPoints, mergeMetrics, stepToAskAfter } from "./series";
+
+const NUM_POINTS = 1200;
+/** Of more points all are asked for anew, thinned by the server. */
+const MAX_POINTS = 30_000;
+const ASK_EVERY_MS = 2000;
+const EVENTS_PER_ANSWER = 1000;
+
+/** Return the question for the metrics of a run, thinned. */
+export function askMetrics(job: Pick<Job, "id" | "stage">) {
+  return queryOptions({
+    queryKey: ["job", job.id, "metrics"],
+    queryFn: async ({ signal, client, queryKey }): Promise<JobMetrics> => {
+      const before = client.getQueryData<JobMetrics>(queryKey);
+      const known = before && countPoints(before) <= MAX_POINTS ? before : null;
+      const told = await ask("get", "/jobs/{job}/metrics", {
+        path: { job: job.id },
+        query: { points: NUM_POINTS, ...(known ? { after_step: stepToAskAfter(known) } : {}) },
+        signal,
+      });
+      return known ? mergeMetrics(known, told) : told;
+    },
+    refetchInterval: ENDED.has(job.stage) ? false : ASK_EVERY_MS,
+    structuralSharing: false,
+  });
+}
+
+/** Return the question for what the driver of a run wrote down. */
+export function askTrainingEvents(job: Pick<Job, "id" | "stage">) {
+  return queryOptions({
+    queryKey: ["job", job.id, "training-events"],
+    queryFn: async ({ signal, client, queryKey }): Promise<TrainingEvent[]> => {
+      let known = client.getQueryData<TrainingEvent[]>(queryKey) ?? [];
+      for (;;) {
+        const after = known.at(-1)?.seq ?? 0;
+        const told = await ask("get", "/jobs/{job}/training-events", {
+          path: { job: job.id },
+          query: { after, limit: EVENTS_PER_ANSWER },
+          signal,
+        });
+        const fresh = told.items.filter((event) => event.seq > after);
+        if (fresh.length) known = [...known, ...fresh];
+        if (told.items.length < EVENTS_PER_ANSWER) return known;
+      }
+    },
+    refetchInterval: ENDED.has(job.stage) ? false : ASK_EVERY_MS,
+    structuralSharing: false,
+  });
+}
+
+/** Return both of a run. */
+export function useTraining(job: Job) {
+  return { metrics: useQuery(askMetrics(job)), events: useQuery(askTrainingEvents(job)) };
+}

@@ -1,0 +1,210 @@
+/** Charts of a run: one cursor and one range for all, and a mark wherever its workers changed. */
+
+import { useMemo, useState } from "react";
+import type { Job, JobMetrics, TrainingEvent } from "@/api/types";
+import { Chart, type ChartLine, type Range } from "@/charts/chart";
+import { findMarks, findThroughput, findWorkers, type Mark, smooth } from "@/charts/series";
+import { useTraining } from "@/charts/use-training";
+import { formatTime } from "@/format/time";
+import { Button } from "@/parts/button";
+import { colourPlace } from "@/parts/colour";
+import { Icon } from "@/parts/icon";
+import { ENDED } from "@/parts/stage";
+import { Empty, ErrorState, Loading } from "@/parts/states";
+import { go, readRoute } from "@/router/router";
+
+const FIRST = /^(?:train(?:ing)?[_/ -]?)?loss$/i;
+const SMOOTHINGS = [0, 0.6, 0.9, 0.97] as const;
+const SHOWN_MARKS = 200;
+
+/** The charts. */
+export function ChartsTab({ job }: { job: Job }) {
+  const { metrics, events } = useTraining(job);
+  if (metrics.error && !metrics.data) {
+    return <ErrorState error={metrics.error} retry={() => void metrics.refetch()} what="the charts" />;
+  }
+  if (!metrics.data || !events.data) return <Loading numLines={8} />;
+  if (!metrics.data.steps.step.length && !events.data.length) {
+    return (
+      <Empty icon="compare" title="Nothing was measured yet">
+        {ENDED.has(job.stage)
+          ? "The run ended before its first step. Its logs may say why."
+          : "Charts begin with the first step. The tab Why says what the run waits for."}
+      </Empty>
+    );
+  }
+  return <Charts job={job} metrics={metrics.data} events={events.data} />;
+}
+
+function Charts({ job, metrics, events }: { job: Job; metrics: JobMetrics; events: readonly TrainingEvent[] }) {
+  const [zoom, setZoom] = useState<Range | null>(null);
+  const [picked, setPicked] = useState<number | null>(null);
+  const [weight, setWeight] = useState(0);
+  const [isLog, setLog] = useState(false);
+  const [showsSaves, setShowsSaves] = useState(false);
+  const all = useMemo(() => findMarks(events), [events]);
+  const marks = useMemo(() => all.filter((mark) => showsSaves || mark.word !== "Checkpoint"), [all, showsSaves]);
+  const range = zoom ?? findRange(metrics, events);
+  const throughput = useMemo(() => findThroughput(metrics.steps), [metrics.steps]);
+  const workers = useMemo(
+    () => extend(findWorkers(events), metrics.steps.time.at(-1), job),
+    [events, metrics.steps, job],
+  );
+  const colour = `var(--job-${colourPlace(job.id)})`;
+  const series = useMemo(() => sortSeries(metrics), [metrics]);
+  const common = { group: `run-${job.id}`, range, onRange: setZoom, onPick: setPicked, marks };
+  return (
+    <div className="stack">
+      <div className="row row-wrap charts-bar">
+        <label className="row small">
+          <span className="soft">Smooth</span>
+          <select
+            className="input input-small charts-smooth"
+            value={weight}
+            onChange={(event) => setWeight(Number(event.currentTarget.value))}
+          >
+            {SMOOTHINGS.map((each) => (
+              <option key={each} value={each}>
+                {each === 0 ? "not" : each}
+              </option>
+            ))}
+          </select>
+        </label>
+        <Button isSmall aria-pressed={isLog} onClick={() => setLog(!isLog)}>
+          Logarithmic
+        </Button>
+        <Button isSmall icon="flag" aria-pressed={showsSaves} onClick={() => setShowsSaves(!showsSaves)}>
+          Checkpoints
+        </Button>
+        {zoom && (
+          <Button isSmall icon="cross" onClick={() => setZoom(null)}>
+            Show all of the time
+          </Button>
+        )}
+        <span className="grow" />
+        {picked === null ? (
+          <span className="quiet small charts-hint">
+            Drag to zoom, double-click for all, click for the logs of that moment
+          </span>
+        ) : (
+          <Picked time={picked} onClear={() => setPicked(null)} />
+        )}
+      </div>
+      <div className="charts-grid">
+        {series.map((each) => (
+          <div className="card charts-card" key={each.name}>
+            <Chart
+              {...common}
+              title={each.name}
+              isLog={isLog && each.value.every((value) => value === null || value > 0)}
+              lines={drawSmoothed(each.name, each.time, each.value, weight, colour)}
+            />
+          </div>
+        ))}
+        <div className="card charts-card">
+          <Chart
+            {...common}
+            title="Throughput"
+            unit=" steps/s"
+            fromZero
+            lines={[{ ...throughput, label: "Throughput", colour, isFilled: true }]}
+          />
+        </div>
+        <div className="card charts-card">
+          <Chart
+            {...common}
+            title="Workers"
+            fromZero
+            lines={[{ ...workers, label: "Workers", colour, isStep: true, isFilled: true }]}
+          />
+        </div>
+      </div>
+      <Happenings marks={marks} onPick={setPicked} />
+    </div>
+  );
+}
+
+function sortSeries(metrics: JobMetrics): JobMetrics["series"] {
+  return [...metrics.series].sort(
+    (one, other) => Number(FIRST.test(other.name)) - Number(FIRST.test(one.name)) || one.name.localeCompare(other.name),
+  );
+}
+
+function drawSmoothed(
+  label: string,
+  times: readonly number[],
+  values: readonly (number | null)[],
+  weight: number,
+  colour: string,
+): ChartLine[] {
+  if (!weight) return [{ label, times, values, colour }];
+  return [
+    { label: "as measured", times, values, colour: "var(--line-strong)" },
+    { label: "smoothed", times, values: smooth(values, weight), colour },
+  ];
+}
+
+/** All of the time in which something was measured. */
+function findRange(metrics: JobMetrics, events: readonly TrainingEvent[]): Range {
+  const joined = events.find((event) => event.kind === "joined");
+  const first = Math.min(joined?.time ?? Number.POSITIVE_INFINITY, metrics.steps.time[0] ?? Number.POSITIVE_INFINITY);
+  const last = Math.max(metrics.steps.time.at(-1) ?? 0, events.at(-1)?.time ?? 0);
+  const from = Number.isFinite(first) ? first : last - 1;
+  return [from, Math.max(last, from + 1)];
+}
+
+/** A line of what still holds goes on to the last moment that is known. */
+function extend(
+  line: { times: readonly number[]; values: readonly (number | null)[] },
+  until: number | undefined,
+  job: Job,
+) {
+  const last = line.times.at(-1);
+  if (until === undefined || last === undefined || until <= last || ENDED.has(job.stage)) return line;
+  return { times: [...line.times, until], values: [...line.values, line.values.at(-1) ?? 0] };
+}
+
+function Picked({ time, onClear }: { time: number; onClear: () => void }) {
+  const show = () => {
+    const { path, query } = readRoute(window.location.hash);
+    query.set("tab", "logs");
+    query.set("at", time.toFixed(3));
+    go(path, query);
+  };
+  return (
+    <span className="row">
+      <span className="number">{formatTime(time)}</span>
+      <Button isSmall look="main" icon="file" onClick={show}>
+        Logs of this moment
+      </Button>
+      <Button isSmall look="plain" icon="cross" aria-label="Let this moment go" onClick={onClear} />
+    </span>
+  );
+}
+
+const TONE_ICONS = { resize: "resize", death: "alert", note: "flag" } as const;
+
+function Happenings({ marks, onPick }: { marks: readonly Mark[]; onPick: (time: number) => void }) {
+  if (!marks.length) return null;
+  const shown = marks.slice(-SHOWN_MARKS).toReversed();
+  return (
+    <section className="card" aria-label="What happened">
+      <div className="card-head">
+        <h2>What happened</h2>
+        {marks.length > shown.length && <span className="quiet small">the last {shown.length}</span>}
+      </div>
+      <ol className="happenings">
+        {shown.map((mark, place) => (
+          <li key={place} className={`happening happening-${mark.tone}`}>
+            <Icon name={TONE_ICONS[mark.tone]} size={14} />
+            <button type="button" className="happening-time number" onClick={() => onPick(mark.time)}>
+              {formatTime(mark.time)}
+            </button>
+            <strong>{mark.word}</strong>
+            <span className="soft">{mark.reason}</span>
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}

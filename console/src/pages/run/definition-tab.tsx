@@ -1,0 +1,105 @@
+/** What a run was made from, and what differs from the run that it was cloned from. */
+
+import { useAsk } from "@/api/queries";
+import type { Job, Spec } from "@/api/types";
+import { CopyButton } from "@/parts/button";
+import { Answered, ErrorState, Loading } from "@/parts/states";
+import { Link } from "@/router/router";
+import { type Difference, findDifferences, listFacts } from "./diff";
+
+const MONO: ReadonlySet<string> = new Set(["Command", "Code", "Directory", "Data"]);
+
+/** The definition. */
+export function DefinitionTab({ job }: { job: Job }) {
+  const spec = useAsk(["job", job.id], "/jobs/{job}/spec", { path: { job: job.id } }, { fresh_s: 600 });
+  return (
+    <Answered asked={spec} what="the definition">
+      {(found) => (
+        <div className="definition">
+          {job.parent && <FromParent job={job} spec={found} parent={job.parent} />}
+          <section className="card">
+            <div className="card-head">
+              <h2>What it runs</h2>
+              <Origin job={job} />
+            </div>
+            <dl className="facts card-body">
+              {listFacts(job, found).map((fact) => (
+                <div key={fact.name} className="facts-row">
+                  <dt>{fact.name}</dt>
+                  <dd>
+                    {MONO.has(fact.name) ? <code>{fact.value}</code> : fact.value}
+                    {MONO.has(fact.name) && <CopyButton text={fact.value} what={fact.name.toLowerCase()} />}
+                  </dd>
+                </div>
+              ))}
+            </dl>
+          </section>
+        </div>
+      )}
+    </Answered>
+  );
+}
+
+function Origin({ job }: { job: Job }) {
+  if (!job.project) return null;
+  return (
+    <span className="row small">
+      <Link to={`/projects/${job.project}`}>Project</Link>
+      {job.experiment && <Link to={`/experiments/${job.experiment}`}>Experiment</Link>}
+      {job.definition && <Link to={`/definitions/${job.definition}`}>Training definition</Link>}
+    </span>
+  );
+}
+
+function FromParent({ job, spec, parent }: { job: Job; spec: Spec; parent: string }) {
+  const path = { job: parent };
+  const old = useAsk(["job", parent], "/jobs/{job}", { path });
+  const oldSpec = useAsk(["job", parent], "/jobs/{job}/spec", { path }, { fresh_s: 600 });
+  const error = old.error ?? oldSpec.error;
+  return (
+    <section className="card">
+      <div className="card-head">
+        <h2>What differs from its parent</h2>
+        <Link to={`/runs/${parent}`}>{old.data?.name ?? parent}</Link>
+        <Link to="/compare" query={{ run: [parent, job.id] }}>
+          Compare the two
+        </Link>
+      </div>
+      {error ? (
+        <ErrorState error={error} what="its parent" />
+      ) : old.data && oldSpec.data ? (
+        <Differences found={findDifferences(listFacts(old.data, oldSpec.data), listFacts(job, spec))} />
+      ) : (
+        <Loading numLines={3} />
+      )}
+    </section>
+  );
+}
+
+function Differences({ found }: { found: readonly Difference[] }) {
+  if (!found.length) return <p className="card-body soft">Nothing: it runs the same once more.</p>;
+  return (
+    <table className="plain-table">
+      <thead>
+        <tr>
+          <th scope="col">What</th>
+          <th scope="col">Parent</th>
+          <th scope="col">This run</th>
+        </tr>
+      </thead>
+      <tbody>
+        {found.map((each) => (
+          <tr key={each.name}>
+            <th scope="row">{each.name}</th>
+            <td className="differs-old">
+              {each.before === null ? <span className="quiet">not set</span> : <del>{each.before}</del>}
+            </td>
+            <td className="differs-new">
+              {each.after === null ? <span className="quiet">not set</span> : <ins>{each.after}</ins>}
+            </td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}

@@ -1,0 +1,138 @@
+/** Lines of logs: only those that can be seen are drawn, so 100,000 are as quick as ten. */
+
+import { type RefObject, useEffect, useImperativeHandle, useLayoutEffect, useMemo, useRef } from "react";
+import { useWindow } from "@/parts/windowing";
+import { type Piece, readAnsi } from "./ansi";
+import type { LogLine } from "./log-book";
+
+const LINE_HEIGHT = 20;
+/** What is longer is cut where it is drawn; the file has all of it. */
+const MAX_DRAWN = 5000;
+
+export interface LogListHandle {
+  /** Bring a line, by its place among those shown, into the middle. */
+  show: (place: number) => void;
+}
+
+interface LogListProps {
+  lines: readonly LogLine[];
+  /** Places of the lines that are shown. */
+  places: readonly number[];
+  /** Marked in the lines. */
+  text: string;
+  /** The place, among those shown, of the line that is pointed out. */
+  pointed: number | null;
+  isFollowing: boolean;
+  onFollow: (isFollowing: boolean) => void;
+  handle: RefObject<LogListHandle | null>;
+  hasNames: boolean;
+}
+
+/** The list. It follows the end until somebody scrolls up. */
+export function LogList(props: LogListProps) {
+  const { lines, places, text, pointed, isFollowing, onFollow, handle, hasNames } = props;
+  const box = useRef<HTMLDivElement>(null);
+  const view = useWindow(box, places.length, LINE_HEIGHT);
+  useImperativeHandle(handle, () => ({
+    show: (place) => {
+      if (box.current) box.current.scrollTop = place * LINE_HEIGHT - box.current.clientHeight / 2;
+    },
+  }));
+  // biome-ignore lint/correctness/useExhaustiveDependencies: it goes to the end when there is more
+  useLayoutEffect(() => {
+    if (isFollowing && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [isFollowing, places]);
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    let before = element.scrollTop;
+    const look = () => {
+      const isUp = element.scrollTop < before - 2;
+      const isAtEnd = element.scrollTop + element.clientHeight >= element.scrollHeight - LINE_HEIGHT;
+      before = element.scrollTop;
+      if (isUp && !isAtEnd) onFollow(false);
+    };
+    element.addEventListener("scroll", look, { passive: true });
+    return () => element.removeEventListener("scroll", look);
+  }, [onFollow]);
+  const shown = useMemo(() => places.slice(view.first, view.end), [places, view.first, view.end]);
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: who has no mouse scrolls it by keys
+    <div className="log-list" ref={box} role="log" aria-label="Log lines" aria-live="off" tabIndex={0}>
+      <div style={{ height: view.above }} />
+      {shown.map((at, place) => {
+        const line = lines[at];
+        if (!line) return null;
+        const isPointed = view.first + place === pointed;
+        return (
+          <div key={at} className={isPointed ? "log-line log-line-pointed" : "log-line"}>
+            {hasNames && <span className="log-name">{shortName(line.log)}</span>}
+            <LogText line={line.text} text={text} />
+          </div>
+        );
+      })}
+      <div style={{ height: view.below }} />
+    </div>
+  );
+}
+
+function shortName(log: string): string {
+  return log === "driver" ? "drv" : log.replace("worker-", "w");
+}
+
+function LogText({ line, text }: { line: string; text: string }) {
+  const pieces = useMemo(() => mark(readAnsi(line.slice(0, MAX_DRAWN)), text), [line, text]);
+  return (
+    <bdi className="log-text">
+      {pieces.map((piece, place) =>
+        piece.isMarked ? (
+          <mark key={place} className={piece.look}>
+            {piece.text}
+          </mark>
+        ) : piece.look ? (
+          <span key={place} className={piece.look}>
+            {piece.text}
+          </span>
+        ) : (
+          piece.text
+        ),
+      )}
+      {line.length > MAX_DRAWN && <span className="quiet"> … cut; the whole line is in the file</span>}
+    </bdi>
+  );
+}
+
+interface Marked extends Piece {
+  isMarked: boolean;
+}
+
+/** Return pieces in which what was searched for stands apart, also where it reaches over two colours. */
+export function mark(pieces: readonly Piece[], text: string): Marked[] {
+  if (!text) return pieces.map((piece) => ({ ...piece, isMarked: false }));
+  const whole = pieces
+    .map((piece) => piece.text)
+    .join("")
+    .toLowerCase();
+  const cuts: [number, number][] = [];
+  for (let at = whole.indexOf(text); at >= 0; at = whole.indexOf(text, at + text.length))
+    cuts.push([at, at + text.length]);
+  const marked: Marked[] = [];
+  let begin = 0;
+  for (const piece of pieces) {
+    const end = begin + piece.text.length;
+    let from = begin;
+    const add = (until: number, isMarked: boolean) => {
+      if (until > from)
+        marked.push({ text: piece.text.slice(from - begin, until - begin), look: piece.look, isMarked });
+      from = Math.max(from, until);
+    };
+    for (const [left, right] of cuts) {
+      if (right <= begin || left >= end) continue;
+      add(Math.max(left, begin), false);
+      add(Math.min(right, end), true);
+    }
+    add(end, false);
+    begin = end;
+  }
+  return marked;
+}

@@ -1,0 +1,300 @@
+/** Logs of a run's driver and workers: followed, searched, by level and by worker, and from the charts to a moment. */
+
+import { useCallback, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
+import { API } from "@/api/client";
+import { useAsk } from "@/api/queries";
+import type { Job } from "@/api/types";
+import { formatCount } from "@/format/numbers";
+import { formatTime } from "@/format/time";
+import { Button, buttonClass } from "@/parts/button";
+import { Icon } from "@/parts/icon";
+import { ENDED } from "@/parts/stage";
+import { Answered, Empty, Note } from "@/parts/states";
+import { useQueryValue } from "@/router/router";
+import type { Level } from "./ansi";
+import { filterLines, hasText, type LogBook } from "./log-book";
+import { LogList, type LogListHandle } from "./log-list";
+import { findMoment } from "./moment";
+import { useLogs } from "./use-logs";
+import "./logs.css";
+
+const LEVELS: readonly { level: Level; label: string }[] = [
+  { level: "debug", label: "All levels" },
+  { level: "warning", label: "Warnings and errors" },
+  { level: "error", label: "Errors" },
+];
+
+interface LogFile {
+  log: string;
+  num_bytes: number;
+}
+
+/** The logs. */
+export function LogsTab({ job }: { job: Job }) {
+  const files = useAsk(
+    ["job", job.id],
+    "/jobs/{job}/logs",
+    { path: { job: job.id } },
+    { every_s: ENDED.has(job.stage) ? false : 5 },
+  );
+  return (
+    <Answered asked={files} what="the logs">
+      {({ items }) =>
+        items.length === 0 ? (
+          <Empty icon="file" title="No logs yet">
+            {ENDED.has(job.stage)
+              ? "The run ended before a worker was started."
+              : "Logs begin when the first worker starts. The tab Why says what the run waits for."}
+          </Empty>
+        ) : (
+          <Viewer job={job} files={items} />
+        )
+      }
+    </Answered>
+  );
+}
+
+function Viewer({ job, files }: { job: Job; files: readonly LogFile[] }) {
+  const names = useMemo(() => sortLogs(files.map((file) => file.log)), [files]);
+  const told = names.join("\n");
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the same names are the same list
+  const logs = useMemo(() => names, [told]);
+  const stream = useLogs(job.id, { logs, numBytes: files.reduce((sum, file) => sum + file.num_bytes, 0) });
+  const [chosen, setChosen] = useQueryValue("log");
+  const [level, setLevel] = useQueryValue("level", "debug");
+  const [written, setWritten] = useQueryValue("find");
+  const [at, setAt] = useQueryValue("at");
+  const [isOnlyText, setOnlyText] = useState(false);
+  const [isFollowing, setFollowing] = useState(!at && !ENDED.has(job.stage));
+  const [pointed, setPointed] = useState<number | null>(null);
+  const handle = useRef<LogListHandle | null>(null);
+  const text = useDeferredValue(written.toLowerCase());
+  const { book, version } = stream;
+
+  const shownLogs = useMemo(() => readChosen(chosen, logs), [chosen, logs]);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the book changes inside; its version says when
+  const places = useMemo(
+    () => filterLines(book.lines, { logs: shownLogs, level: level as Level, text, isOnlyText }),
+    [book, version, shownLogs, level, text, isOnlyText],
+  );
+  const hits = useMemo(() => findHits(book, places, text), [places, text, book]);
+  const point = useCallback((place: number) => {
+    setFollowing(false);
+    setPointed(place);
+    handle.current?.show(place);
+  }, []);
+  const step = (by: 1 | -1) => {
+    if (!hits.length) return;
+    const from = pointed ?? -1;
+    const next = by > 0 ? hits.find((hit) => hit > from) : hits.findLast((hit) => hit < from);
+    point(next ?? (by > 0 ? (hits[0] as number) : (hits.at(-1) as number)));
+  };
+  const moment = useMoment(job.id, at, logs, stream);
+  const moved = useRef("");
+  useEffect(() => {
+    if (moment.line === null || moved.current === at) return;
+    const place = places.findIndex((line) => line >= (moment.line as number));
+    if (place < 0) return;
+    moved.current = at;
+    point(place);
+  }, [moment.line, places, at, point]);
+  const hitAt = pointed === null ? -1 : hits.indexOf(pointed);
+
+  return (
+    <div className="card logs">
+      <div className="logs-bar">
+        <div className="logs-names" role="group" aria-label="Whose logs">
+          <Button isSmall look="plain" aria-pressed={!chosen} onClick={() => setChosen(null)}>
+            All workers
+          </Button>
+          {logs.map((log) => (
+            <Button
+              key={log}
+              isSmall
+              look="plain"
+              aria-pressed={chosen.split(",").includes(log)}
+              onClick={() => setChosen(toggle(chosen, log))}
+            >
+              {log === "driver" ? "Driver" : log.replace("worker-", "Worker ")}
+            </Button>
+          ))}
+        </div>
+        <select
+          className="input input-small logs-level"
+          aria-label="Level"
+          value={level}
+          onChange={(event) => setLevel(event.currentTarget.value)}
+        >
+          {LEVELS.map((each) => (
+            <option key={each.level} value={each.level}>
+              {each.label}
+            </option>
+          ))}
+        </select>
+        <div className="logs-search">
+          <Icon name="search" size={14} />
+          <input
+            className="input input-small"
+            type="search"
+            aria-label="Search in the logs"
+            placeholder="Search"
+            value={written}
+            onChange={(event) => {
+              setWritten(event.currentTarget.value || null);
+              setPointed(null);
+            }}
+            onKeyDown={(event) => event.key === "Enter" && step(event.shiftKey ? -1 : 1)}
+          />
+          {text && (
+            <>
+              <span className="quiet small number logs-hits" aria-live="polite">
+                {hits.length
+                  ? `${hitAt >= 0 ? `${formatCount(hitAt + 1)} of ` : ""}${formatCount(hits.length)}`
+                  : "none"}
+              </span>
+              <Button isSmall look="plain" icon="arrowUp" aria-label="The one before" onClick={() => step(-1)} />
+              <Button isSmall look="plain" icon="arrowDown" aria-label="The next one" onClick={() => step(1)} />
+              <Button
+                isSmall
+                look="plain"
+                icon="filter"
+                aria-label="Only lines with it"
+                aria-pressed={isOnlyText}
+                onClick={() => setOnlyText(!isOnlyText)}
+              />
+            </>
+          )}
+        </div>
+        <span className="grow" />
+        <Downloads job={job.id} logs={logs} />
+        <Button isSmall icon="follow" aria-pressed={isFollowing} onClick={() => setFollowing(!isFollowing)}>
+          {stream.isOver ? "End" : "Follow"}
+        </Button>
+      </div>
+      {at && (
+        <div className="logs-moment tone-info">
+          <Icon name="clock" size={14} />
+          <span className="grow">{moment.told}</span>
+          <Button isSmall look="plain" icon="cross" aria-label="Let this moment go" onClick={() => setAt(null)} />
+        </div>
+      )}
+      {!stream.isWhole && (
+        <Note tone="warn">These logs are large: only their ends are shown. Download them to have all.</Note>
+      )}
+      {stream.isBroken && <Note tone="warn">The logs broke off; they begin again by themselves.</Note>}
+      {book.lines.length === 0 ? (
+        <Empty icon="file" title={stream.isOver ? "Nothing was written" : "Nothing was written yet"} />
+      ) : places.length === 0 ? (
+        <Empty icon="filter" title="No line fits">
+          Choose another level or worker, or search for something else.
+        </Empty>
+      ) : (
+        <LogList
+          lines={book.lines}
+          places={places}
+          text={text}
+          pointed={pointed}
+          isFollowing={isFollowing}
+          onFollow={setFollowing}
+          handle={handle}
+          hasNames={shownLogs.size !== 1}
+        />
+      )}
+      <div className="logs-foot quiet small number">
+        {formatCount(places.length)} of {formatCount(book.lines.length)} lines
+        {book.numGone > 0 && ` · ${formatCount(book.numGone)} older ones are in the files`}
+        {!stream.isOver && !stream.isBroken && " · live"}
+      </div>
+    </div>
+  );
+}
+
+function findHits(book: LogBook, places: readonly number[], text: string): number[] {
+  if (!text) return [];
+  return places.flatMap((at, place) => {
+    const line = book.lines[at];
+    return line && hasText(line, text) ? [place] : [];
+  });
+}
+
+/** The driver last; workers by their numbers. */
+function sortLogs(logs: readonly string[]): string[] {
+  return [...logs].sort(
+    (one, other) =>
+      Number(one === "driver") - Number(other === "driver") || one.localeCompare(other, "en", { numeric: true }),
+  );
+}
+
+function readChosen(chosen: string, logs: readonly string[]): ReadonlySet<string> {
+  const named = chosen.split(",").filter((log) => logs.includes(log));
+  return new Set(named.length ? named : logs.filter((log) => log !== "driver" || logs.length === 1));
+}
+
+function toggle(chosen: string, log: string): string | null {
+  const now = chosen.split(",").filter(Boolean);
+  return (now.includes(log) ? now.filter((each) => each !== log) : [...now, log]).join(",") || null;
+}
+
+interface Moment {
+  /** The place of the line in the book; null: not known (yet). */
+  line: number | null;
+  told: string;
+}
+
+function useMoment(job: string, at: string, logs: readonly string[], stream: ReturnType<typeof useLogs>): Moment {
+  const time = Number(at);
+  const [offsets, setOffsets] = useState<ReadonlyMap<string, number> | null>(null);
+  const [problem, setProblem] = useState("");
+  useEffect(() => {
+    if (!at) return;
+    let isGone = false;
+    setOffsets(null);
+    findMoment(job, logs, time)
+      .then((found) => !isGone && setOffsets(found))
+      .catch(() => !isGone && setProblem("The server cannot tell what was written then."));
+    return () => {
+      isGone = true;
+    };
+  }, [job, at, time, logs]);
+  const { book, version } = stream;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the book changes inside; its version says when
+  return useMemo(() => {
+    if (!at) return { line: null, told: "" };
+    if (problem) return { line: null, told: problem };
+    if (!stream.isWhole) return { line: null, told: "These logs are too large to find a moment in them." };
+    const found = [...(offsets ?? [])].map(([log, offset]) => book.find(log, offset)).filter((line) => line >= 0);
+    const line = found.length ? Math.max(...found) : null;
+    return { line, told: `What was written at ${formatTime(time)}, as far as the driver noted it` };
+  }, [at, problem, offsets, book, version, time, stream.isWhole]);
+}
+
+function Downloads({ job, logs }: { job: string; logs: readonly string[] }) {
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <span className="menu">
+      <Button
+        isSmall
+        look="plain"
+        icon="download"
+        aria-label="Download logs"
+        aria-expanded={isOpen}
+        onClick={() => setOpen(!isOpen)}
+      />
+      {isOpen && (
+        <div className="menu-list">
+          {logs.map((log) => (
+            <a
+              key={log}
+              className={`menu-item ${buttonClass({ look: "plain" })}`}
+              href={`${API}/jobs/${encodeURIComponent(job)}/logs/${log}`}
+              download={`${job}-${log}.log`}
+              onClick={() => setOpen(false)}
+            >
+              {log}.log
+            </a>
+          ))}
+        </div>
+      )}
+    </span>
+  );
+}
