@@ -104,9 +104,9 @@ class Framework(Protocol):
 def check_in_code(name: str, files: Collection[str], what: str = "script") -> None:
     """Raise BadField unless a file is in uploaded code; the message says what is there, and what may be meant.
 
-    >>> check_in_code("train.py", ["src/train.py", "data.py"])
+    >>> check_in_code("a.py", ["b/a.py"])
     Traceback (most recent call last):
-    legato.core.errors.BadField: The script 'train.py' is not in the code. Did you mean 'src/train.py'?
+    legato.core.errors.BadField: The script 'a.py' is not in the code. Did you mean 'b/a.py'? Name it as it lies there.
     """
     if name in files:
         return
@@ -115,7 +115,7 @@ def check_in_code(name: str, files: Collection[str], what: str = "script") -> No
     near = sorted(file for file in files if file.rpartition("/")[2] == base)
     near = near or difflib.get_close_matches(name, sorted(files), 1)
     if near:
-        raise BadField("command", f"{told}. Did you mean '{near[0]}'?")
+        raise BadField("command", f"{told}. Did you mean '{near[0]}'? Name it as it lies there.")
     shown = ", ".join(sorted(files)[:_NUM_SHOWN])
     more = f" and {len(files) - _NUM_SHOWN} more" if len(files) > _NUM_SHOWN else ""
     raise BadField("command", f"{told}, which has: {shown}{more}. Name it as it lies there.")

@@ -8,7 +8,11 @@ import zipfile
 from typing import Any
 
 import pytest
-from tests.unit.server.platform import NOW, Platform, check_problem
+from tests.unit.server.conftest import NewPlatform
+from tests.unit.server.platform import ADMIN, NOW, Platform, check_problem
+
+from legato.control.records import Queue
+from legato.control.roles import Role
 
 PROJECT = {"name": "Digits", "members": ["ben"]}
 DEFINITION = {"name": "CNN", "command": "python3 train.py --epochs 3"}
@@ -106,3 +110,316 @@ def test_runs_of_an_experiment(platform: Platform, digits: Any) -> None:
         found = [job["id"] for job in platform.get(f"jobs?{query}")["items"]]
         assert found == [second["id"], first["id"]][-1 if "definition" in query else 0 :], query
     assert platform.get("experiments/Both")["runs"] == [second["id"], first["id"]]
+
+
+# ---------------------------------------------------------------- who may what
+
+
+def ask_all(platform: Platform, who: str, digits: Any, one: Any, experiment: Any) -> dict[str, int]:
+    """Return what each request answers somebody."""
+    project = f"projects/{digits['id']}"
+    body = {"name": f"by {who}", "command": "train.py", "code": one["code"]}
+    asked = {
+        "see": ("GET", project, None),
+        "definition": ("GET", f"definitions/{one['id']}", None),
+        "define": ("POST", f"{project}/definitions", body),
+        "experiment": ("POST", f"{project}/experiments", {"name": f"by {who}", "definitions": [one["id"]]}),
+        "plan": ("POST", f"definitions/{one['id']}/plan", None),
+        "run": ("POST", f"experiments/{experiment['id']}/runs", {}),
+        "rename": ("PATCH", f"definitions/{one['id']}", {"description": who}),
+        "rewrite": ("PATCH", f"experiments/{experiment['id']}", {"description": who}),
+        "change": ("PATCH", project, {"description": who}),
+        "delete": ("DELETE", f"definitions/{one['id']}", None),
+    }
+    return {what: platform.ask(*request, who=who).status_code for what, request in asked.items()}
+
+
+def test_who_may_what(platform: Platform, digits: Any) -> None:
+    platform.store.accounts.create("eve", Role.USER, ADMIN, NOW)
+    platform.secrets["eve"] = platform.store.tokens.create("eve", "test", ADMIN, NOW, expires_at=None).secret
+    one = define(platform, digits)
+    experiment = make(platform, f"projects/{digits['id']}/experiments", name="One", definitions=[one["id"]])
+    things = (digits, one, experiment)
+    all_of_it = dict.fromkeys(ask_all(platform, "ann", *things), 200) | {"define": 201, "experiment": 201, "run": 201}
+    owner = all_of_it | {"delete": 409}
+    assert ask_all(platform, "admin", *things) == owner
+    assert ask_all(platform, "ben", *things) == owner | dict.fromkeys(("rename", "rewrite", "change", "delete"), 403)
+    nothing = dict.fromkeys(owner, 403)
+    assert ask_all(platform, "eye", *things) == nothing | {"see": 200, "definition": 200}
+    assert ask_all(platform, "eve", *things) == dict.fromkeys(owner, 404)
+    # Who made something may change it, and whose project it is.
+    of_ben = platform.get("definitions/by ben", who="ben")
+    for who in ("ben", "ann"):
+        assert platform.ask("PATCH", f"definitions/{of_ben['id']}", {"name": who}, who=who).status_code == 200
+    # Runs are seen by who sees the project, also in a queue that is closed to them; and changed by their owners.
+    run = platform.get("jobs?owner=ben")["items"][0]
+    for who, want in (("ann", 403), ("eye", 403), ("ben", 200)):
+        assert platform.ask("PATCH", f"jobs/{run['id']}", {"priority": 1}, who=who).status_code == want
+
+
+def test_runs_are_seen_through_the_project_alone(platform: Platform) -> None:
+    for name in ("hall", "cell"):
+        platform.store.queues.put(Queue(name=name, is_open=False, members=("ann",)), ADMIN, NOW)
+    project = make(platform, "projects", name="Closed", queue="cell", members=["ben"])
+    one = define(platform, project)
+    make(platform, f"projects/{project['id']}/experiments", name="One", definitions=[one["id"]])
+    (run,) = platform.ask("POST", "experiments/One/runs").json()["items"]
+    assert run["queue"] == "cell"
+    assert platform.get(f"jobs/{run['id']}", who="ben")["id"] == run["id"]
+    kinds = [event["kind"] for event in platform.get(f"jobs/{run['id']}/events", who="ben")["items"]]
+    assert kinds == ["stage"]
+    # To run it one must be let into the queue.
+    told = "queue 'cell' is closed to 'ben'"
+    check_problem(platform.ask("POST", "experiments/One/runs", who="ben"), 403, "forbidden", told)
+    platform.ask("PATCH", "projects/Closed", {"members": []})
+    check_problem(platform.ask("GET", f"jobs/{run['id']}", who="ben"), 404, "not-found")
+    # Its queue cannot go as long as it is named.
+    platform.ask("PATCH", "projects/Closed", {"queue": "hall"})
+    check_problem(platform.ask("DELETE", "queues/hall", who="admin"), 409, "conflict", "Give that another queue first")
+
+
+def test_what_a_project_does_is_told_to_those_who_see_it(platform: Platform, digits: Any) -> None:
+    make(platform, "projects", name="Own")
+    define(platform, digits)
+    for from_store in (False, True):
+        after = "" if from_store else "?after=1"
+
+        def told(who: str, after: str = after) -> list[str]:
+            events = platform.get(f"events{after}", who=who)["items"]
+            return [event["detail"]["action"] for event in events if event["kind"] == "project"]
+
+        assert told("ann")[-2:] == ["project.create", "definition.create"]
+        assert told("ben") == ["project.create", "definition.create"][from_store is False and len(told("ann")) < 3 :]
+        assert told("eye") == told("ann")
+
+
+def test_viewers_see_no_values_and_no_code(platform: Platform, digits: Any) -> None:
+    one = define(platform, digits, environment={"KEY": "geheim"})
+    assert platform.get(f"definitions/{one['id']}", who="ben")["environment"] == {"KEY": "geheim"}
+    seen = platform.get(f"definitions/{one['id']}", who="eye")
+    assert (seen["environment"], seen["code"]) == ({"KEY": None}, None)
+    listed = platform.get(f"projects/{digits['id']}/definitions", who="eye")["items"]
+    assert listed == [seen]
+
+
+def test_code_of_a_definition_is_for_the_project(platform: Platform, digits: Any) -> None:
+    sha256 = upload(platform, "ann", only_py="print(1)")
+    body = {"name": "x", "program": ["only.py"], "code": sha256}
+    check_problem(platform.ask("POST", "jobs", body, who="ben"), 404, "not-found", "no uploaded code")
+    define(platform, digits, code=sha256, command="only.py")
+    assert platform.ask("POST", "jobs", body, who="ben").status_code == 201
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "told"),
+    [
+        ({"command": ""}, "command", "The command is empty"),
+        ({"command": "train.py 'open"}, "command", "No closing quotation"),
+        ({"command": "a\nb"}, "command", "more than one line"),
+        ({"command": "python -m train"}, "command", "The command names no script"),
+        ({"command": "python"}, "command", "The command names no script"),
+        ({"command": "python tarin.py"}, "command", "'tarin.py' is not in the code. Did you mean 'train.py'?"),
+        ({"command": "other.sh"}, "command", "'other.sh' is not in the code, which has: train.py."),
+        ({"command": "../train.py"}, "command", "'../train.py' is not in the code"),
+        ({"framework": "command", "command": "./run"}, "command", "The file 'run' is not in the code"),
+        ({"framework": "command", "command": "bash run.sh"}, "command", "The file 'run.sh' is not in the code"),
+        ({"framework": "cafe"}, "framework", "There is no framework 'cafe' here. There are legato, command"),
+        ({"framework": "command", "distributed": "elastic"}, "distributed", "runs single or static, not elastic"),
+        ({"max_nodes": 4}, "max_nodes", "A definition that is single has 1 node"),
+        ({"distributed": "static", "max_nodes": 4, "min_nodes": 2}, "min_nodes", "exactly max_nodes"),
+        ({"distributed": "elastic", "max_nodes": 2, "min_nodes": 3}, None, "min_workers=3 is above max_workers=2"),
+        ({"distributed": "both"}, "distributed", "Input should be"),
+        ({"parameters": {"two words": 1}}, "parameters", "cannot name a parameter"),
+        ({"parameters": {"x": None}}, "parameters", ""),
+        ({"parameters": {"x": [1]}}, "parameters", ""),
+        ({"environment": {"LEGATO_WORKER": "1"}}, None, "is the driver's to set"),
+        ({"name": " CNN"}, "name", "one line of 1 to 100 characters"),
+        ({"name": "a\u2028b"}, "name", "one line of 1 to 100 characters"),
+        ({"name": "x" * 101}, "name", "one line of 1 to 100 characters"),
+        ({"code": None}, "code", "Give either code to upload or a directory"),
+        ({"directory": "/d"}, "code", "Give either code to upload or a directory"),
+        ({"code": "abc"}, None, "as a SHA-256"),
+        ({"checkpoint_every": "often"}, None, "is not understood"),
+        ({"max_run_s": 0.0}, None, "max_run_s=0 is not above 0"),
+        ({"seed": -1}, None, "seed=-1 is below 0"),
+        ({"owner": "ann"}, "owner", "Extra inputs"),
+    ],
+    ids=lambda given: "-".join(given)[:40] if isinstance(given, dict) else None,
+)
+def test_a_definition_that_cannot_be_used(
+    platform: Platform, digits: Any, changes: dict[str, Any], field: str | None, told: str
+) -> None:
+    body = DEFINITION | {"code": upload(platform)} | changes
+    answer = platform.ask("POST", f"projects/{digits['id']}/definitions", body)
+    problem = check_problem(answer, 422, "invalid", told)
+    fields = [error["field"].split(".")[1] for error in problem.get("errors", [])]
+    assert set(fields) == (set() if field is None else {field}), problem
+    assert platform.get(f"projects/{digits['id']}/definitions")["items"] == []
+
+
+def test_a_bad_zip_is_no_code(platform: Platform, digits: Any) -> None:
+    content = make_zip()[:-30]
+    sha256 = hashlib.sha256(content).hexdigest()
+    headers = platform.headers("ann", **{"Content-Type": "application/octet-stream"})
+    answer = platform.http.put(f"/api/v1/code/{sha256}", content=content, headers=headers)
+    check_problem(answer, 422, "invalid", "Cannot unpack the upload")
+    body = DEFINITION | {"code": sha256}
+    answer = platform.ask("POST", f"projects/{digits['id']}/definitions", body)
+    check_problem(answer, 404, "not-found", "There is no uploaded code")
+
+
+def test_names_are_taken_once(platform: Platform, digits: Any) -> None:
+    check_problem(platform.ask("POST", "projects", PROJECT), 409, "conflict", "has a project of this name already")
+    assert make(platform, "projects", "ben", **PROJECT)["owner"] == "ben"
+    other = make(platform, "projects", name="Other")
+    check_problem(platform.ask("PATCH", f"projects/{other['id']}", {"name": "Digits"}), 409, "conflict")
+    # A name is that of the asker's own, else of the newest.
+    assert platform.get("projects/Digits")["owner"] == "ann"
+    assert platform.get("projects/Digits", who="eye")["owner"] == "ben"
+    one, two = define(platform, digits), define(platform, digits, name="Two")
+    path = f"projects/{digits['id']}"
+    again = DEFINITION | {"code": one["code"]}
+    check_problem(platform.ask("POST", f"{path}/definitions", again), 409, "conflict")
+    check_problem(platform.ask("PATCH", f"definitions/{two['id']}", {"name": "CNN"}), 409, "conflict")
+    for name in ("x", "y"):
+        make(platform, f"{path}/experiments", name=name, definitions=[one["id"]])
+    check_problem(
+        platform.ask("POST", f"{path}/experiments", {"name": "x", "definitions": [one["id"]]}), 409, "conflict"
+    )
+    check_problem(platform.ask("PATCH", "experiments/y", {"name": "x"}), 409, "conflict")
+    assert define(platform, other)["name"] == "CNN"
+
+
+def test_what_is_needed_is_not_deleted(platform: Platform, digits: Any) -> None:
+    one = define(platform, digits)
+    experiment = make(platform, f"projects/{digits['id']}/experiments", name="One", definitions=[one["id"]])
+    (run,) = platform.ask("POST", "experiments/One/runs", {}).json()["items"]
+    check_problem(platform.ask("DELETE", f"projects/{digits['id']}"), 409, "conflict", "it has 1 experiments")
+    told = "experiment 'One' has it"
+    check_problem(platform.ask("DELETE", f"definitions/{one['id']}"), 409, "conflict", told)
+    for path in (f"experiments/{experiment['id']}", f"definitions/{one['id']}", f"projects/{digits['id']}"):
+        assert platform.ask("DELETE", path, If_Match='"1"').status_code == 204, path
+        assert platform.ask("DELETE", path).status_code == 404
+    left = platform.get(f"jobs/{run['id']}")
+    assert [left[origin] for origin in ("project", "experiment", "definition")] == [None, None, None]
+    assert left["code"] == one["code"]
+
+
+# ---------------------------------------------------------------- experiments and runs
+
+
+def test_an_experiment_is_changed(platform: Platform, digits: Any) -> None:
+    one, two = define(platform, digits), define(platform, digits, name="Two")
+    path = f"projects/{digits['id']}/experiments"
+    made = make(platform, path, name="One", definitions=[one["id"], one["id"]], data="/data")
+    assert (made["definitions"], made["data"], made["arguments"], made["runs"]) == ([one["id"]], "/data", "", [])
+    patch = {"definitions": [two["id"], one["id"]], "data": None, "arguments": "--x 1", "name": "Two"}
+    changed = platform.ask("PATCH", f"experiments/{made['id']}", patch).json()
+    assert changed == made | patch | {"version": 2}
+    assert platform.ask("PATCH", f"experiments/{made['id']}", patch).json() == changed, "nothing changes"
+    for wrong, field in (
+        ({"definitions": []}, "definitions"),
+        ({"definitions": ["d-0000000000"]}, "definitions"),
+        ({"data": "data"}, "data"),
+        ({"arguments": "'"}, "arguments"),
+    ):
+        for method, where, body in (
+            ("PATCH", f"experiments/{made['id']}", wrong),
+            ("POST", path, {"name": "New", "definitions": [one["id"]]} | wrong),
+        ):
+            problem = check_problem(platform.ask(method, where, body), 422, "invalid")
+            assert [error["field"] for error in problem["errors"]] == [f"body.{field}"]
+    elsewhere = define(platform, make(platform, "projects", name="Other"))
+    told = f"its project has no training definition '{elsewhere['id']}'"
+    answer = platform.ask("PATCH", f"experiments/{made['id']}", {"definitions": [elsewhere["id"]]})
+    check_problem(answer, 422, "invalid", told)
+
+
+def test_a_run_says_what_shall_differ(platform: Platform, digits: Any) -> None:
+    one = define(platform, digits, distributed="elastic", min_nodes=2, max_nodes=4, seed=1, max_retries=2)
+    static = define(platform, digits, name="Static", distributed="static", max_nodes=3)
+    single = define(platform, digits, name="Single")
+    all_three = [one["id"], static["id"], single["id"]]
+    make(platform, f"projects/{digits['id']}/experiments", name="All", definitions=all_three)
+
+    def run(definition: Any, **fields: Any) -> Any:
+        answer = platform.ask("POST", "experiments/All/runs", {"definitions": [definition["id"]], **fields})
+        return answer.json()["items"][0] if answer.status_code == 201 else answer
+
+    def bounds(job: Any) -> tuple[int, int]:
+        return job["min_workers"], job["max_workers"]
+
+    assert bounds(run(one)) == (2, 4)
+    assert bounds(run(one, max_nodes=8)) == (2, 8)
+    assert bounds(run(one, max_nodes=1)) == (1, 1)
+    assert bounds(run(one, min_nodes=1)) == (1, 4)
+    assert bounds(run(static)) == (3, 3)
+    assert bounds(run(static, max_nodes=2)) == (2, 2)
+    assert bounds(run(single, max_nodes=1)) == (1, 1)
+    made = run(one, priority=9000, labels={"team": "a"}, seed=7)
+    assert (made["priority"], made["labels"], made["max_retries"]) == (9000, {"team": "a"}, 2)
+    assert platform.get(f"jobs/{made['id']}/spec")["seed"] == 7
+    check_problem(run(static, min_nodes=1), 422, "invalid", "is static: it has exactly max_nodes")
+    check_problem(run(single, max_nodes=2), 422, "invalid", "is single: it has 1 node")
+    check_problem(run(one, min_nodes=9), 422, "invalid", "min_workers=9 is above max_workers=4")
+    check_problem(run({"id": "d-0000000000"}), 422, "invalid", "it has no training definition 'd-0000000000'")
+    check_problem(platform.ask("POST", "experiments/All/runs", {"definitions": []}), 422, "invalid")
+
+
+def test_runs_come_once_and_all_or_none(new_platform: NewPlatform) -> None:
+    platform = new_platform(max_queued_jobs=3)
+    project = make(platform, "projects", name="P")
+    two = [define(platform, project, name=name)["id"] for name in ("a", "b")]
+    make(platform, f"projects/{project['id']}/experiments", name="Two", definitions=two)
+    first = platform.ask("POST", "experiments/Two/runs", {}, Idempotency_Key="k")
+    again = platform.ask("POST", "experiments/Two/runs", {}, Idempotency_Key="k")
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json() == again.json()
+    other = platform.ask("POST", "experiments/Two/runs", {"seed": 1}, Idempotency_Key="k")
+    check_problem(other, 422, "key-reused")
+    # One more would fit, two do not.
+    check_problem(platform.ask("POST", "experiments/Two/runs", {}), 409, "conflict", "2 jobs of 'ann' wait already")
+    assert len(platform.get("jobs")["items"]) == 2
+
+
+def test_a_clone_keeps_where_it_came_from_as_far_as_that_is_the_askers(platform: Platform, digits: Any) -> None:
+    one = define(platform, digits, environment={"KEY": "k"}, parameters={"x": 1})
+    make(platform, f"projects/{digits['id']}/experiments", name="One", definitions=[one["id"]])
+    (run,) = platform.ask("POST", "experiments/One/runs", {}).json()["items"]
+
+    def clone(who: str, **fields: Any) -> Any:
+        answer = platform.ask("POST", f"jobs/{run['id']}/clone", fields, who=who)
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    origin = {name: run[name] for name in ("project", "experiment", "definition")} | {"parent": run["id"]}
+    for who in ("ann", "ben"):
+        made = clone(who, parameters={"x": 2})
+        assert {name: made[name] for name in origin} == origin
+        spec = platform.get(f"jobs/{made['id']}/spec", who=who)
+        assert (spec["parameters"], spec["environment"]) == ({"x": 2}, {"KEY": "k"})
+    made = clone("ann", program=["train.py", "--other"])
+    assert {name: made[name] for name in origin} == origin | {"definition": None}
+    platform.store.accounts.create("eve", Role.USER, ADMIN, NOW)
+    platform.secrets["eve"] = platform.store.tokens.create("eve", "test", ADMIN, NOW, expires_at=None).secret
+    # Who sees it through the open queue alone has neither its variables nor its code.
+    made = clone("eve", directory="/mine")
+    assert {name: made[name] for name in origin} == dict.fromkeys(origin) | {"parent": run["id"]}
+    assert platform.get(f"jobs/{made['id']}/spec", who="eve")["environment"] == {}
+    check_problem(platform.ask("POST", f"jobs/{run['id']}/clone", {}, who="eve"), 403, "forbidden")
+
+
+def test_a_plan_changes_nothing(platform: Platform, digits: Any) -> None:
+    platform.lead(2)
+    one = define(platform, digits, distributed="elastic", max_nodes=4)
+    plan = platform.ask("POST", f"definitions/{one['id']}/plan", who="ben").json()
+    assert (plan["starts"], plan["slots_now"], plan["effects"]) == ("now", 2, [])
+    assert platform.get("jobs")["items"] == []
+
+
+def test_frameworks_are_told(platform: Platform) -> None:
+    found = {one["name"]: one["distributed"] for one in platform.get("frameworks", who="eye")["items"]}
+    assert found == {"legato": ["single", "static", "elastic"], "command": ["single", "static"]}
