@@ -1,6 +1,6 @@
 """Measure, write the results down, and put them into the documentation.
 
-``python -m benchmarks [--quick] [--only step_time,changes,deaths,peers,scheduling,sharing,load] [--out DIR]``
+``python -m benchmarks [--quick] [--only step_time,changes,deaths,peers,scheduling,sharing,load,consoles] [--out DIR]``
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import changes, deaths, load, peers, report, scheduling, sharing, step_time
+from benchmarks import changes, consoles, deaths, load, peers, report, scheduling, sharing, step_time
 from benchmarks.jobs import ROOT, BenchmarkError, Say
 from benchmarks.provenance import provenance
 
@@ -28,6 +28,7 @@ _MEASURES: Final[dict[str, Callable[..., Iterator[dict[str, Any]]]]] = {
     "scheduling": scheduling.measure,
     "sharing": sharing.measure,
     "load": load.measure,
+    "consoles": consoles.measure,
 }
 
 

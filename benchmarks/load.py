@@ -41,6 +41,7 @@ _LIMIT_S: Final = 120.0
 _PS: Final = (sys.executable, "-m", "legato.cli", "ps")
 _SCREEN: Final = (40, 120)  # lines and columns
 _BLOCK_BYTES: Final = 2**16
+_FILE: Final = Path(__file__)
 
 
 def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
@@ -48,7 +49,7 @@ def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
     num_jobs, num_followers = (500, 50) if quick else (10_000, 500)
     with scratch() as directory:
         rate = _submit_to_store(directory / "alone.db", num_jobs)
-    yield _row(
+    yield make_row(
         "submissions to the store alone", rate, "/s", ".0f", None, more_is_better=True,
         told="no HTTP, one thread, nothing else running; SQLite, synchronous writes",
     )  # fmt: skip
@@ -60,7 +61,7 @@ def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
         rate, kept = _submit_many(server, num_jobs)
         if kept != num_jobs:
             raise BenchmarkError(f"{num_jobs} jobs were submitted, and {kept} are there.")
-        yield _row(
+        yield make_row(
             "submissions, each on disk when answered", rate, "/s", ".0f", _TARGET_PER_S, more_is_better=True,
             told=f"{num_jobs:,} by {_NUM_CLIENTS} clients at once, SQLite, synchronous writes",
         )  # fmt: skip
@@ -69,27 +70,28 @@ def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
         for where, time_it in (("into a pipe", _time_ps), ("on a terminal", _time_ps_on_terminal)):
             time_it(environment)  # which compiles
             took_s = [time_it(environment) for _ in range(5 if quick else 20)]
-            yield _row(
+            yield make_row(
                 f"`legato ps`, {where}", statistics.median(took_s), "s", ".2f", _TARGET_PS_S, more_is_better=False,
                 told=f"whole command, from its start to its end, with {num_jobs:,} queued jobs; median",
             )  # fmt: skip
             say(f"ps {where} in {statistics.median(took_s):.2f} s")
         answers_s = [_time_list(server) for _ in range(5 if quick else 20)]
-        yield _row(
+        yield make_row(
             "`GET /jobs`, the first 100", 1e3 * statistics.median(answers_s), "ms", ".0f", None,
             more_is_better=False, told="answer alone, on an open connection; median",
         )  # fmt: skip
         delays_s = asyncio.run(_follow(server, num_followers))
-        yield _row(
+        yield make_row(
             f"{num_followers} followers of the events", max(delays_s), "s", ".2f", None, more_is_better=False,
             told="from a submission's request to the last follower that has its event",
         )  # fmt: skip
         say(f"{num_followers} followers: the last one after {max(delays_s):.2f} s")
 
 
-def _row(
+def make_row(
     what: str, value: float, unit: str, form: str, target: float | None, *, more_is_better: bool, told: str
 ) -> dict[str, Any]:
+    """Return one figure of a load; ``form``: how its number is written."""
     return {
         "what": what,
         "value": value,
@@ -113,8 +115,16 @@ def _submit_to_store(file: Path, num_jobs: int) -> float:
         return num_jobs / (time.monotonic() - began)
 
 
-def _submission(name: str) -> dict[str, Any]:
-    return {"name": name, "program": ["train.py"], "directory": "/", "is_elastic": False, "max_workers": 2}
+def make_submission(name: str) -> dict[str, Any]:
+    """Return the body of a submission whose job waits for ever: it needs two slots."""
+    # The server looks whether the program is there; it is never run.
+    return {
+        "name": name,
+        "program": [_FILE.name],
+        "directory": str(_FILE.parent),
+        "is_elastic": False,
+        "max_workers": 2,
+    }
 
 
 def _submit_many(server: Platform, num_jobs: int) -> tuple[float, int]:
@@ -136,7 +146,7 @@ def _submit_share(where: tuple[str, str], num_jobs: int) -> None:
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     line = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_LIMIT_S)
     for index in range(num_jobs):
-        line.request("POST", "/api/v1/jobs", json.dumps(_submission(f"load-{index}")), headers)
+        line.request("POST", "/api/v1/jobs", json.dumps(make_submission(f"load-{index}")), headers)
         answer = line.getresponse()
         told = answer.read()
         if answer.status != HTTPStatus.CREATED:
@@ -198,7 +208,7 @@ async def _follow(server: Platform, num_followers: int) -> list[float]:
             await connected.acquire()
         began = time.monotonic()
         answer = await line.post(
-            "/jobs", json=_submission("followed"), headers=headers | {"Accept": "application/json"}
+            "/jobs", json=make_submission("followed"), headers=headers | {"Accept": "application/json"}
         )
         answer.raise_for_status()
         arrived = await asyncio.gather(*followers)

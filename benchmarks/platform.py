@@ -69,6 +69,12 @@ class Platform:
                 "LEGATO_TOKEN": self.token,
             }
 
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        assert self._process is not None
+        return self._process.pid
+
     def kill(self) -> None:
         """Kill the server; what it runs, runs on."""
         assert self._process is not None

@@ -189,6 +189,7 @@ _RENDERERS: Final[dict[str, Callable[[Sequence[dict[str, Any]]], list[str]]]] = 
     "scheduling": _scheduling,
     "sharing": _sharing,
     "load": _load,
+    "consoles": _load,
 }
 
 

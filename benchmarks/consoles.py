@@ -1,0 +1,144 @@
+"""Many open consoles on one server: how late an event comes, and what they cost the server.
+
+Each has a session of its own, asks by cookie, and holds one stream of all events, as a page in a browser does; then
+each also asks for the first 100 jobs after an event. They run in one process, which competes with the server for the
+cores. The time of the processor is the server's alone, as the system counts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from benchmarks.jobs import BenchmarkError, Say, scratch
+from benchmarks.load import make_row, make_submission
+from benchmarks.platform import Platform, platform
+
+_MANY: Final = 1e9
+_LIMIT_S: Final = 120.0
+_NUM_JOBS: Final = 100
+_SUBMIT_EVERY_S: Final = 0.5
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_MIB: Final = 2**20
+
+
+def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
+    """Yield one row per figure."""
+    num_consoles, num_events, idle_s = (50, 5, 3.0) if quick else (500, 40, 30.0)
+    with (
+        scratch() as directory,
+        platform(directory / "platform", slots=1, requests_per_s=_MANY, requests_burst=10**9) as server,
+    ):
+        for index in range(_NUM_JOBS):
+            there = make_submission(f"there-{index}")
+            server.client.submit(*there.pop("program"), **there)
+        for asks in (False, True):
+            found = asyncio.run(_watch(server, num_consoles, num_events, idle_s, asks=asks))
+            yield from _tell(found, num_consoles, num_events, asks=asks)
+            say(
+                f"{num_consoles} consoles{', which ask,' if asks else ''}: {statistics.median(found['delays_s']):.3f} s"
+            )
+
+
+def _tell(found: dict[str, Any], num_consoles: int, num_events: int, *, asks: bool) -> Iterator[dict[str, Any]]:
+    delays_s = sorted(found["delays_s"])
+    late_s = delays_s[min(int(0.99 * len(delays_s)), len(delays_s) - 1)]
+    what = f"{num_consoles} consoles" + (", each asks for 100 jobs after an event" if asks else "")
+    pace = f"{num_events} submissions, one each {_SUBMIT_EVERY_S:g} s"
+    until = "the answer is there" if asks else "a console has its event"
+    yield make_row(
+        f"{what}: delay", 1e3 * statistics.median(delays_s), "ms", ".0f", None, more_is_better=False,
+        told=f"from a submission's request until {until}; median of {len(delays_s):,}, 99 % within "
+        f"{1e3 * late_s:.0f} ms, the last after {1e3 * delays_s[-1]:.0f} ms; {pace}",
+    )  # fmt: skip
+    yield make_row(
+        f"{what}: processor", 100 * found["busy"], "%", ".0f", None, more_is_better=False,
+        told=f"of one core, the server's part while that goes on; {100 * found['idle']:.1f} % while nothing happens",
+    )  # fmt: skip
+    if not asks:
+        yield make_row(
+            f"{what}: memory", found["grown_bytes"] / num_consoles / 1024, "KiB", ".0f", None, more_is_better=False,
+            told=f"by which the server has grown, for each; it has {found['bytes'] / _MIB:.0f} MiB in all",
+        )  # fmt: skip
+
+
+async def _watch(server: Platform, num_consoles: int, num_events: int, idle_s: float, *, asks: bool) -> dict[str, Any]:
+    """Open consoles, let things happen, and return how late they heard of it and what that cost."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    before_bytes = _read_memory(server.pid)
+    async with httpx.AsyncClient(base_url=f"{server.url}/api/v1", limits=limits, timeout=_LIMIT_S) as line:
+        cookies = [await _log_in(line, server.token) for _ in range(num_consoles)]
+        began: dict[str, float] = {}
+        arrived: asyncio.Queue[tuple[str, float]] = asyncio.Queue()
+        connected = asyncio.Semaphore(0)
+
+        async def watch(cookie: str) -> None:
+            shown = {"Cookie": cookie}
+            async with line.stream(
+                "GET", "/events", params={"after": "now"}, headers=shown | {"Accept": "text/event-stream"}
+            ) as stream:
+                connected.release()
+                async for text in stream.aiter_lines():
+                    event = json.loads(text[6:]) if text.startswith("data: ") else {}
+                    if event.get("kind") != "stage":
+                        continue
+                    if asks:
+                        (await line.get("/jobs", params={"limit": 100}, headers=shown)).raise_for_status()
+                    arrived.put_nowait((event["job"], time.monotonic()))
+            raise BenchmarkError("A stream of events ended by itself.")
+
+        consoles = [asyncio.create_task(watch(cookie)) for cookie in cookies]
+        try:
+            for _ in consoles:
+                await connected.acquire()
+            grown_bytes = _read_memory(server.pid) - before_bytes
+            idle = await _measure_idle(server.pid, idle_s)
+            spent_s, since = _read_cpu_s(server.pid), time.monotonic()
+            for index in range(num_events):
+                await asyncio.sleep(max(since + index * _SUBMIT_EVERY_S - time.monotonic(), 0.0))
+                moment = time.monotonic()
+                answer = await line.post(
+                    "/jobs", json=make_submission(f"seen-{index}"), headers={"Authorization": f"Bearer {server.token}"}
+                )
+                began[answer.raise_for_status().json()["id"]] = moment
+            delays_s = []
+            for _ in range(num_events * num_consoles):
+                job, at = await asyncio.wait_for(arrived.get(), _LIMIT_S)
+                delays_s.append(at - began[job])
+            busy = (_read_cpu_s(server.pid) - spent_s) / (time.monotonic() - since)
+        finally:
+            for console in consoles:
+                console.cancel()
+            await asyncio.gather(*consoles, return_exceptions=True)
+    memory_bytes = _read_memory(server.pid)
+    return {"delays_s": delays_s, "busy": busy, "idle": idle, "grown_bytes": grown_bytes, "bytes": memory_bytes}
+
+
+async def _log_in(line: httpx.AsyncClient, token: str) -> str:
+    answer = (await line.post("/session", json={"token": token})).raise_for_status()
+    line.cookies.clear()  # each console shows its own
+    return answer.headers["set-cookie"].partition(";")[0]
+
+
+async def _measure_idle(pid: int, for_s: float) -> float:
+    before_s, since = _read_cpu_s(pid), time.monotonic()
+    await asyncio.sleep(for_s)
+    return (_read_cpu_s(pid) - before_s) / (time.monotonic() - since)
+
+
+def _read_cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def _read_memory(pid: int) -> int:
+    resident = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    return int(resident) * os.sysconf("SC_PAGE_SIZE")
