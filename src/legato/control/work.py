@@ -138,7 +138,7 @@ def check_places(told: str, machine: str, *, directory: str | None, program: str
                 f"{told}: there is no program '{program}' in its directory. Name the script as it lies there."
             )
     if data is not None and not Path(data).is_dir():
-        raise UsageError(f"{told}: there is no data directory '{data}' on {machine}. Name one that is there.")
+        raise BadField("data", f"{told}: there is no data directory '{data}' on {machine}. Name one that is there.")
 
 
 def make_order(job: Job, work: Work, slots: tuple[str, ...], *, code: Path, goes_on: bool) -> DriverOrder:

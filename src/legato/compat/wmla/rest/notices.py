@@ -16,15 +16,20 @@ _MAX_LENGTH: Final = 1000
 _UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-def write_notice(submission: Submission, extra: Mapping[str, Any], main: str) -> str:
+def write_notice(
+    submission: Submission, extra: Mapping[str, Any], main: str, *, missing_data: str | None = None
+) -> str:
     """Return the line; "" if there is nothing to tell.
 
     Args:
         submission: what the argument string asks for.
         extra: what the form says besides.
         main: the main file, as the launcher gets it.
+        missing_data: the directory of its data, if it is not there.
     """
     told = []
+    if missing_data is not None:
+        told.append(f"DATA_DIR={missing_data} is not there yet: a program that does not make it will find no data.")
     ignored = list(submission.passed_over)
     ignored += ["dataSource"] if extra.get("dataSource") else []
     if submission.framework.shape == "single" and (submission.num_nodes or 1) * submission.num_devices > 1:

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from pathlib import PurePosixPath
 from typing import IO, Any, Final, cast
 
+import httpx
 import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
@@ -22,7 +23,7 @@ from legato.compat.wmla.rest.groups import check_group
 from legato.compat.wmla.rest.notices import write_notice
 from legato.compat.wmla.rest.platform import Job, Platform
 from legato.compat.wmla.rest.records import split_label
-from legato.compat.wmla.rest.refusals import Refusal
+from legato.compat.wmla.rest.refusals import Refusal, refuse_as
 from legato.core.errors import UsageError
 
 NOTICE: Final = "X-WMLA-Notice"
@@ -79,9 +80,17 @@ class Submitter:
                 await form.close()
         notice = write_notice(submission, extra, main)
         wanted = self._describe(submission, user, code, main, hide_secrets(text), notice)
-        answer = await platform.ask("POST", "jobs", json=wanted)
-        job: Job = answer.json()
-        return job, notice
+        if submission.data_path and names.DATA_DIRECTORY not in submission.environment:
+            # The platform refuses what needs data that are not there; a program of theirs may make them itself.
+            data = str(self._find_data(submission))
+            answer = await platform.ask("POST", "jobs", json={**wanted, "data": data}, allowed=(422,))
+            if answer.is_success:
+                return _read_job(answer), notice
+            if not _misses_data(answer):
+                raise refuse_as(answer)
+            notice = write_notice(submission, extra, main, missing_data=data)
+            wanted = self._describe(submission, user, code, main, hide_secrets(text), notice)
+        return _read_job(await platform.ask("POST", "jobs", json=wanted)), notice
 
     async def _send_code(self, platform: Platform, sent: list[Sent], submission: Submission) -> tuple[str, str]:
         """Give the platform the code, unless it has it; return its SHA-256, and what the launcher is to run."""
@@ -123,9 +132,6 @@ class Submitter:
             "environment": self._find_variables(submission, user, application),
             "labels": labels,
         }
-        if submission.data_path and names.DATA_DIRECTORY not in submission.environment:
-            # What is not on the machine is refused now, as of any job.
-            wanted["data"] = str(self._find_data(submission))
         if submission.group is not None:
             wanted["queue"] = submission.group
         if submission.priority is not None:
@@ -154,6 +160,16 @@ class Submitter:
             # So many wait for one another, whatever the program is told besides.
             found |= {names.NUM_NODES: str(submission.num_workers), names.NODE_DEVICES: "1"}
         return found
+
+
+def _read_job(answer: httpx.Response) -> Job:
+    job: Job = answer.json()
+    return job
+
+
+def _misses_data(answer: httpx.Response) -> bool:
+    """Whether a submission was refused because its data are not there."""
+    return [error["field"] for error in answer.json().get("errors", ())] == ["body.data"]
 
 
 # ---------------------------------------------------------------- what a request holds

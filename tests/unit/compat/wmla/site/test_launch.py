@@ -20,11 +20,11 @@ import torch
 from tests.unit.train.tape import Tape
 
 from legato.compat.wmla import names
-from legato.train.gang import Gang, Seat, name_attempt
 from legato.compat.wmla.site import launch
 from legato.core import wire
 from legato.core.errors import UsageError
 from legato.train import worker
+from legato.train.gang import Gang, Seat, name_attempt
 from legato.train.job import Place
 
 JOB = "j-37efnd0000"
