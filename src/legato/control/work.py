@@ -208,4 +208,5 @@ def _spec(work: Work, name: str, directory: str, min_workers: int, max_workers: 
         checkpoint_every=work.checkpoint_every,
         keep=work.keep,
         heartbeat_limit_s=work.heartbeat_limit_s,
+        guest=None if launcher is None else launcher.guest,
     )

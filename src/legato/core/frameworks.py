@@ -13,6 +13,7 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from legato.core.errors import BadField
+from legato.core.spec import GuestSpec
 
 DistributedName = Literal["single", "static", "elastic"]
 
@@ -28,6 +29,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         folder: of the working directory, into which uploaded code is copied; "": it is the working directory itself.
         preloads: what the script imports may be loaded before the workers are forked.
         environment: variables that it needs; those of the job go before them.
+        guest: what lives beside it in the driver's process. None: nothing.
     """
 
     module: str
@@ -35,6 +37,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     folder: str = ""
     preloads: bool = False
     environment: dict[str, str] = {}
+    guest: GuestSpec | None = None
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,8 @@ from legato.control.records import Job
 from legato.control.stages import Stage
 from legato.control.work import Work, check_work, make_order, read_work
 from legato.core.errors import UsageError
+from legato.core.frameworks import Launcher
+from legato.core.spec import GuestSpec
 
 
 def make_job(**changes: Any) -> Job:
@@ -87,3 +89,12 @@ def test_a_spec_is_read_as_it_was_kept() -> None:
     for odd in ({}, {"program": "train.py"}, {"program": ["a"], "colour": "red"}):
         with pytest.raises(UsageError, match="Cannot read the job's spec"):
             read_work(odd)
+
+
+def test_the_guest_of_a_launcher_comes_to_the_driver() -> None:
+    guest = GuestSpec(entry="guests:make", options={"seed": "1"})
+    for given in (guest, None):
+        launcher = Launcher(module="legato.core.spec", guest=given)
+        kept = msgspec.to_builtins(Work(program=("train.py",), directory="/d", launcher=launcher))
+        order = make_order(make_job(), read_work(kept), ("n/0",), code=Path("/code"), goes_on=False)
+        assert order.spec.guest == given
