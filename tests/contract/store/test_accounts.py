@@ -55,6 +55,51 @@ def test_a_token_is_seen_once(store: Store) -> None:
         store.tokens.verify(made.secret, NOW + 10)
 
 
+def test_a_code_is_good_once_whoever_comes_at_the_same_time(new_url: NewUrl) -> None:
+    url = new_url()
+    with open_quickly(url) as store:
+        make_people(store)
+        made = store.tokens.create_code(ANN, NOW, expires_at=NOW + 10)
+    assert made.code.startswith("lgc_") and made.code not in repr(made)
+    logged_in: list[NewToken] = []
+    refused: list[Unauthenticated] = []
+
+    def use() -> None:
+        with open_quickly(url) as own:
+            try:
+                logged_in.append(own.tokens.redeem(made.code, "console", NOW + 9, expires_at=NOW + 99))
+            except Unauthenticated as error:
+                refused.append(error)
+
+    threads = [threading.Thread(target=use) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(logged_in), len(refused)) == (1, 5)
+    with open_quickly(url) as store:
+        assert store.tokens.verify(logged_in[0].secret, NOW + 98) == ANN
+        assert store.tokens.find(logged_in[0].secret).name == "console"
+        with pytest.raises(NotFound):
+            store.tokens.find(made.code)
+
+
+def test_codes_that_log_nobody_in(store: Store) -> None:
+    made = store.tokens.create_code(ANN, NOW, expires_at=NOW + 10)
+    for code, now in ((made.code, NOW + 10), ("", NOW), ("lgc_" + "0" * 64, NOW), (made.code + "0", NOW)):
+        with pytest.raises(Unauthenticated, match="good once"):
+            store.tokens.redeem(code, "console", now, expires_at=NOW + 99)
+    with pytest.raises(Unauthenticated):
+        store.tokens.verify(made.code, NOW)
+    token = store.tokens.create("ann", "a", ANN, NOW, expires_at=NOW + 10)
+    with pytest.raises(Unauthenticated):
+        store.tokens.redeem(token.secret, "console", NOW, expires_at=NOW + 99)
+    with pytest.raises(NotFound, match="no user 'nobody'"):
+        store.tokens.create_code(Asker("nobody", Role.ADMIN), NOW, expires_at=NOW + 1)
+    store.accounts.change("ann", ADMIN, NOW, role=Role.VIEWER)
+    assert store.tokens.redeem(made.code, "console", NOW, expires_at=NOW + 99).token.role is Role.VIEWER
+
+
 @pytest.mark.parametrize("secret", ["", "lgt_" + "0" * 64, "geheim"])
 def test_an_unknown_token_is_refused(store: Store, secret: str) -> None:
     with pytest.raises(Unauthenticated, match="the token is unknown") as caught:

@@ -1,0 +1,90 @@
+"""Who had which slots when, as the store tells it afterwards."""
+
+from __future__ import annotations
+
+import pytest
+from tests.contract.store.making import ADMIN, ANN, BEN, NOW, make_job, make_people, make_pool, start, write
+
+from legato.control import store_history
+from legato.control.project_records import NewProject
+from legato.control.records import DeclaredSlot, Node, Queue, Verdict
+from legato.control.store import Store
+from legato.control.store_history import Move, SlotChange
+from legato.core.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def people(store: Store) -> None:
+    make_people(store)
+
+
+def test_spans_and_who_may_see_whose_they_are(store: Store) -> None:
+    lease, slots = make_pool(store, 3)
+    store.queues.put(Queue(name="closed", is_open=False, members=("ben",)), ADMIN, NOW)
+    ann = start(store, lease.fence, store.jobs.submit(make_job(name="a"), ANN, NOW).job, (slots[0], slots[1]), NOW)
+    hidden = store.jobs.submit(make_job(name="b", queue="closed"), BEN, NOW).job
+    start(store, lease.fence, hidden, (slots[2],), NOW + 5)
+    write(store, lease.fence, ann, NOW + 10, closed=(slots[1],))
+
+    def spans(
+        since: float, until: float, sees_only: str | None = None, these: set[str] | None = None
+    ) -> list[tuple[str, float, float | None, bool]]:
+        found = store.history.list_spans(since, until, sees_only, these)
+        ordered = sorted(found, key=lambda one: (one.job.name, one.until or 2 * NOW))
+        return [(one.job.name, one.since - NOW, one.until and one.until - NOW, one.job.is_visible) for one in ordered]
+
+    assert spans(NOW, NOW + 20) == [("a", 0, 10, True), ("a", 0, None, True), ("b", 5, None, True)]
+    assert spans(NOW, NOW + 20, "ann") == [("a", 0, 10, True), ("a", 0, None, True), ("b", 5, None, False)]
+    assert spans(NOW + 10, NOW + 20) == [("a", 0, None, True), ("b", 5, None, True)]
+    assert spans(NOW, NOW + 5) == [("a", 0, 10, True), ("a", 0, None, True)]
+    assert spans(NOW, NOW + 20, these={hidden.id}) == [("b", 5, None, True)]
+    assert spans(NOW - 9, NOW) == [] and spans(NOW, NOW + 20, these=set()) == []
+
+
+def test_a_project_is_named_to_those_who_may_see_it(store: Store) -> None:
+    lease, slots = make_pool(store, 1)
+    project = store.projects.create(NewProject(name="Digits"), BEN, NOW)
+    job = store.jobs.submit(make_job(project=project.id), BEN, NOW).job
+    start(store, lease.fence, job, (slots[0],))
+    for sees_only, want in ((None, (project.id, "Digits")), ("ben", (project.id, "Digits")), ("ann", None)):
+        (span,) = store.history.list_spans(NOW, NOW + 1, sees_only)
+        assert (span.job.has_project, span.job.project, span.job.is_visible) == (True, want, True), sees_only
+
+
+def test_too_many_spans_are_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease, slots = make_pool(store, 3)
+    start(store, lease.fence, store.jobs.submit(make_job(), ANN, NOW).job, tuple(slots))
+    monkeypatch.setattr(store_history, "MAX_SPANS", 2)
+    with pytest.raises(UsageError, match="more than 2 changes"):
+        store.history.list_spans(NOW, NOW + 1, None)
+
+
+def test_moves(store: Store) -> None:
+    lease, slots = make_pool(store, 2)
+    ann = start(store, lease.fence, store.jobs.submit(make_job(), ANN, NOW).job, tuple(slots), NOW)
+    ben = store.jobs.submit(make_job(), BEN, NOW).job
+    ann = write(store, lease.fence, ann, NOW + 10, released=(slots[1],), verdict=Verdict(1, "shrinks 2 → 1"))
+    first = Move(NOW + 10, slots[1], ann.id, None, "shrinks 2 → 1")
+    assert store.history.list_moves(NOW, NOW + 10) == (first,)
+    ann = write(store, lease.fence, ann, NOW + 12, closed=(slots[1],))
+    ben = start(store, lease.fence, ben, (slots[1],), NOW + 12)
+    first = first._replace(taker=ben.id)
+    ann = write(store, lease.fence, ann, NOW + 20, released=(slots[0],))
+    ann = write(store, lease.fence, ann, NOW + 21, closed=(slots[0],))
+    second = Move(NOW + 20, slots[0], ann.id, None, "")
+    assert store.history.list_moves(NOW, NOW + 30) == (second, first)
+    assert store.history.list_moves(NOW + 11, NOW + 19) == ()
+    assert store.history.list_moves(NOW + 15, NOW + 30) == (second,)
+    write(store, lease.fence, ann, NOW + 22, granted=(slots[0],))
+    assert store.history.list_moves(NOW, NOW + 30) == (first,), "it has the slot again"
+
+
+def test_slots_that_join_and_leave(store: Store) -> None:
+    lease, slots = make_pool(store, 2)
+    store.pool.declare(
+        [Node(name="node", engine="local", slots=(DeclaredSlot(slots[0], "cpu"),))], lease.fence, NOW + 5
+    )
+    store.queues.put(Queue(name="other"), ADMIN, NOW + 6)
+    assert store.history.list_slot_changes(NOW) == (SlotChange(NOW + 5, slots[1]),)
+    assert {one.slot for one in store.history.list_slot_changes(NOW - 1)} == set(slots)
+    assert len(store.history.list_slot_changes(NOW - 1)) == 3
