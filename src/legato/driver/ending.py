@@ -197,7 +197,7 @@ def _end_succeeded(job: Job) -> None:
     reason = "the program ran to its end"
     told = [worker.trained for worker in job.workers.values() if worker.trained is not None]
     # Of workers that ended while no driver heard it nothing is known, but that they were in a view.
-    if told and not any(told) and job.current is None:
+    if told and not any(told) and job.current is None and job.spec.guest is None:
         alone = f"each of its {len(told)} workers" if len(told) > 1 else "its worker"
         reason += f", but never called legato.elastic: {alone} ran all of it by itself, and Legato saved nothing"
         job.record("note", reason, level="warning")

@@ -175,6 +175,17 @@ def test_who_dies_when_others_have_finished_is_replaced_if_work_is_left(is_left:
     assert membership.job.state is JobState.SUCCEEDED
 
 
+def test_what_shares_work_by_a_guest_did_not_all_run_by_itself() -> None:
+    for guest, told in ((None, "never called legato.elastic"), (GuestSpec(entry=_ENTRY), "the program ran to its end")):
+        membership = make_membership(guest=guest)
+        finish(membership, 0, 1.0)
+        membership.handle(words.Heard(1, wire.Finished(view=0, num_rounds=0, trained=False)), 2.0)
+        *_, end = membership.handle(Exited(worker=1, exit_code=0), 2.0)
+        assert isinstance(end, words.End)
+        assert told in end.reason
+        assert (guest is None) == ("legato.elastic" in end.reason)
+
+
 def test_who_does_work_is_forgiven_the_deaths_in_its_slot() -> None:
     membership = make_membership(max_deaths=2)
     number = 1
