@@ -1,0 +1,188 @@
+"""Tickets and micro-batches: whatever changes while a loader is ahead, the loop brings what is due, and ends.
+
+The runtime is played here: it has steps of so many micro-batches, deals them out, and breaks steps now and then.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Iterator
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from legato.compat.elasticdl.plan import Plan
+from legato.compat.elasticdl.stream import Record, Stream, StreamSteps
+from legato.core.span import split
+from legato.train.order import Key
+
+BATCH, NUM_PER_STEP, LIMIT_S = 2, 4, 20.0
+
+
+def leaves_of(steps: StreamSteps, step: int, rank: int, size: int) -> list[int]:
+    span = split(steps.num_micro_batches_of(step), size)[rank]
+    return list(range(span.start, span.stop)) or [0]
+
+
+class Loop:
+    """A worker's loop, its loader of some processes, and the runtime under it.
+
+    Args:
+        num_records: of the data set.
+        num_ahead: batches that the loader is ahead of the loop.
+        changes: for the turns of the loop, one after another: rank and number of workers from then on, or None.
+    """
+
+    def __init__(self, num_records: int, num_ahead: int, changes: list[tuple[int, int] | None]) -> None:
+        self.stream = Stream(num_records, 1, BATCH, seed=0)
+        self.steps = StreamSteps(self.stream, NUM_PER_STEP)
+        self.plan = Plan(self.stream, self.steps)
+        self.changes = deque(changes)
+        self.rank, self.size = 0, 1
+        self.step = 0
+        self._due: deque[tuple[Key, int]] = deque()
+        self._loaded: queue.Queue[tuple[Record, ...] | None] = queue.Queue(num_ahead + 1)
+
+    def leaves(self, step: int) -> list[int]:
+        return leaves_of(self.steps, step, self.rank, self.size)
+
+    def keys(self, first: int) -> Iterator[Key]:
+        rank, size = self.rank, self.size
+        for step in range(first, self.steps.num_steps):
+            for leaf in leaves_of(self.steps, step, rank, size):
+                yield Key(0, step, leaf)
+
+    def run(self) -> None:
+        """Go through the loop as a program does."""
+        generation = self.plan.begin_generation()
+        loading = threading.Thread(target=self._load, args=(generation,), daemon=True)
+        loading.start()
+        self.plan.follow(self.keys(0))
+        self._begin_step()
+        while (records := self._loaded.get(timeout=LIMIT_S)) is not None:
+            self.plan.deliver()
+            self._turn(records)
+        loading.join()
+
+    def _load(self, generation: int) -> None:
+        number = 0
+        while (records := self.plan.ask(number, generation)) is not None:
+            self._loaded.put(records)
+            number += 1
+        self._loaded.put(None)
+
+    def _turn(self, records: tuple[Record, ...]) -> None:
+        place = self.plan.begin_call()
+        if place is not None:
+            want = self.stream.records(place)
+            assert records == want + want[-1:] * (BATCH - len(want)), "the ticket's records are those of its place"
+            self.plan.hold(place, records)
+        change = self.changes.popleft() if self.changes else None
+        while self._due and self.plan.held(self._due[0][1]) is not None:
+            if change is not None:
+                # The step breaks: what was computed of it counts no more.
+                (self.rank, self.size), change = change, None
+                self.plan.follow(self.keys(self.step))
+                self._begin_step()
+                continue
+            self._due.popleft()
+            if not self._due:
+                self._commit()
+                break
+        self.plan.end_call()
+
+    def _commit(self) -> None:
+        self.step += 1
+        self.plan.drop_before(self.steps.place_before(self.step))
+        if self.step == self.steps.num_steps:
+            self.plan.close()
+        else:
+            self._begin_step()
+
+    def _begin_step(self) -> None:
+        self._due.clear()
+        for _ in self.leaves(self.step):
+            _, found = self.plan.take()
+            assert found[0].step == self.step
+            self._due.append(found)
+
+
+places = st.integers(1, 4).flatmap(lambda size: st.tuples(st.integers(0, size - 1), st.just(size)))
+
+
+@settings(deadline=None)
+@given(st.integers(2, 60), st.integers(0, 5), st.lists(st.one_of(st.none(), places), max_size=30))
+def test_every_step_is_trained_in_its_order(
+    num_records: int, num_ahead: int, changes: list[tuple[int, int] | None]
+) -> None:
+    loop = Loop(num_records, num_ahead, changes)
+    loop.run()
+    assert loop.step == loop.steps.num_steps
+    assert not loop.plan.is_stuck
+
+
+def make(num_records: int, num_per_step: int = 2) -> tuple[Plan, StreamSteps]:
+    stream = Stream(num_records, 1, BATCH, seed=0)
+    steps = StreamSteps(stream, num_per_step)
+    return Plan(stream, steps), steps
+
+
+def all_keys(steps: StreamSteps) -> Iterator[Key]:
+    return (Key(0, step, leaf) for step in range(steps.num_steps) for leaf in range(steps.num_micro_batches_of(step)))
+
+
+def test_tickets_are_answered_by_their_number_whoever_asks_first() -> None:
+    plan, steps = make(12)
+    plan.follow(all_keys(steps))
+    assert [record.index for record in plan.ask(2, 0) or ()] == [4, 5]
+    assert [record.index for record in plan.ask(0, 0) or ()] == [0, 1]
+    assert [plan.begin_call() for _ in range(3)] == [0, 1, 2]
+
+
+def test_who_asks_before_the_worker_has_joined_waits() -> None:
+    plan, steps = make(4)
+    answers: list[object] = []
+    asking = threading.Thread(target=lambda: answers.append(plan.ask(0, 0)))
+    asking.start()
+    plan.follow(all_keys(steps))
+    asking.join()
+    assert answers == [(Record(0, 0), Record(0, 1))]
+
+
+def test_the_end_comes_to_all_who_wait_when_nothing_is_left_to_train() -> None:
+    plan, steps = make(4)
+    plan.follow(all_keys(steps))
+    assert plan.ask(0, 0) and plan.ask(1, 0)
+    answers: list[object] = []
+    asking = [threading.Thread(target=lambda number=number: answers.append(plan.ask(number, 0))) for number in (2, 3)]
+    for thread in asking:
+        thread.start()
+    plan.close()
+    for thread in asking:
+        thread.join()
+    assert answers == [None, None]
+
+
+def test_a_loader_that_is_replaced_is_told_the_end_and_what_it_had_is_given_to_the_next() -> None:
+    plan, steps = make(8)
+    plan.follow(all_keys(steps))
+    assert plan.ask(0, 0) and plan.ask(1, 0)
+    assert plan.begin_call() == 0
+    plan.hold(0, "batch")
+    assert plan.begin_generation() == 1
+    assert plan.ask(2, 0) is None
+    assert [record.index for record in plan.ask(0, 1) or ()] == [2, 3]
+
+
+def test_a_loop_that_keeps_batches_to_itself_is_found_out() -> None:
+    plan, steps = make(4)
+    plan.follow(all_keys(steps))
+    for number in range(2):
+        assert plan.ask(number, 0)
+        plan.deliver()
+    assert plan.begin_call() == 0
+    plan.end_call()
+    assert plan.ask(2, 0) is None
+    assert plan.is_stuck
