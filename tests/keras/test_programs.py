@@ -108,6 +108,25 @@ def test_a_program_of_keras_2_runs_as_it_is(stage: Stage) -> None:
     assert "accuracy: " in log and "auc: " in log
 
 
+@NEEDS_KERAS_2
+def test_a_transitional_program_runs_with_the_helper_that_it_brings(stage: Stage) -> None:
+    job = Job(stage, "transitional")
+    done = job.train_alone()
+    assert done.returncode == 0, done.stderr
+    assert "main.py uses optimizers.legacy" in done.stdout
+    (log,) = job.alone.glob("log/driver-*/stdout")
+    lines = [line.split("] ", 1)[1].split(",\t") for line in log.read_text().splitlines()]
+    # 53 samples of 16: an epoch is one step of 4 micro-batches, whatever engines_number says.
+    assert [line[2:4] for line in lines if line[0] == "Train"] == [
+        [f"Global steps: {n}", f"Iteration: {n}"] for n in range(1, 9)
+    ]
+    assert [line[0] for line in lines if line[0].startswith("Test")] == ["Test of epoch 0", "Test of epoch 1"]
+    assert all([part.split(":")[0] for part in line[-2:]] == ["loss", "accuracy"] for line in lines)
+    assert "failed with the error above" not in done.stderr
+    names = sorted(path.name for path in (job.alone / "model/train").iterdir())
+    assert names == ["model_epoch_1.keras", "model_epoch_2.keras", "model_epoch_final.keras"]
+
+
 def test_a_program_of_keras_2_is_told_what_to_change(stage: Stage) -> None:
     ended = Job(stage, "old").train_alone(TF_USE_LEGACY_KERAS="0")
     assert ended.returncode == 1
