@@ -6,7 +6,7 @@ import mark from "@/mark.svg";
 import { Button } from "@/parts/button";
 import { TextField } from "@/parts/field";
 import { Note } from "@/parts/states";
-import { Tabs } from "@/parts/tabs";
+import { TabPanel, Tabs } from "@/parts/tabs";
 import { useSessionDoor } from "@/session/session";
 import "./login.css";
 
@@ -48,47 +48,49 @@ export function LoginPage({ wasIn }: { wasIn: boolean }) {
           chosen={way}
           onChoose={setWay}
         />
-        <form className="stack" id="tab-panel" role="tabpanel" aria-labelledby={`tab-${way}`} onSubmit={submit}>
-          {way === "password" ? (
-            <>
+        <TabPanel chosen={way}>
+          <form className="stack" onSubmit={submit}>
+            {way === "password" ? (
+              <>
+                <TextField
+                  label="User name"
+                  name="user"
+                  autoComplete="username"
+                  autoCapitalize="none"
+                  spellCheck={false}
+                  required
+                  value={user}
+                  onValue={setUser}
+                />
+                <TextField
+                  label="Password"
+                  name="password"
+                  type="password"
+                  autoComplete="current-password"
+                  required
+                  value={password}
+                  onValue={setPassword}
+                />
+              </>
+            ) : (
               <TextField
-                label="User name"
-                name="user"
-                autoComplete="username"
-                autoCapitalize="none"
-                spellCheck={false}
-                required
-                value={user}
-                onValue={setUser}
-              />
-              <TextField
-                label="Password"
-                name="password"
+                label="Token"
+                name="token"
                 type="password"
-                autoComplete="current-password"
+                autoComplete="off"
+                placeholder="lgt_…"
+                hint="The server says one at its first start, and legato tokens create makes more."
                 required
-                value={password}
-                onValue={setPassword}
+                value={token}
+                onValue={setToken}
               />
-            </>
-          ) : (
-            <TextField
-              label="Token"
-              name="token"
-              type="password"
-              autoComplete="off"
-              placeholder="lgt_…"
-              hint="The server says one at its first start, and legato tokens create makes more."
-              required
-              value={token}
-              onValue={setToken}
-            />
-          )}
-          {problem && <Note tone="bad">{problem}</Note>}
-          <Button type="submit" look="main" isBusy={isBusy}>
-            Log in
-          </Button>
-        </form>
+            )}
+            {problem && <Note tone="bad">{problem}</Note>}
+            <Button type="submit" look="main" isBusy={isBusy}>
+              Log in
+            </Button>
+          </form>
+        </TabPanel>
       </main>
     </div>
   );
