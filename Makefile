@@ -18,7 +18,7 @@ CONSOLE_SOURCES := $(shell find console -name node_modules -prune -o -type f -pr
 demo: $(READY) console
 	$(BIN)/python examples/demo.py
 
-ifneq ($(and $(NPM),$(wildcard console/src/main.tsx)),)
+ifneq ($(NPM),)
 console: $(PAGES)
 
 lint-console: $(NODE_READY)
