@@ -75,6 +75,7 @@ export function Chart(props: ChartProps) {
       width: element.clientWidth || 600,
       height,
       legend: { show: false },
+      padding: [10, 10, 2, 0],
       cursor: {
         sync: { key: group, scales: ["x", null] },
         drag: { x: true, y: false, setScale: false },
@@ -86,8 +87,8 @@ export function Chart(props: ChartProps) {
         y: isLog ? { distr: 3 } : { range: (_, low, high) => padRange(low, high, fromZero) },
       },
       axes: [
-        makeAxis(colours, { space: 70, ...(kind === "time" ? { values: sayTimes } : {}) }),
-        makeAxis(colours, { size: 58, values: sayValues }),
+        makeAxis(colours, { space: 70, size: 26, ...(kind === "time" ? { values: sayTimes } : {}) }),
+        makeAxis(colours, { size: 50, values: sayValues }),
       ],
       series: [
         {},

@@ -75,8 +75,8 @@ export function findThroughput(steps: { step: readonly number[]; time: readonly 
   let from = 0;
   for (let place = 1; place < steps.time.length; place += 1) {
     const passed = (steps.time[place] as number) - (steps.time[from] as number);
-    if (passed < bin_s && place < steps.time.length - 1) continue;
-    if (passed <= 0) continue;
+    // The last stretch is left out until it is whole: a short one tells little.
+    if (passed < bin_s) continue;
     times.push(steps.time[place] as number);
     values.push(((steps.step[place] as number) - (steps.step[from] as number)) / passed);
     from = place;

@@ -1,6 +1,165 @@
-import type { PageProps } from "@/routes";
+/** Two or more runs: metrics overlaid, what each took, parameters side by side. Which ones stands in the address. */
 
-/** Stands here until the page is built. */
-export default function ComparePage({ names }: PageProps) {
-  return <div className="page">{JSON.stringify(names)}</div>;
+import { useQueries } from "@tanstack/react-query";
+import { useMemo, useState } from "react";
+import { ask } from "@/api/client";
+import { useAsk } from "@/api/queries";
+import type { Job } from "@/api/types";
+import { Chart, type Range } from "@/charts/chart";
+import { askMetrics } from "@/charts/use-training";
+import { Button } from "@/parts/button";
+import { Segments } from "@/parts/segments";
+import { ENDED } from "@/parts/stage";
+import { Empty, ErrorState, Loading } from "@/parts/states";
+import { go, useQueryValue, useRoute } from "@/router/router";
+import { compareFacts, listFacts } from "../run/diff";
+import { type Axis, type Compared, colourAt, findExtent, findLine, listNames, type Whole } from "./compare";
+import "./compare.css";
+import { FactsTable, FiguresTable } from "./compare-tables";
+import { RunPicker } from "./run-picker";
+
+const MAX_RUNS = 12;
+const ASK_EVERY_MS = 4000;
+
+const AXES: readonly { value: Axis; label: string }[] = [
+  { value: "step", label: "Step" },
+  { value: "seconds", label: "Seconds since start" },
+  { value: "time", label: "Time of day" },
+];
+
+/** The page. */
+export default function ComparePage() {
+  const { query } = useRoute();
+  const ids = useMemo(() => [...new Set(query.getAll("run"))].slice(0, MAX_RUNS), [query]);
+  return (
+    <div className="page">
+      <div className="page-head">
+        <h1>Compare runs</h1>
+      </div>
+      <RunPicker chosen={ids} max={MAX_RUNS} onChoose={(next) => go("/compare", { run: next }, true)} />
+      {ids.length === 0 ? <Nothing /> : <Comparison ids={ids} />}
+    </div>
+  );
+}
+
+function Nothing() {
+  return (
+    <div className="card">
+      <Empty
+        icon="compare"
+        title="Choose the runs to compare"
+        action={<Button onClick={() => go("/runs")}>Choose from the table of runs</Button>}
+      >
+        Search for them above, or choose several in the table of runs and press Compare.
+      </Empty>
+    </div>
+  );
+}
+
+function Comparison({ ids }: { ids: readonly string[] }) {
+  const pool = useAsk(["pool"], "/slots", {}, { fresh_s: 300 });
+  const jobs = useQueries({
+    queries: ids.map((id) => ({
+      queryKey: ["job", id, "/jobs/{job}", { job: id }, null],
+      queryFn: () => ask("get", "/jobs/{job}", { path: { job: id } }),
+      refetchInterval: (known: { state: { data: Job | undefined } }) =>
+        known.state.data && ENDED.has(known.state.data.stage) ? false : (ASK_EVERY_MS as number | false),
+    })),
+  });
+  const found = jobs.flatMap(({ data }) => (data ? [data] : []));
+  const metrics = useQueries({ queries: found.map((job) => askMetrics(job)) });
+  const specs = useQueries({
+    queries: found.map((job) => ({
+      queryKey: ["job", job.id, "spec"],
+      queryFn: () => ask("get", "/jobs/{job}/spec", { path: { job: job.id } }),
+      staleTime: 600_000,
+    })),
+  });
+  const allocations = useQueries({
+    queries: found.map((job) => ({
+      queryKey: ["job", job.id, "allocations"],
+      queryFn: () => ask("get", "/jobs/{job}/allocations", { path: { job: job.id } }),
+    })),
+  });
+  const wrong = [...jobs, ...metrics, ...specs, ...allocations].find((asked) => asked.error && !asked.data);
+  if (wrong) return <ErrorState error={wrong.error} what="these runs" retry={() => void wrong.refetch()} />;
+  const runs = found.flatMap((job, place): Whole[] => {
+    const [measured, spec, held] = [metrics[place]?.data, specs[place]?.data, allocations[place]?.data];
+    return measured && spec && held ? [{ job, metrics: measured, spec, allocations: held.items }] : [];
+  });
+  if (runs.length < ids.length) return <Loading numLines={8} />;
+  const hasGpus = (pool.data?.items ?? []).some((slot) => !slot.device.startsWith("cpu"));
+  return (
+    <>
+      <Overlay runs={runs} />
+      <FiguresTable runs={runs} unit={hasGpus ? "GPU-hours" : "Slot-hours"} />
+      <FactsTable
+        jobs={runs.map(({ job }) => job)}
+        facts={compareFacts(runs.map(({ job, spec }) => listFacts(job, spec)))}
+      />
+    </>
+  );
+}
+
+function Overlay({ runs }: { runs: readonly Compared[] }) {
+  const [written, setAxis] = useQueryValue("axis", "step");
+  const axis = AXES.find((each) => each.value === written)?.value ?? "step";
+  const [zoom, setZoom] = useState<Range | null>(null);
+  const [isLog, setLog] = useState(false);
+  const names = listNames(runs);
+  if (!names.length) {
+    return (
+      <div className="card">
+        <Empty icon="compare" title="None of these runs has logged anything yet" />
+      </div>
+    );
+  }
+  return (
+    <section className="stack" aria-label="Metrics">
+      <div className="row row-wrap">
+        <Segments
+          label="Below the charts"
+          choices={AXES}
+          chosen={axis}
+          onChoose={(next: string) => {
+            setAxis(next);
+            setZoom(null);
+          }}
+        />
+        <Button isSmall aria-pressed={isLog} onClick={() => setLog(!isLog)}>
+          Logarithmic
+        </Button>
+        {zoom && (
+          <Button isSmall icon="cross" onClick={() => setZoom(null)}>
+            Show all
+          </Button>
+        )}
+      </div>
+      <div className="compare-charts">
+        {names.map((name) => {
+          const lines = runs.map((run, place) => ({
+            ...findLine(run, name, axis),
+            label: run.job.name,
+            colour: colourAt(place),
+          }));
+          const isPositive = lines.every((line) => line.values.every((value) => value === null || value > 0));
+          return (
+            <div className="card compare-chart" key={name}>
+              <Chart
+                title={name}
+                group="compare"
+                lines={lines}
+                range={zoom ?? findExtent(lines)}
+                onRange={setZoom}
+                isLog={isLog && isPositive}
+                height={200}
+                x={axis === "time" ? "time" : "number"}
+                xLabel={axis}
+              />
+            </div>
+          );
+        })}
+      </div>
+    </section>
+  );
 }

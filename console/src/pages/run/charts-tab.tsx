@@ -1,7 +1,7 @@
 /** Charts of a run: one cursor and one range for all, and a mark wherever its workers changed. */
 
 import { useMemo, useState } from "react";
-import type { Job, JobMetrics, TrainingEvent } from "@/api/types";
+import type { Job, JobMetrics, Series, TrainingEvent } from "@/api/types";
 import { Chart, type ChartLine, type Range } from "@/charts/chart";
 import { findMarks, findThroughput, findWorkers, type Mark, smooth } from "@/charts/series";
 import { useTraining } from "@/charts/use-training";
@@ -53,6 +53,16 @@ function Charts({ job, metrics, events }: { job: Job; metrics: JobMetrics; event
   const colour = `var(--job-${colourPlace(job.id)})`;
   const series = useMemo(() => sortSeries(metrics), [metrics]);
   const common = { group: `run-${job.id}`, range, onRange: setZoom, onPick: setPicked, marks };
+  const draw = (each: Series) => (
+    <div className="card charts-card" key={each.name}>
+      <Chart
+        {...common}
+        title={each.name}
+        isLog={isLog && each.value.every((value) => value === null || value > 0)}
+        lines={drawSmoothed(each.name, each.time, each.value, weight, colour)}
+      />
+    </div>
+  );
   return (
     <div className="stack">
       <div className="row row-wrap charts-bar">
@@ -91,16 +101,7 @@ function Charts({ job, metrics, events }: { job: Job; metrics: JobMetrics; event
         )}
       </div>
       <div className="charts-grid">
-        {series.map((each) => (
-          <div className="card charts-card" key={each.name}>
-            <Chart
-              {...common}
-              title={each.name}
-              isLog={isLog && each.value.every((value) => value === null || value > 0)}
-              lines={drawSmoothed(each.name, each.time, each.value, weight, colour)}
-            />
-          </div>
-        ))}
+        {series.slice(0, 1).map(draw)}
         <div className="card charts-card">
           <Chart
             {...common}
@@ -118,6 +119,7 @@ function Charts({ job, metrics, events }: { job: Job; metrics: JobMetrics; event
             lines={[{ ...workers, label: "Workers", colour, isStep: true, isFilled: true }]}
           />
         </div>
+        {series.slice(1).map(draw)}
       </div>
       <Happenings marks={marks} onPick={setPicked} />
     </div>

@@ -109,7 +109,8 @@ export function RunHeader({ job }: { job: Job }) {
 
 function sayReason(job: Job): string {
   const decided = ENDED.has(job.stage) ? null : job.decided_reason;
-  return [...new Set([job.reason, decided].filter((told) => told))].join(" · ");
+  const told = [...new Set([job.reason, decided])].filter((each) => each !== null && each !== "");
+  return told.map((each) => `${each?.charAt(0).toUpperCase()}${each?.slice(1)}.`).join(" ");
 }
 
 function Clone({ job, onClose }: { job: Job; onClose: () => void }) {

@@ -1,0 +1,134 @@
+/** Tables of several runs side by side: what came of them, and what they were made from. */
+
+import { type ReactNode, useState } from "react";
+import type { Job } from "@/api/types";
+import { formatCount, formatValue } from "@/format/numbers";
+import { formatDuration } from "@/format/time";
+import { secondsRun, secondsWaited } from "@/jobs/facts";
+import { Swatch } from "@/parts/colour";
+import { CheckField } from "@/parts/field";
+import { useNow } from "@/parts/now";
+import { StageBadge } from "@/parts/stage";
+import { Link } from "@/router/router";
+import { colourAt, findFigures, findLine, listNames, slotHours, type Whole } from "./compare";
+
+function Heads({ jobs }: { jobs: readonly Job[] }) {
+  return (
+    <thead>
+      <tr>
+        <td />
+        {jobs.map((job, place) => (
+          <th key={job.id} scope="col">
+            <span className="row">
+              <Swatch colour={colourAt(place)} />
+              <Link to={`/runs/${job.id}`} className="cut compare-name" title={`${job.name} (${job.id})`}>
+                {job.name}
+              </Link>
+            </span>
+          </th>
+        ))}
+      </tr>
+    </thead>
+  );
+}
+
+interface TableProps {
+  title: string;
+  jobs: readonly Job[];
+  tools?: ReactNode;
+  children: ReactNode;
+}
+
+function SideBySide({ title, jobs, tools, children }: TableProps) {
+  return (
+    <section className="card" aria-label={title}>
+      <div className="card-head">
+        <h2>{title}</h2>
+        {tools}
+      </div>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: who has no mouse scrolls it by keys */}
+      <div className="compare-box" tabIndex={0} role="region" aria-label={title}>
+        <table className="compare-table number">
+          <Heads jobs={jobs} />
+          <tbody>{children}</tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
+
+/** What came of the runs: figures of each metric, times, and what they took of the pool. */
+export function FiguresTable({ runs, unit }: { runs: readonly Whole[]; unit: string }) {
+  const now = useNow();
+  const jobs = runs.map(({ job }) => job);
+  const rows: [string, (run: Whole) => ReactNode][] = [
+    ["State", ({ job }) => <StageBadge stage={job.stage} title={job.reason} />],
+    ["Owner", ({ job }) => job.owner],
+    ["Steps", ({ job }) => formatCount(job.progress?.step)],
+    ["Waited", ({ job }) => formatDuration(secondsWaited(job, now))],
+    ["Ran", ({ job }) => formatDuration(secondsRun(job, now))],
+    [unit, ({ allocations }) => formatValue(slotHours(allocations, now), 3)],
+    ["Samples per second", ({ job }) => formatValue(job.progress?.samples_per_s, 3)],
+    ["Retries", ({ job }) => job.num_retries],
+  ];
+  for (const name of listNames(runs)) {
+    rows.push([
+      name,
+      (run) => {
+        const { last, best } = findFigures(findLine(run, name, "step"), name);
+        if (last === null) return <span className="quiet">–</span>;
+        return (
+          <>
+            {formatValue(last)} <span className="quiet small">best {formatValue(best)}</span>
+          </>
+        );
+      },
+    ]);
+  }
+  return (
+    <SideBySide title="What came of them" jobs={jobs}>
+      {rows.map(([name, show]) => (
+        <tr key={name}>
+          <th scope="row">{name}</th>
+          {runs.map((run) => (
+            <td key={run.job.id}>{show(run)}</td>
+          ))}
+        </tr>
+      ))}
+    </SideBySide>
+  );
+}
+
+interface FactsProps {
+  jobs: readonly Job[];
+  facts: readonly { name: string; values: readonly (string | null)[]; differs: boolean }[];
+}
+
+/** What the runs were made from; what differs stands out. */
+export function FactsTable({ jobs, facts }: FactsProps) {
+  const [isOnly, setOnly] = useState(jobs.length > 1);
+  const shown = facts.filter((fact) => !isOnly || fact.differs);
+  return (
+    <SideBySide
+      title="What they were made from"
+      jobs={jobs}
+      tools={<CheckField label="Only what differs" isOn={isOnly} onValue={setOnly} />}
+    >
+      {shown.map((fact) => (
+        <tr key={fact.name} className={fact.differs && !isOnly ? "compare-differs" : undefined}>
+          <th scope="row">{fact.name}</th>
+          {fact.values.map((value, place) => (
+            <td key={jobs[place]?.id}>{value ?? <span className="quiet">not set</span>}</td>
+          ))}
+        </tr>
+      ))}
+      {shown.length === 0 && (
+        <tr>
+          <td colSpan={jobs.length + 1} className="quiet">
+            Nothing differs.
+          </td>
+        </tr>
+      )}
+    </SideBySide>
+  );
+}

@@ -1,0 +1,69 @@
+import { describe, expect, it } from "vitest";
+import type { Allocation, Job, JobMetrics } from "@/api/types";
+import { type Compared, findExtent, findFigures, findLine, listNames, slotHours } from "./compare";
+
+function run(started_at: number, series: Record<string, [number, number, number | null][]>): Compared {
+  const metrics: JobMetrics = {
+    series: Object.entries(series).map(([name, points]) => ({
+      name,
+      step: points.map(([step]) => step),
+      epoch: points.map(() => 0),
+      time: points.map(([, time]) => time),
+      value: points.map(([, , value]) => value),
+    })),
+    steps: { step: [], epoch: [], view: [], time: [] },
+  };
+  return { job: { id: "j", started_at } as Job, metrics };
+}
+
+const one = run(100, {
+  accuracy: [[1, 101, 0.5]],
+  loss: [
+    [1, 101, 4],
+    [2, 103, null],
+    [2, 104, 3],
+  ],
+});
+const other = run(500, {
+  "val loss": [[5, 505, 1]],
+  accuracy: [
+    [1, 501, 0.7],
+    [2, 502, 0.6],
+  ],
+});
+
+it("losses come first, then what most runs have", () => {
+  expect(listNames([one, other])).toEqual(["loss", "val loss", "accuracy"]);
+});
+
+describe("findLine", () => {
+  it("by step has each step once", () => {
+    expect(findLine(one, "loss", "step")).toEqual({ times: [1, 2], values: [4, 3] });
+  });
+  it("by seconds begins with the run", () => {
+    expect(findLine(one, "loss", "seconds").times).toEqual([1, 3, 4]);
+  });
+  it("is empty for what was not logged", () => {
+    expect(findLine(other, "loss", "time")).toEqual({ times: [], values: [] });
+  });
+});
+
+it("the extent is that of all", () => {
+  expect(findExtent([findLine(one, "accuracy", "seconds"), findLine(other, "accuracy", "seconds")])).toEqual([1, 2]);
+  const [from, until] = findExtent([]);
+  expect(until).toBeGreaterThan(from);
+});
+
+it("the best loss is the lowest, the best accuracy the highest", () => {
+  expect(findFigures(findLine(one, "loss", "step"), "loss")).toEqual({ last: 3, best: 3 });
+  expect(findFigures(findLine(other, "accuracy", "step"), "accuracy")).toEqual({ last: 0.6, best: 0.7 });
+  expect(findFigures({ times: [], values: [] }, "loss")).toEqual({ last: null, best: null });
+});
+
+it("slot-hours count slots that are held still", () => {
+  const held = [
+    { since: 0, until: 3600 },
+    { since: 1800, until: null },
+  ] as Allocation[];
+  expect(slotHours(held, 5400)).toBe(2);
+});
