@@ -14,9 +14,25 @@ export function colourPlace(id: string): number {
   return ((hash ^ (hash >>> 15)) >>> 0) % NUM_COLOURS;
 }
 
+const moved = new Map<string, number>();
+
+/**
+ * Give those that are looked at together colours that differ, as far as there are so many: whoever comes first in the
+ * list keeps the own one. From then on the others have theirs on all pages.
+ */
+export function keepApart(ids: readonly string[]): void {
+  const taken = new Set<number>();
+  for (const id of ids.slice(0, NUM_COLOURS)) {
+    let place = moved.get(id) ?? colourPlace(id);
+    while (taken.has(place)) place = (place + 1) % NUM_COLOURS;
+    if (place !== colourPlace(id)) moved.set(id, place);
+    taken.add(place);
+  }
+}
+
 /** Return the colour of a job, as CSS. */
 export function jobColour(id: string): string {
-  return `var(--job-${colourPlace(id)})`;
+  return `var(--job-${moved.get(id) ?? colourPlace(id)})`;
 }
 
 /** A little square in the colour of a job. */

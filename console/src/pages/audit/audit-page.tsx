@@ -8,7 +8,7 @@ import { formatFullTime, formatTime } from "@/format/time";
 import { Button } from "@/parts/button";
 import { Answered, Empty, NoPermission } from "@/parts/states";
 import { type Column, Table } from "@/parts/table";
-import { useQueryValue } from "@/router/router";
+import { Link, useQueryValue } from "@/router/router";
 import { useSession } from "@/session/session";
 import { sayDetail } from "./detail";
 import "@/pages/projects/projects.css";
@@ -32,7 +32,14 @@ const COLUMNS: Column<Entry>[] = [
     title: "Who",
     width: 100,
     grows: 1,
-    show: (entry) => entry.who ?? <span className="quiet">nobody known</span>,
+    show: (entry) =>
+      entry.who ? (
+        <Link to="/audit" query={{ q: entry.who }} title={`What ${entry.who} did`}>
+          {entry.who}
+        </Link>
+      ) : (
+        <span className="quiet">nobody known</span>
+      ),
   },
   { name: "action", title: "Did", width: 150, grows: 1, show: (entry) => <code>{entry.action}</code> },
   {

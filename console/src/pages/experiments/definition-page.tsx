@@ -111,7 +111,10 @@ function Facts({ definition }: { definition: Definition }) {
     <dl className="facts">
       <Fact name="Framework">{framework?.title ?? definition.framework}</Fact>
       <Fact name="Command">
-        <code>{definition.command}</code> <CopyButton text={definition.command} what="the command" />
+        <span className="row">
+          <code>{definition.command}</code>
+          <CopyButton text={definition.command} what="the command" />
+        </span>
       </Fact>
       {parameters.length > 0 && (
         <>
@@ -155,7 +158,10 @@ function Facts({ definition }: { definition: Definition }) {
         {definition.created_by}, <Ago time={definition.created_at} />
       </Fact>
       <Fact name="Id">
-        <code>{definition.id}</code> <CopyButton text={definition.id} what="the id" />
+        <span className="row">
+          <code>{definition.id}</code>
+          <CopyButton text={definition.id} what="the id" />
+        </span>
       </Fact>
     </dl>
   );

@@ -7,12 +7,10 @@ import type { components } from "@/api/schema";
 import type { Role } from "@/api/types";
 import { type FieldErrors, fieldErrorsOf, useOutdate } from "@/pages/projects/project-data";
 import { Button } from "@/parts/button";
-import { ConfirmDialog } from "@/parts/confirm";
 import { Dialog } from "@/parts/dialog";
-import { SelectField, TextField } from "@/parts/field";
-import { Menu } from "@/parts/menu";
+import { CheckField, SelectField, TextField } from "@/parts/field";
 import { Ago } from "@/parts/now";
-import { Answered, NoPermission } from "@/parts/states";
+import { Answered, NoPermission, Note } from "@/parts/states";
 import { type Column, Table } from "@/parts/table";
 import { useToasts } from "@/parts/toast";
 import { go, Link } from "@/router/router";
@@ -21,7 +19,7 @@ import { PasswordDialog } from "./password-dialog";
 import "@/pages/projects/projects.css";
 
 type User = components["schemas"]["User"];
-type Shown = { what: "new" } | { what: "password" | "disable"; user: User };
+type Shown = { what: "new" } | { what: "password" | "change"; user: User };
 
 export const ROLES: readonly { value: Role; label: string }[] = [
   { value: "user", label: "User: submits, and changes what is theirs" },
@@ -84,8 +82,6 @@ export default function UsersPage() {
   const isAdmin = session.role === "admin";
   const asked = useAsk(["people"], "/users", {}, { isOn: session.role !== "user" });
   const [shown, setShown] = useState<Shown | null>(null);
-  const outdate = useOutdate();
-  const toasts = useToasts();
   if (session.role === "user") {
     return (
       <div className="page">
@@ -95,51 +91,38 @@ export default function UsersPage() {
       </div>
     );
   }
-  const patch = (user: User, body: { role?: Role; is_disabled?: boolean }) =>
-    ask("patch", "/users/{user}", { path: { user: user.name }, body }).then(() => outdate("people"));
   const columns: Column<User>[] = isAdmin
     ? [
         ...COLUMNS,
         {
           name: "do",
           title: <span className="only-heard">Change</span>,
-          width: 56,
+          width: 120,
           isEnd: true,
           show: (user) => (
-            <Menu
-              label={null}
-              name={`Change ${user.name}`}
-              icon="dots"
-              look="plain"
-              isSmall
-              items={[
-                { head: "Role" },
-                ...ROLES.map(({ value, label }) => ({
-                  label: label.split(":")[0],
-                  isChosen: user.role === value,
-                  onPick: () =>
-                    void (
-                      user.role !== value &&
-                      toasts.attempt(() => patch(user, { role: value }), `${user.name} is ${value} now.`)
-                    ),
-                })),
-                "line",
-                { label: "Set password…", icon: "lock", onPick: () => setShown({ what: "password", user }) },
-                { label: "Tokens", icon: "link", onPick: () => go("/tokens", { user: user.name }) },
-                "line",
-                user.disabled_at === null
-                  ? { label: "Disable…", icon: "ban", isBad: true, onPick: () => setShown({ what: "disable", user }) }
-                  : {
-                      label: "Enable",
-                      icon: "check",
-                      onPick: () =>
-                        void toasts.attempt(
-                          () => patch(user, { is_disabled: false }),
-                          `${user.name} may log in again.`,
-                        ),
-                    },
-              ]}
-            />
+            <span className="row row-end">
+              <Button
+                icon="edit"
+                look="plain"
+                isSmall
+                aria-label={`Change ${user.name}`}
+                onClick={() => setShown({ what: "change", user })}
+              />
+              <Button
+                icon="lock"
+                look="plain"
+                isSmall
+                aria-label={`Set the password of ${user.name}`}
+                onClick={() => setShown({ what: "password", user })}
+              />
+              <Button
+                icon="link"
+                look="plain"
+                isSmall
+                aria-label={`Tokens of ${user.name}`}
+                onClick={() => go("/tokens", { user: user.name })}
+              />
+            </span>
           ),
         },
       ]
@@ -163,18 +146,44 @@ export default function UsersPage() {
       </Answered>
       {shown?.what === "new" && <NewUserDialog onClose={() => setShown(null)} />}
       {shown?.what === "password" && <PasswordDialog user={shown.user.name} onClose={() => setShown(null)} />}
-      {shown?.what === "disable" && (
-        <ConfirmDialog
-          title={`Disable ${shown.user.name}?`}
-          action="Disable"
-          onDo={() => patch(shown.user, { is_disabled: true })}
-          onClose={() => setShown(null)}
-        >
-          All tokens and sessions of {shown.user.name} stop working at once. Runs go on; you can stop them on the page
-          of runs.
-        </ConfirmDialog>
-      )}
+      {shown?.what === "change" && <ChangeDialog user={shown.user} onClose={() => setShown(null)} />}
     </div>
+  );
+}
+
+function ChangeDialog({ user, onClose }: { user: User; onClose: () => void }) {
+  const outdate = useOutdate();
+  const toasts = useToasts();
+  const [role, setRole] = useState<Role>(user.role);
+  const [isDisabled, setDisabled] = useState(user.disabled_at !== null);
+  const [wrong, setWrong] = useState<FieldErrors>({});
+  const save = async () => {
+    try {
+      await ask("patch", "/users/{user}", { path: { user: user.name }, body: { role, is_disabled: isDisabled } });
+    } catch (thrown) {
+      setWrong(fieldErrorsOf(thrown));
+      throw thrown;
+    }
+    await outdate("people");
+    toasts.tell(`${user.name} is ${isDisabled ? "disabled" : role} now.`);
+  };
+  return (
+    <Dialog title={`Change ${user.name}`} action="Save" isBad={isDisabled} onDo={save} onClose={onClose}>
+      <SelectField
+        label="Role"
+        choices={ROLES}
+        wrong={wrong.role}
+        value={role}
+        onValue={(value) => setRole(value as Role)}
+      />
+      <CheckField label="Disabled" isOn={isDisabled} onValue={setDisabled} />
+      {isDisabled && user.disabled_at === null && (
+        <Note tone="warn">
+          All tokens and sessions of {user.name} stop working at once. Runs go on; you can stop them on the page of
+          runs.
+        </Note>
+      )}
+    </Dialog>
   );
 }
 

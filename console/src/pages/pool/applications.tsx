@@ -48,7 +48,7 @@ function makeColumns(slotWord: string): Column<Job>[] {
     {
       name: "stage",
       title: "State",
-      width: 106,
+      width: 122,
       leaves: 3,
       sortBy: (job) => job.stage,
       show: (job) => <StageBadge stage={job.stage} title={job.reason} />,
@@ -56,7 +56,7 @@ function makeColumns(slotWord: string): Column<Job>[] {
     {
       name: "slots",
       title: slotWord,
-      width: 170,
+      width: 150,
       grows: 1,
       sortBy: (job) => job.num_slots,
       show: (job) => <SlotsNow job={job} />,
@@ -73,7 +73,7 @@ function makeColumns(slotWord: string): Column<Job>[] {
     {
       name: "since",
       title: "Since",
-      width: 88,
+      width: 108,
       leaves: 5,
       sortBy: (job) => job.staged_at,
       show: (job) => (

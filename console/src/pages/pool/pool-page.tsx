@@ -4,6 +4,7 @@ import { useMemo, useState } from "react";
 import { useAsk } from "@/api/queries";
 import type { Job } from "@/api/types";
 import { Card } from "@/parts/card";
+import { keepApart } from "@/parts/colour";
 import { Answered } from "@/parts/states";
 import { Link, useRoute } from "@/router/router";
 import { maySubmit, useSession } from "@/session/session";
@@ -29,6 +30,7 @@ export default function PoolPage() {
   const shares = useAsk(["pool"], "/pool/shares", {}, { every_s: 10 });
   const moves = useMoves(readStretch(query));
   const byId = useMemo(() => new Map((jobs.data?.items ?? []).map((job: Job) => [job.id, job])), [jobs.data]);
+  useMemo(() => keepApart(startedFirst(jobs.data?.items ?? []).map((job) => job.id)), [jobs.data]);
   const hasGpu = slots.data?.items.some((slot) => !/^cpu/i.test(slot.device)) ?? false;
   const moved = useMemo(() => moves.data?.items ?? [], [moves.data]);
   return (
@@ -55,19 +57,25 @@ export default function PoolPage() {
           </Answered>
         </Card>
         <TimelineCard moves={moved} lit={lit} onLight={setLit} />
-        <Card title="Fair shares" tools={<Link to="/queues">Queues</Link>}>
-          <Answered asked={shares} what="the shares">
-            {(answer) => <Shares shares={answer.items} numSlots={pool.data?.num_usable ?? 1} />}
-          </Answered>
-        </Card>
         <Card title="Who shrank for whom" isFlush className="pool-moves">
           <Answered asked={moves} what="the moves">
             {(answer) => <Moves moves={answer.items} />}
           </Answered>
         </Card>
+        <Card title="Fair shares" tools={<Link to="/queues">Queues</Link>}>
+          <Answered asked={shares} what="the shares">
+            {(answer) => <Shares shares={answer.items} numSlots={pool.data?.num_usable ?? 1} />}
+          </Answered>
+        </Card>
       </div>
     </div>
   );
+}
+
+function startedFirst(jobs: readonly Job[]): Job[] {
+  return jobs
+    .filter((job) => job.num_slots > 0)
+    .sort((one, other) => (one.started_at ?? 0) - (other.started_at ?? 0) || one.id.localeCompare(other.id));
 }
 
 function Numbers({ pool }: { pool: PoolState }) {

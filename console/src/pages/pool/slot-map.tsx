@@ -85,7 +85,7 @@ export function SlotMap({ slots, jobs, lit, onLight }: SlotMapProps) {
                 onFocus={() => look(slot)}
                 onBlur={() => onLight(null)}
               >
-                {slot.device.replace(/^(cuda:|gpu|cpu)/i, "").slice(0, 3)}
+                {/\d+$/.exec(slot.id)?.[0].slice(-3)}
               </button>
             ))}
           </div>
@@ -148,7 +148,7 @@ function Said({ slot, jobs }: { slot: SlotState; jobs: ReadonlyMap<string, Job> 
 
 const KINDS: readonly { kind: Kind; label: string }[] = [
   { kind: "free", label: "free" },
-  { kind: "held", label: "held, in the colour of its run" },
+  { kind: "held", label: "held" },
   { kind: "leaving", label: "being left" },
   { kind: "hidden", label: "held by somebody else" },
   { kind: "broken", label: "not usable" },

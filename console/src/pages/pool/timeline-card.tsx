@@ -4,7 +4,7 @@ import { useMemo, useState } from "react";
 import { formatTime } from "@/format/time";
 import { Button } from "@/parts/button";
 import { Card } from "@/parts/card";
-import { jobColour, Swatch } from "@/parts/colour";
+import { jobColour, keepApart, Swatch } from "@/parts/colour";
 import { useNow } from "@/parts/now";
 import { Segments } from "@/parts/segments";
 import { Answered, Empty } from "@/parts/states";
@@ -21,7 +21,7 @@ const RANGES = [
   { value: "86400", label: "1 day" },
   { value: "604800", label: "7 days" },
 ] as const;
-const USUAL_RANGE = "900";
+const USUAL_RANGE = "300";
 const KINDS = [
   { value: "job", label: "Runs" },
   { value: "queue", label: "Queues" },
@@ -115,6 +115,7 @@ function TimelineView({ timeline, by, look, stretch, moves, lit, onLight }: View
   const now = useNow();
   const [cursor, setCursor] = useState<number | null>(null);
   const gathered = useMemo(() => gatherMoves(moves), [moves]);
+  useMemo(() => keepApart(whoHoldsFirst(timeline)), [timeline]);
   const { since, until } = boundsOf(stretch, Math.max(now, timeline.until));
   if (timeline.items.length === 0) {
     return <Empty icon="clock" title="Nobody had a slot in this time" />;
@@ -139,6 +140,11 @@ function TimelineView({ timeline, by, look, stretch, moves, lit, onLight }: View
       </p>
     </div>
   );
+}
+
+function whoHoldsFirst({ items }: Timeline): string[] {
+  const holds = items.filter((item) => item.slots.at(-1));
+  return [...new Set([...holds, ...items].map((item) => item.key))];
 }
 
 const MAX_KEYS = 40;

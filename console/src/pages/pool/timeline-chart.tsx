@@ -17,6 +17,7 @@ import {
   type Scale,
   spreadLabels,
   stackSteps,
+  trimSteps,
   valueAt,
 } from "./timeline-geometry";
 
@@ -40,7 +41,7 @@ const ROW_HEIGHT = 26;
 const LEFT = 34;
 const TOP = 10;
 const AXIS = 24;
-const LABEL_WIDTH = 150;
+const LABEL_WIDTH = 176;
 const MAX_LABELS = 8;
 /** Lines of equal height are drawn so far apart that each can be seen. */
 const APART = 3;
@@ -250,12 +251,12 @@ function Lines({ timeline, since, until, lit, frame, y, hasLabels }: Inner & { y
       {timeline.items.map((item, place) => (
         <g key={item.key} opacity={dimOf(item.key, lit)}>
           <path
-            d={drawSteps(cutSteps(stepsOf(item), since, until), until, frame.x, y)}
+            d={drawTrimmed(item, since, until, frame.x, y)}
             transform={`translate(0 ${shift(place)})`}
             className="timeline-line"
             style={{ stroke: jobColour(item.key) }}
           />
-          {hasLabels && (
+          {hasLabels && valueAt(stepsOf(item), until) > 0 && (
             <>
               <path
                 d={`M${frame.right} ${ends[place]}l8 ${(labels[place] ?? 0) - (ends[place] ?? 0)}`}
@@ -268,7 +269,7 @@ function Lines({ timeline, since, until, lit, frame, y, hasLabels }: Inner & { y
                 className="timeline-name"
                 fill={jobColour(item.key)}
               >
-                {cutWord(item.title, 20)} {valueAt(stepsOf(item), until)}
+                {valueAt(stepsOf(item), until)} {cutWord(item.title, 19)}
               </text>
             </>
           )}
@@ -276,6 +277,11 @@ function Lines({ timeline, since, until, lit, frame, y, hasLabels }: Inner & { y
       ))}
     </>
   );
+}
+
+function drawTrimmed(item: TimelineItem, since: number, until: number, x: Scale, y: Scale): string {
+  const trimmed = trimSteps(cutSteps(stepsOf(item), since, until), until);
+  return trimmed ? drawSteps(trimmed, trimmed.until, x, y) : "";
 }
 
 function Layers({ timeline, since, until, lit, frame, y }: Inner & { y: Scale }) {

@@ -9,6 +9,7 @@ import {
   makeScale,
   spreadLabels,
   stackSteps,
+  trimSteps,
   valueAt,
 } from "./timeline-geometry";
 
@@ -31,6 +32,12 @@ describe("step lines", () => {
     const y = makeScale(0, 4, 40, 0);
     expect(drawSteps(cutSteps(anna, 0, 100), 100, x, y)).toBe("M0 40H10V0H20V20H40V40H100");
     expect(drawSteps({ times: [0, 5], values: [1, 1] }, 10, x, y)).toBe("M0 30H10");
+  });
+
+  it("are drawn only from where there is something to where there is nothing any more", () => {
+    expect(trimSteps(cutSteps(ben, 0, 100), 100)).toEqual({ times: [20, 20, 40, 60], values: [0, 2, 4, 0], until: 60 });
+    expect(trimSteps(cutSteps(ben, 30, 50), 50)).toEqual({ times: [30, 40], values: [2, 4], until: 50 });
+    expect(trimSteps(cutSteps(ben, 0, 10), 10)).toBeNull();
   });
 
   it("become bars where there is something", () => {

@@ -31,6 +31,22 @@ export function cutSteps(steps: Steps, since: number, until: number): Steps {
   return { times, values };
 }
 
+/** Return the part of a step line in which there is something, with where it ends; null if there is nothing. */
+export function trimSteps({ times, values }: Steps, until: number): (Steps & { until: number }) | null {
+  const first = values.findIndex((value) => value > 0);
+  if (first < 0) return null;
+  const last = values.findLastIndex((value) => value > 0);
+  const end = times[last + 1];
+  // The step up at its beginning and the one down at its end belong to it.
+  const begins = first > 0 ? [times[first] as number] : [];
+  const ends = end === undefined ? [] : [end];
+  return {
+    times: [...begins, ...times.slice(first, last + 1), ...ends],
+    values: [...begins.map(() => 0), ...values.slice(first, last + 1), ...ends.map(() => 0)],
+    until: end ?? until,
+  };
+}
+
 export interface Span {
   from: number;
   to: number;

@@ -19,7 +19,7 @@ const COLUMNS: Column<Job>[] = [
   {
     name: "name",
     title: "Run",
-    width: 170,
+    width: 150,
     grows: 3,
     sortBy: (job) => job.name,
     show: (job) => (
@@ -43,7 +43,7 @@ const COLUMNS: Column<Job>[] = [
   {
     name: "stage",
     title: "State",
-    width: 112,
+    width: 126,
     sortBy: (job) => job.stage,
     show: (job) => <StageBadge stage={job.stage} title={job.reason} />,
   },
@@ -74,7 +74,7 @@ const COLUMNS: Column<Job>[] = [
   {
     name: "time",
     title: "Run time",
-    width: 96,
+    width: 118,
     isEnd: true,
     leaves: 5,
     sortBy: (job) => job.started_at,

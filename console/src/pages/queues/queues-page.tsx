@@ -114,8 +114,9 @@ function makeColumns(shares: ReadonlyMap<string, Share>): Column<QueueState>[] {
         queue.is_open ? (
           <span className="quiet">everybody</span>
         ) : queue.members.length ? (
-          <span title={queue.members.join(", ")}>
-            <Icon name="lock" size={11} /> {queue.members.join(", ")}
+          <span className="row" title={queue.members.join(", ")}>
+            <Icon name="lock" size={12} />
+            <span className="cut">{queue.members.join(", ")}</span>
           </span>
         ) : (
           <span className="quiet">administrators alone</span>
@@ -173,7 +174,11 @@ export default function QueuesPage() {
           </Button>
         )}
       </div>
-      {!isAdmin && <p className="soft">These are the queues to which you may submit. Administrators change them.</p>}
+      {!isAdmin && (
+        <p className="soft">
+          {session.role === "user" && "These are the queues to which you may submit. "}Administrators change them.
+        </p>
+      )}
       <Answered asked={queues} what="the queues">
         {(answer) => (
           <section className="card list-card" aria-label="Queues">

@@ -21,7 +21,7 @@ import { AreaField, SelectField, TextField } from "@/parts/field";
 import { Answered, Empty, Loading, NoPermission, Note } from "@/parts/states";
 import { useToasts } from "@/parts/toast";
 import { go, useRoute } from "@/router/router";
-import { maySubmit, useSession } from "@/session/session";
+import { maySubmit, type Session, useSession } from "@/session/session";
 import { DefinitionDialog } from "./definition-dialog";
 import { DefinitionRow } from "./definition-row";
 import { type DefinitionDraft, draftOf, EMPTY_DRAFT, nextName, readCount } from "./draft";
@@ -70,10 +70,15 @@ export default function SubmitPage() {
   return (
     <div className="page">
       <Answered asked={projects} what="the projects">
-        {(answer) => <Builder projects={answer.items.filter((project) => mayAdd(session, project))} />}
+        {(answer) => <Builder projects={mineFirst(answer.items, session)} />}
       </Answered>
     </div>
   );
+}
+
+function mineFirst(projects: readonly Project[], session: Session): Project[] {
+  const isMine = (project: Project) => Number(project.owner === session.name);
+  return projects.filter((project) => mayAdd(session, project)).sort((one, other) => isMine(other) - isMine(one));
 }
 
 function Builder({ projects }: { projects: readonly Project[] }) {
