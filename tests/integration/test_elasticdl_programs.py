@@ -26,6 +26,7 @@ from legato.compat.elasticdl.site import launch
 
 LAUNCHER = launch.__file__
 _RATES = re.compile(r"^rates (.*)$", re.MULTILINE)
+_LEDGER = re.compile(r"^ledger (.*)$", re.MULTILINE)
 
 
 class Job:
@@ -34,12 +35,8 @@ class Job:
     def __init__(self, stage: Stage, name: str, *args: str, mini_batches: int = 4) -> None:
         self.stage = stage
         os.environ["WORKER_NUM"] = str(mini_batches)
-        data = stage.home.parent / "data"
-        if not data.exists():
-            write_png_folders(data, every=20)
-        folders = ("--training_data", f"{data}/training", "--validation_data", f"{data}/testing")
-        self.program = (str(PROGRAMS / "elasticdl" / name), *folders, *args)
-        self.want = run_alone(LAUNCHER, *self.program, directory=data)
+        self.program = (str(PROGRAMS / "elasticdl" / name), *args)
+        self.want = run_alone(LAUNCHER, *self.program, directory=stage.home.parent)
 
     def run(self, **options: object) -> Result:
         return self.stage.run(LAUNCHER, *self.program, **options)  # type: ignore[arg-type]
@@ -51,8 +48,11 @@ class Job:
         assert set(result.digests.values()) == {(self.want.sha256, self.want.num_steps)}, f"{self.want}\n{story}"
         assert finishers is None or len(result.digests) == finishers, story
         result.check_records(num_steps)
-        rates = {_RATES.findall(text)[-1] for text in result.logs.values() if _RATES.search(text)}
-        assert len(rates) == 1, story
+        assert len(_last(_RATES, result) or {""}) == 1, story
+
+
+def _last(pattern: re.Pattern[str], result: Result) -> set[str]:
+    return {found[-1] for text in result.logs.values() if (found := pattern.findall(text))}
 
 
 @pytest.fixture
@@ -65,7 +65,10 @@ def stage(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 @pytest.mark.parametrize("loaders", [0, 2])
 def test_the_program_of_the_tutorial_grows_shrinks_and_loses_workers(stage: Stage, loaders: int) -> None:
-    job = Job(stage, "mnist.py", "--batch_size", "8", "--num_epochs", "8", "--loaders", str(loaders))
+    write_png_folders(data := stage.home.parent / "data", every=20)
+    folders = ("--training_data", f"{data}/training", "--validation_data", f"{data}/testing")
+    sizes = ("--batch_size", "8", "--num_epochs", "8", "--loaders", str(loaders))
+    job = Job(stage, "mnist.py", *folders, *sizes)
     plan = [
         Act(both(at_step(3), with_members(2)), scale(4), "grow to 4"),
         Act(with_members(4), kill(1), "kill one"),
@@ -75,3 +78,38 @@ def test_the_program_of_the_tutorial_grows_shrinks_and_loses_workers(stage: Stag
     ]
     result = job.run(workers=(1, 4, 2), plan=plan)
     job.check(result, num_steps=63, finishers=1)
+
+
+@pytest.mark.parametrize(
+    ("form", "loaders", "start_method"),
+    [("head", "4", "fork"), ("by_hand", "1", "spawn"), ("december_2020", "0", "")],
+)
+def test_each_historic_form_trains_every_record_once_per_epoch(
+    stage: Stage, form: str, loaders: str, start_method: str
+) -> None:
+    job = Job(stage, "forms.py", form, loaders, start_method)
+    plan = [
+        Act(both(at_step(2), with_members(2)), kill(0), "kill the first"),
+        Act(both(after_event("joined"), with_members(2)), scale(3), "grow to 3"),
+        Act(with_members(3), nothing, "3 at the end"),
+    ]
+    result = job.run(workers=(1, 3, 2), plan=plan)
+    job.check(result, num_steps=24)
+    assert _last(_LEDGER, result) == {"1.000000 to 1.000000"}
+
+
+def test_without_a_fixed_batch_every_record_is_trained_once_per_epoch_all_the_same(stage: Stage) -> None:
+    os.environ["LEGATO_ELASTICDL_SUM"] = "1"
+    job = Job(stage, "forms.py", "november_2020", "0", "", "0", mini_batches=3)
+    plan = [
+        Act(both(at_step(2), with_members(2)), scale(3), "grow to 3"),
+        Act(with_members(3), kill(1), "kill one"),
+        Act(both(after_event("joined"), with_members(3)), scale(1), "shrink to 1"),
+        Act(with_members(1), nothing, "1 at the end"),
+    ]
+    result = job.run(workers=(1, 3, 2), plan=plan)
+    story = result.story()
+    assert result.outcome.outcome == "succeeded" and len(result.digests) == 1, story
+    assert {num_batches for _, num_batches in result.digests.values()} == {96}, story
+    # Its gradients are added up, so that each record counts the same whoever was there.
+    assert _last(_LEDGER, result) == {"4.000000 to 4.000000"}, story

@@ -62,18 +62,19 @@ def read_service(what: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> S
     if unknown:
         raise TypeError(f"{what}() got an unexpected keyword argument '{unknown[0]}'")
     said = {name: value for name, value in kwargs.items() if value is not None}
-    numbers = [name for name in _NUMBERS if name not in kwargs]
+    numbers = [name for name in (*_NUMBERS, "num_workers") if name not in kwargs]
     flags = [name for name in _FLAGS if name not in kwargs]
     for place, value in enumerate(args):
         if isinstance(value, bool) and flags:
             said[flags.pop(0)] = value
         elif isinstance(value, str):
             said["dataset_name"] = value
-        elif (isinstance(value, int) and not isinstance(value, bool) and numbers) or (value is None and place):
-            name = numbers.pop(0) if numbers else ""
-            if value is not None:
-                said[name] = value
-        elif value is None or not isinstance(value, int | float):
+        elif value is None:
+            # Nothing is said, of what comes next in this form.
+            del numbers[: int(bool(place) and numbers[:1] in (["num_epochs"], ["dataset_size"]))]
+        elif isinstance(value, int) and not isinstance(value, bool) and numbers:
+            said[numbers.pop(0)] = value
+        elif not isinstance(value, int | float):
             said["master_client"] = value
         else:
             raise TypeError(f"{what}() takes no argument {value!r} at place {place + 1}")

@@ -35,21 +35,29 @@ class Progress:
 
     Args:
         between: knows what the program does after its steps.
-        place: where the training begins.
+        steps: are told where the training is.
+        place: where it begins.
+        num_per_step: micro-batches of a step, until somebody says otherwise.
     """
 
-    def __init__(self, between: BetweenSteps, place: int) -> None:
+    def __init__(self, between: BetweenSteps, steps: StreamSteps, place: int, num_per_step: int) -> None:
         self._between = between
+        self._steps = steps
+        self._num_per_step = num_per_step
+        self.step = 0
+        """Steps that are committed."""
         self.place = place
         """Micro-batches of the stream that are trained."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {"place": self.place, "acts_after_steps": self._between.acts_after_steps}
+        return {"step": self.step, "place": self.place, "acts_after_steps": self._between.acts_after_steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Undo `state_dict`."""
-        self.place, self._between.acts_after_steps = state["place"], state["acts_after_steps"]
+        self.step, self.place = state["step"], state["place"]
+        self._between.acts_after_steps = state["acts_after_steps"]
+        self._steps.go_on(self.step, self.place, self._num_per_step)
 
 
 class Training:
@@ -85,7 +93,7 @@ class Training:
         self._result: Any = torch.tensor(float("nan"))
         self._constants: list[weakref.ref[torch.Tensor]] = []
         self._between = BetweenSteps((), ())
-        self._progress = Progress(self._between, start)
+        self._progress = Progress(self._between, self._steps, start, num_per_step)
 
     # ------------------------------------------------------------ facts
 
@@ -149,7 +157,7 @@ class Training:
             torch.cuda.set_device(run.device)
         schedulers = find_schedulers(optimizer)
         self._between = BetweenSteps([optimizer], schedulers)
-        self._progress = Progress(self._between, self._start)
+        self._progress = Progress(self._between, self._steps, self._start, self._num_per_step)
         run.prepare(model, optimizer, *schedulers, self._progress)
         self._run = run
         job.at_end(self.end_with_program)
@@ -262,7 +270,8 @@ class Training:
 
     def _commit(self) -> None:
         assert self._run is not None
-        before, self._progress.place = self._progress.place, self._steps.place_before(self._run.step)
+        before, self._progress.step = self._progress.place, self._run.step
+        self._progress.place = self._steps.place_before(self._run.step)
         self.plan.drop_before(self._progress.place)
         is_new_epoch = before == self._start or self._epoch_of(self._progress.place) > self._epoch_of(before)
         self._between.leave_step(is_new_epoch=is_new_epoch)
@@ -285,7 +294,7 @@ class Training:
         assert self._run is not None
         if not self._is_fixed:
             count = min(self._run.num_workers, self._num_per_step)
-            self._steps.go_on(self._run.step, self._progress.place, count)
+            self._steps.go_on(self._progress.step, self._progress.place, count)
         self.plan.follow(keys)
 
     def take(self) -> tuple[Key, Any]:
