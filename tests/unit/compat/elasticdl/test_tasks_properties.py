@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from legato.compat.elasticdl.commands import (
+    Command,
+    Desk,
+    Get,
+    Register,
+    Reopen,
+    Report,
+    Reset,
+    Restore,
+    SetWorkers,
+    State,
+)
 from legato.compat.elasticdl.task_words import DatasetParams, Task, TaskKind
-from legato.compat.elasticdl.tasks import TaskManager, TasksState
 
 _NAMES = ("a", "b")
 _SEED = 7
@@ -32,7 +44,9 @@ class _Tasks(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.manager = TaskManager(seed=_SEED, num_minibatches=2)
+        self.desk = Desk(seed=_SEED, num_minibatches=2)
+        self.head = msgspec.json.encode(self.desk.state)
+        self.commands: list[bytes] = []
         self.workers: set[int] = set()
         self.next_worker = 0
         self.params: dict[str, DatasetParams] = {}
@@ -45,7 +59,7 @@ class _Tasks(RuleBasedStateMachine):
 
     @rule(params=_params)
     def register(self, params: DatasetParams) -> None:
-        is_first = self.manager.register(params)
+        is_first = self.do(Register(params))
         assert is_first == (params.name not in self.params)
         self.params.setdefault(params.name, params)
 
@@ -53,7 +67,7 @@ class _Tasks(RuleBasedStateMachine):
     def join(self) -> None:
         self.workers.add(self.next_worker)
         self.next_worker += 1
-        assert self.manager.set_workers(self.workers) == 0
+        assert self.do(SetWorkers(tuple(self.workers))) == 0
 
     @precondition(lambda self: self.workers)
     @rule(data=st.data())
@@ -61,10 +75,10 @@ class _Tasks(RuleBasedStateMachine):
         worker = data.draw(st.sampled_from(sorted(self.workers)))
         self.workers.remove(worker)
         lost = [number for number, (holder, _) in self.held.items() if holder == worker]
-        assert self.manager.set_workers(self.workers) == len(lost)
+        assert self.do(SetWorkers(tuple(self.workers))) == len(lost)
         for number in lost:
             del self.held[number]
-            assert not self.manager.report(number).is_known
+            assert not self.do(Report(number)).is_known
 
     @precondition(lambda self: self.workers and self.params)
     @rule(data=st.data(), is_lost=st.booleans())
@@ -72,9 +86,9 @@ class _Tasks(RuleBasedStateMachine):
         worker = data.draw(st.sampled_from(sorted(self.workers)))
         name = data.draw(st.sampled_from(sorted(self.params)))
         self.num_asks += 1
-        answer = self.manager.get(worker, name, ask=f"{self.num_asks}")
+        answer = self.do(Get(worker, name, f"{self.num_asks}"))
         if is_lost:
-            assert self.manager.get(worker, name, ask=f"{self.num_asks}") == answer
+            assert self.do(Get(worker, name, f"{self.num_asks}")) == answer
         if isinstance(answer, Task):
             assert answer.number not in self.held
             self.held[answer.number] = (worker, answer)
@@ -88,47 +102,56 @@ class _Tasks(RuleBasedStateMachine):
     def report_done(self, data: st.DataObject) -> None:
         number = data.draw(st.sampled_from(sorted(self.held)))
         _, task = self.held.pop(number)
-        assert self.manager.report(number).is_known
+        assert self.do(Report(number)).is_known
         self.note_done(task)
-        assert not self.manager.report(number).is_known
+        assert not self.do(Report(number)).is_known
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def report_failed(self, data: st.DataObject) -> None:
         number = data.draw(st.sampled_from(sorted(self.held)))
         del self.held[number]
-        assert self.manager.report(number, error="out of luck").num_failures >= 1
+        assert self.do(Report(number, "out of luck")).num_failures >= 1
 
     # ------------------------------------------------------------ drivers, checkpoints
 
     @rule()
     def replace_driver(self) -> None:
-        state = msgspec.json.decode(msgspec.json.encode(self.manager.state), type=TasksState)
-        self.manager = TaskManager(seed=_SEED, num_minibatches=2, state=state)
-        assert self.manager.workers == self.workers
+        """A new driver carries out again what the last one wrote down."""
+        desk = Desk(seed=_SEED, num_minibatches=2, state=msgspec.json.decode(self.head, type=State))
+        for command in self.commands:
+            desk.carry_out(msgspec.json.decode(command, type=Command))
+        assert msgspec.json.encode(desk.state) == msgspec.json.encode(self.desk.state)
+        desk.carry_out(Reopen())
+        self.desk, self.head, self.commands = desk, msgspec.json.encode(desk.state), []
+        assert desk.tasks.workers == self.workers
 
     @precondition(lambda self: self.params)
     @rule(data=st.data())
     def keep_checkpoint(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.params)))
-        self.kept = (name, self.manager.checkpoint(name), self.done.copy())
+        self.kept = (name, self.desk.tasks.checkpoint(name), self.done.copy())
 
     @precondition(lambda self: self.kept is not None)
     @rule()
     def restore_checkpoint(self) -> None:
         assert self.kept is not None
         name, content, done = self.kept
-        assert self.manager.restore(content)
+        assert self.do(Restore(content))
         self.go_back(name, done)
 
     @precondition(lambda self: self.params)
     @rule(data=st.data())
     def reset(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.params)))
-        assert self.manager.reset(name)
+        assert self.do(Reset(name))
         self.go_back(name, Counter())
 
     # ------------------------------------------------------------ the model
+
+    def do(self, command: Command) -> Any:
+        self.commands.append(msgspec.json.encode(command))
+        return self.desk.carry_out(command)
 
     def note_done(self, task: Task) -> None:
         assert task.num_records == len(task.records) > 0
@@ -154,16 +177,17 @@ class _Tasks(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Whoever is left ends it: every record of every epoch is done."""
-        self.manager.set_workers({self.next_worker})
+        manager = self.desk.tasks
+        manager.set_workers({self.next_worker})
         self.held = {}
         for name, params in self.params.items():
-            while isinstance(task := self.manager.get(self.next_worker, name), Task):
+            while isinstance(task := manager.get(self.next_worker, name), Task):
                 self.note_done(task)
-                assert self.manager.report(task.number).is_known
+                assert manager.report(task.number).is_known
             assert task is TaskKind.NONE
             expected = {(name, epoch + 1, i) for epoch in range(params.num_epochs) for i in range(params.dataset_size)}
             assert {key for key in self.done if key[0] == name} == expected
-        assert self.manager.describe_left() is None
+        assert manager.describe_left() is None
         self.nothing_twice()
 
 

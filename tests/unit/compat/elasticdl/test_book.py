@@ -1,0 +1,103 @@
+"""What the guest writes down: lines and states, disks that are full, files that grow."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from legato.compat.elasticdl import book as book_module
+from legato.compat.elasticdl.book import Book
+from legato.compat.elasticdl.commands import Command, Desk, Get, Register, SetWorkers
+from legato.compat.elasticdl.task_words import DatasetParams
+
+PARAMS = DatasetParams(name="d", batch_size=1, num_epochs=1, dataset_size=100, num_minibatches_per_shard=1)
+
+
+class Writer:
+    """A guest that writes down all that it does."""
+
+    def __init__(self, path: Path) -> None:
+        self.desk = Desk(seed=0)
+        self.book = Book(path)
+        self.book.begin(7, self.desk)
+        self.do(SetWorkers((0,)))
+        self.do(Register(PARAMS))
+
+    def do(self, command: Command) -> None:
+        self.desk.carry_out(command)
+        self.book.note(command, self.desk)
+
+
+def read(path: Path) -> tuple[int, int, int]:
+    """Return the port, how many commands there are, and how many tasks are handed out by them."""
+    head, commands = Book(path).read()
+    desk = Desk(seed=0, state=head.state)
+    for command in commands:
+        desk.carry_out(command)
+    held = [known for known in desk.tasks.state.datasets if known.params.name == "d"]
+    return head.port, len(commands), len(held[0].state.doing) if held else 0
+
+
+def test_what_is_written_is_there_before_anything_is_closed(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "tasks.jsonl")
+    for number in range(1, 5):
+        writer.do(Get(0, "d"))
+        assert read(tmp_path / "tasks.jsonl") == (7, 2 + number, number)
+    writer.book.close()
+
+
+def test_it_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(book_module, "_MAX_COMMANDS", 10)
+    writer = Writer(tmp_path / "tasks.jsonl")
+    for number in range(1, 30):
+        writer.do(Get(0, "d"))
+        assert read(tmp_path / "tasks.jsonl") == (7, (2 + number) % 10, number)
+    writer.book.close()
+
+
+def test_after_a_line_that_found_no_room_all_is_written_anew(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    writer = Writer(path)
+    writer.do(Get(0, "d"))
+    assert writer.book._file is not None
+    writer.book._file.close()
+
+    class Full(io.FileIO):
+        def write(self, content: bytes, /) -> int:  # type: ignore[override]
+            return super().write(content[:5])
+
+    writer.book._file = Full(path, "ab")
+    writer.do(Get(0, "d"))
+    assert read(path) == (7, 0, 2)
+    writer.do(Get(0, "d"))
+    assert read(path) == (7, 1, 3)
+    writer.book.close()
+
+
+def test_a_disk_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "guest"
+    folder.mkdir()
+    writer = Writer(folder / "tasks.jsonl")
+    writer.book.close()
+    (folder / "tasks.jsonl").unlink()
+    folder.rmdir()
+    writer.do(Get(0, "d"))
+    writer.do(Get(0, "d"))
+    folder.mkdir()
+    writer.do(Get(0, "d"))
+    assert read(folder / "tasks.jsonl") == (7, 0, 3)
+    writer.book.close()
+
+
+@pytest.mark.parametrize("content", ["", '{"port":7'], ids=["empty", "torn"])
+def test_a_file_that_was_never_whole(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "tasks.jsonl"
+    assert read(path) == (0, 0, 0)
+    path.write_text(content)
+    if content:
+        with pytest.raises(ValueError, match="Cannot go on with the tasks"):
+            read(path)
+    else:
+        assert read(path) == (0, 0, 0)
