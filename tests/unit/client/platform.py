@@ -51,6 +51,7 @@ def make_job(number: int = 1, **changes: Any) -> dict[str, Any]:
         "max_retries": 0,
         "labels": {},
         "code": None,
+        **dict.fromkeys(("project", "experiment", "definition", "parent")),
         "stage": "running",
         "reason": "its driver reports that it trains",
         "attempt": 1,

@@ -1,0 +1,225 @@
+"""Projects, training definitions and experiments: the client and the commands ask a real server."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.contract.client.conftest import NewClient
+from tests.unit.server import conftest
+from tests.unit.server.platform import Platform
+from typer.testing import CliRunner
+
+from legato import cli
+from legato.client import project_records
+from legato.client.client import Client
+from legato.commands import completing
+from legato.core.errors import Conflict, Forbidden, NotFound, UsageError
+
+# What commands write is read here, and the server is in the same process.
+no_log = conftest.no_log
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a script, in the present directory."""
+    folder = tmp_path / "cnn"
+    folder.mkdir()
+    (folder / "train.py").write_text("print('trained')\n")
+    with zipfile.ZipFile(tmp_path / "cnn.zip", "w") as packed:
+        packed.write(folder / "train.py", "train.py")
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def test_records_have_the_same_fields_here_and_there(platform: Platform) -> None:
+    schemas = platform.get("openapi.json")["components"]["schemas"]
+    for name, record in (
+        ("Project", project_records.Project),
+        ("DefinitionTold", project_records.Definition),
+        ("Experiment", project_records.Experiment),
+        ("FrameworkTold", project_records.Framework),
+    ):
+        assert set(schemas[name]["properties"]) == set(record.__struct_fields__), name
+
+
+def test_every_call(ann: Client, client_of: NewClient, program: Path) -> None:
+    project = ann.add_project("Digits & co.", description="d", members=["ben"])
+    assert [one.name for one in ann.frameworks()] == ["legato", "command"]
+    assert ann.project("Digits & co.") == project == ann.projects()[0]
+    sent: list[str] = []
+    one = ann.add_definition(
+        project.id, "CNN", "python train.py", code="cnn.zip", before_upload=lambda packed: sent.append(packed.sha256)
+    )
+    two = ann.add_definition(
+        "Digits & co.", "Folder", "train.py", code=program, distributed="elastic", max_nodes=4, parameters={"x": 1}
+    )
+    three = ann.add_definition(project.id, "Again", "train.py", code=sent[0])
+    assert (one.code, three.code) == (sent[0], sent[0]) and two.code != one.code
+    assert {found.name for found in ann.definitions(project.id)} == {"CNN", "Folder", "Again"}
+    assert ann.definition("CNN") == one
+    assert ann.change_definition("Again", name="Third").name == "Third"
+    ann.delete_definition("Third")
+    assert ann.plan_definition("Folder").effects == ()
+    experiment = ann.add_experiment(project.id, "Both", [one.id, two.id], data="/data")
+    assert ann.change_experiment("Both", arguments="--y 2", data="").data is None
+    ben = client_of("ben")
+    jobs = ben.run_experiment("Both", key="k", parameters={"x": 2}, max_nodes=1)
+    assert [job.id for job in ben.run_experiment("Both", key="k", parameters={"x": 2}, max_nodes=1)] == [
+        job.id for job in jobs
+    ]
+    assert [job.name for job in jobs] == ["Both-CNN", "Both-Folder"]
+    assert jobs[1].spec().parameters == {"x": 2}
+    assert [job.id for job in ann.jobs(project=project.id)] == [jobs[1].id, jobs[0].id]
+    assert [job.id for job in ann.jobs(definition="CNN")] == [jobs[0].id]
+    assert ann.experiments(project.id)[0].runs == (jobs[1].id, jobs[0].id)
+    assert [one.id for one in ben.iterate_experiments()] == [experiment.id]
+    assert {one.name for one in ben.iterate_definitions()} == {"CNN", "Folder"}
+    assert ann.change_project(project.id, name="Digits", members=[]).members == ()
+    with pytest.raises(NotFound):
+        ben.project(project.id)
+    with pytest.raises(Forbidden):
+        client_of("eye").run_experiment(experiment.id)
+    with pytest.raises(Conflict):
+        ann.delete_project("Digits")
+    with pytest.raises(NotFound, match="Give its id"):
+        ann.project("a/b")
+    with pytest.raises(UsageError, match="give either code or directory"):
+        ann.add_definition(project.id, "None", "train.py")
+    ann.delete_experiment("Both")
+    for definition in ("CNN", "Folder"):
+        ann.delete_definition(definition)
+    ann.delete_project("Digits")
+    assert ann.projects() == []
+
+
+class Shell:
+    """Types commands as ann."""
+
+    def __init__(self, platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in (
+            ("LEGATO_HOME", str(tmp_path / "none")),
+            ("XDG_CONFIG_HOME", str(tmp_path / "none")),
+            ("LEGATO_SERVER", platform.url),
+            ("LEGATO_TOKEN", platform.secrets["ann"]),
+        ):
+            monkeypatch.setenv(name, value)
+
+    def type(self, *words: str, want: int = 0) -> str:
+        result = CliRunner().invoke(cli.app, list(words))
+        assert result.exit_code == want, (words, result.output)
+        return result.output
+
+
+@pytest.fixture
+def shell(platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Path) -> Shell:
+    return Shell(platform, tmp_path, monkeypatch)
+
+
+def test_the_commands_from_a_project_to_its_runs(shell: Shell) -> None:
+    assert "'legato projects create NAME' makes one" in shell.type("projects")
+    assert "Project 'Digits' is made: p-" in shell.type("projects", "create", "Digits", "--member", "ben")
+    create = ("definitions", "create", "--project", "Digits", "--command")
+    flags = (
+        "--nodes",
+        "2..4",
+        "--param",
+        "rate=0.1",
+        "--param",
+        "wide",
+        "-e",
+        "A=b",
+        "--threads",
+        "2",
+        "--retries",
+        "1",
+    )
+    made = json.loads(shell.type(*create, "python train.py", "CNN", "--code", "cnn.zip", *flags, "-o", "json"))
+    want = {"distributed": "elastic", "min_nodes": 2, "max_nodes": 4, "num_threads": 2, "max_retries": 1}
+    want |= {"parameters": {"rate": 0.1, "wide": True}, "environment": {"A": "b"}, "framework": "legato"}
+    assert {name: made[name] for name in want} == want
+    shell.type(*create, "sh -c true", "Shell", "--code", "cnn", "-f", "command", "--nodes", "2")
+    listed = list(csv.DictReader(io.StringIO(shell.type("definitions", "--project", "Digits", "-o", "csv"))))
+    assert [(row["name"], row["distributed"]) for row in listed] == [("Shell", "static"), ("CNN", "elastic")]
+    assert "2..4" in shell.type("definitions") and "python train.py" in shell.type("definitions", "show", "CNN")
+    experiment = ("experiments", "create", "First", "--project", "Digits", "-d", "CNN")
+    assert "'legato experiments run' runs it" in shell.type(*experiment, "-d", made["id"], "--data", "/data")
+    shell.type("experiments", "change", "First", "-d", "CNN", "-d", "Shell", "--arguments", "--x 1")
+    assert f"CNN ({made['id']}), Shell" in shell.type("experiments", "show", "First", "-o", "wide").replace("\n", "")
+    runs = json.loads(shell.type("experiments", "run", "First", "--param", "rate=0.2", "-l", "a=b", "-o", "json"))
+    assert [job["name"] for job in runs] == ["First-CNN", "First-Shell"]
+    told = shell.type("show", runs[0]["id"])
+    assert made["id"] in told and "rate=0.2,wide=true" in told
+    assert shell.type("ps", "--project", "Digits").count("First-") == 2
+    one = json.loads(shell.type("experiments", "run", "First", "-d", "CNN", "--nodes", "1", "-o", "json"))
+    assert [(job["name"], job["max_workers"]) for job in one] == [("First-CNN", 1)]
+    assert "version 2" in shell.type("projects", "change", "Digits", "--description", "all of them")
+    assert "experiments  First" in shell.type("projects", "show", "Digits")
+    shell.type("definitions", "change", "Shell", "--name", "Bash")
+    assert "It would" in shell.type("definitions", "plan", "Bash") or "It" in shell.type("definitions", "plan", "Bash")
+    for words in (
+        ("experiments", "delete", "First"),
+        ("definitions", "delete", "CNN"),
+        ("definitions", "delete", "Bash"),
+    ):
+        assert "is deleted" in shell.type(*words)
+    assert "Project 'Digits' is deleted" in shell.type("projects", "delete", "Digits")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ("definitions", "create", "X", "--project", "P", "--command", "tarin.py", "--code", "cnn"),
+            "Did you mean 'train.py'",
+        ),
+        (("definitions", "create", "X", "--project", "P", "--command", "a.py", "--code", "none.zip"), "none.zip"),
+        (("definitions", "create", "X", "--project", "Q", "--command", "a.py", "--code", "cnn"), "no project 'Q'"),
+        (("definitions", "create", "X", "--project", "P", "--command", "a.py"), "give either code or directory"),
+        (
+            (
+                "definitions",
+                "create",
+                "X",
+                "--project",
+                "P",
+                "--command",
+                "train.py",
+                "--code",
+                "cnn",
+                "--distributed",
+                "many",
+            ),
+            "Write single, static or elastic",
+        ),
+        (("experiments", "create", "X", "--project", "P"), "Name one with --definition"),
+        (("experiments", "create", "X", "--project", "P", "-d", "None"), "has no training definition 'None'"),
+        (("experiments", "run", "X"), "There is no experiment 'X'"),
+        (("projects", "change", "P"), "nothing is said"),
+        (("projects", "create", "P"), "has a project of this name already"),
+        (("ps", "--project", "Q"), "There is no project 'Q'"),
+    ],
+    ids=lambda given: "-".join(given)[:50] if isinstance(given, tuple) else None,
+)
+def test_what_is_refused(shell: Shell, words: tuple[str, ...], told: str) -> None:
+    shell.type("projects", "create", "P")
+    assert told in " ".join(shell.type(*words, want=2).split())
+
+
+def test_names_are_completed(shell: Shell, ann: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completing, "_open_quickly", lambda: ann)
+    shell.type("projects", "create", "Digits")
+    shell.type("definitions", "create", "CNN", "--project", "Digits", "--command", "train.py", "--code", "cnn")
+    shell.type("experiments", "create", "First", "--project", "Digits", "-d", "CNN")
+    found: Any = [
+        completing.complete_projects("D"),
+        completing.complete_definitions(""),
+        completing.complete_experiments("F"),
+        completing.complete_experiments("x"),
+    ]
+    assert found == [["Digits"], ["CNN"], ["First"], []]
