@@ -278,6 +278,8 @@ def _check(left: _Checkpoint) -> None:
         raise DataError(
             f"{told}: it has {left.dataset_size} records in tasks of {left.records_per_task}. Give it as it was got."
         )
+    if left.current_epoch < 0:
+        raise DataError(f"{told}: it stands in epoch {left.current_epoch}. Give it as it was got.")
     for name, tasks, epochs in (("todo", left.todo, left.todo_epochs), ("doing", left.doing, left.doing_epochs)):
         if epochs and len(epochs) != len(tasks):
             raise DataError(f"{told}: {name} has {len(tasks)} tasks and {len(epochs)} epochs. Give it as it was got.")

@@ -12,8 +12,11 @@ import ipaddress
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import grpc
-from grpc import aio
+try:
+    import grpc
+    from grpc import aio
+except ImportError as error:
+    raise ImportError("jobs of ElasticDL need gRPC ('pip install legato[elasticdl]')") from error
 
 from legato.compat.elasticdl import messages as m
 from legato.compat.elasticdl.commands import (

@@ -66,6 +66,9 @@ class RawClient:
         call = self._channel.unary_unary(f"/proto.Master/{method}")
         return unpack(await call(pack(fields or {}), metadata=tuple(metadata.items())))
 
+    async def ask_bytes(self, method: str, request: bytes) -> None:
+        await self._channel.unary_unary(f"/proto.Master/{method}")(request)
+
     async def ask_records(self, method: str, fields: dict[int, Any], **metadata: str) -> tuple[int, int, list[int]]:
         """Ask for a task; returns its number, its type and its records."""
         task = await self.ask(method, fields, **metadata)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
 import socket
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from tests.unit.driver.players import make_spec
 from legato.compat.elasticdl.master import Master
 from legato.core.errors import UsageError
 from legato.core.spec import GuestSpec, JobSpec
+from legato.driver.guest import load_guest
 
 TRAINING, NONE = 1, 0
 
@@ -176,6 +179,32 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
             await client.ask("reset_dataset", {1: b"\xff"})
 
     run(tmp_path, play)
+
+
+def test_any_bytes_are_answered_or_refused(tmp_path: Path) -> None:
+    dice = random.Random(6)
+
+    async def play(master: Master, _host: Host, client: RawClient) -> None:
+        await client.ask("report_training_params", {1: 4, 2: 1, 3: 8})
+        for method in master._service._handlers():
+            for _ in range(20):
+                with contextlib.suppress(grpc.RpcError):
+                    async with asyncio.timeout(1):
+                        await client.ask_bytes(method, dice.randbytes(dice.randrange(1, 12)))
+        await client.ask("delete_worker_sync", {2: True})
+        assert len((await client.ask_records("get_task", {1: 0, 2: TRAINING}))[2]) == 8
+
+    run(tmp_path, play)
+
+
+def test_without_grpc_a_job_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    for name in ("master", "service"):
+        monkeypatch.delitem(sys.modules, f"legato.compat.elasticdl.{name}")
+    host = Host(tmp_path)
+    spec = make_spec(guest=GuestSpec(entry="legato.compat.elasticdl.master:make_guest"))
+    with pytest.raises(UsageError, match=r"pip install legato\[elasticdl\]"):
+        load_guest(spec, host)
 
 
 # ---------------------------------------------------------------- the end of the data

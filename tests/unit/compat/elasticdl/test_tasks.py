@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from legato.compat.elasticdl.permutation import Permutation
 from legato.compat.elasticdl.task_words import EVALUATION_NAME, TRAINING_NAME, DatasetParams, Task, TaskKind
@@ -287,8 +290,15 @@ def test_a_checkpoint_of_the_original_is_understood() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"todo": [[5, 3]]}, {"doing": [[0, 301]]}, {"todo_epochs": [1]}, {"records_per_task": 0}, {"todo": "all"}],
-    ids=["backwards", "beyond", "epochs", "size", "kind"],
+    [
+        {"todo": [[5, 3]]},
+        {"doing": [[0, 301]]},
+        {"todo_epochs": [1]},
+        {"records_per_task": 0},
+        {"todo": "all"},
+        {"current_epoch": -1},
+    ],
+    ids=["backwards", "beyond", "epochs", "size", "kind", "before"],
 )
 def test_a_damaged_checkpoint_is_refused_and_changes_nothing(changes: dict[str, object]) -> None:
     manager = make_manager(dataset_size=300)
@@ -325,3 +335,51 @@ def test_a_checkpoint_knows_the_epoch_of_what_came_back_late() -> None:
     assert second.restore(first.checkpoint("digits"))
     records = [(task.epoch, i) for task in (*done, *take_all(second)) for i in task.records]
     assert sorted(records) == [(epoch, i) for epoch in (1, 2) for i in range(384)]
+
+
+_numbers = st.integers(-3, 40)
+_pairs = st.lists(st.tuples(_numbers, _numbers), max_size=3)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.fixed_dictionaries(
+        {
+            "dataset_name": st.sampled_from(["digits", "other", ""]),
+            "todo": _pairs,
+            "doing": _pairs,
+            "current_epoch": _numbers,
+            "num_epochs": _numbers,
+            "records_per_task": _numbers,
+            "dataset_size": _numbers,
+            "shuffle_shards": st.booleans(),
+            "version": st.just("v1.0"),
+            "current_subepoch": _numbers,
+        },
+        optional={
+            "shuffle": st.booleans(),
+            "seed": st.none() | _numbers,
+            "todo_epochs": st.lists(_numbers, max_size=3),
+            "doing_epochs": st.lists(_numbers, max_size=3),
+        },
+    )
+)
+def test_any_checkpoint_is_refused_or_can_be_worked_off(content: dict[str, Any]) -> None:
+    manager = make_manager()
+    try:
+        restored = manager.restore(json.dumps(content))
+    except DataError:
+        restored = False
+    if not restored:
+        assert len(take_all(manager)) == 8
+        return
+    for _ in range(100):
+        task = manager.get(0, content["dataset_name"])
+        if task is TaskKind.NONE:
+            break
+        assert isinstance(task, Task)
+        assert set(task.records) <= set(range(content["dataset_size"]))
+        assert len(set(task.records)) == task.num_records > 0
+        manager.report(task.number)
+    else:
+        assert content["num_epochs"] <= 0 or content["dataset_size"] * content["num_epochs"] >= 100
