@@ -325,8 +325,13 @@ class Driver:
                     return self._end(instruction)
 
     def _end(self, end: words.End) -> Outcome:
-        for gap in filter(None, (self._records.describe_gap(), self._lodging.describe_left())):
+        gap = self._records.describe_gap()
+        if gap is not None:
             self._show(words.Record(kind="note", reason=gap, level="error"))
+        left = self._lodging.describe_left()
+        if left is not None:
+            # Who ends a job early knows that not all is done.
+            self._show(words.Record(kind="note", reason=left, level="error" if end.outcome == "succeeded" else "info"))
         level = "info" if end.exit_code in (0, EXIT_KILLED) else "error"
         kind = "finished" if end.outcome == "succeeded" else end.outcome
         self._show(words.Record(kind=kind, reason=f"the job {_ENDED[end.outcome]}: {end.reason}", level=level))

@@ -109,6 +109,17 @@ def test_a_new_driver_opens_the_guest_again_with_what_it_kept(tmp_path: Path) ->
     asyncio.run(play())
 
 
+def test_that_something_is_left_is_no_error_of_a_job_that_is_stopped(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path, guest=GuestSpec(entry=_ENTRY)) as stage:
+            await stage.until_training(2)
+            stage.driver.stop("enough", now=True)
+            assert (await stage.running).outcome == "stopped"
+            assert ("one page is empty", "info") in [(event.reason, event.level) for event in stage.events]
+
+    asyncio.run(play())
+
+
 def test_a_job_without_a_guest_has_none_of_it(tmp_path: Path) -> None:
     async def play() -> None:
         async with raise_stage(tmp_path) as stage:
