@@ -71,8 +71,8 @@ class Settings(BaseSettings):
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
         description="addresses of proxies before the server, which are believed when they say in `X-Forwarded-For` "
-        "whose request it is, and in `X-Forwarded-Proto` that it came by TLS. None are, unless named: anybody can write "
-        "that line",
+        "whose request it is, and in `X-Forwarded-Proto` that it came by TLS. None are, unless named: anybody can "
+        "write that line",
     )
     requests_per_s: float = Field(
         default=50,
@@ -99,8 +99,8 @@ class Settings(BaseSettings):
     compat: Annotated[tuple[Literal["wmla", "elasticdl"], ...], NoDecode] = Field(
         default=("wmla", "elasticdl"),
         description="interfaces of other systems that are answered too. wmla: the REST of IBM Watson Machine Learning "
-        "Accelerator and its command; elasticdl: jobs of the command elasticdl. They give nobody more rights than Legato's "
-        "own. none: no others",
+        "Accelerator and its command; elasticdl: jobs of the command elasticdl. They give nobody more rights than "
+        "Legato's own. none: no others",
     )
     wmla_data_root: Path | None = Field(
         default=None,
