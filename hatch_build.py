@@ -15,7 +15,7 @@ WITHOUT = "LEGATO_WITHOUT_CONSOLE"
 class ConsoleHook(BuildHookInterface[Any]):
     """Looks whether the pages are there."""
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 -- hatchling gives both
         """Refuse to go on without them, unless that is asked for, or the wheel only points at this tree."""
         if version == "editable" or os.environ.get(WITHOUT) or (Path(self.root) / PAGE).is_file():
             return
