@@ -6,29 +6,26 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, delete, func, select, update
+from sqlalchemy import Connection, Row, Select, delete, select, update
 
 from legato.control.database import Database
 from legato.control.ids import make_id
 from legato.control.project_records import Definition, Naming, NewDefinition, Plan
-from legato.control.roles import Asker, check_may_act
+from legato.control.roles import Asker
 from legato.control.schema import (
     code_uploads,
     definitions,
     experiment_definitions,
     experiments,
     jobs,
-    projects,
 )
-from legato.control.store_projects import check_may_add, check_version, lock_project, tell
-from legato.control.store_sight import sees_project
+from legato.control.store_inside import Inside
+from legato.control.store_projects import check_may_add, lock_project, tell
 from legato.control.store_uploads import check_sha256, may_use, missing_code
 from legato.control.titles import check_description, check_title
-from legato.control.transactions import Transaction, writing
-from legato.core.errors import Conflict, NotFound
+from legato.control.transactions import writing
+from legato.core.errors import Conflict
 
-_LAST: Final = select(func.max(definitions.c.id))
-_MOST: Final = 1_000
 _OF_ROW: Final = ("name", "description", "framework", "command", "code")
 
 
@@ -70,17 +67,17 @@ class Definitions:
                 using = update(code_uploads).where(code_uploads.c.sha256 == new.code, may_use(asker))
                 if connection.execute(using.values(used_at=now)).rowcount == 0:
                     raise missing_code(new.code)
-            check_room(transaction, doing, select(func.count()).where(definitions.c.project == project), _MOST)
+            _INSIDE.check_room(transaction, doing, project)
             transaction.lock_sequence()
-            definition = make_id("d", now, self._random_bits, connection.execute(_LAST).scalar_one())
+            definition = make_id("d", now, self._random_bits, _INSIDE.last_id(transaction))
             plan = {name: getattr(new, name) for name in Plan.__struct_fields__}
             row: dict[str, Any] = {name: getattr(new, name) for name in _OF_ROW}
             row |= {"id": definition, "project": project, "plan": msgspec.to_builtins(plan)}
             row |= {"created_by": asker.name, "version": 1, "created_at": now}
             if not transaction.insert_new(definitions, row):
-                raise _taken(doing)
+                raise _INSIDE.taken(doing)
             tell(transaction, project, asker, "definition.create", definition, {"name": new.name})
-            return _reread(transaction, definition)
+            return _INSIDE.read_again(transaction, definition)
 
     def find(self, ref: str, asker: Asker) -> Definition:
         """Return a definition by id, or the newest of that name: of those that the asker made, else of all seen.
@@ -88,21 +85,13 @@ class Definitions:
         Raises:
             NotFound: there is none.
         """
-        seen = _select(asker.sees_only)
-        named = seen.where(definitions.c.name == ref).order_by(definitions.c.id.desc())
-        ways = (seen.where(definitions.c.id == ref), named.where(definitions.c.created_by == asker.name), named)
         with self._database.reading() as connection:
-            for way in ways:
-                found = _read(connection, way.limit(1))
-                if found:
-                    return found[0]
-        raise missing_definition(ref)
+            return _INSIDE.find(connection, ref, asker)
 
     def list(self, project: str, asker: Asker) -> tuple[Definition, ...]:
         """Return the definitions of a project, the newest first."""
-        wanted = _select(asker.sees_only).where(definitions.c.project == project).order_by(definitions.c.id.desc())
         with self._database.reading() as connection:
-            return _read(connection, wanted)
+            return _INSIDE.list(connection, project, asker)
 
     def change(
         self, definition: str, naming: Naming, asker: Asker, now: float, *, version: int | None = None
@@ -117,24 +106,17 @@ class Definitions:
             Conflict: the project has another one of this name.
         """
         with writing(self._database, now) as transaction:
-            old = self._lock(transaction, definition, asker, "change", version)
+            old = _INSIDE.lock(transaction, definition, asker, "change", version)
             doing = f"change training definition '{old.name}'"
             given = {"name": naming.name, "description": naming.description}
             values = {name: value for name, value in given.items() if value is not None and value != getattr(old, name)}
             if not values:
                 return old
-            if "name" in values:
-                check_title(doing, values["name"])
-                same = select(definitions.c.id).where(
-                    definitions.c.project == old.project, definitions.c.name == values["name"]
-                )
-                if transaction.connection.execute(same).first() is not None:
-                    raise _taken(doing)
-            check_description(doing, values.get("description", ""))
+            _INSIDE.check_new_words(transaction, doing, old, values)
             this = definitions.c.id == definition
             transaction.connection.execute(update(definitions).where(this).values(**values, version=old.version + 1))
             tell(transaction, old.project, asker, "definition.change", definition, values)
-            return _reread(transaction, definition)
+            return _INSIDE.read_again(transaction, definition)
 
     def delete(self, definition: str, asker: Asker, now: float, *, version: int | None = None) -> None:
         """Delete a definition that no experiment has. Its runs stay.
@@ -144,7 +126,7 @@ class Definitions:
             Conflict: an experiment has it.
         """
         with writing(self._database, now) as transaction:
-            old = self._lock(transaction, definition, asker, "delete", version)
+            old = _INSIDE.lock(transaction, definition, asker, "delete", version)
             having = select(experiments.c.name).join(experiment_definitions)
             having = having.where(experiment_definitions.c.definition == definition).order_by(experiments.c.id)
             name = transaction.connection.execute(having).scalars().first()
@@ -157,54 +139,6 @@ class Definitions:
             transaction.connection.execute(delete(definitions).where(definitions.c.id == definition))
             tell(transaction, old.project, asker, "definition.delete", definition, {"name": old.name})
 
-    @staticmethod
-    def _lock(transaction: Transaction, definition: str, asker: Asker, verb: str, version: int | None) -> Definition:
-        """Read a definition that the asker may change, with its project locked."""
-        of = select(definitions.c.project).where(definitions.c.id == definition)
-        project = transaction.connection.execute(of).scalar_one_or_none()
-        if project is None:
-            raise missing_definition(definition)
-        owner = lock_project(transaction, project, asker).owner
-        # Behind the lock, which whoever deletes or changes it holds.
-        found = _read(
-            transaction.connection, _select(None).where(definitions.c.id == definition).with_for_update(of=definitions)
-        )
-        if not found:
-            raise missing_definition(definition)
-        doing = f"{verb} training definition '{found[0].name}'"
-        check_may_act(doing, asker, (found[0].created_by, owner))
-        check_version(doing, found[0].version, version)
-        return found[0]
-
-
-def check_room(transaction: Transaction, doing: str, counting: Select[Any], most: int) -> None:
-    """Raise Conflict if there are as many things in a project as there may be."""
-    number: int = transaction.connection.execute(counting).scalar_one()
-    if number >= most:
-        raise Conflict(f"Cannot {doing}: the project has {number} already. Delete some that are not needed any more.")
-
-
-def missing_definition(ref: str) -> NotFound:
-    """Return the error for a definition that is not there, or not for these eyes."""
-    return NotFound(
-        f"There is no training definition '{ref[:100]}' that you may see. 'legato definitions' lists those that you "
-        "may."
-    )
-
-
-def _taken(doing: str) -> Conflict:
-    return Conflict(f"Cannot {doing}: the project has one of this name already. Take another name.")
-
-
-def _select(sees_only: str | None) -> Select[Any]:
-    joined = select(definitions).join(projects, projects.c.id == definitions.c.project)
-    return joined.where(sees_project(sees_only))
-
-
-def _reread(transaction: Transaction, definition: str) -> Definition:
-    (found,) = _read(transaction.connection, _select(None).where(definitions.c.id == definition))
-    return found
-
 
 def _read(connection: Connection, statement: Select[Any]) -> tuple[Definition, ...]:
     return tuple(_as_record(row) for row in connection.execute(statement))
@@ -214,3 +148,6 @@ def _as_record(row: Row[*tuple[Any, ...]]) -> Definition:
     found = {str(name): value for name, value in row._mapping.items()}
     plan = found.pop("plan")
     return msgspec.convert(found | plan, Definition)
+
+
+_INSIDE: Final = Inside(definitions, "training definition", "definitions", _read)

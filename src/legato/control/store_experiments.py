@@ -6,22 +6,19 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Select, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, delete, insert, select, update
 
 from legato.control.database import Database
 from legato.control.ids import make_id
 from legato.control.project_records import Experiment, ExperimentPatch, NewExperiment
-from legato.control.roles import Asker, check_may_act
-from legato.control.schema import definitions, experiment_definitions, experiments, jobs, projects
-from legato.control.store_definitions import check_room
-from legato.control.store_projects import check_may_add, check_version, lock_project, tell
-from legato.control.store_sight import sees_project
+from legato.control.roles import Asker
+from legato.control.schema import definitions, experiment_definitions, experiments, jobs
+from legato.control.store_inside import Inside
+from legato.control.store_projects import check_may_add, lock_project, tell
 from legato.control.titles import check_description, check_title
 from legato.control.transactions import Transaction, writing
-from legato.core.errors import BadField, Conflict, NotFound
+from legato.core.errors import BadField
 
-_LAST: Final = select(func.max(experiments.c.id))
-_MOST: Final = 1_000
 _MOST_DEFINITIONS: Final = 100
 _NUM_RUNS: Final = 100
 
@@ -59,16 +56,16 @@ class Experiments:
         with writing(self._database, now) as transaction:
             check_may_add(doing, lock_project(transaction, project, asker), asker)
             meant = _check_definitions(transaction, doing, project, new.definitions)
-            check_room(transaction, doing, select(func.count()).where(experiments.c.project == project), _MOST)
+            _INSIDE.check_room(transaction, doing, project)
             transaction.lock_sequence()
-            experiment = make_id("x", now, self._random_bits, transaction.connection.execute(_LAST).scalar_one())
+            experiment = make_id("x", now, self._random_bits, _INSIDE.last_id(transaction))
             row = {name: getattr(new, name) for name in ("name", "description", "data", "arguments")}
             row |= {"id": experiment, "project": project, "created_by": asker.name, "version": 1, "created_at": now}
             if not transaction.insert_new(experiments, row):
-                raise _taken(doing)
+                raise _INSIDE.taken(doing)
             _put_definitions(transaction, experiment, meant)
             tell(transaction, project, asker, "experiment.create", experiment, {"name": new.name})
-            return _reread(transaction, experiment)
+            return _INSIDE.read_again(transaction, experiment)
 
     def find(self, ref: str, asker: Asker) -> Experiment:
         """Return an experiment by id, or the newest of that name: of those that the asker made, else of all seen.
@@ -76,21 +73,13 @@ class Experiments:
         Raises:
             NotFound: there is none.
         """
-        seen = _select(asker.sees_only)
-        named = seen.where(experiments.c.name == ref).order_by(experiments.c.id.desc())
-        ways = (seen.where(experiments.c.id == ref), named.where(experiments.c.created_by == asker.name), named)
         with self._database.reading() as connection:
-            for way in ways:
-                found = _read(connection, way.limit(1))
-                if found:
-                    return found[0]
-        raise missing_experiment(ref)
+            return _INSIDE.find(connection, ref, asker)
 
     def list(self, project: str, asker: Asker) -> tuple[Experiment, ...]:
         """Return the experiments of a project, the newest first."""
-        wanted = _select(asker.sees_only).where(experiments.c.project == project).order_by(experiments.c.id.desc())
         with self._database.reading() as connection:
-            return _read(connection, wanted)
+            return _INSIDE.list(connection, project, asker)
 
     def change(
         self, experiment: str, patch: ExperimentPatch, asker: Asker, now: float, *, version: int | None = None
@@ -105,21 +94,14 @@ class Experiments:
             Conflict: the project has another one of this name.
         """
         with writing(self._database, now) as transaction:
-            old = self._lock(transaction, experiment, asker, "change", version)
+            old = _INSIDE.lock(transaction, experiment, asker, "change", version)
             doing = f"change experiment '{old.name}'"
             given: dict[str, Any] = {name: getattr(patch, name) for name in ExperimentPatch.__struct_fields__}
             given = {name: value for name, value in given.items() if value is not msgspec.UNSET}
             values = {name: value for name, value in given.items() if value != getattr(old, name)}
             if not values:
                 return old
-            if "name" in values:
-                check_title(doing, values["name"])
-                same = select(experiments.c.id).where(
-                    experiments.c.project == old.project, experiments.c.name == values["name"]
-                )
-                if transaction.connection.execute(same).first() is not None:
-                    raise _taken(doing)
-            check_description(doing, values.get("description", ""))
+            _INSIDE.check_new_words(transaction, doing, old, values)
             told = dict(values)
             if "definitions" in values:
                 meant = _check_definitions(transaction, doing, old.project, values.pop("definitions"))
@@ -129,7 +111,7 @@ class Experiments:
             this = experiments.c.id == experiment
             transaction.connection.execute(update(experiments).where(this).values(**values, version=old.version + 1))
             tell(transaction, old.project, asker, "experiment.change", experiment, told)
-            return _reread(transaction, experiment)
+            return _INSIDE.read_again(transaction, experiment)
 
     def delete(self, experiment: str, asker: Asker, now: float, *, version: int | None = None) -> None:
         """Delete an experiment. Its runs stay.
@@ -138,39 +120,10 @@ class Experiments:
             NotFound, StaleVersion, Forbidden: as in `change`.
         """
         with writing(self._database, now) as transaction:
-            old = self._lock(transaction, experiment, asker, "delete", version)
+            old = _INSIDE.lock(transaction, experiment, asker, "delete", version)
             transaction.connection.execute(update(jobs).where(jobs.c.experiment == experiment).values(experiment=None))
             transaction.connection.execute(delete(experiments).where(experiments.c.id == experiment))
             tell(transaction, old.project, asker, "experiment.delete", experiment, {"name": old.name})
-
-    @staticmethod
-    def _lock(transaction: Transaction, experiment: str, asker: Asker, verb: str, version: int | None) -> Experiment:
-        """Read an experiment that the asker may change, with its project locked."""
-        of = select(experiments.c.project).where(experiments.c.id == experiment)
-        project = transaction.connection.execute(of).scalar_one_or_none()
-        if project is None:
-            raise missing_experiment(experiment)
-        owner = lock_project(transaction, project, asker).owner
-        # Behind the lock, which whoever deletes or changes it holds.
-        this = _select(None).where(experiments.c.id == experiment).with_for_update(of=experiments)
-        found = _read(transaction.connection, this)
-        if not found:
-            raise missing_experiment(experiment)
-        doing = f"{verb} experiment '{found[0].name}'"
-        check_may_act(doing, asker, (found[0].created_by, owner))
-        check_version(doing, found[0].version, version)
-        return found[0]
-
-
-def missing_experiment(ref: str) -> NotFound:
-    """Return the error for an experiment that is not there, or not for these eyes."""
-    return NotFound(
-        f"There is no experiment '{ref[:100]}' that you may see. 'legato experiments' lists those that you may."
-    )
-
-
-def _taken(doing: str) -> Conflict:
-    return Conflict(f"Cannot {doing}: the project has an experiment of this name already. Take another name.")
 
 
 def _check_definitions(transaction: Transaction, doing: str, project: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
@@ -197,16 +150,6 @@ def _put_definitions(transaction: Transaction, experiment: str, meant: tuple[str
         transaction.connection.execute(insert(experiment_definitions).values(row))
 
 
-def _select(sees_only: str | None) -> Select[Any]:
-    joined = select(experiments).join(projects, projects.c.id == experiments.c.project)
-    return joined.where(sees_project(sees_only))
-
-
-def _reread(transaction: Transaction, experiment: str) -> Experiment:
-    (found,) = _read(transaction.connection, _select(None).where(experiments.c.id == experiment))
-    return found
-
-
 def _read(connection: Connection, statement: Select[Any]) -> tuple[Experiment, ...]:
     rows = connection.execute(statement).mappings().all()
     return tuple(
@@ -223,3 +166,6 @@ def _read_definitions(connection: Connection, experiment: str) -> tuple[str, ...
 def _read_runs(connection: Connection, experiment: str) -> tuple[str, ...]:
     came = select(jobs.c.id).where(jobs.c.experiment == experiment).order_by(jobs.c.id.desc()).limit(_NUM_RUNS)
     return tuple(connection.execute(came).scalars())
+
+
+_INSIDE: Final = Inside(experiments, "experiment", "experiments", _read)

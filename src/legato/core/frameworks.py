@@ -7,6 +7,7 @@ own and those that guests bring, all of them by this page alone.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Sequence
 from typing import Final, Literal, Protocol
 
@@ -18,6 +19,7 @@ from legato.core.spec import GuestSpec
 DistributedName = Literal["single", "static", "elastic"]
 
 _NUM_SHOWN: Final = 10
+_PYTHON: Final = re.compile(r"python(?:3(?:\.[0-9]+)?)?")
 
 
 class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -102,6 +104,25 @@ class Framework(Protocol):
             BadField: the command cannot be run so; the message says what to write.
         """
         ...
+
+
+def drop_python(words: Sequence[str], instead: str) -> Sequence[str]:
+    """Return the words from the script on: a leading Python is left out, since one runs already.
+
+    Args:
+        words: of a command, one at least.
+        instead: what to write where there is no script.
+
+    Raises:
+        BadField: there is no script.
+
+    >>> drop_python(["python3.11", "train.py"], ""), drop_python(["train.py", "python"], "")
+    (['train.py'], ['train.py', 'python'])
+    """
+    left = words[1:] if _PYTHON.fullmatch(words[0]) else words
+    if not left or left[0].startswith("-"):
+        raise BadField("command", f"The command names no script. {instead}")
+    return left
 
 
 def check_in_code(name: str, files: Collection[str], what: str = "script") -> None:

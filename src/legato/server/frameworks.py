@@ -11,10 +11,9 @@ from typing import Annotated, Final
 from fastapi import Depends, Request
 
 from legato.core.errors import BadField, Conflict
-from legato.core.frameworks import DistributedName, Framework, Launcher, Prepared, Wanted, check_in_code
+from legato.core.frameworks import DistributedName, Framework, Launcher, Prepared, Wanted, check_in_code, drop_python
 from legato.core.spelling import ask_whether
 
-_PYTHON: Final = re.compile(r"python(?:3(?:\.[0-9]+)?)?")
 _INTERPRETER: Final = re.compile(r"(?:.*/)?(?:bash|sh|dash|zsh|ksh|perl|ruby|Rscript|julia|python(?:3(?:\.[0-9]+)?)?)")
 COMMAND_LAUNCHER: Final = "legato.train.command"
 
@@ -33,13 +32,11 @@ class OwnScripts:
 
     def prepare(self, wanted: Wanted) -> Prepared:
         """See `Framework`."""
-        words = wanted.words[1:] if _PYTHON.fullmatch(wanted.words[0]) else wanted.words
-        if not words or words[0].startswith("-"):
-            raise BadField(
-                "command",
-                "The command names no script. Write the script and its arguments, such as 'train.py --epochs 3'; "
-                "options of Python itself and modules ('-m') are for the framework 'command'.",
-            )
+        words = drop_python(
+            wanted.words,
+            "Write the script and its arguments, such as 'train.py --epochs 3'; options of Python itself and modules "
+            "('-m') are for the framework 'command'.",
+        )
         script = posixpath.normpath(words[0])
         if wanted.files is not None:
             check_in_code(script, wanted.files)

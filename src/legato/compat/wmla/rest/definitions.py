@@ -6,7 +6,6 @@ that clients of WMLA ask. Its code needs not be packed anew: the platform copies
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -19,10 +18,9 @@ from legato.compat.wmla.frameworks import FRAMEWORKS
 from legato.compat.wmla.rest.bundles import OF_MACS
 from legato.compat.wmla.rest.records import split_label
 from legato.core.errors import BadField
-from legato.core.frameworks import DistributedName, Launcher, Prepared, Wanted, check_in_code
+from legato.core.frameworks import DistributedName, Launcher, Prepared, Wanted, check_in_code, drop_python
 
 _LAUNCHER: Final = "legato.compat.wmla.site.launch"
-_PYTHON: Final = re.compile(r"python(?:3(?:\.[0-9]+)?)?")
 _TITLES: Final = {
     "edtPyTorch": "PyTorch, elastic (FabricModel)",
     "edtTensorflow": "TensorFlow, elastic (FabricModel)",
@@ -62,12 +60,7 @@ class FabricPrograms:
             raise BadField(
                 "directory", f"Programs of {self.name} are uploaded. Give their code instead of a directory."
             )
-        words = wanted.words[1:] if _PYTHON.fullmatch(wanted.words[0]) else wanted.words
-        if not words or words[0].startswith("-"):
-            raise BadField(
-                "command",
-                "The command names no program. Write the main file and its arguments, as in 'main.py --lr 1'.",
-            )
+        words = drop_python(wanted.words, "Write the main file and its arguments, such as 'main.py --lr 1'.")
         folder, main = _find_main(words[0], wanted.files, wanted.name)
         return Prepared(
             program=(main, *words[1:]),

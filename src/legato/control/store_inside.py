@@ -1,0 +1,143 @@
+"""What training definitions and experiments have in common in the store: they lie in a project, under a name there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from sqlalchemy import Connection, Select, Table, func, select
+
+from legato.control.roles import Asker, check_may_act
+from legato.control.schema import projects
+from legato.control.store_projects import check_version, lock_project
+from legato.control.store_sight import sees_project
+from legato.control.titles import check_description, check_title
+from legato.control.transactions import Transaction
+from legato.core.errors import Conflict, NotFound
+
+_MOST: Final = 1_000
+
+
+class Thing(Protocol):
+    """What is known of all of them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def project(self) -> str: ...
+    @property
+    def created_by(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+
+
+R = TypeVar("R", bound=Thing)
+
+
+class Inside(Generic[R]):
+    """One kind of thing in projects.
+
+    Args:
+        table: of these things.
+        what: they are called.
+        command: that lists them.
+        read: makes records of the rows of a query.
+    """
+
+    def __init__(
+        self, table: Table, what: str, command: str, read: Callable[[Connection, Select[Any]], tuple[R, ...]]
+    ) -> None:
+        self._table = table
+        self._what = what
+        self._command = command
+        self._read = read
+
+    def select(self, sees_only: str | None = None) -> Select[Any]:
+        """Return a query for those that somebody may see. None: all."""
+        joined = select(self._table).join(projects, projects.c.id == self._table.c.project)
+        return joined.where(sees_project(sees_only))
+
+    def find(self, connection: Connection, ref: str, asker: Asker) -> R:
+        """Return one by id, or the newest of that name: of those that the asker made, else of all seen.
+
+        Raises:
+            NotFound: there is none.
+        """
+        seen, columns = self.select(asker.sees_only), self._table.c
+        named = seen.where(columns.name == ref).order_by(columns.id.desc())
+        for way in (seen.where(columns.id == ref), named.where(columns.created_by == asker.name), named):
+            found = self._read(connection, way.limit(1))
+            if found:
+                return found[0]
+        raise self._missing(ref)
+
+    def list(self, connection: Connection, project: str, asker: Asker) -> tuple[R, ...]:
+        """Return those of a project, the newest first."""
+        columns = self._table.c
+        wanted = self.select(asker.sees_only).where(columns.project == project).order_by(columns.id.desc())
+        return self._read(connection, wanted)
+
+    def read_again(self, transaction: Transaction, made: str) -> R:
+        """Return one as it is in a transaction, by id."""
+        (found,) = self._read(transaction.connection, self.select().where(self._table.c.id == made))
+        return found
+
+    def last_id(self, transaction: Transaction) -> str | None:
+        """Return the highest id in use."""
+        found: str | None = transaction.connection.execute(select(func.max(self._table.c.id))).scalar_one()
+        return found
+
+    def lock(self, transaction: Transaction, made: str, asker: Asker, verb: str, version: int | None) -> R:
+        """Read one that the asker may change, and keep others from changing it, or its project, meanwhile.
+
+        Raises:
+            NotFound: there is none of this id that the asker may see.
+            Forbidden: it is neither the asker's nor in the asker's project, and the asker is no admin.
+            StaleVersion: it has another version by now.
+        """
+        of = select(self._table.c.project).where(self._table.c.id == made)
+        project = transaction.connection.execute(of).scalar_one_or_none()
+        if project is None:
+            raise self._missing(made)
+        owner = lock_project(transaction, project, asker).owner
+        # Behind the lock, which whoever deletes or changes it holds.
+        this = self.select().where(self._table.c.id == made).with_for_update(of=self._table)
+        found = self._read(transaction.connection, this)
+        if not found:
+            raise self._missing(made)
+        doing = f"{verb} {self._what} '{found[0].name}'"
+        check_may_act(doing, asker, (found[0].created_by, owner))
+        check_version(doing, found[0].version, version)
+        return found[0]
+
+    def check_new_words(self, transaction: Transaction, doing: str, old: R, values: dict[str, Any]) -> None:
+        """Check a new name and a new description, as far as there are such.
+
+        Raises:
+            BadField: one cannot be used.
+            Conflict: the project has another one of this name.
+        """
+        check_description(doing, values.get("description", ""))
+        if "name" in values:
+            check_title(doing, values["name"])
+            columns = self._table.c
+            same = select(columns.id).where(columns.project == old.project, columns.name == values["name"])
+            if transaction.connection.execute(same).first() is not None:
+                raise self.taken(doing)
+
+    def check_room(self, transaction: Transaction, doing: str, project: str) -> None:
+        """Raise Conflict if there are as many in a project as there may be."""
+        counting = select(func.count()).select_from(self._table).where(self._table.c.project == project)
+        number: int = transaction.connection.execute(counting).scalar_one()
+        if number >= _MOST:
+            raise Conflict(f"Cannot {doing}: the project has {number} already. Delete some that nobody needs any more.")
+
+    def taken(self, doing: str) -> Conflict:
+        """Return the error for a name that is taken."""
+        return Conflict(f"Cannot {doing}: the project has one of this name already. Take another name.")
+
+    def _missing(self, ref: str) -> NotFound:
+        return NotFound(
+            f"There is no {self._what} '{ref[:100]}' that you may see. 'legato {self._command}' lists those that you "
+            "may."
+        )
