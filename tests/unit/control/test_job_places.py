@@ -316,3 +316,12 @@ def test_a_journal_that_cannot_be_read_is_not_silence(tmp_path: Path, code: Path
     report = asyncio.run(run())
     assert report.state is DriverState.GONE
     assert "Cannot read the journal" in report.trouble
+
+
+def test_code_is_copied_into_a_folder_of_the_working_directory(tmp_path: Path) -> None:
+    code, job = tmp_path / "code", tmp_path / "job"
+    for folder in (code, job):
+        folder.mkdir()
+    (code / "p.py").write_text("")
+    work = copy_code(code, job, "_submitted/mnist")
+    assert [str(path.relative_to(work)) for path in work.rglob("*.py")] == ["_submitted/mnist/p.py"]

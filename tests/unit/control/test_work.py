@@ -11,6 +11,7 @@ import pytest
 from legato.control.records import Job
 from legato.control.stages import Stage
 from legato.control.work import Work, check_work, make_order, read_work
+from legato.core import spec
 from legato.core.errors import UsageError
 from legato.core.frameworks import Launcher
 from legato.core.spec import GuestSpec
@@ -98,3 +99,25 @@ def test_the_guest_of_a_launcher_comes_to_the_driver() -> None:
         kept = msgspec.to_builtins(Work(program=("train.py",), directory="/d", launcher=launcher))
         order = make_order(make_job(), read_work(kept), ("n/0",), code=Path("/code"), goes_on=False)
         assert order.spec.guest == given
+
+
+def test_parameters_come_behind_the_arguments() -> None:
+    work = Work(program=("train.py", "--a"), directory="/d", parameters={"rate": 0.1, "wide": True, "shift": -1})
+    order = make_order(make_job(), work, ("n/0",), code=Path("/code"), goes_on=False)
+    assert order.spec.program == ("train.py", "--a", "--rate", "0.1", "--wide", "--shift=-1")
+    assert (order.find_script(), order.preloads, order.code_folder) == ("train.py", True, "")
+
+
+def test_a_launcher_begins_the_program_and_the_users_variables_win() -> None:
+    launcher = Launcher(
+        module="legato.core.spec", script="in/main.py", folder="in", environment={"A": "of the launcher", "B": "b"}
+    )
+    work = Work(program=("main.py", "--x"), environment={"A": "a"}, parameters={"y": 2}, launcher=launcher)
+    check_work(work, name="n", min_workers=1, max_workers=4, has_code=True)
+    order = make_order(make_job(code="ab"), work, ("n/0",), code=Path("/code"), goes_on=False)
+    assert order.spec.program == (spec.__file__, "main.py", "--x", "--y", "2")
+    assert order.spec.environment == {"A": "a", "B": "b", "LEGATO_NODES": "4"}
+    assert (order.find_script(), order.preloads, order.code_folder) == ("in/main.py", False, "in")
+    gone = msgspec.structs.replace(work, launcher=Launcher(module="legato.nothing"))
+    with pytest.raises(UsageError, match=r"has no 'legato\.nothing'"):
+        check_work(gone, name="n", min_workers=1, max_workers=4, has_code=True)
