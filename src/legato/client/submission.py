@@ -30,6 +30,7 @@ class JobOptions(TypedDict, total=False):
     ``name``: default that of the script or function. ``max_run_s`` and ``heartbeat_limit_s``: seconds. ``num_threads``:
     per worker. ``data``: a directory on the machines. ``is_elastic`` False: exactly ``max_workers`` slots, or none.
     ``checkpoint_every``: ``100steps``, ``2epochs`` or ``60s``. ``parameters``: ``--name value`` behind the arguments.
+    ``framework``: what runs it, if it is no Python script.
     """
 
     name: str
@@ -50,6 +51,7 @@ class JobOptions(TypedDict, total=False):
     keep: int
     heartbeat_limit_s: float
     parameters: Mapping[str, str | bool | int | float]
+    framework: str
 
 
 class Prepared(NamedTuple):

@@ -179,8 +179,21 @@ def _serve(settings: Settings, *, runs_jobs: bool) -> None:
 
 def find_guests(settings: Settings) -> list[Guest]:
     """Return the guests that the settings name."""
-    if "wmla" not in settings.compat:
-        return []
+    brings = {"wmla": _bring_wmla, "elasticdl": _bring_elasticdl}
+    return [brings[name](settings) for name in dict.fromkeys(settings.compat)]
+
+
+def _bring_elasticdl(_: Settings) -> Guest:
+    """Return a guest that answers nothing of its own: the platform runs its programs."""
+    from starlette.applications import Starlette
+
+    from legato.compat.elasticdl.framework import NAME, ElasticPrograms
+    from legato.server.guests import Guest
+
+    return Guest(name=NAME, prefixes=(), make=lambda _: Starlette(), frameworks=(ElasticPrograms(),))
+
+
+def _bring_wmla(settings: Settings) -> Guest:
     from legato.compat.wmla.rest.definitions import make_frameworks
     from legato.compat.wmla.rest.guest import PREFIXES, House, make_guest
     from legato.server.guests import Guest
@@ -193,7 +206,7 @@ def find_guests(settings: Settings) -> list[Guest]:
         upload_max_files=settings.upload_max_files,
     )
     frameworks = make_frameworks(house.data_root)
-    return [Guest(name="wmla", prefixes=PREFIXES, make=lambda inside: make_guest(inside, house), frameworks=frameworks)]
+    return Guest(name="wmla", prefixes=PREFIXES, make=lambda inside: make_guest(inside, house), frameworks=frameworks)
 
 
 def _read_settings(file: Path | None, said: dict[str, Any], other: list[str] | None) -> Settings:

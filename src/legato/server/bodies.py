@@ -105,6 +105,7 @@ class Submission(JobFields):
 
     name: Name
     program: Annotated[Texts, Field(max_length=_MAX_ARGUMENTS)]
+    framework: Name | None = None
 
 
 # The rest is for the job's driver; the store keeps it as it was said.

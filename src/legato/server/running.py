@@ -1,4 +1,4 @@
-"""What a run of a training definition is: the job that it becomes. Submits nothing."""
+"""What a run of a training definition is, and a job that names a framework: what it becomes. Submits nothing."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import msgspec
 from legato.control.arguments import check_parameters, split_command, split_line
 from legato.control.project_records import Definition, Distributed, Experiment, NewDefinition, Parameter
 from legato.control.records import NewJob
+from legato.control.roles import Asker
 from legato.control.store_submit import check_new_job
+from legato.control.store_uploads import check_sha256, missing_code
 from legato.control.titles import name_run
 from legato.control.work import Work, check_places, check_work, read_work
 from legato.core.errors import BadField
-from legato.core.frameworks import Framework, Wanted
+from legato.core.frameworks import DistributedName, Framework, Wanted
 from legato.server.services import Services
 from legato.server.uploads import CodeRoom
 
@@ -158,6 +160,68 @@ def check_places_here(here: Services, told: str, new: NewJob) -> None:
         work = read_work(new.spec)
         where = "the machine that runs it"
         check_places(told, where, directory=work.directory, program=work.script, data=work.data)
+
+
+def run_by(new: NewJob, framework: Framework, files: Collection[str] | None, user: str) -> NewJob:
+    """Return a job whose program is a command line for a framework, as it runs.
+
+    Args:
+        new: the job, as it was submitted.
+        framework: which it names.
+        files: names of the files of its code. None: it has none.
+        user: who submits it.
+
+    Raises:
+        BadField: the framework cannot run it so.
+    """
+    if not new.spec.get("program"):
+        raise BadField("program", "There is no program. Give the words of a command line.")
+    distributed = _name_distributed(new, framework)
+    if distributed not in framework.distributed:
+        told = " or ".join(framework.distributed)
+        raise BadField(
+            "framework",
+            f"The framework '{framework.name}' runs {told}, not {distributed}. See is_elastic and max_workers.",
+        )
+    wanted = Wanted(
+        words=tuple(new.spec["program"]),
+        files=files,
+        distributed=distributed,
+        max_nodes=new.max_workers,
+        user=user,
+        name=new.name,
+        data=new.spec.get("data"),
+    )
+    try:
+        prepared = framework.prepare(wanted)
+    except BadField as error:
+        # Of a definition it is the command.
+        raise BadField("program" if error.field == "command" else error.field, str(error)) from error
+    spec = {**new.spec, "program": list(prepared.program), "framework": framework.name}
+    if prepared.launcher is not None:
+        spec["launcher"] = msgspec.to_builtins(prepared.launcher)
+    return msgspec.structs.replace(new, spec=spec, labels={**prepared.labels, **(new.labels or {})})
+
+
+def _name_distributed(new: NewJob, framework: Framework) -> DistributedName:
+    if new.max_workers == 1 and not (new.is_elastic and "elastic" in framework.distributed):
+        return "single"
+    return "elastic" if new.is_elastic else "static"
+
+
+def find_files(sha256: str | None, here: Services, asker: Asker) -> tuple[str, ...] | None:
+    """Return the names of the files of uploaded code that the asker may use. None: there is none.
+
+    Raises:
+        UsageError: there is no such code of theirs.
+    """
+    if sha256 is None:
+        return None
+    check_sha256(sha256)
+    here.store.uploads.get(sha256, asker)
+    if not here.code.has(sha256):
+        raise missing_code(sha256)
+    return list_code(here.code, sha256)
 
 
 def list_code(code: CodeRoom, sha256: str) -> tuple[str, ...]:

@@ -85,6 +85,35 @@ def test_what_is_null_is_as_usual(platform: Platform) -> None:
     }
 
 
+def test_a_framework_may_run_the_program(platform: Platform) -> None:
+    told = JOB | {"program": ["bash", "train.sh"], "framework": "command", "is_elastic": False, "max_workers": 2}
+    job = platform.ask("POST", "jobs", told)
+    assert job.status_code == 201, job.text
+    spec = platform.get(f"jobs/{job.json()['id']}/spec")
+    assert (spec["program"], spec["framework"]) == (["bash", "train.sh"], "command")
+    assert spec["launcher"] == {"module": "legato.train.command", "script": "train.sh"}
+    assert platform.ask("POST", "plan", told).status_code == 200
+    plain = platform.ask("POST", "jobs", JOB | {"framework": None}).json()
+    assert platform.get(f"jobs/{plain['id']}/spec")["launcher"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "told"),
+    [
+        ({"framework": "comand"}, "framework", "There is no framework 'comand' here. Did you mean 'command'?"),
+        ({"framework": "command", "max_workers": 2}, "framework", "runs single or static, not elastic"),
+        ({"framework": "legato", "program": ["python", "-m", "x"]}, "program", "names no script"),
+        ({"framework": "legato", "program": []}, "program", "There is no program"),
+    ],
+)
+def test_what_a_framework_cannot_run_is_refused(
+    platform: Platform, changes: dict[str, Any], field: str, told: str
+) -> None:
+    problem = check_problem(platform.ask("POST", "jobs", JOB | changes), 422, "invalid")
+    assert told in problem["detail"]
+    assert [error["field"] for error in problem["errors"]] == [f"body.{field}"]
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [

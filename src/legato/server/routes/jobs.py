@@ -18,14 +18,16 @@ from legato.control.store_submit import check_new_job
 from legato.control.store_uploads import check_sha256, missing_code
 from legato.control.work import Work, check_work, read_work
 from legato.core.errors import Forbidden, NotFound, StaleVersion, UsageError
+from legato.core.frameworks import Framework
 from legato.policy.whatif import Plan
 from legato.server.answers import Answer, show_job, tells
 from legato.server.asking import WhoAsks
 from legato.server.bodies import JobFields, Patch, Resize, Stop, Submission, make_job
 from legato.server.door import API
+from legato.server.frameworks import Frameworks
 from legato.server.planning import check_queue, imagine
 from legato.server.problems import Problem
-from legato.server.running import check_places_here
+from legato.server.running import check_places_here, find_files, run_by
 from legato.server.services import Here, Services, make_rules
 
 router = APIRouter(prefix=API, tags=["jobs"])
@@ -56,9 +58,10 @@ class NewOrigin(NamedTuple):
 
 
 @router.post("/jobs", **tells(Job, 201, also=(200,), errors=(404, 409, 413, 415)))
-def submit(body: Submission, here: Here, asker: WhoAsks, key: Key = None) -> Response:
+def submit(body: Submission, here: Here, asker: WhoAsks, frameworks: Frameworks, key: Key = None) -> Response:
     """Submit a job."""
-    new = _make_checked(body, here, asker)
+    framework = None if body.framework is None else frameworks.find(body.framework)
+    new = _make_checked(body, here, asker, framework=framework)
     return _submit(new, here, asker, read_key(key, "submit", body))
 
 
@@ -104,6 +107,8 @@ def plan(body: Submission, here: Here, asker: WhoAsks) -> Response:
     if body.code is None and body.directory is None:
         # Where the program lies does not matter to a plan.
         body = body.model_copy(update={"directory": "/"})
+    # Nor does it what runs it.
+    body = body.model_copy(update={"framework": None})
     new = _make_checked(body, here, asker)
     check_queue(here.store, new.queue, asker)
     return Answer(imagine(here.store, here.works, new, asker, make_rules(here.settings), here.now()))
@@ -271,13 +276,22 @@ def _merge(labels: dict[str, str], given: dict[str, str | None] | None) -> dict[
     return {key: value for key, value in merged.items() if value is not None}
 
 
-def _make_checked(said: JobFields, here: Services, asker: Asker, *, base: NewJob | None = None) -> NewJob:
+def _make_checked(
+    said: JobFields,
+    here: Services,
+    asker: Asker,
+    *,
+    base: NewJob | None = None,
+    framework: Framework | None = None,
+) -> NewJob:
     """Return the job of a submission, checked as far as that can be done without asking what there is."""
     check_may_submit(asker)
     new = make_job(said, default_priority=here.settings.default_priority, base=base)
     check_new_job(new)
     if new.code is not None:
         check_sha256(new.code)
+    if framework is not None:
+        new = run_by(new, framework, find_files(new.code, here, asker), asker.name)
     work = read_work(new.spec)
     check_work(
         work, name=new.name, min_workers=new.min_workers, max_workers=new.max_workers, has_code=new.code is not None

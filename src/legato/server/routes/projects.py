@@ -12,7 +12,6 @@ from legato.control.project_records import Definition, Project
 from legato.control.records import Page
 from legato.control.roles import Asker, Role
 from legato.control.store_projects import check_may_add
-from legato.control.store_uploads import check_sha256, missing_code
 from legato.core.frameworks import DistributedName
 from legato.policy.whatif import Plan
 from legato.server.answers import Answer, Listed, show_version, tells
@@ -22,8 +21,8 @@ from legato.server.frameworks import Frameworks
 from legato.server.planning import check_queue, imagine
 from legato.server.project_bodies import DefinitionBody, NamingBody, ProjectBody, ProjectPatchBody
 from legato.server.routes.jobs import After, IfMatch, read_version
-from legato.server.running import Wishes, check_definition, check_places_here, list_code, make_run
-from legato.server.services import Here, Services, make_rules
+from legato.server.running import Wishes, check_definition, check_places_here, find_files, list_code, make_run
+from legato.server.services import Here, make_rules
 
 router = APIRouter(prefix=API, tags=["projects"])
 
@@ -121,7 +120,7 @@ def create_definition(
     found = here.store.projects.find(project, asker)
     check_may_add(f"make training definition '{body.name[:100]}'", found, asker)
     new = body.as_record()
-    run = check_definition(new, frameworks.find(new.framework), _find_files(new.code, here, asker), asker.name)
+    run = check_definition(new, frameworks.find(new.framework), find_files(new.code, here, asker), asker.name)
     check_places_here(here, f"Cannot make training definition '{new.name}'", run)
     made = here.store.definitions.create(found.id, new, asker, here.now())
     return show_version(_as_seen(made, asker), made.version, f"definitions/{made.id}")
@@ -167,17 +166,6 @@ def plan_definition(definition: str, here: Here, asker: WhoAsks, frameworks: Fra
     new = make_run(found, framework, files, asker.name, wishes, queue=project.queue)
     check_queue(here.store, new.queue, asker)
     return Answer(imagine(here.store, here.works, new, asker, make_rules(here.settings), here.now()))
-
-
-def _find_files(sha256: str | None, here: Services, asker: Asker) -> tuple[str, ...] | None:
-    """Return the names of the files of uploaded code that the asker may use. None: there is none."""
-    if sha256 is None:
-        return None
-    check_sha256(sha256)
-    here.store.uploads.get(sha256, asker)
-    if not here.code.has(sha256):
-        raise missing_code(sha256)
-    return list_code(here.code, sha256)
 
 
 def _as_seen(definition: Definition, asker: Asker) -> Any:

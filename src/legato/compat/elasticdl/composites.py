@@ -1,0 +1,258 @@
+"""Values that have a grammar of their own: variables, resources, volumes, priorities. Pure: looks at no file.
+
+As the original reads them, with what was wrong there mended: a value in ``--envs`` may hold ``=``, numbers are numbers,
+and what makes no sense is refused instead of handed on.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from legato.core.errors import UsageError
+
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME_LIKE: Final = re.compile(r"[A-Za-z0-9_.-]*")
+_JOB_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_MAX_NAME_LENGTH: Final = 45  # NAME-edljob-worker-123 is a label of DNS, which has at most 63 characters
+
+_CPU: Final = re.compile(r"[1-9][0-9]*m|[0-9]+(\.[0-9]+)?|\.[0-9]+")
+_BYTES: Final = re.compile(r"[1-9][0-9]*(E|P|T|G|M|K|Ei|Pi|Ti|Gi|Mi|Ki)")
+_WHOLE: Final = re.compile(r"[0-9]{1,9}")
+_OTHER_GPU: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?/gpu")
+_NVIDIA: Final = "nvidia.com/"
+
+HIGH: Final = 7500
+LOW: Final = 2500
+"""Priorities of Legato for ``high`` and ``low``; that of jobs that say nothing lies in the middle."""
+
+
+class Volume(msgspec.Struct, frozen=True, kw_only=True):
+    """A place of data, and where a container has it.
+
+    Args:
+        claim_name: of a claim in a cluster. "": it is a folder of the machine.
+        host_path: that folder.
+        type: what Kubernetes is to look for there.
+        mount_path: where the container has it.
+        sub_path: the part of it that is meant.
+    """
+
+    mount_path: str
+    claim_name: str = ""
+    host_path: str = ""
+    type: str = ""
+    sub_path: str = ""
+
+    @property
+    def folder(self) -> str:
+        """The folder of the machine that is meant."""
+        return f"{self.host_path.rstrip('/')}/{self.sub_path.strip('/')}".rstrip("/") or "/"
+
+
+def check_job_name(name: str) -> None:
+    """Raise UsageError if Kubernetes would refuse the pods of a job of this name.
+
+    >>> check_job_name("Bad_Name")
+    Traceback (most recent call last):
+    legato.core.errors.UsageError: Cannot name a job 'Bad_Name': pods are named after it, so that it has 1 to 45 small \
+letters, digits and '-', and begins and ends with a letter or digit. Try 'bad-name'.
+    """
+    if _JOB_NAME.fullmatch(name) and len(name) <= _MAX_NAME_LENGTH:
+        return
+    near = re.sub(r"[^a-z0-9]+", "-", name.lower())[:_MAX_NAME_LENGTH].strip("-")
+    raise UsageError(
+        f"Cannot name a job '{name[:100]}': pods are named after it, so that it has 1 to {_MAX_NAME_LENGTH} small "
+        f"letters, digits and '-', and begins and ends with a letter or digit.{f' Try {near!r}.' if near else ''}"
+    )
+
+
+def read_variables(text: str) -> dict[str, str]:
+    """Read ``--envs``: ``A=1,B=2``. A value may hold commas and ``=``; a new variable begins behind a comma.
+
+    Raises:
+        UsageError: it is no list of variables.
+
+    >>> read_variables("a=1,2,b=x=y, c=")
+    {'a': '1,2', 'b': 'x=y', 'c': ''}
+    """
+    found: dict[str, str] = {}
+    last = ""
+    for part in text.split(",") if text.strip() else ():
+        name, equals, value = part.partition("=")
+        name = name.strip()
+        if not equals or (last and not _NAME_LIKE.fullmatch(name)):
+            if not last:
+                raise UsageError(f"Cannot read --envs '{text[:200]}'. Write --envs=\"NAME=VALUE,NAME=VALUE\".")
+            found[last] += f",{part}"
+            continue
+        if not _VARIABLE.fullmatch(name):
+            raise UsageError(f"Cannot set '{name[:100]}' with --envs: names have letters, digits and '_'.")
+        if name.startswith("LEGATO_"):
+            raise UsageError(f"Cannot set {name[:100]} with --envs: it is the platform's own. Choose another name.")
+        last = name
+        found[name] = value
+    return found
+
+
+def read_resources(flag: str, text: str) -> dict[str, str]:
+    """Read resources: ``cpu=0.3,memory=1024Mi,gpu=1``; ``gpu`` is ``nvidia.com/gpu``.
+
+    Args:
+        flag: that says it, for messages.
+        text: what it says.
+
+    Raises:
+        UsageError: it cannot be read.
+
+    >>> read_resources("--worker_resource_request", "cpu=250m, memory=32Mi,disk=64Mi,gpu=1")
+    {'cpu': '250m', 'memory': '32Mi', 'disk': '64Mi', 'nvidia.com/gpu': '1'}
+    """
+    found: dict[str, str] = {}
+    for part in text.split(",") if text.strip() else ():
+        name, equals, value = (word.strip() for word in part.partition("="))
+        told = f"Cannot read {flag} '{text[:200]}'"
+        if not equals:
+            raise UsageError(f"{told}: '{part.strip()[:100]}' has no value. Write cpu=1,memory=1024Mi.")
+        hint = _find_fault(name, value)
+        if hint is not None:
+            raise UsageError(f"{told}: {hint}")
+        key = "nvidia.com/gpu" if name == "gpu" else name
+        if key in found:
+            raise UsageError(f"{told}: {name} is said twice. Say it once.")
+        found[key] = value
+    return found
+
+
+def _find_fault(name: str, value: str) -> str | None:
+    """Say what is wrong with a resource; None if nothing is."""
+    if name in ("memory", "disk", "ephemeral-storage"):
+        return None if _BYTES.fullmatch(value) else f"{name} is a whole number with a unit, such as 1024Mi or 2Gi."
+    if name == "cpu":
+        is_number = _CPU.fullmatch(value) is not None and value.strip("0.") != ""
+        return None if is_number else "cpu is a number above 0, such as 1, 0.3 or 300m."
+    if name == "gpu" or name.startswith(_NVIDIA) or _OTHER_GPU.fullmatch(name):
+        return None if _WHOLE.fullmatch(value) else f"{name} is a whole number, such as 1."
+    return f"there is no resource '{name[:100]}'. There are cpu, memory, disk, ephemeral-storage and gpu."
+
+
+def count_devices(resources: dict[str, str]) -> int:
+    """Return how many GPUs resources have.
+
+    >>> count_devices({"cpu": "1", "nvidia.com/gpu": "2"})
+    2
+    """
+    return sum(int(value) for name, value in resources.items() if name.endswith("/gpu"))
+
+
+def read_volumes(text: str) -> tuple[Volume, ...]:
+    """Read ``--volume``: ``host_path=/data,mount_path=/data;claim_name=c,mount_path=/c,sub_path=a``.
+
+    Raises:
+        UsageError: it cannot be read, or two are mounted at one place.
+
+    >>> read_volumes("host_path=/home/ann/data,mount_path=/data")[0].folder
+    '/home/ann/data'
+    """
+    found = []
+    for entry in text.split(";"):
+        if not entry.strip():
+            continue
+        said = _read_entry(entry, f"Cannot read --volume '{entry.strip()[:300]}'")
+        if said is not None:
+            found.append(said)
+    places = [volume.mount_path for volume in found]
+    twice = next((place for place in places if places.count(place) > 1), None)
+    if twice is not None:
+        raise UsageError(f"Cannot mount two volumes at {twice}. Give each a mount_path of its own.")
+    return tuple(found)
+
+
+def _read_entry(entry: str, told: str) -> Volume | None:
+    said: dict[str, str] = {}
+    for part in entry.split(","):
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if not equals:
+            raise UsageError(f"{told}: '{part.strip()[:100]}' has no value. Write host_path=/FOLDER,mount_path=/data.")
+        if name not in Volume.__struct_fields__:
+            raise UsageError(
+                f"{told}: there is no '{name[:100]}'. There are claim_name, host_path, type, mount_path and sub_path."
+            )
+        if name in said:
+            raise UsageError(f"{told}: {name} is said twice. Put a ';' between two volumes.")
+        said[name] = value
+    if not said.get("claim_name") and not said.get("host_path"):
+        # As in the original, which takes such an entry for none.
+        return None
+    if said.get("claim_name") and said.get("host_path"):
+        raise UsageError(f"{told}: it has both claim_name and host_path. Put a ';' between two volumes.")
+    if not said.get("mount_path", "").startswith("/"):
+        raise UsageError(f"{told}: mount_path says where programs find it, from the root, such as mount_path=/data.")
+    if ".." in said.get("sub_path", "").split("/"):
+        raise UsageError(f"{told}: sub_path leads out of the volume. Take '..' out.")
+    return Volume(**{**said, "mount_path": said["mount_path"].rstrip("/") or "/"})
+
+
+def read_priority(text: str) -> float | None:
+    """Read ``--worker_pod_priority``: the part of the workers that have high priority; None: nothing is said.
+
+    Raises:
+        UsageError: it is neither high, low, nor a number from 0 to 1.
+
+    >>> [read_priority(text) for text in ("", "high", "low", "0.5")]
+    [None, 1.0, 0.0, 0.5]
+    """
+    if not text:
+        return None
+    if text in ("high", "low"):
+        return 1.0 if text == "high" else 0.0
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found <= 1:
+        raise UsageError(
+            f"Cannot read --worker_pod_priority '{text[:100]}'. Say high, low, or which part of the workers has high "
+            "priority, from 0 to 1, such as 0.5."
+        )
+    return found
+
+
+def map_priority(part: float) -> int:
+    """Return the priority of a job in Legato of whose workers a part has high priority.
+
+    >>> [map_priority(part) for part in (1.0, 0.0, 0.5)]
+    [7500, 2500, 5000]
+    """
+    return round(LOW + part * (HIGH - LOW))
+
+
+def spread_priorities(num_workers: int, text: str) -> tuple[str, ...]:
+    """Return the priority class of each worker's pod: the high ones are chosen from both ends.
+
+    >>> spread_priorities(4, "0.5")
+    ('high', 'low', 'low', 'high')
+    >>> [index for index, one in enumerate(spread_priorities(10, "0.5")) if one == "high"]
+    [0, 1, 2, 8, 9]
+    """
+    part = read_priority(text)
+    if part is None or text in ("high", "low"):
+        return (text,) * num_workers
+    num_high = math.ceil(num_workers * part)
+    first = math.ceil(num_high / 2)
+    last = num_workers - (num_high - first)
+    return tuple("high" if index < first or index >= last else "low" for index in range(num_workers))
+
+
+def read_switches(text: str) -> dict[str, str]:
+    """Read ``--aux_params``: ``a=1;b=2``.
+
+    >>> read_switches("disable_relaunch=True; min_workers=2")
+    {'disable_relaunch': 'True', 'min_workers': '2'}
+    """
+    pairs: Sequence[tuple[str, str, str]] = [part.partition("=") for part in re.split("[;,]", text)]
+    return {name.strip(): value.strip() for name, equals, value in pairs if equals and name.strip()}

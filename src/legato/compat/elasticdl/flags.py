@@ -1,0 +1,175 @@
+"""The flags of the `elasticdl` command in all its releases: how each is read, and what becomes of it. Data only."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+Kind = Literal["text", "count", "number", "switch", "level"]
+Fate = Literal["used", "accepted", "refused"]
+
+STRATEGIES: Final = ("", "Local", "ParameterServerStrategy", "AllreduceStrategy", "CustomStrategy")
+LEVELS: Final = ("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET")
+
+REMOVED: Final = (
+    *("tensorboard_log_dir", "evaluation_start_delay_secs", "evaluation_throttle_secs", "use_go_ps", "dataset_fn"),
+    "model_params",
+)
+"""Flags that early releases had and later ones passed over, as old scripts rely on."""
+
+
+class Flag(NamedTuple):
+    """A flag.
+
+    Args:
+        name: without its hyphens.
+        kind: how its value is read.
+        default: what holds if it is not said.
+        fate: whether it has an effect here (``used``), is taken and has none (``accepted``), or ends the command if it
+            says anything but its default (``refused``).
+        why: of what is not used, in a few words; of what is used, what it means here.
+        choices: the only values.
+        is_required: the command ends without it.
+        is_late: it came with the last release. What is short for another flag stays so.
+    """
+
+    name: str
+    kind: Kind
+    default: str | int | float | bool | None
+    fate: Fate
+    why: str
+    choices: tuple[str, ...] = ()
+    is_required: bool = False
+    is_late: bool = False
+
+
+def _text(name: str, fate: Fate, why: str, default: str = "") -> Flag:
+    return Flag(name, "text", default, fate, why)
+
+
+_JOB_SERVICE: Final = "of programs of the Keras job service, which are not supported"
+_PARAMETER_SERVER: Final = "of parameter servers, which there are none of"
+_IMAGE: Final = "jobs of the local engine run without a container; it is written into the manifest"
+_SLOT: Final = "checked; a worker has one slot: one GPU, or its share of the CPU"
+
+_COMMON: Final = (
+    Flag("job_name", "text", None, "used", "name of the job", is_required=True),
+    _text("image_name", "accepted", _IMAGE),
+    _text("worker_image", "accepted", _IMAGE),
+    _text("namespace", "accepted", "there is no cluster; it is written into the manifest", "default"),
+    _text("job_command", "used", "what each worker runs"),
+    Flag("distribution_strategy", "text", "ParameterServerStrategy", "used", "AllreduceStrategy only", STRATEGIES),
+    _text("envs", "used", "variables of the workers"),
+    _text("populate_env_names", "accepted", "there is no master whose variables could be copied"),
+    _text("volume", "used", "folders by host_path"),
+    Flag("image_pull_policy", "text", "Always", "accepted", _IMAGE, ("Never", "IfNotPresent", "Always")),
+    Flag("restart_policy", "text", "Never", "accepted", "dead workers are replaced", ("Never", "OnFailure", "Always")),
+    _text("cluster_spec", "accepted", "there is no cluster whose pods it could change"),
+    _text("cluster_spec_json", "accepted", "there is no cluster whose pods it could change"),
+    _text("yaml", "used", "the file into which the manifest is written; nothing is submitted"),
+    Flag("force_use_kube_config_file", "switch", False, "accepted", "there is no cluster"),
+    _text("log_file_path", "accepted", "logs are kept: legato logs"),
+    Flag("log_level", "level", "INFO", "accepted", "there is no master that writes a log of its own", LEVELS),
+    _text("aux_params", "used", "exact_num_workers=True, min_workers=N; others are passed over"),
+    _text("extra_pypi_index", "accepted", "nothing is installed for a job"),
+    Flag("num_workers", "count", 2, "used", "workers at most"),
+    Flag("num_ps_pods", "count", 0, "refused", _PARAMETER_SERVER),
+    Flag("num_minibatches_per_task", "count", 8, "used", "mini-batches of a task"),
+    Flag("minibatch_size", "count", 64, "accepted", _JOB_SERVICE),
+    Flag("num_epochs", "count", 1, "accepted", _JOB_SERVICE),
+    Flag("max_step", "count", 0, "accepted", _JOB_SERVICE),
+    _text("master_resource_request", "accepted", _SLOT, "cpu=0.1,memory=1024Mi"),
+    _text("master_resource_limit", "accepted", _SLOT),
+    _text("worker_resource_request", "accepted", _SLOT, "cpu=1,memory=4096Mi"),
+    _text("worker_resource_limit", "accepted", _SLOT),
+    _text("ps_resource_request", "accepted", _PARAMETER_SERVER, "cpu=1,memory=4096Mi"),
+    _text("ps_resource_limit", "accepted", _PARAMETER_SERVER),
+    _text("master_pod_priority", "accepted", "there is no master that could wait for a place"),
+    _text("worker_pod_priority", "used", "the job's priority"),
+    _text("ps_pod_priority", "accepted", _PARAMETER_SERVER),
+    Flag("need_pod_manager", "switch", True, "accepted", "always so"),
+    Flag("need_task_manager", "switch", True, "accepted", "always so"),
+    Flag("task_fault_tolerance", "switch", True, "accepted", "always so"),
+    Flag("relaunch_timeout_worker", "switch", False, "accepted", "silent workers are replaced within seconds"),
+    Flag("need_tf_config", "switch", False, "refused", "of TensorFlow's own strategies, which are not supported"),
+    Flag("relaunch_on_worker_failure", "count", 1, "accepted", "dead workers are replaced"),
+    _text("model_zoo", "accepted", _JOB_SERVICE),
+    _text("model_def", "accepted", _JOB_SERVICE),
+    _text("feed", "accepted", _JOB_SERVICE, "feed"),
+    _text("loss", "accepted", _JOB_SERVICE, "loss"),
+    _text("optimizer", "accepted", _JOB_SERVICE, "optimizer"),
+    _text("callbacks", "accepted", _JOB_SERVICE, "callbacks"),
+    _text("eval_metrics_fn", "accepted", _JOB_SERVICE, "eval_metrics_fn"),
+    _text("custom_data_reader", "accepted", _JOB_SERVICE, "custom_data_reader"),
+    _text("data_reader_params", "accepted", _JOB_SERVICE),
+    _text("training_data", "accepted", _JOB_SERVICE),
+    _text("validation_data", "accepted", _JOB_SERVICE),
+    Flag("evaluation_steps", "count", 0, "accepted", _JOB_SERVICE),
+    _text("output", "accepted", _JOB_SERVICE),
+    Flag("checkpoint_steps", "count", 0, "accepted", _JOB_SERVICE),
+    _text("checkpoint_dir", "accepted", _JOB_SERVICE),
+    Flag("keep_checkpoint_max", "count", 0, "accepted", _JOB_SERVICE),
+    _text("checkpoint_dir_for_init", "accepted", _JOB_SERVICE),
+    Flag("log_loss_steps", "count", 100, "accepted", _JOB_SERVICE),
+    Flag("grads_to_wait", "count", 1, "accepted", _PARAMETER_SERVER),
+    Flag("use_async", "switch", False, "accepted", _PARAMETER_SERVER),
+    Flag("lr_staleness_modulation", "switch", False, "accepted", _PARAMETER_SERVER),
+    Flag("sync_version_tolerance", "count", 0, "accepted", _PARAMETER_SERVER),
+    Flag("get_model_steps", "count", 1, "accepted", _PARAMETER_SERVER),
+)
+
+_CHIEF: Final = "there is no chief and no evaluator under AllreduceStrategy"
+
+_LATE: Final = tuple(
+    flag._replace(is_late=True)
+    for flag in (
+        _text("ps_image", "accepted", _PARAMETER_SERVER),
+        _text("chief_resource_request", "accepted", _CHIEF, "cpu=1,memory=4096Mi"),
+        _text("chief_resource_limit", "accepted", _CHIEF),
+        _text("chief_pod_priority", "accepted", _CHIEF),
+        _text("evaluator_resource_request", "accepted", _CHIEF, "cpu=1,memory=4096Mi"),
+        _text("evaluator_resource_limit", "accepted", _CHIEF),
+        _text("evaluator_pod_priority", "accepted", _CHIEF),
+        Flag("num_evaluators", "count", 0, "refused", _CHIEF),
+        Flag("ps_is_critical", "switch", True, "accepted", _PARAMETER_SERVER),
+        _text("critical_worker_index", "accepted", "no worker is critical: any may come and go", "default"),
+        Flag("ps_relaunch_max_num", "count", 1, "accepted", _PARAMETER_SERVER),
+        _text("launch_worker_after_ps_running", "accepted", _PARAMETER_SERVER, "default"),
+        Flag("enable_automate_memory", "switch", True, "accepted", "nothing limits the memory of a worker"),
+    )
+)
+
+_SERVICE: Final = Flag(
+    "need_elasticdl_job_service", "switch", False, "refused", "programs of the Keras job service are not supported"
+)
+
+
+def _require(flags: tuple[Flag, ...], *names: str) -> tuple[Flag, ...]:
+    return tuple(flag._replace(is_required=True) if flag.name in names else flag for flag in flags)
+
+
+FLAGS: Final[dict[str, tuple[Flag, ...]]] = {
+    "train": (*_COMMON, _SERVICE, *_LATE),
+    "evaluate": _require((*_COMMON, *_LATE), "validation_data", "checkpoint_dir_for_init"),
+    "predict": (
+        *_require((*_COMMON, *_LATE), "checkpoint_dir_for_init"),
+        Flag("prediction_data", "text", "", "accepted", _JOB_SERVICE, is_required=True),
+        _text("prediction_outputs_processor", "accepted", _JOB_SERVICE, "PredictionOutputsProcessor"),
+    ),
+    "zoo init": (
+        _text("base_image", "used", "what the image stands on; one with Python 3.11 or later", "python:3.11"),
+        _text("extra_pypi_index", "used", "a second index of packages"),
+        _text("cluster_spec", "used", "copied into the image"),
+        _text("local_pkg_dir", "used", "packages that are installed from a folder"),
+        _text("model_zoo", "used", "the folder with the programs", "."),
+    ),
+    "zoo build": (Flag("image", "text", None, "used", "name of the image", is_required=True),),
+    "zoo push": (),
+    "pods": (
+        _text("job_name", "used", "only this job"),
+        Flag("all", "switch", False, "used", "also jobs that have ended"),
+    ),
+}
+"""The flags of each command, `pods` being Legato's own."""
+
+POSITIONAL: Final[dict[str, str]] = {"zoo build": "path", "zoo push": "image"}
+"""What stands without a flag behind a command."""
