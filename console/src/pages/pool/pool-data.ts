@@ -4,6 +4,7 @@ import { keepPreviousData, type UseQueryResult, useQuery } from "@tanstack/react
 import { ask } from "@/api/client";
 import type { components } from "@/api/schema";
 import type { Job } from "@/api/types";
+import { addSteps, measureArea } from "./timeline-geometry";
 
 type Schemas = components["schemas"];
 export type Move = Schemas["SlotMove"];
@@ -63,6 +64,21 @@ export function readTimeline(told: Schemas["Timeline"]): Timeline {
     slots: item.slots,
   }));
   return { ...told, items: items.toSorted((one, other) => (one.times[0] ?? 0) - (other.times[0] ?? 0)) };
+}
+
+const OTHERS = "others";
+
+/** Return a timeline with only the largest lines; the rest of them are one line at the end. */
+export function foldTimeline(timeline: Timeline, most: number): Timeline {
+  const { items, since, until } = timeline;
+  if (items.length <= most) return timeline;
+  const sizes = items.map((item) => measureArea({ times: item.times, values: item.slots }, since, until));
+  const order = items.map((_, place) => place).sort((one, other) => (sizes[other] ?? 0) - (sizes[one] ?? 0));
+  const kept = new Set(order.slice(0, most - 1));
+  const rest = items.filter((_, place) => !kept.has(place));
+  const sum = addSteps(rest.map((item) => ({ times: item.times, values: item.slots })));
+  const others = { key: OTHERS, title: `${rest.length} others`, isHidden: true, times: sum.times, slots: sum.values };
+  return { ...timeline, items: [...items.filter((_, place) => kept.has(place)), others] };
 }
 
 export function useTimeline(by: By, stretch: Stretch): UseQueryResult<Timeline> {

@@ -30,7 +30,11 @@ export function kindOf(slot: SlotState): Kind {
 /** Return slots by machine, both in their natural order. */
 export function groupByNode(slots: readonly SlotState[]): [string, SlotState[]][] {
   const nodes = new Map<string, SlotState[]>();
-  for (const slot of slots) nodes.set(slot.node, [...(nodes.get(slot.node) ?? []), slot]);
+  for (const slot of slots) {
+    const found = nodes.get(slot.node);
+    if (found) found.push(slot);
+    else nodes.set(slot.node, [slot]);
+  }
   const compare = (one: string, other: string) => one.localeCompare(other, "en", { numeric: true });
   for (const found of nodes.values()) found.sort((one, other) => compare(one.id, other.id));
   return [...nodes].sort(([one], [other]) => compare(one, other));

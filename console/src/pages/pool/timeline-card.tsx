@@ -9,7 +9,16 @@ import { useNow } from "@/parts/now";
 import { Segments } from "@/parts/segments";
 import { Answered, Empty } from "@/parts/states";
 import { go, Link, readRoute, useQueryValue, useRoute } from "@/router/router";
-import { type By, boundsOf, gatherMoves, type Move, type Stretch, type Timeline, useTimeline } from "./pool-data";
+import {
+  type By,
+  boundsOf,
+  foldTimeline,
+  gatherMoves,
+  type Move,
+  type Stretch,
+  type Timeline,
+  useTimeline,
+} from "./pool-data";
 import { type Look, stepsOf, TimelineChart } from "./timeline-chart";
 import { valueAt } from "./timeline-geometry";
 
@@ -35,6 +44,8 @@ const LOOKS = [
 ] as const;
 /** More lines than these are no picture any more: they are stacked, unless somebody says otherwise. */
 const MAX_LINES = 8;
+/** So many lines, areas or bars are drawn; the smaller ones are added up. */
+const MAX_SHOWN = 40;
 
 /** Return the stretch of time that the address names. */
 export function readStretch(query: URLSearchParams): Stretch {
@@ -90,7 +101,7 @@ export function TimelineCard({ moves, lit, onLight }: CardProps) {
       <Answered asked={asked} what="the timeline">
         {(timeline) => (
           <TimelineView
-            timeline={timeline}
+            timeline={foldTimeline(timeline, MAX_SHOWN)}
             by={by as By}
             look={chosen}
             stretch={stretch}
@@ -147,8 +158,6 @@ function whoHoldsFirst({ items }: Timeline): string[] {
   return [...new Set([...holds, ...items].map((item) => item.key))];
 }
 
-const MAX_KEYS = 40;
-
 function Keys({
   timeline,
   by,
@@ -162,10 +171,9 @@ function Keys({
   lit: string | null;
   onLight: (key: string | null) => void;
 }) {
-  const shown = timeline.items.slice(0, MAX_KEYS);
   return (
     <ul className="timeline-keys">
-      {shown.map((item) => {
+      {timeline.items.map((item) => {
         const num = valueAt(stepsOf(item), at);
         const name = <span className="cut">{item.title}</span>;
         return (
@@ -188,7 +196,6 @@ function Keys({
           </li>
         );
       })}
-      {timeline.items.length > MAX_KEYS && <li className="quiet">and {timeline.items.length - MAX_KEYS} more</li>}
     </ul>
   );
 }

@@ -305,11 +305,11 @@ function Layers({ timeline, since, until, lit, frame, y }: Inner & { y: Scale })
 }
 
 function Bars({ timeline, since, until, lit, frame, left }: Inner) {
+  const most = Math.max(1, ...timeline.items.flatMap((item) => item.slots));
   return (
     <>
       {timeline.items.map((item, row) => {
         const top = TOP + row * ROW_HEIGHT;
-        const most = Math.max(1, ...item.slots);
         return (
           <g key={item.key} opacity={dimOf(item.key, lit)}>
             <line x1={0} x2={frame.right} y1={top + ROW_HEIGHT} y2={top + ROW_HEIGHT} stroke="var(--line)" />

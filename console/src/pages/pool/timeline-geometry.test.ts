@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import {
+  addSteps,
   cutSteps,
   drawLayer,
   drawSteps,
@@ -7,6 +8,7 @@ import {
   findSpans,
   findTimeTicks,
   makeScale,
+  measureArea,
   spreadLabels,
   stackSteps,
   trimSteps,
@@ -46,6 +48,18 @@ describe("step lines", () => {
       { from: 20, to: 30, value: 2 },
     ]);
     expect(findSpans({ times: [0, 5], values: [1, 1] }, 0, 9)).toEqual([{ from: 0, to: 9, value: 1 }]);
+  });
+});
+
+describe("many lines", () => {
+  it("are added to one", () => {
+    expect(addSteps([anna, ben])).toEqual({ times: [10, 20, 40, 60], values: [4, 4, 4, 0] });
+    expect(addSteps([])).toEqual({ times: [], values: [] });
+  });
+
+  it("are measured by what lies below them", () => {
+    expect(measureArea(anna, 0, 100)).toBe(4 * 10 + 2 * 20);
+    expect(measureArea(anna, 15, 20)).toBe(20);
   });
 });
 

@@ -68,6 +68,29 @@ export function findSpans(steps: Steps, since: number, until: number): Span[] {
   return spans;
 }
 
+/** Return the sum of step lines as one. */
+export function addSteps(lines: readonly Steps[]): Steps {
+  const changes = new Map<number, number>();
+  for (const { times, values } of lines) {
+    for (const [place, time] of times.entries()) {
+      const change = (values[place] ?? 0) - (place ? (values[place - 1] ?? 0) : 0);
+      changes.set(time, (changes.get(time) ?? 0) + change);
+    }
+  }
+  const times = [...changes.keys()].sort((one, other) => one - other);
+  let sum = 0;
+  const values = times.map((time) => {
+    sum += changes.get(time) ?? 0;
+    return sum;
+  });
+  return { times, values };
+}
+
+/** Return the area below a step line between two times. */
+export function measureArea(steps: Steps, since: number, until: number): number {
+  return findSpans(steps, since, until).reduce((sum, { from, to, value }) => sum + (to - from) * value, 0);
+}
+
 export interface Layer {
   times: readonly number[];
   lower: readonly number[];
