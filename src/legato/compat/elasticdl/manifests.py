@@ -1,0 +1,339 @@
+"""Pods, services and roles of a job as the original's clusters know them: plain dictionaries, ready for YAML. Pure.
+
+Names, labels, variables and their order, commands, volumes and priorities are those that scripts and dashboards look
+for. Nothing here speaks to a cluster.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from legato.compat.elasticdl.composites import Volume
+
+MASTER_PORT: Final = 50001
+_WORKER_PORT: Final = 3333  # of the service of a worker, for TF_CONFIG
+_APP: Final = "elasticdl"
+_JOB_LABEL: Final = "elasticdl-job-name"
+_TYPE_LABEL: Final = "elasticdl-replica-type"
+_INDEX_LABEL: Final = "elasticdl-replica-index"
+_MASTER_MODULE: Final = "elasticdl.python.master.main"
+_STOPS: Final = "set -o pipefail;"
+_GRACE_S: Final = 1
+
+Manifest = dict[str, Any]
+Release = Literal["1.0", "0.2"]
+"""Whose names pods have: those of 1.0 (``mnist-edljob-worker-0``), or those before (``mnist-worker-0``)."""
+
+
+class PodShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What pods of one kind are made of.
+
+    Args:
+        image: of the container.
+        requests: resources that it is sure to have.
+        limits: resources that it may have at most; none for as many as it requests.
+    """
+
+    image: str = ""
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+
+
+class PodsJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, as far as its pods depend on it.
+
+    Args:
+        name: of the job.
+        namespace: of everything.
+        release: whose names pods have.
+        command: what each worker runs, a line for a shell.
+        num_workers: that programs are told.
+        variables: of master and workers, in their order.
+        populated: variables of the master that workers get too.
+        volumes: of master and workers.
+        master: shape of the master's pod; ``worker`` of the workers'.
+        master_priority: the priority class of the master; "": none.
+        worker_priorities: that of each worker, by its place; a pod that is started in place of another one keeps it.
+        pull_policy: when images are fetched.
+        restart_policy: of containers.
+        log_file: to which output is written too; "": none.
+        needs_tf_config: whether each worker has a service, and the variable ``TF_CONFIG``.
+        cluster_spec: what the cluster wants of pods and services, as in ``--cluster_spec_json``.
+    """
+
+    name: str
+    namespace: str = "default"
+    release: Release = "1.0"
+    command: str = ""
+    num_workers: int
+    variables: dict[str, str] = {}
+    populated: dict[str, str] = {}
+    volumes: tuple[Volume, ...] = ()
+    master: PodShape
+    worker: PodShape
+    master_priority: str = ""
+    worker_priorities: tuple[str, ...] = ()
+    pull_policy: str = "Always"
+    restart_policy: str = "Never"
+    log_file: str = ""
+    needs_tf_config: bool = False
+    cluster_spec: dict[str, Any] = {}
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """The master's pod, with which all others of the job go.
+
+    Args:
+        uid: that the cluster gave it.
+        address: of the pod.
+    """
+
+    uid: str
+    address: str
+
+
+# ---------------------------------------------------------------- names
+
+
+def name_master(job: PodsJob) -> str:
+    """Return the name of the master's pod.
+
+    >>> name_master(PodsJob(name="mnist", num_workers=1, master=PodShape(), worker=PodShape()))
+    'elasticdl-mnist-master'
+    """
+    return f"elasticdl-{job.name}-master"
+
+
+def name_worker(job: PodsJob, number: int) -> str:
+    """Return the name of a worker's pod.
+
+    >>> job = PodsJob(name="mnist", num_workers=1, master=PodShape(), worker=PodShape())
+    >>> name_worker(job, 3), name_worker(msgspec.structs.replace(job, release="0.2"), 3)
+    ('mnist-edljob-worker-3', 'mnist-worker-3')
+    """
+    return f"{job.name}-{'edljob-' if job.release == '1.0' else ''}worker-{number}"
+
+
+def label(job: PodsJob, kind: str, index: int) -> dict[str, str]:
+    """Return the labels of a pod.
+
+    Args:
+        job: whose pod.
+        kind: ``master`` or ``worker``.
+        index: among those of its kind.
+    """
+    told = "edl-master" if kind == "master" and job.release == "1.0" else kind
+    return {**_common_labels(job), _TYPE_LABEL: told, _INDEX_LABEL: str(index)}
+
+
+def _common_labels(job: PodsJob) -> dict[str, str]:
+    return {"app": _APP, _JOB_LABEL: job.name}
+
+
+# ---------------------------------------------------------------- pods
+
+
+def render_master(job: PodsJob, arguments: Sequence[tuple[str, str]]) -> Manifest:
+    """Return the master's pod.
+
+    Args:
+        job: whose.
+        arguments: flags and values that it is started with; values may hold anything.
+    """
+    words = " ".join(f"--{flag} {_quote(value)}" for flag, value in arguments)
+    command = f"python -m {_MASTER_MODULE} {words}".rstrip()
+    pod = _pod(job, name_master(job), "master", 0, job.master, job.master_priority)
+    _fill(job, pod, f" {command}", [*_pairs(job.variables), _own_address()])
+    return _adapt(job, pod, ("master", "edl-master"))
+
+
+def render_worker(job: PodsJob, number: int, place: int, owner: Owner, *, is_relaunched: bool = False) -> Manifest:
+    """Return a worker's pod.
+
+    Args:
+        job: whose.
+        number: of the worker; never used twice.
+        place: which of ``num_workers`` places it takes.
+        owner: the master's pod.
+        is_relaunched: it is started in place of another one.
+    """
+    priority = job.worker_priorities[place] if place < len(job.worker_priorities) else ""
+    pod = _pod(job, name_worker(job, number), "worker", number, job.worker, priority)
+    pod["metadata"]["ownerReferences"] = [_reference(job, owner)]
+    pod["spec"]["terminationGracePeriodSeconds"] = _GRACE_S
+    environment = [
+        *_pairs(job.variables),
+        *_pairs({"MASTER_ADDR": f"{owner.address}:{MASTER_PORT}", "WORKER_NUM": str(job.num_workers)}),
+        *_pairs(job.populated),
+        *_pairs({"WORKER_ID": str(number)}),
+        *(_pairs({"RELAUNCHED_POD": str(is_relaunched).lower()}) if job.release == "1.0" else ()),
+        *(_pairs({"TF_CONFIG": _tf_config(job, place)}) if job.needs_tf_config else ()),
+        _own_address(),
+    ]
+    _fill(job, pod, job.command, environment)
+    return _adapt(job, pod, ("worker",))
+
+
+def _pod(job: PodsJob, name: str, kind: str, index: int, shape: PodShape, priority: str) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": job.namespace, "labels": label(job, kind, index)},
+        "spec": {
+            "containers": [
+                {
+                    "name": name,
+                    "image": shape.image,
+                    "imagePullPolicy": job.pull_policy,
+                    "resources": {"requests": dict(shape.requests), "limits": dict(shape.limits or shape.requests)},
+                }
+            ],
+            "priorityClassName": priority,
+            "restartPolicy": job.restart_policy,
+        },
+    }
+
+
+def _fill(job: PodsJob, pod: Manifest, command: str, environment: list[Manifest]) -> None:
+    """Give the one container of a pod its command, variables and volumes."""
+    (container,) = pod["spec"]["containers"]
+    kept = f"({command}) 2>&1 | tee {shlex.quote(job.log_file)}" if job.log_file else command
+    container |= {"command": ["/bin/bash"], "args": ["-c", f"{_STOPS}{kept}"], "env": environment}
+    volumes, mounts = render_volumes(job.volumes, container["name"])
+    if volumes:
+        pod["spec"]["volumes"] = volumes
+        container["volumeMounts"] = mounts
+
+
+def render_volumes(volumes: Sequence[Volume], pod: str) -> tuple[list[Manifest], list[Manifest]]:
+    """Return the volumes of a pod and where its container mounts them. One that is mounted twice is there once.
+
+    Args:
+        volumes: what is to be mounted.
+        pod: its name, after which volumes are named.
+    """
+    names: dict[tuple[bool, str], str] = {}
+    claims, folders, mounts = [], [], []
+    for volume in volumes:
+        source = (bool(volume.claim_name), volume.claim_name or volume.host_path)
+        if source not in names:
+            names[source] = name = f"{pod}-volume-{len(names)}"
+            if volume.claim_name:
+                claim = {"claimName": volume.claim_name, "readOnly": False}
+                claims.append({"name": name, "persistentVolumeClaim": claim})
+            else:
+                kind = {"type": volume.type} if volume.type else {}
+                folders.append({"name": name, "hostPath": {"path": volume.host_path, **kind}})
+        part = {"subPath": volume.sub_path} if volume.sub_path else {}
+        mounts.append({"name": names[source], "mountPath": volume.mount_path, **part})
+    return claims + folders, mounts
+
+
+def _reference(job: PodsJob, owner: Owner) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "blockOwnerDeletion": True,
+        "kind": "Pod",
+        "name": name_master(job),
+        "uid": owner.uid,
+    }
+
+
+def _pairs(variables: Mapping[str, str]) -> list[Manifest]:
+    return [{"name": name, "value": value} for name, value in variables.items()]
+
+
+def _own_address() -> Manifest:
+    return {"name": "MY_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+
+
+def _quote(value: str) -> str:
+    """Quote a value for the shell, also where it would not need that, as the original does.
+
+    >>> print(_quote("python a.py"), _quote("it's"))
+    'python a.py' 'it'"'"'s'
+    """
+    return "'" + value.replace("'", "'\"'\"'") + "'"
+
+
+# ---------------------------------------------------------------- services, TF_CONFIG
+
+
+def render_service(job: PodsJob, place: int, number: int, owner: Owner) -> Manifest:
+    """Return the service of a worker's place, which leads to the worker that takes it now.
+
+    Args:
+        job: whose.
+        place: of the worker; names the service.
+        number: of the worker that takes it.
+        owner: the master's pod.
+    """
+    service: Manifest = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": name_worker(job, place),
+            "namespace": job.namespace,
+            "labels": _common_labels(job),
+            "annotations": _common_labels(job),
+            "ownerReferences": [_reference(job, owner)],
+        },
+        "spec": {"ports": [{"port": _WORKER_PORT}], "selector": label(job, "worker", number)},
+    }
+    service["spec"] |= job.cluster_spec.get("service_spec", {})
+    return service
+
+
+def _tf_config(job: PodsJob, place: int) -> str:
+    suffix = "" if job.release == "1.0" else f".{job.namespace}.svc"
+    workers = [f"{name_worker(job, each)}{suffix}:{_WORKER_PORT}" for each in range(job.num_workers)]
+    return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": place}})
+
+
+# ---------------------------------------------------------------- what a cluster wants, and allows
+
+
+def _adapt(job: PodsJob, pod: Manifest, kinds: Sequence[str]) -> Manifest:
+    """Put in what the cluster wants of all pods, then what it wants of those of this kind."""
+    for key in ("pod_spec", *(f"{kind}_pod_spec" for kind in kinds)):
+        wanted = copy.deepcopy(job.cluster_spec.get(key, {}))
+        for field in ("labels", "annotations"):
+            if field in wanted:
+                pod["metadata"][field] = pod["metadata"].get(field, {}) | wanted[field]
+        if "affinity" in wanted:
+            pod["spec"]["affinity"] = wanted["affinity"]
+        if "tolerations" in wanted:
+            pod["spec"]["tolerations"] = [*pod["spec"].get("tolerations", ()), *wanted["tolerations"]]
+        for container in pod["spec"]["containers"]:
+            container["env"] = [*container["env"], *wanted.get("env", ())]
+    return pod
+
+
+def render_roles(namespace: str) -> list[Manifest]:
+    """Return the role that a master needs, and its binding to the account that pods have by default."""
+    role: Manifest = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "default-role", "namespace": namespace},
+        "rules": [
+            {
+                "apiGroups": [""],
+                "resources": ["pods", "pods/exec", "services"],
+                "verbs": ["create", "get", "list", "watch", "update", "patch", "delete"],
+            }
+        ],
+    }
+    binding: Manifest = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "default-role-binding", "namespace": namespace},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
+        "roleRef": {"kind": "Role", "name": "default-role", "apiGroup": "rbac.authorization.k8s.io"},
+    }
+    return [role, binding]

@@ -1,0 +1,267 @@
+"""Pods as the original makes them. What its client of 1.0.0 wrote for the same command is kept here, word for word."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any, Final
+
+import msgspec
+import pytest
+import yaml
+
+from legato.compat.elasticdl.composites import Volume, spread_priorities
+from legato.compat.elasticdl.manifests import (
+    Owner,
+    PodShape,
+    PodsJob,
+    render_master,
+    render_roles,
+    render_service,
+    render_worker,
+)
+
+CLUSTER: Final = {
+    "pod_spec": {
+        "labels": {"x": "y"},
+        "env": [{"name": "E", "value": "e"}],
+        "tolerations": [{"key": "k", "operator": "Exists"}],
+    },
+    "edl-master_pod_spec": {"annotations": {"n": "1"}},
+    "worker_pod_spec": {"affinity": {"nodeAffinity": {}}, "tolerations": [{"key": "w"}]},
+    "service_spec": {"type": "NodePort"},
+}
+JOB: Final = PodsJob(
+    name="mnist",
+    command="python -m mnist.train --x 1",
+    num_workers=2,
+    variables={"A": "1", "B": "2"},
+    volumes=(
+        Volume(host_path="/data", mount_path="/data"),
+        Volume(claim_name="c1", mount_path="/c", sub_path="s"),
+        Volume(host_path="/data", mount_path="/again"),
+    ),
+    master=PodShape(image="img:1", requests={"cpu": "0.2", "memory": "1024Mi"}),
+    worker=PodShape(image="img:1", requests={"cpu": "0.3", "nvidia.com/gpu": "1"}, limits={"cpu": "1"}),
+    master_priority="high",
+    worker_priorities=("high", "low"),
+    cluster_spec=CLUSTER,
+)
+OWNER: Final = Owner("u-1", "10.0.0.7")
+ARGUMENTS: Final = [("image_name", "img:1"), ("volume", ""), ("job_command", "python -m mnist.train --x 1")]
+
+# `elasticdl train --job_name=mnist ... --yaml=F` of elasticdl_client 1.0.0, but for the flags that it hands on.
+WRITTEN: Final = """
+apiVersion: v1
+kind: Pod
+metadata:
+  annotations:
+    n: '1'
+  labels:
+    app: elasticdl
+    elasticdl-job-name: mnist
+    elasticdl-replica-index: '0'
+    elasticdl-replica-type: edl-master
+    x: y
+  name: elasticdl-mnist-master
+  namespace: default
+spec:
+  containers:
+  - args:
+    - -c
+    - set -o pipefail; python -m elasticdl.python.master.main --image_name 'img:1' --volume
+      '' --job_command 'python -m mnist.train --x 1'
+    command:
+    - /bin/bash
+    env:
+    - name: A
+      value: '1'
+    - name: B
+      value: '2'
+    - name: MY_POD_IP
+      valueFrom:
+        fieldRef:
+          fieldPath: status.podIP
+    - name: E
+      value: e
+    image: img:1
+    imagePullPolicy: Always
+    name: elasticdl-mnist-master
+    resources:
+      limits:
+        cpu: '0.2'
+        memory: 1024Mi
+      requests:
+        cpu: '0.2'
+        memory: 1024Mi
+    volumeMounts:
+    - mountPath: /data
+      name: elasticdl-mnist-master-volume-0
+    - mountPath: /c
+      name: elasticdl-mnist-master-volume-1
+      subPath: s
+    - mountPath: /again
+      name: elasticdl-mnist-master-volume-0
+  priorityClassName: high
+  restartPolicy: Never
+  tolerations:
+  - key: k
+    operator: Exists
+  volumes:
+  - name: elasticdl-mnist-master-volume-1
+    persistentVolumeClaim:
+      claimName: c1
+      readOnly: false
+  - hostPath:
+      path: /data
+    name: elasticdl-mnist-master-volume-0
+"""
+
+
+def change(**changes: Any) -> PodsJob:
+    return msgspec.structs.replace(JOB, **changes)
+
+
+def environment_of(pod: dict[str, Any]) -> list[str]:
+    return [one["name"] for one in pod["spec"]["containers"][0]["env"]]
+
+
+def value_of(pod: dict[str, Any], name: str) -> str:
+    (found,) = [one["value"] for one in pod["spec"]["containers"][0]["env"] if one["name"] == name]
+    return found
+
+
+def test_the_master_is_what_the_original_writes() -> None:
+    assert render_master(JOB, ARGUMENTS) == yaml.safe_load(WRITTEN)
+
+
+def test_values_with_quotes_reach_the_master() -> None:
+    said = """python -c 'print("it")'"""
+    _, line = render_master(JOB, [("job_command", said)])["spec"]["containers"][0]["args"]
+    assert shlex.split(line.partition(";")[2])[-2:] == ["--job_command", said]
+
+
+def test_a_log_file_is_written_beside_the_log() -> None:
+    _, line = render_worker(change(log_file="/logs/a b"), 0, 0, OWNER)["spec"]["containers"][0]["args"]
+    assert line == "set -o pipefail;(python -m mnist.train --x 1) 2>&1 | tee '/logs/a b'"
+
+
+@pytest.mark.parametrize(
+    ("release", "name", "relaunched", "master"),
+    [("1.0", "mnist-edljob-worker-5", ["RELAUNCHED_POD"], "edl-master"), ("0.2", "mnist-worker-5", [], "master")],
+)
+def test_a_worker_of_each_release(release: Any, name: str, relaunched: list[str], master: str) -> None:
+    job = change(release=release, populated={"P": "p"})
+    pod = render_worker(job, 5, 1, OWNER, is_relaunched=True)
+    assert pod["metadata"]["name"] == pod["spec"]["containers"][0]["name"] == name
+    assert pod["metadata"]["labels"] == {
+        "app": "elasticdl",
+        "elasticdl-job-name": "mnist",
+        "elasticdl-replica-type": "worker",
+        "elasticdl-replica-index": "5",
+        "x": "y",
+    }
+    assert environment_of(pod) == [
+        *("A", "B", "MASTER_ADDR", "WORKER_NUM", "P", "WORKER_ID"),
+        *relaunched,
+        *("MY_POD_IP", "E"),
+    ]
+    assert value_of(pod, "MASTER_ADDR") == "10.0.0.7:50001"
+    assert (value_of(pod, "WORKER_NUM"), value_of(pod, "WORKER_ID")) == ("2", "5")
+    assert [value_of(pod, variable) for variable in relaunched] == ["true"] * len(relaunched)
+    assert render_master(job, [])["metadata"]["labels"]["elasticdl-replica-type"] == master
+
+
+def test_a_worker_goes_with_its_master_and_at_once() -> None:
+    pod = render_worker(JOB, 0, 0, OWNER)
+    assert pod["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "v1",
+            "blockOwnerDeletion": True,
+            "kind": "Pod",
+            "name": "elasticdl-mnist-master",
+            "uid": "u-1",
+        }
+    ]
+    assert pod["spec"]["terminationGracePeriodSeconds"] == 1
+    assert pod["spec"]["restartPolicy"] == "Never"
+    container = pod["spec"]["containers"][0]
+    assert (container["command"], container["args"]) == (
+        ["/bin/bash"],
+        ["-c", "set -o pipefail;python -m mnist.train --x 1"],
+    )
+    assert container["resources"] == {"requests": {"cpu": "0.3", "nvidia.com/gpu": "1"}, "limits": {"cpu": "1"}}
+    assert pod["spec"]["affinity"] == {"nodeAffinity": {}}
+    assert pod["spec"]["tolerations"] == [{"key": "k", "operator": "Exists"}, {"key": "w"}]
+    assert [one["name"] for one in pod["spec"]["volumes"]] == [
+        "mnist-edljob-worker-0-volume-1",
+        "mnist-edljob-worker-0-volume-0",
+    ]
+
+
+def test_a_job_of_few_words_has_few() -> None:
+    job = PodsJob(name="a", num_workers=1, master=PodShape(), worker=PodShape())
+    pod = render_worker(job, 0, 0, OWNER)
+    assert "volumes" not in pod["spec"]
+    assert "volumeMounts" not in pod["spec"]["containers"][0]
+    assert pod["spec"]["priorityClassName"] == ""
+    assert environment_of(render_master(job, [])) == ["MY_POD_IP"]
+
+
+def test_who_comes_in_place_of_another_keeps_its_priority() -> None:
+    job = change(num_workers=4, worker_priorities=spread_priorities(4, "0.5"))
+    assert [render_worker(job, place, place, OWNER)["spec"]["priorityClassName"] for place in range(4)] == [
+        *("high", "low", "low", "high")
+    ]
+    assert render_worker(job, 9, 3, OWNER, is_relaunched=True)["spec"]["priorityClassName"] == "high"
+
+
+@pytest.mark.parametrize(
+    ("release", "names"),
+    [
+        ("1.0", ["mnist-edljob-worker-0:3333", "mnist-edljob-worker-1:3333"]),
+        ("0.2", ["mnist-worker-0.ml.svc:3333", "mnist-worker-1.ml.svc:3333"]),
+    ],
+)
+def test_tf_config_and_services(release: Any, names: list[str]) -> None:
+    job = change(release=release, needs_tf_config=True, namespace="ml")
+    pod = render_worker(job, 7, 1, OWNER)
+    assert environment_of(pod)[-3:] == ["TF_CONFIG", "MY_POD_IP", "E"]
+    assert json.loads(value_of(pod, "TF_CONFIG")) == {
+        "cluster": {"worker": names},
+        "task": {"type": "worker", "index": 1},
+    }
+    service = render_service(job, 1, 7, OWNER)
+    assert service["metadata"]["name"] == names[1].split(":")[0].split(".")[0]
+    assert service["metadata"]["namespace"] == "ml"
+    common = {"app": "elasticdl", "elasticdl-job-name": "mnist"}
+    assert service["metadata"]["annotations"] == service["metadata"]["labels"] == common
+    assert service["metadata"]["ownerReferences"][0]["uid"] == "u-1"
+    assert service["spec"]["ports"] == [{"port": 3333}]
+    assert service["spec"]["type"] == "NodePort"
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+
+
+def test_the_role_that_a_master_needs() -> None:
+    role, binding = render_roles("ml")
+    assert role["metadata"] == {"name": "default-role", "namespace": "ml"}
+    assert role["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["pods", "pods/exec", "services"],
+            "verbs": ["create", "get", "list", "watch", "update", "patch", "delete"],
+        }
+    ]
+    assert binding["metadata"]["name"] == "default-role-binding"
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "default", "namespace": "ml"}]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+
+
+def test_nothing_is_shared_between_what_is_rendered() -> None:
+    first, second = render_worker(JOB, 0, 0, OWNER), render_worker(JOB, 1, 1, OWNER)
+    first["metadata"]["labels"]["x"] = "changed"
+    first["spec"]["affinity"]["nodeAffinity"]["a"] = 1
+    first["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "9"
+    assert second["metadata"]["labels"]["x"] == "y"
+    assert JOB.worker.requests["cpu"] == "0.3"
+    assert render_worker(JOB, 1, 1, OWNER) == second
