@@ -87,7 +87,7 @@ export function Chart(props: ChartProps) {
         y: isLog ? { distr: 3 } : { range: (_, low, high) => padRange(low, high, fromZero) },
       },
       axes: [
-        makeAxis(colours, { space: 70, size: 26, ...(kind === "time" ? { values: sayTimes } : {}) }),
+        makeAxis(colours, { space: 70, size: 26, values: kind === "time" ? sayTimes : sayValues }),
         makeAxis(colours, { size: 50, values: sayValues }),
       ],
       series: [

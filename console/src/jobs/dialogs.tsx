@@ -5,13 +5,16 @@ import { useState } from "react";
 import { makeKey } from "@/api/client";
 import type { Job, Spec } from "@/api/types";
 import { countOf } from "@/format/numbers";
+import { type ParameterValue, splitCommand } from "@/pages/submit/command";
+import { type Pair, parametersOf } from "@/pages/submit/draft";
+import { PairsField } from "@/pages/submit/pairs-field";
 import { Dialog } from "@/parts/dialog";
 import { AreaField, CheckField, TextField } from "@/parts/field";
 import { Note } from "@/parts/states";
 import { useToasts } from "@/parts/toast";
 import { go } from "@/router/router";
 import { cloneJob, forgetJobs, patchJob, resizeJob, stopJob, useDoToJobs } from "./changes";
-import { joinCommand, splitCommand } from "./command";
+import { joinCommand } from "./command";
 
 const MAX_PRIORITY = 10_000;
 
@@ -130,8 +133,9 @@ export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onCl
     seed: spec.seed === null ? "" : String(spec.seed),
   };
   const [values, setValues] = useState(before);
+  const [pairs, setPairs] = useState(() => listPairs(spec.parameters));
   const set = (name: keyof typeof before) => (value: string) => setValues((old) => ({ ...old, [name]: value }));
-  const program = splitCommand(values.command);
+  const command = splitCommand(values.command);
   const clone = async () => {
     const changes: Record<string, unknown> = {};
     for (const name of ["name", "queue"] as const)
@@ -139,7 +143,9 @@ export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onCl
     for (const name of ["min_workers", "max_workers", "priority", "seed"] as const) {
       if (values[name] !== before[name]) changes[name] = values[name] === "" ? null : Number(values[name]);
     }
-    if (values.command !== before.command) changes.program = program;
+    if (values.command !== before.command) changes.program = command.words;
+    const parameters = parametersOf(pairs);
+    if (JSON.stringify(parameters) !== JSON.stringify(spec.parameters)) changes.parameters = parameters;
     const made = await cloneJob(job.id, changes, key);
     forgetJobs(queries);
     toasts.tell(`Started ${made.name}`);
@@ -149,7 +155,7 @@ export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onCl
     <Dialog
       title={`Clone ${job.name}`}
       action="Start"
-      isBlocked={program === null || !values.name.trim()}
+      isBlocked={!command.words?.length || !values.name.trim()}
       onClose={onClose}
       onDo={clone}
     >
@@ -162,7 +168,7 @@ export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onCl
         spellCheck={false}
         value={values.command}
         onValue={set("command")}
-        wrong={program === null ? "A quotation mark is not closed." : null}
+        wrong={command.wrong}
         hint="The script and what it is given."
       />
       <div className="clone-numbers">
@@ -186,7 +192,19 @@ export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onCl
           onValue={set("seed")}
         />
       </div>
+      <PairsField
+        label="Parameters"
+        hint="Given to the program behind its command, as --name value."
+        pairs={pairs}
+        onPairs={setPairs}
+        nameHint="learning_rate"
+        valueHint="0.01"
+      />
       {job.stage === "failed" && <Note tone="warn">This run failed: {job.reason}</Note>}
     </Dialog>
   );
+}
+
+function listPairs(parameters: Readonly<Record<string, ParameterValue>>): Pair[] {
+  return Object.entries(parameters).map(([name, value]) => ({ name, value: String(value) }));
 }

@@ -109,6 +109,23 @@ describe("Link", () => {
     expect(states).toEqual([]);
   });
 
+  it("rests while nobody looks, and goes on where it was", async () => {
+    const { link, heard, states } = open(async () => ({ items: [], after: 0 }));
+    last().onopen?.();
+    last().tell(event(3));
+    link.rest();
+    expect(last().isClosed).toBe(true);
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(Stream.opened).toHaveLength(1);
+    link.wake();
+    link.hurry();
+    expect(last().address).toContain("after=3");
+    last().onopen?.();
+    last().tell(event(4));
+    expect(heard).toEqual([3, 4]);
+    expect(states.map((state) => state.is)).toEqual(["live"]);
+  });
+
   it("is silent once it is closed", async () => {
     const { link, heard } = open(async () => ({ items: [event(9)], after: 9 }));
     last().onerror?.();

@@ -54,6 +54,7 @@ export class Link {
   private pollTimer: ReturnType<typeof setTimeout> | undefined;
   private streamTimer: ReturnType<typeof setTimeout> | undefined;
   private isStreaming = false;
+  private isResting = false;
   private isClosed = false;
   private readonly hears: LinkHears;
   private readonly parts: Parts;
@@ -74,15 +75,38 @@ export class Link {
     this.stream?.close();
   }
 
+  /** Hold no connection for now, as while the page cannot be seen: browsers have few for one server. */
+  rest(): void {
+    if (this.isClosed || this.isResting) return;
+    this.isResting = true;
+    this.isStreaming = false;
+    clearTimeout(this.pollTimer);
+    clearTimeout(this.streamTimer);
+    this.pollTimer = undefined;
+    this.stream?.close();
+    this.stream = null;
+  }
+
+  /** Go on after the last event that was heard. */
+  wake(): void {
+    if (this.isClosed || !this.isResting) return;
+    this.isResting = false;
+    this.openStream();
+  }
+
   /** Ask at once, as when the page is looked at again after a while. */
   hurry(): void {
-    if (this.isClosed || this.isStreaming || this.state.is === "starting") return;
+    if (this.isSilent() || this.isStreaming || this.state.is === "starting") return;
     clearTimeout(this.pollTimer);
     void this.poll();
   }
 
+  private isSilent(): boolean {
+    return this.isClosed || this.isResting;
+  }
+
   private openStream(): void {
-    if (this.isClosed) return;
+    if (this.isSilent()) return;
     const stream = this.parts.openStream(`${API}/events?after=${this.last ?? "now"}`);
     this.stream = stream;
     stream.onopen = () => {
@@ -96,7 +120,7 @@ export class Link {
     stream.onerror = () => {
       // A browser's own way to connect again ends for good at any answer but 200, so it is done here.
       stream.close();
-      if (this.isClosed || this.stream !== stream) return;
+      if (this.isSilent() || this.stream !== stream) return;
       this.stream = null;
       this.isStreaming = false;
       if (this.pollTimer === undefined) void this.poll();
@@ -120,18 +144,18 @@ export class Link {
     const address = `${API}/events?after=${this.last ?? "now"}&limit=${MAX_EVENTS_PER_POLL}`;
     try {
       const told = await this.parts.read(address);
-      if (this.isClosed || this.isStreaming) return;
+      if (this.isSilent() || this.isStreaming) return;
       const wasAway = this.state.is !== "polling";
       this.become({ is: "polling" });
       for (const event of told.items) this.hear(event);
       this.last = Math.max(this.last ?? 0, told.after);
       if (wasAway) this.hears.onLinked();
     } catch (thrown) {
-      if (this.isClosed || this.isStreaming) return;
+      if (this.isSilent() || this.isStreaming) return;
       const isAway = !(thrown instanceof Problem) || thrown.kind === "away" || thrown.status >= 500;
       if (isAway) this.become({ is: "away", since: this.state.is === "away" ? this.state.since : this.parts.now() });
     }
-    if (!this.isClosed && !this.isStreaming) this.pollTimer = setTimeout(() => void this.poll(), POLL_EVERY_S * 1000);
+    if (!this.isSilent() && !this.isStreaming) this.pollTimer = setTimeout(() => void this.poll(), POLL_EVERY_S * 1000);
   }
 
   private become(state: LinkState): void {

@@ -9,6 +9,9 @@ import { Link, type LinkState } from "./link";
 /** Events that come together, such as those of one round, are answered by one question. */
 const GATHER_MS = 250;
 
+/** A page that was not seen for so long lets its connection go; it catches up when it is looked at. */
+const REST_AFTER_MS = 15_000;
+
 type Hear = (event: PlatformEvent) => void;
 
 interface Live {
@@ -44,16 +47,23 @@ export function LiveProvider({ children }: { children: ReactNode }) {
         void queries.invalidateQueries({ predicate: (query) => query.state.dataUpdatedAt < linkedAt });
       },
     });
-    const hurry = () => {
-      if (document.visibilityState === "visible") link.hurry();
+    const hurry = () => link.hurry();
+    let resting: ReturnType<typeof setTimeout> | undefined;
+    const look = () => {
+      clearTimeout(resting);
+      if (document.visibilityState === "visible") {
+        link.wake();
+        link.hurry();
+      } else resting = setTimeout(() => link.rest(), REST_AFTER_MS);
     };
     link.open();
-    document.addEventListener("visibilitychange", hurry);
+    document.addEventListener("visibilitychange", look);
     window.addEventListener("online", hurry);
     return () => {
       link.close();
       clearTimeout(timer);
-      document.removeEventListener("visibilitychange", hurry);
+      clearTimeout(resting);
+      document.removeEventListener("visibilitychange", look);
       window.removeEventListener("online", hurry);
     };
   }, [queries]);

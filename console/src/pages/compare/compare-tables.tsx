@@ -47,7 +47,7 @@ function SideBySide({ title, jobs, tools, children }: TableProps) {
         {tools}
       </div>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: who has no mouse scrolls it by keys */}
-      <div className="compare-box" tabIndex={0} role="region" aria-label={title}>
+      <div className="compare-box" tabIndex={0} role="group" aria-label={title}>
         <table className="compare-table number">
           <Heads jobs={jobs} />
           <tbody>{children}</tbody>

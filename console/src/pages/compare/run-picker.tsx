@@ -1,6 +1,6 @@
 /** Which runs are compared: those chosen, and a search for more. */
 
-import { useDeferredValue, useId, useState } from "react";
+import { useDeferredValue, useState } from "react";
 import { useAsk } from "@/api/queries";
 import { Button } from "@/parts/button";
 import { Swatch } from "@/parts/colour";
@@ -23,7 +23,6 @@ interface RunPickerProps {
 export function RunPicker({ chosen, max, onChoose }: RunPickerProps) {
   const [text, setText] = useState("");
   const [isOpen, setOpen] = useState(false);
-  const list = useId();
   const jobs = useAsk(["jobs"], "/jobs", { query: { limit: NUM_ASKED } }, { fresh_s: 30 });
   const wanted = useDeferredValue(text.trim().toLowerCase());
   const known = new Map((jobs.data?.items ?? []).map((job) => [job.id, job]));
@@ -60,7 +59,6 @@ export function RunPicker({ chosen, max, onChoose }: RunPickerProps) {
           className="input input-small"
           type="search"
           aria-label="Add a run"
-          aria-controls={list}
           placeholder={isFull ? `At most ${max} runs` : "Add a run"}
           disabled={isFull}
           value={text}
@@ -74,7 +72,7 @@ export function RunPicker({ chosen, max, onChoose }: RunPickerProps) {
           }}
         />
         {isOpen && !isFull && (
-          <div className="menu-list menu-list-left picker-list" id={list}>
+          <div className="menu-list menu-list-left picker-list">
             {found.length === 0 && <div className="menu-head">No run fits</div>}
             {found.map((job) => (
               <button

@@ -1,7 +1,8 @@
 /** The same run elsewhere: as a command line, as a request, and in Python. */
 
 import type { Job, Spec } from "@/api/types";
-import { joinCommand, quote } from "@/jobs/command";
+import { joinCommand } from "@/jobs/command";
+import { quoteWord, writeParameters } from "@/pages/submit/command";
 
 /** Return the fields of a submission that differ from what holds without them. */
 export function makeSubmission(job: Job, spec: Spec): Record<string, unknown> {
@@ -25,6 +26,8 @@ export function makeSubmission(job: Job, spec: Spec): Record<string, unknown> {
   add("checkpoint_every", spec.checkpoint_every, null);
   add("keep", spec.keep, 3);
   add("heartbeat_limit_s", spec.heartbeat_limit_s, 5);
+  add("framework", spec.framework, "legato");
+  if (Object.keys(spec.parameters).length) body.parameters = spec.parameters;
   if (Object.keys(job.labels).length) body.labels = job.labels;
   if (Object.keys(spec.environment).length) body.environment = spec.environment;
   return body;
@@ -44,30 +47,33 @@ const SHELL_OPTIONS: readonly (readonly [string, string])[] = [
   ["heartbeat_limit_s", "--heartbeat-limit"],
 ];
 
-/** Return the command that submits it from the folder with its code; of uploaded code also the one that clones it. */
+/** Return the command that submits it from the folder with its code, and the one that clones it. */
 export function writeShell(job: Job, spec: Spec): string {
   const body = makeSubmission(job, spec);
-  const words = ["legato", "submit", "--name", quote(job.name)];
+  const words = ["legato", "submit", "--name", quoteWord(job.name)];
   words.push("--workers", job.is_elastic ? `${job.min_workers}..${job.max_workers}` : `${job.max_workers}`);
   if (!job.is_elastic) words.push("--static");
-  for (const [field, option] of SHELL_OPTIONS) if (field in body) words.push(option, quote(String(body[field])));
+  for (const [field, option] of SHELL_OPTIONS) if (field in body) words.push(option, quoteWord(String(body[field])));
   if (spec.max_run_s !== null) words.push("--max-time", `${spec.max_run_s}s`);
-  for (const [name, value] of Object.entries(job.labels)) words.push("--label", quote(`${name}=${value}`));
-  for (const [name, value] of Object.entries(spec.environment)) words.push("--env", quote(`${name}=${value ?? ""}`));
-  const [script = "", ...given] = spec.program;
-  const program = given.length ? `${quote(script)} -- ${joinCommand(given)}` : quote(script);
-  const told = [`# In the folder with the code:`, `${words.join(" ")} ${program}`];
-  return [...told, "", "# The same code, as it was uploaded:", `legato clone ${job.id}`].join("\n");
+  for (const [name, value] of Object.entries(job.labels)) words.push("--label", quoteWord(`${name}=${value}`));
+  for (const [name, value] of Object.entries(spec.environment))
+    words.push("--env", quoteWord(`${name}=${value ?? ""}`));
+  const [script = "", ...given] = [...spec.program, ...writeParameters(spec.parameters)];
+  const program = given.length ? `${quoteWord(script)} -- ${joinCommand(given)}` : quoteWord(script);
+  const again = ["# The same once more:", `legato clone ${job.id}`];
+  // What is no Python script of Legato's is started from its definition.
+  if (spec.framework !== "legato") return again.join("\n");
+  return ["# In the folder with the code:", `${words.join(" ")} ${program}`, "", ...again].join("\n");
 }
 
 /** Return the request, for curl. */
 export function writeRest(job: Job, spec: Spec, origin: string): string {
   const body = JSON.stringify(makeSubmission(job, spec), null, 2);
   return [
-    `curl --fail-with-body ${quote(`${origin}/api/v1/jobs`)} \\`,
+    `curl --fail-with-body ${quoteWord(`${origin}/api/v1/jobs`)} \\`,
     `  --header "Authorization: Bearer $LEGATO_TOKEN" \\`,
     `  --header 'Content-Type: application/json' \\`,
-    `  --data ${quote(body)}`,
+    `  --data ${quoteWord(body)}`,
   ].join("\n");
 }
 

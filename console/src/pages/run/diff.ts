@@ -24,7 +24,8 @@ export function listFacts(job: Job, spec: Spec): Fact[] {
   add("Name", job.name);
   add("Command", joinCommand(spec.program));
   add("Framework", spec.framework);
-  add("Code", job.code);
+  // Code is shown to whoever may use it.
+  add("Code", job.code ?? (spec.directory === null ? "(not shown)" : null));
   add("Directory", spec.directory);
   add("Data", spec.data);
   add("Kind", job.is_elastic ? "elastic" : job.max_workers === 1 ? "single" : "static");

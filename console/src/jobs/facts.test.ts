@@ -1,0 +1,62 @@
+import { describe, expect, it } from "vitest";
+import { canDo, saySlots, secondsLeft, secondsRun, secondsWaited, shareDone, slotSeconds } from "./facts";
+import { makeJob, makeProgress } from "./make-job";
+
+describe("secondsLeft", () => {
+  it("is the steps that are left at the present pace", () => {
+    expect(secondsLeft(makeJob(), 1000)).toBe(120);
+  });
+  it("goes down between two looks, but not for ever", () => {
+    expect(secondsLeft(makeJob(), 1004)).toBe(116);
+    expect(secondsLeft(makeJob(), 9000)).toBe(110);
+    expect(secondsLeft(makeJob(), 900)).toBe(120);
+  });
+  it.each([
+    ["does not run", makeJob({ stage: "paused" })],
+    ["does not say how many steps there are", makeJob({ progress: makeProgress({ num_steps: null }) })],
+    ["has no pace yet", makeJob({ progress: makeProgress({ step_s: null }) })],
+    ["has no progress", makeJob({ progress: null })],
+  ])("is not known of a job that %s", (_, job) => {
+    expect(secondsLeft(job, 1000)).toBeNull();
+  });
+});
+
+it("shareDone is of the steps, and all of what succeeded", () => {
+  expect(shareDone(makeJob())).toBe(0.4);
+  expect(shareDone(makeJob({ progress: makeProgress({ step: 120 }) }))).toBe(1);
+  expect(shareDone(makeJob({ progress: null }))).toBeNull();
+  expect(shareDone(makeJob({ progress: null, stage: "succeeded" }))).toBe(1);
+});
+
+it("waiting ends with the first start, or with the end", () => {
+  expect(secondsWaited(makeJob(), 2000)).toBe(10);
+  expect(secondsWaited(makeJob({ started_at: null }), 2000)).toBe(1100);
+  expect(secondsWaited(makeJob({ started_at: null, ended_at: 950 }), 2000)).toBe(50);
+  expect(secondsRun(makeJob(), 2000)).toBe(1090);
+  expect(secondsRun(makeJob({ started_at: null }), 2000)).toBeNull();
+});
+
+it("slots are said with their bounds", () => {
+  expect(saySlots(makeJob())).toBe("2 of 1–4");
+  expect(saySlots(makeJob({ min_workers: 4 }))).toBe("2 of 4");
+  expect(saySlots(makeJob({ stage: "queued", num_slots: 0 }))).toBe("1–4");
+});
+
+it("what has ended is not changed, what is paused is resumed", () => {
+  expect(canDo("stop", makeJob({ stage: "failed" }))).toBe(false);
+  expect(canDo("pause", makeJob({ stage: "pausing" }))).toBe(false);
+  expect(canDo("resume", makeJob({ stage: "paused" }))).toBe(true);
+  expect(canDo("priority", makeJob({ stage: "queued" }))).toBe(true);
+});
+
+it("slotSeconds counts what is held still", () => {
+  expect(
+    slotSeconds(
+      [
+        { since: 0, until: 10 },
+        { since: 5, until: null },
+      ],
+      20,
+    ),
+  ).toBe(25);
+});

@@ -1,0 +1,66 @@
+// @vitest-environment jsdom
+import { beforeEach, describe, expect, it } from "vitest";
+import { makeJob, makeProgress } from "@/jobs/make-job";
+import { fits, groupOf, readFilter, readSaved, writeSaved } from "./filter";
+import { dropRun, listRuns, putRuns } from "./run-book";
+
+const read = (query: string) => readFilter(new URLSearchParams(query));
+
+describe("the filter", () => {
+  it("reads groups and stages", () => {
+    expect(read("stage=ended").stages).toEqual(["succeeded", "failed", "stopped"]);
+    expect(groupOf(read("stage=ended"))).toBe("ended");
+    expect(groupOf(read(""))).toBe("all");
+    expect(groupOf(read("stage=failed"))).toBeNull();
+  });
+  it.each([
+    ["", true],
+    ["stage=running", true],
+    ["stage=waiting", false],
+    ["owner=bob", false],
+    ["owner=anna&queue=default", true],
+    ["project=p-1", false],
+    ["label=team=vision", true],
+    ["label=team=", false],
+    ["text=MNI", true],
+    ["text=workers+train", true],
+    ["text=nothing", false],
+  ])("%s fits: %s", (query, want) => {
+    expect(fits(read(query), makeJob({ labels: { team: "vision" } }))).toBe(want);
+  });
+  describe("saved", () => {
+    beforeEach(() => localStorage.clear());
+    it("comes back", () => {
+      writeSaved([{ name: "mine", query: "owner=anna" }]);
+      expect(readSaved()).toEqual([{ name: "mine", query: "owner=anna" }]);
+    });
+    it.each(["{", "null", '[1, {"name": 2}]', '{"a": 1}'])("%s is none", (kept) => {
+      localStorage.setItem("legato-runs-filters", kept);
+      expect(readSaved()).toEqual([]);
+    });
+  });
+});
+
+describe("the book of runs", () => {
+  const book = putRuns(new Map(), [makeJob({ id: "j-1", version: 3 }), makeJob({ id: "j-2", submitted_at: 950 })]);
+  it("lists the newest first", () => {
+    expect(listRuns(book).map((job) => job.id)).toEqual(["j-2", "j-1"]);
+  });
+  it("takes no answer that is older than what it knows", () => {
+    expect(putRuns(book, [makeJob({ id: "j-1", version: 2, stage: "queued" })])).toBe(book);
+    expect(putRuns(book, [makeJob({ id: "j-1", version: 3, progress: makeProgress({ time: 5 }) })])).toBe(book);
+  });
+  it("takes what is newer, by version, by progress, or by slots", () => {
+    const changes = [
+      makeJob({ id: "j-1", version: 4, progress: null }),
+      makeJob({ id: "j-1", version: 3, progress: makeProgress({ time: 2000 }) }),
+      makeJob({ id: "j-1", version: 3, num_slots: 4 }),
+    ];
+    for (const job of changes) expect(putRuns(book, [job]).get("j-1")).toBe(job);
+  });
+  it("stays the same book while nothing changes, so that nothing is drawn", () => {
+    expect(putRuns(book, [makeJob({ id: "j-1", version: 3 })])).toBe(book);
+    expect(dropRun(book, "j-9")).toBe(book);
+    expect(dropRun(book, "j-1").size).toBe(1);
+  });
+});
