@@ -71,6 +71,7 @@ class DataShardService:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._form = read_service(type(self).__name__, args, kwargs)
+        _watch()
         self._seed = seed_alike()
         self._owner = os.getpid()
         self._address: Address | None = None
@@ -387,5 +388,13 @@ def _shard_of(task: Task) -> Shard:
     return Shard("", task.start, task.end, task.indices)
 
 
-watch_loaders(DataShardService)
-end_forked_with_parent()
+def _watch() -> None:
+    """See what this process's program does with loaders; not before it has one of these services."""
+    if os.getpid() not in _watched:
+        if not _watched:
+            watch_loaders(DataShardService)
+        end_forked_with_parent()
+        _watched.append(os.getpid())
+
+
+_watched: list[int] = []

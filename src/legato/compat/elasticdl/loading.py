@@ -161,17 +161,18 @@ def _delivering(batches: Any, service: Loaded) -> Iterator[Any]:
 
 def end_forked_with_parent() -> None:
     """Have processes that the program's main thread forks from now on end when this one does, however it ends."""
+    own = os.getpid()
     if sys.platform == "linux":
         parents: list[int] = []
         os.register_at_fork(
-            before=lambda: parents.__setitem__(slice(None), _forking_parent()),
+            before=lambda: parents.__setitem__(slice(None), [own] if _is_main_thread(own) else []),
             after_in_child=lambda: _die_with(parents),
         )
 
 
-def _forking_parent() -> list[int]:
+def _is_main_thread(process: int) -> bool:
     # The kernel means the thread that forked, and only the main one lives as long as its process.
-    return [os.getpid()] if threading.current_thread() is threading.main_thread() else []
+    return os.getpid() == process and threading.current_thread() is threading.main_thread()
 
 
 def _die_with(parents: list[int]) -> None:

@@ -45,10 +45,11 @@ def seed_alike() -> int:
     from legato.train.seeds import seed_job
 
     seed = choose_seed(0)
-    if not _seeded:
-        # The program makes its model before it asks for anything that could seed.
+    if os.getpid() not in _seeded:
+        # The program makes its model before it asks for anything that could seed. What a process was forked from may
+        # have loaded this module too.
         seed_job(seed)
-        _seeded.append(seed)
+        _seeded.append(os.getpid())
     return seed
 
 

@@ -86,6 +86,7 @@ class Training:
         self._run: Run | None = None
         self._is_fixed = True
         self._failure: BaseException | None = None
+        self._is_told = False
         self._epochs: Iterator[int] = iter(())
         self._turns: Iterator[tuple[Key, int]] = iter(())
         self._due: tuple[Key, int] | None = None
@@ -142,6 +143,7 @@ class Training:
             except BaseException as error:
                 # Another thread than the program's may have come here: the program is told when it calls.
                 self._failure = error
+                self._is_told = threading.current_thread() is threading.main_thread()
                 self.plan.close()
                 raise
 
@@ -211,11 +213,12 @@ class Training:
 
     def end_with_program(self) -> None:
         """End the training where the program has not said that its loop is over."""
-        if getattr(sys, "last_value", None) is None:
+        if getattr(sys, "last_value", None) is None and not self._is_told:
             self.end()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
+            self._is_told = threading.current_thread() is threading.main_thread()
             raise self._failure
 
     # ------------------------------------------------------------ a call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,7 +28,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("legato.train.job.at_end", endings.append)
     for name in ("WORKER_NUM", "MASTER_ADDR", "LEGATO_SEED", "LEGATO_DRIVER_FILE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(surroundings, "_seeded", [0])
+    monkeypatch.setattr(surroundings, "_seeded", [os.getpid()])
     with torch.random.fork_rng():
         yield
         for ending in endings:

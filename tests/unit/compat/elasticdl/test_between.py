@@ -1,0 +1,99 @@
+"""What a loop does between two steps: a worker that joined does not do it once more, whatever its schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from legato.compat.elasticdl.between import BetweenSteps
+from legato.compat.elasticdl.schedulers import find_schedulers
+
+NUM_STEPS, STEPS_PER_EPOCH = 12, 3
+
+
+class Worker:
+    """A worker whose loop acts on its optimizer after steps.
+
+    Args:
+        act: what it does: is given the worker, and whether its epoch has grown.
+        source: whose state it begins with; None: the job begins.
+    """
+
+    def __init__(self, act: Callable[[Worker, bool], None], source: Worker | None = None) -> None:
+        self.optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, step_size=1, gamma=0.5)
+        self.between = BetweenSteps([self.optimizer], [self.scheduler])
+        self.epoch = self.num_steps = 0
+        self._act = act
+        if source is not None:
+            source.between.enter_step()
+            self.optimizer.load_state_dict(source.optimizer.state_dict())
+            self.scheduler.load_state_dict(source.scheduler.state_dict())
+            self.num_steps = source.num_steps
+            self.between.acts_after_steps = source.between.acts_after_steps
+            self.between.join()
+
+    @property
+    def rate(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def step(self) -> float:
+        """Train a step; returns the rate with which it was done."""
+        self.between.enter_step()
+        rate = self.rate
+        self.num_steps += 1
+        epoch = self.num_steps // STEPS_PER_EPOCH
+        self.between.leave_step(is_new_epoch=self.num_steps == 1 or self.num_steps % STEPS_PER_EPOCH == 0)
+        has_grown, self.epoch = epoch > self.epoch, max(epoch, self.epoch)
+        self._act(self, has_grown)
+        return rate
+
+
+def each_epoch(worker: Worker, has_grown: bool) -> None:
+    if has_grown:
+        worker.scheduler.last_epoch = worker.epoch - 1
+        worker.scheduler.step()
+
+
+def each_step(worker: Worker, _: bool) -> None:
+    worker.scheduler.step()
+
+
+def by_hand(worker: Worker, has_grown: bool) -> None:
+    if has_grown:
+        worker.optimizer.param_groups[0]["lr"] *= 0.5
+
+
+def by_epoch(worker: Worker, _: bool) -> None:
+    worker.optimizer.param_groups[0]["lr"] = 1.0 / (1 + worker.epoch)
+
+
+def never(worker: Worker, _: bool) -> None:
+    pass
+
+
+@pytest.mark.parametrize("act", [each_epoch, each_step, by_hand, by_epoch, never], ids=lambda act: str(act.__name__))
+@pytest.mark.parametrize("joins_after", range(1, NUM_STEPS))
+def test_who_joins_has_the_rates_of_all_others(act: Callable[[Worker, bool], None], joins_after: int) -> None:
+    first = Worker(act)
+    for _ in range(joins_after):
+        first.step()
+    joined = Worker(act, first)
+    rates = [(first.step(), joined.step()) for _ in range(NUM_STEPS - joins_after)]
+    assert all(mine == theirs for mine, theirs in rates)
+    first.between.enter_step()
+    joined.between.enter_step()
+    assert (first.rate, first.scheduler.last_epoch) == (joined.rate, joined.scheduler.last_epoch)
+
+
+def test_schedulers_are_found_by_their_optimizer_and_parts_of_others_are_not() -> None:
+    make: Any = torch.optim.lr_scheduler
+    mine, other = (torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0) for _ in range(2))
+    parts = [make.ConstantLR(mine), make.ExponentialLR(mine, 0.9)]
+    whole = make.SequentialLR(mine, parts, [2])
+    plateau, strange = make.ReduceLROnPlateau(mine), make.StepLR(other, 1)
+    assert find_schedulers(mine) == [plateau, whole]
+    assert find_schedulers(other) == [strange]
