@@ -75,6 +75,12 @@ IS_ELASTIC: Final = "DLI_IS_ELASTIC"
 USER: Final = "DLI_SUBMIT_USERNAME"
 TYPE: Final = "EXEC_TYPE"
 
+SPACE: Final = "SPACE_ID"
+"""The group that a job counts for, which is a queue here."""
+
+DEFAULT_SPACE: Final = "default"
+"""The queue of who names none."""
+
 NUM_NODES: Final = "WMLA_NWORKER"
 """Of a gang (framework ``dist…``): how many processes. Each has one slot, so `NODE_DEVICES` is 1."""
 

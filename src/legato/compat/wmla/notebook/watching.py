@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -126,6 +127,8 @@ class Watch:
             for line in find_trouble(job.logs(tail=_NUM_LINES)):
                 self._say(line)
         self._say(f"Job {job.name} finishes with state {state}.")
+        # WMLA's driver was a subprocess of the notebook; here the process itself has waited.
+        self._say(f"driver service subprocess {os.getpid()} stopped")
         if job.stage != "succeeded":
             raise TrainingFailed(
                 f"Job {job.name} has no trained model: it {job.stage}: {job.reason}. All that it wrote shows: "

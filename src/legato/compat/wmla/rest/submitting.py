@@ -154,6 +154,7 @@ class Submitter:
             names.USER: user,
             names.APPLICATION: application,
             names.MAX_WORKERS: str(submission.num_workers),
+            names.SPACE: submission.group or names.DEFAULT_SPACE,
         }
         found |= submission.environment
         if framework.shape == "gang":

@@ -165,10 +165,19 @@ def variables_of(places: Places, given: Mapping[str, str]) -> dict[str, str]:
         "DLI_RESULT_FS": str(places.result_dir.parent),
         "DLI_LOGGER_LEVEL": "INFO",
         "RESUME_WEIGHT_PATH": "null",
+        names.SPACE: names.DEFAULT_SPACE,
+        # Empty where a job is no part of a search: programs join it to LOG_DIR.
+        "SUBID": "",
+        "EMETRICS_STREAMING": "false",
+        "WMLA_USER_DATA_FILES": "",
+        "DLI_SHARED_FS": str(places.fabric_home),
         "WMLA_TOP": str(places.fabric_home),
     }
     if "LEGATO_DATA" in given:
         defaults[names.DATA_DIRECTORY] = defaults[names.DATA_ROOT] = given["LEGATO_DATA"]
+    data = given.get(names.DATA_DIRECTORY, defaults.get(names.DATA_DIRECTORY))
+    if data is not None:
+        defaults["WMLA_USER_DATA_DIR"] = data
     if given.get(names.BACKEND, "").lower() in _TENSORFLOW:
         from legato.compat.wmla.fabric.keras_settings import environment_for_tensorflow
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import tarfile
 import zipfile
@@ -174,6 +175,7 @@ def test_a_training_from_its_submission_to_its_result(
         r"step 80  train loss: 1\.5 test loss: 0\.25  avg steps per sec: 3\.0 gpus: 2",
         r"--------END TRAINING: completed 80 iterations in 361\.5625 seconds\.--------",
         rf"Job {name} finishes with state FINISHED\.",
+        rf"driver service subprocess {os.getpid()} stopped",
     ]
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(want), lines
@@ -302,8 +304,8 @@ def test_a_failure_shows_the_traceback_of_the_job(platform: Theirs, capsys: pyte
     name = platform.job["name"]
     lines = capsys.readouterr().out.splitlines()
     first = lines.index("Traceback (most recent call last):")
-    assert lines[first:-1] == WORKER_LOG.splitlines()[3:]
-    assert lines[-1] == f"Job {name} finishes with state ERROR."
+    assert lines[first:-2] == WORKER_LOG.splitlines()[3:]
+    assert lines[-2:] == [f"Job {name} finishes with state ERROR.", f"driver service subprocess {os.getpid()} stopped"]
     assert torch.equal(model.weight, before)
 
 
@@ -323,7 +325,7 @@ def test_a_job_that_somebody_stops_is_killed(platform: Theirs, capsys: pytest.Ca
     with pytest.raises(TrainingFailed, match="it stopped: 'ben' asked to stop it"):
         make()[0].train(1, 8)
     out = capsys.readouterr().out
-    assert out.endswith("finishes with state KILLED.\n")
+    assert f"finishes with state KILLED.\ndriver service subprocess {os.getpid()} stopped\n" in out
     assert "END TRAINING" not in out
 
 
@@ -351,7 +353,7 @@ def test_a_server_that_is_away_is_waited_for(platform: Theirs, capsys: pytest.Ca
     make()[0].train(1, 8)
     out = capsys.readouterr().out
     assert out.count("this cell waits for the server") == 1
-    assert out.endswith("finishes with state FINISHED.\n")
+    assert f"finishes with state FINISHED.\ndriver service subprocess {os.getpid()} stopped\n" in out
 
 
 def test_another_error_says_that_the_job_goes_on(platform: Theirs) -> None:

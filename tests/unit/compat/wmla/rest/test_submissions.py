@@ -101,6 +101,7 @@ def test_the_record_of_1_2_releases(console: Console) -> None:
         assert (record["sigName"], record["userName"]) == ("wml-ig-edt", "ann")
         assert record["submissionId"].startswith("driver-")
         assert job(console, record)["queue"] == "wml-ig-edt"
+        assert spec(console, record)["environment"]["SPACE_ID"] == "wml-ig-edt"
         # Those releases have no other word for it.
         assert console.get(f"/execs/{record['id']}")["state"] == "SUBMITTED"
 
@@ -120,6 +121,7 @@ def test_an_elastic_job(console: Console) -> None:
         "EDT_PULL_FAILED_LIMITS": "3",
         "DLI_SUBMIT_USERNAME": "ann",
         "WMLA_MAX_WORKERS": "4",
+        "SPACE_ID": "default",
     }
     assert want.items() <= work["environment"].items()
     assert "WMLA_NWORKER" not in work["environment"]

@@ -124,6 +124,12 @@ def test_what_a_program_finds(job: Path, play: Play) -> None:
         "FABRIC_BACKEND": "pytorch",
         "RESUME_WEIGHT_PATH": "null",
         "DATA_DIR": "/data/mnist",
+        "WMLA_USER_DATA_DIR": "/data/mnist",
+        "WMLA_USER_DATA_FILES": "",
+        "SUBID": "",
+        "SPACE_ID": "default",
+        "EMETRICS_STREAMING": "false",
+        "DLI_SHARED_FS": job / ".fabric",
     }
     assert {name: found["environment"].get(name) for name in want} == {name: str(value) for name, value in want.items()}
     for name in ("RESULT_DIR", "LOG_DIR", "SAVED_MODEL_DIR", "CHECKPOINT_DIR", "FABRIC_HOME"):
