@@ -501,6 +501,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/code/{sha256}/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download Code
+         * @description Return uploaded code that the asker may use, as a zip.
+         */
+        get: operations["download_code"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/frameworks": {
         parameters: {
             query?: never;
@@ -1777,6 +1797,8 @@ export interface components {
             parameters?: {
                 [key: string]: boolean | number | string;
             } | null;
+            /** Framework */
+            framework?: string | null;
         };
         /**
          * UserPatch
@@ -1994,6 +2016,7 @@ export interface components {
          *             folder: of the working directory, into which uploaded code is copied; "": it is the working directory itself.
          *             preloads: what the script imports may be loaded before the workers are forked.
          *             environment: variables that it needs; those of the job go before them.
+         *             guest: what lives beside it in the driver's process. None: nothing.
          */
         Launcher: {
             module: string;
@@ -2005,6 +2028,23 @@ export interface components {
             preloads: boolean;
             /** @default {} */
             environment: {
+                [key: string]: string;
+            };
+            /** @default null */
+            guest: components["schemas"]["GuestSpec"] | null;
+        };
+        /**
+         * GuestSpec
+         * @description What a job brings along into its driver's process; see `legato.driver.guest`.
+         *
+         *         Args:
+         *             entry: ``module:function`` of what makes the guest.
+         *             options: for the guest alone.
+         */
+        GuestSpec: {
+            entry: string;
+            /** @default {} */
+            options: {
                 [key: string]: string;
             };
         };
@@ -5831,6 +5871,118 @@ export interface operations {
             };
             /** @description There is no such thing */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is not known by this name */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It can be read but not done; The idempotency key came with another request */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server cannot answer now */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    download_code: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                sha256: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": unknown;
+                };
+            };
+            /** @description Done. */
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": unknown;
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Who asks is not known */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Who asks may not do this; A browser sent it from a foreign page */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No byte of the file lies in the range */
+            416: {
                 headers: {
                     [name: string]: unknown;
                 };

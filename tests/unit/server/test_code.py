@@ -61,6 +61,25 @@ def test_code_is_kept_once(platform: Platform) -> None:
     assert leftovers(platform) == [SHA256]
 
 
+def test_code_is_downloaded_as_a_zip_by_who_may_use_it(platform: Platform) -> None:
+    check_problem(platform.ask("GET", f"code/{SHA256}/archive"), 404, "not-found", "Upload it first")
+    put(platform)
+    script = platform.home / "code" / SHA256 / "train.py"
+    script.chmod(0o700)
+    answer = platform.ask("GET", f"code/{SHA256}/archive")
+    assert answer.status_code == 200
+    assert f"code-{SHA256[:12]}.zip" in answer.headers["Content-Disposition"]
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        assert {name: archive.read(name) for name in archive.namelist()} == {"lib/a.py": b"a", "train.py": b"print()"}
+        assert archive.getinfo("train.py").external_attr >> 16 == 0o100700
+    assert platform.ask("GET", f"code/{SHA256}/archive").content == answer.content
+    check_problem(platform.ask("GET", f"code/{SHA256}/archive", who="ben"), 404, "not-found")
+    check_problem(platform.ask("GET", f"code/{SHA256}/archive", who="eye"), 403, "forbidden")
+    uploaded = script.parent
+    uploaded.rename(uploaded.with_name("gone"))
+    check_problem(platform.ask("GET", f"code/{SHA256}/archive"), 404, "not-found", "Upload it first")
+
+
 def test_code_is_used_by_jobs(platform: Platform) -> None:
     put(platform)
     job = platform.submit(code=SHA256, directory=None)

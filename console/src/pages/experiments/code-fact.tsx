@@ -1,9 +1,11 @@
 /** The code of a training definition: which, and how large it is. */
 
+import { makeAddress } from "@/api/client";
 import { useAsk } from "@/api/queries";
 import { formatBytes } from "@/format/numbers";
 import type { Definition } from "@/pages/projects/project-data";
-import { CopyButton } from "@/parts/button";
+import { buttonClass, CopyButton } from "@/parts/button";
+import { Icon } from "@/parts/icon";
 import { maySubmit, useSession } from "@/session/session";
 
 /** What is known of the code. */
@@ -15,9 +17,17 @@ export function CodeFact({ definition }: { definition: Definition }) {
   if (definition.directory) return <code>{definition.directory}</code>;
   if (!sha256) return <span className="quiet">uploaded; not shown to viewers</span>;
   return (
-    <>
-      uploaded{asked.data && `, ${formatBytes(asked.data.num_bytes)} by ${asked.data.uploaded_by}`},{" "}
-      <code title={sha256}>{sha256.slice(0, 12)}</code> <CopyButton text={sha256} what="the SHA-256 of the code" />
-    </>
+    <span className="row row-wrap">
+      <span>
+        uploaded{asked.data && `, ${formatBytes(asked.data.num_bytes)} by ${asked.data.uploaded_by}`},{" "}
+        <code title={sha256}>{sha256.slice(0, 12)}</code>
+      </span>
+      <CopyButton text={sha256} what="the SHA-256 of the code" />
+      {isOn && (
+        <a className={buttonClass({ isSmall: true })} href={makeAddress("/code/{sha256}/archive", { sha256 })} download>
+          <Icon name="download" size={14} /> Download
+        </a>
+      )}
+    </span>
   );
 }

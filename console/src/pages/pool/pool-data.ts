@@ -35,6 +35,8 @@ export type Stretch = { span_s: number } | { since: number; until: number };
 
 const MAX_POINTS = 400;
 const MAX_MOVES = 200;
+/** So many lines, areas or bars are drawn; the smaller ones are added up. */
+const MAX_LINES = 40;
 const FASTEST_S = 3;
 const SLOWEST_S = 30;
 const HIDDEN = "what you may not see";
@@ -84,8 +86,10 @@ export function foldTimeline(timeline: Timeline, most: number): Timeline {
 export function useTimeline(by: By, stretch: Stretch): UseQueryResult<Timeline> {
   return useQuery({
     queryKey: ["pool", "timeline", by, stretch],
-    queryFn: async ({ signal }) =>
-      readTimeline(await ask("get", "/timeline", { query: { by, points: MAX_POINTS, ...queryOf(stretch) }, signal })),
+    queryFn: async ({ signal }) => {
+      const told = await ask("get", "/timeline", { query: { by, points: MAX_POINTS, ...queryOf(stretch) }, signal });
+      return foldTimeline(readTimeline(told), MAX_LINES);
+    },
     refetchInterval: everyOf(stretch),
     placeholderData: keepPreviousData,
   });

@@ -9,16 +9,7 @@ import { useNow } from "@/parts/now";
 import { Segments } from "@/parts/segments";
 import { Answered, Empty } from "@/parts/states";
 import { go, Link, readRoute, useQueryValue, useRoute } from "@/router/router";
-import {
-  type By,
-  boundsOf,
-  foldTimeline,
-  gatherMoves,
-  type Move,
-  type Stretch,
-  type Timeline,
-  useTimeline,
-} from "./pool-data";
+import { type By, boundsOf, gatherMoves, type Move, type Stretch, type Timeline, useTimeline } from "./pool-data";
 import { type Look, stepsOf, TimelineChart } from "./timeline-chart";
 import { valueAt } from "./timeline-geometry";
 
@@ -44,8 +35,6 @@ const LOOKS = [
 ] as const;
 /** More lines than these are no picture any more: they are stacked, unless somebody says otherwise. */
 const MAX_LINES = 8;
-/** So many lines, areas or bars are drawn; the smaller ones are added up. */
-const MAX_SHOWN = 40;
 
 /** Return the stretch of time that the address names. */
 export function readStretch(query: URLSearchParams): Stretch {
@@ -101,7 +90,7 @@ export function TimelineCard({ moves, lit, onLight }: CardProps) {
       <Answered asked={asked} what="the timeline">
         {(timeline) => (
           <TimelineView
-            timeline={foldTimeline(timeline, MAX_SHOWN)}
+            timeline={timeline}
             by={by as By}
             look={chosen}
             stretch={stretch}

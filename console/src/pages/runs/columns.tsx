@@ -2,7 +2,7 @@
 
 import type { Job } from "@/api/types";
 import { formatShare, formatValue } from "@/format/numbers";
-import { formatDuration } from "@/format/time";
+import { formatDuration, formatRough } from "@/format/time";
 import { saySlots, secondsLeft, secondsRun, secondsWaited, shareDone } from "@/jobs/facts";
 import { jobColour, Swatch } from "@/parts/colour";
 import { Ago, useNow } from "@/parts/now";
@@ -67,7 +67,7 @@ export function makeColumns(tell: RunsTell, menu: (job: Job) => React.ReactNode)
     {
       name: "progress",
       title: "Progress",
-      width: 128,
+      width: 136,
       leaves: 2,
       show: (job) => <Progress job={job} />,
       sortBy: shareDone,
@@ -78,7 +78,7 @@ export function makeColumns(tell: RunsTell, menu: (job: Job) => React.ReactNode)
       width: 76,
       isEnd: true,
       leaves: 3,
-      show: (job) => <span className="number">{formatValue(job.progress?.loss)}</span>,
+      show: (job) => <span className="number">{formatValue(job.progress?.loss, 3)}</span>,
       sortBy: (job) => job.progress?.loss ?? null,
     },
     {
@@ -178,7 +178,7 @@ function Progress({ job }: { job: Job }) {
     <div className="runs-progress">
       <div className="small number cut">
         {told}
-        {left !== null && <span className="quiet"> · {formatDuration(left)} left</span>}
+        {left !== null && <span className="quiet"> · {formatRough(left)} left</span>}
       </div>
       {share !== null && <Meter share={share} label={`Progress of ${job.name}`} colour={jobColour(job.id)} />}
     </div>

@@ -9,6 +9,7 @@ import { PriorityDialog, StopDialog } from "@/jobs/dialogs";
 import { canDo } from "@/jobs/facts";
 import { Button } from "@/parts/button";
 import { Menu } from "@/parts/menu";
+import { useNow } from "@/parts/now";
 import type { StepLine } from "@/parts/slots";
 import { ENDED } from "@/parts/stage";
 import { Empty, ErrorState, Loading } from "@/parts/states";
@@ -24,6 +25,7 @@ import { useRuns } from "./use-runs";
 
 const ROW_HEIGHT = 52;
 const SPARK_POINTS = 60;
+const SPARK_STEP_S = 300;
 const NO_IDS: ReadonlySet<string> = new Set();
 type Asking = { what: "stop" | "priority"; jobs: readonly Job[] };
 
@@ -40,8 +42,13 @@ export default function RunsPage() {
   const doTo = useDoToJobs();
   const projects = useProjectNames();
   const pool = useAsk(["pool"], "/pool");
-  const [sinceNow] = useState(() => Math.floor(Date.now() / 1000));
-  const held = useAsk(["pool"], "/timeline", { query: { by: "job", since: sinceNow - SPARK_S, points: SPARK_POINTS } });
+  const recently = useNow(SPARK_STEP_S);
+  const held = useAsk(
+    ["pool"],
+    "/timeline",
+    { query: { by: "job", since: recently - SPARK_S, points: SPARK_POINTS } },
+    { keepsLast: true },
+  );
   const lines = useMemo(() => readLines(held.data), [held.data]);
   const [chosen, setChosen] = useState<ReadonlySet<string>>(NO_IDS);
   const [asking, setAsking] = useState<Asking | null>(null);

@@ -61,6 +61,9 @@ export default function SubmitPage() {
   if (!maySubmit(session)) {
     return (
       <div className="page">
+        <div className="page-head">
+          <h1>New experiment</h1>
+        </div>
         <NoPermission>
           You are a viewer: you see everything and start nothing. Ask an administrator for the role user.
         </NoPermission>

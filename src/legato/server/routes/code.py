@@ -13,7 +13,9 @@ from legato.control.roles import Asker, check_may_submit
 from legato.control.store_uploads import check_sha256, missing_code
 from legato.server.answers import Answer, tells
 from legato.server.asking import WhoAsks
+from legato.server.code_archive import pack_code
 from legato.server.door import API
+from legato.server.ranges import BYTES, answer_file
 from legato.server.services import Here, Services
 
 router = APIRouter(prefix=API, tags=["code"])
@@ -35,6 +37,23 @@ def get_code(sha256: str, here: Here, asker: WhoAsks) -> Response:
     if not here.code.has(sha256):
         raise missing_code(sha256)
     return Answer(found)
+
+
+@router.get(
+    "/code/{sha256}/archive", **tells(None, also=(206,), errors=(404, 416), content_type=BYTES), name="download_code"
+)
+def get_archive(sha256: str, request: Request, here: Here, asker: WhoAsks) -> Response:
+    """Return uploaded code that the asker may use, as a zip."""
+    check_may_submit(asker)
+    here.store.uploads.get(sha256, asker)
+    try:
+        packed = pack_code(here.code.path / sha256)
+    except FileNotFoundError:
+        raise missing_code(sha256) from None
+    if not here.code.has(sha256):
+        packed.close()
+        raise missing_code(sha256)  # what was packed may be a part of it
+    return answer_file(packed, f"code-{sha256[:12]}.zip", request.headers, is_head=False)
 
 
 @router.put("/code/{sha256}", openapi_extra=_BODY, **tells(Upload, 201, also=(200,), errors=(408, 409, 413)))
