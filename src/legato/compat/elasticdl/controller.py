@@ -43,7 +43,6 @@ class AllReduceController:
         self.backward_passes_per_step = 1
         self._model: torch.nn.Module | None = None
         self._optimizer: torch.optim.Optimizer | None = None
-        self._num_before = 0
         self._training: Training = service.plan(self._join)
         horovod_names.enter(self._training)
 
@@ -122,11 +121,11 @@ class AllReduceController:
     @property
     def global_completed_batch_num(self) -> int:
         """How many batches all workers together have trained, in all steps that are committed."""
-        return self._num_before + self._training.place
+        return self._training.num_before + self._training.place
 
     @global_completed_batch_num.setter
     def global_completed_batch_num(self, number: int) -> None:
-        self._num_before = number - self._training.place
+        self._training.num_before = number - self._training.place
 
     def get_current_epoch(self) -> int:
         """Return how many epochs are trained: whole batches of all workers, by the batches of an epoch."""

@@ -75,6 +75,8 @@ class Training:
         self, stream: Stream, seed: int, num_per_step: int, epoch_of: Callable[[int], int], start: int = 0
     ) -> None:
         self.stream = stream
+        self.num_before = 0
+        """Micro-batches that the program counts as trained before these."""
         self._start = start
         self._seed = seed
         self._num_per_step = num_per_step
@@ -276,10 +278,14 @@ class Training:
         before, self._progress.step = self._progress.place, self._run.step
         self._progress.place = self._steps.place_before(self._run.step)
         self.plan.drop_before(self._progress.place)
-        is_new_epoch = before == self._start or self._epoch_of(self._progress.place) > self._epoch_of(before)
-        self._between.leave_step(is_new_epoch=is_new_epoch)
+        # Who begins far on finds an epoch that it has not seen, as who joins later; all of them do so here.
+        known = 0 if before == self._start else self._epoch(before)
+        self._between.leave_step(is_new_epoch=self._epoch(self._progress.place) > known)
         if self._progress.place >= self.stream.num_places:
             self._close()
+
+    def _epoch(self, place: int) -> int:
+        return self._epoch_of(place + self.num_before)
 
     def _close(self) -> None:
         self._is_over = True

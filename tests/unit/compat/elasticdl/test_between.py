@@ -44,9 +44,10 @@ class Worker:
         """Train a step; returns the rate with which it was done."""
         self.between.enter_step()
         rate = self.rate
+        self.optimizer.step()
         self.num_steps += 1
         epoch = self.num_steps // STEPS_PER_EPOCH
-        self.between.leave_step(is_new_epoch=self.num_steps == 1 or self.num_steps % STEPS_PER_EPOCH == 0)
+        self.between.leave_step(is_new_epoch=self.num_steps % STEPS_PER_EPOCH == 0)
         has_grown, self.epoch = epoch > self.epoch, max(epoch, self.epoch)
         self._act(self, has_grown)
         return rate
