@@ -127,7 +127,10 @@ def show_logs(name: str, worker: int | None, *, follow: bool, tail: int | None =
     if not directory.logs.is_dir():
         client.find_job(name)  # raises, and says which jobs there are
     found = read_logs(directory, worker, follow=follow)
-    lines = ((number, line) for number, text in found for line in text.splitlines())
+    # Only a newline ends a line, as in what the server tells: a progress bar is one.
+    lines = (
+        (number, line.removesuffix("\r")) for number, text in found for line in text.removesuffix("\n").split("\n")
+    )
     with leaving_off():
         for number, line in lines if tail is None else _keep_last(lines, tail):
             typer.echo(line if worker is not None else f"{number} | {line}")

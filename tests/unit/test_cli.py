@@ -523,6 +523,8 @@ def test_logs_of_one_and_of_all(running: JobDirectory) -> None:
     (running.logs / "marks.jsonl").unlink()
     (running.logs / "marks.jsonl").mkdir()
     assert call("logs", "alpha")[1].splitlines() == ["0 | a", "0 | b", "10 | c"], "what cannot be read is done without"
+    running.log_path(10).write_text("1 %\r2 %\x0c\u2028\r\n\nd\n")
+    assert call("logs", "alpha", "-k", "10")[1] == "1 %\r2 %\x0c\u2028\n\nd\n", "only a newline ends a line"
     code, _, err = call("logs", "alpha", "-k", "7")
     assert code == 2
     assert "there are 0, 10" in err
