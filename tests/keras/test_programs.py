@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.integration.harness import (
-    LIMIT_S,
     Act,
     Result,
     Stage,
@@ -30,7 +29,9 @@ from tests.integration.harness import (
 
 from legato.compat.wmla.site import launch
 
+LIMIT_S = 110.0
 PROGRAMS = Path(__file__).parent / "programs" / "wmla"
+pytestmark = pytest.mark.timeout(300)
 NEEDS_KERAS_2 = pytest.mark.skipif(importlib.util.find_spec("tf_keras") is None, reason="there is no tf_keras here")
 
 
@@ -51,7 +52,7 @@ class Job:
         return subprocess.run(command, capture_output=True, text=True, cwd=self.alone, env=environment, timeout=LIMIT_S)
 
     def run(self, **options: Any) -> Result:
-        return self.stage.run(launch.__file__, *self.program, limit_s=110.0, **options)
+        return self.stage.run(launch.__file__, *self.program, limit_s=LIMIT_S, **options)
 
     def check(self, result: Result, alone: subprocess.CompletedProcess[str], finishers: int) -> None:
         assert alone.returncode == 0, alone.stderr
