@@ -341,11 +341,11 @@ def test_a_new_driver_adopts_the_workers(tmp_path: Path) -> None:
             first_url = json.loads(stage.directory.driver_file.read_text())["url"]
             await stage.drop_driver()
             assert sorted(stage.machine.running) == [0, 1]
-            with socket.socket() as other:  # keeps the old port from being drawn again
+            # Keeps the old port from being drawn again; it does not listen, or workers would wait there for an answer.
+            with socket.socket() as other:
                 other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 with contextlib.suppress(OSError):
                     other.bind(("127.0.0.1", int(first_url.rsplit(":", 1)[1].split("/")[0])))
-                    other.listen()
                 stage.raise_curtain(adopting=True)
                 await stage.until_training(2)
             # The event is shown after the journal is written.
