@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from typing import Annotated, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legato.compat.elasticdl import messages as m
@@ -39,20 +40,23 @@ _outers = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(_outers)
 def test_what_is_written_is_read(outer: Outer) -> None:
     assert decode(Outer, encode(outer)) == outer
 
 
+@settings(deadline=None)
 @given(_outers)
 def test_the_library_reads_and_writes_the_same(outer: Outer) -> None:
-    theirs = make_theirs()
+    theirs = find_theirs()()
     theirs.ParseFromString(encode(outer))
     assert (theirs.number, theirs.is_so, tuple(theirs.texts)) == (outer.number, outer.is_so, outer.texts)
     assert (tuple(theirs.inner.numbers), theirs.inner.name) == (outer.inner.numbers, outer.inner.name)
     assert decode(Outer, theirs.SerializeToString()) == outer
 
 
+@settings(deadline=None)
 @given(_outers)
 def test_another_version_passes_over_what_it_does_not_have(outer: Outer) -> None:
     content = encode(outer) + b"\x2d1234" + b"\x3112345678"
@@ -64,6 +68,7 @@ def test_numbers_may_come_one_by_one() -> None:
     assert decode(Inner, b"\x20\x01\x22\x02\x02\x03\x20\x04") == Inner(numbers=(1, 2, 3, 4))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_any_bytes_are_a_message_or_a_value_error(content: bytes) -> None:
     with contextlib.suppress(ValueError):
@@ -76,7 +81,8 @@ def test_what_breaks_off_is_no_message(content: str) -> None:
         decode(Outer, bytes.fromhex(content))
 
 
-def make_theirs() -> Any:
+@functools.cache
+def find_theirs() -> Any:
     protobuf = pytest.importorskip("google.protobuf")
     assert protobuf is not None
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -91,4 +97,4 @@ def make_theirs() -> Any:
     outer.field.add(name="texts", number=2000, type=9, label=3)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("t.Outer"))()
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("t.Outer"))
