@@ -1,0 +1,146 @@
+"""What the tests of the console share: a real server, a real browser, and people who use it.
+
+They need the built pages (`make console`) and Chromium, and are skipped loudly where there is none, but not in CI. With
+``LEGATO_PICTURES`` set to a directory, each screen that a test shows is kept there, light and dark.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from benchmarks.platform import Platform, platform
+from playwright.sync_api import sync_playwright
+
+import legato.server
+
+collect_ignore_glob = ["programs/*"]  # they train when they are imported
+
+PAGES: Final = Path(legato.server.__file__).parent / "pages" / "index.html"
+CHROMIUM: Final = shutil.which("chromium") or shutil.which("google-chrome")
+AXE: Final = Path(__file__).parents[2] / "console" / "node_modules" / "axe-core" / "axe.min.js"
+LIMIT_S: Final = 90
+PASSWORD: Final = "correct horse battery"
+# Chromium asks its maker's hosts for this and that; nothing of it can be answered here.
+_ARGUMENTS: Final = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a browser where there is none; in CI nothing is skipped."""
+    missing = [
+        what
+        for what, is_there in (("the built pages: make console", PAGES.exists()), ("Chromium", CHROMIUM is not None))
+        if not is_there
+    ]
+    if missing and "CI" not in os.environ:
+        here = Path(__file__).parent
+        for item in items:
+            if here in item.path.parents:
+                item.add_marker(pytest.mark.skip(reason=f"the console's tests need {' and '.join(missing)}"))
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=list(_ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
+    """A platform of four slots on which decisions come soon."""
+    for name in [name for name in os.environ if name.startswith(("LEGATO_", "WMLA_"))]:
+        if name != "LEGATO_PICTURES":
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with platform(tmp_path / "platform", slots=4, stability_s=0.5) as made:
+        yield made
+
+
+class Person:
+    """Somebody before a browser of their own, who has logged in with name and password.
+
+    Attributes:
+        page: what they see.
+        complaints: errors that the page told the browser.
+    """
+
+    def __init__(self, name: str, page: Any, url: str) -> None:
+        self.name, self.page, self.url = name, page, url
+        self.complaints: list[str] = []
+        page.set_default_timeout(LIMIT_S * 1000)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
+
+    def logs_in(self) -> None:
+        """Log in by the form."""
+        self.page.goto(f"{self.url}/")
+        self.page.locator("input[name=user]").fill(self.name)
+        self.page.locator("input[name=password]").fill(PASSWORD)
+        self.page.get_by_role("button", name="Log in").click()
+        self.page.locator("main.main h1").wait_for()
+
+    def opens(self, route: str) -> None:
+        """Load a page by its address."""
+        self.page.goto("about:blank")
+        self.page.goto(f"{self.url}/#{route}")
+        self.page.locator("main.main h1").wait_for()
+
+    def sees(self, text: str | re.Pattern[str]) -> Any:
+        """Wait until a text is there, and return where."""
+        found = self.page.get_by_text(text).first
+        found.wait_for()
+        return found
+
+    def shows(self, name: str) -> None:
+        """Keep a picture of the screen, light and dark, if pictures are wanted."""
+        if folder := os.environ.get("LEGATO_PICTURES"):
+            for scheme in ("light", "dark"):
+                self.page.emulate_media(color_scheme=scheme)
+                self.page.screenshot(path=Path(folder) / f"{name}-{scheme}.png", animations="disabled")
+
+    def finds_no_barrier(self) -> None:
+        """Check the page with axe: nothing that keeps anybody out, light and dark."""
+        for scheme in ("light", "dark"):
+            self.page.emulate_media(color_scheme=scheme)
+            # Colours on their way from one scheme to the other are none of either.
+            self.page.evaluate("Promise.allSettled(document.getAnimations().map(one => one.finished))")
+            self.page.evaluate(AXE.read_text())
+            found = self.page.evaluate("axe.run({resultTypes: ['violations']})")
+            told = [
+                f"{one['id']}: {one['help']}: {[node['target'] for node in one['nodes']][:5]}"
+                for one in found["violations"]
+            ]
+            assert not told, f"{self.page.url} ({scheme}): {told}"
+
+
+@pytest.fixture
+def people(chromium: Any, running: Platform) -> Iterator[Callable[..., Person]]:
+    """Makes a user, and the browser in which they have logged in; no page of theirs may complain."""
+    made: list[Person] = []
+
+    def arrive(name: str, role: str = "user", *, width: int = 1440, **options: Any) -> Person:
+        if not any(one.name == name for one in made):
+            running.client.add_user(name, role=role, password=PASSWORD)
+        context = chromium.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce", **options)
+        person = Person(name, context.new_page(), running.url)
+        made.append(person)
+        person.logs_in()
+        return person
+
+    yield arrive
+    for person in made:
+        person.shows(f"last-of-{person.name}")
+        person.page.context.close()
+    # What the server refused is told by the page itself; the browser tells it once more.
+    told = [said for person in made for said in person.complaints if not said.startswith("Failed to load resource")]
+    assert not told

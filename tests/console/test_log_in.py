@@ -1,0 +1,33 @@
+"""Who may come in, and how: by password, by token, by the link of the first start; and out again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.platform import Platform
+from tests.console.conftest import PASSWORD, Person
+
+
+def test_somebody_logs_in_and_out(people: Callable[..., Person]) -> None:
+    ann = people("ann")
+    ann.finds_no_barrier()
+    ann.shows("runs-empty")
+    ann.page.get_by_role("button", name="ann").click()
+    ann.page.get_by_text("Log out").click()
+    ann.page.locator("input[name=user]").wait_for()
+    ann.finds_no_barrier()
+    ann.shows("log-in")
+    assert not ann.page.context.cookies()
+
+
+def test_a_wrong_password_is_told(chromium: Any, running: Platform) -> None:
+    running.client.add_user("ann", role="user", password=PASSWORD)
+    page = chromium.new_page()
+    page.goto(running.url)
+    page.locator("input[name=user]").fill("ann")
+    page.locator("input[name=password]").fill("wrong")
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_text("password").last.wait_for()
+    assert page.locator("input[name=user]").input_value() == "ann", "what was typed is kept"
+    page.close()

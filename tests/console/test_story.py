@@ -1,0 +1,157 @@
+"""The story: two data scientists who never open a terminal share four slots, and see who has what and why."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.console.conftest import Person
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+class Scientist:
+    """A data scientist at the console.
+
+    Args:
+        person: with their browser.
+        folder: for their files.
+        script: what they train.
+        framework: that it is written for, as the page calls it.
+    """
+
+    def __init__(self, person: Person, folder: Path, script: str, framework: str) -> None:
+        self.person, self.page, self._script, self._framework = person, person.page, script, framework
+        self.is_slow = folder / f"{person.name}-is-slow"
+        self.is_slow.touch()
+        self._archive = folder / f"{person.name}-model.zip"
+        with zipfile.ZipFile(self._archive, "w") as archive:
+            archive.write(PROGRAMS / script, script)
+
+    def makes_project(self, name: str) -> None:
+        self.person.opens("/submit")
+        self.page.get_by_role("button", name="New project").click()
+        dialog = self.page.get_by_role("dialog")
+        dialog.get_by_label("Name").fill(name)
+        dialog.get_by_role("button", name="Create").click()
+        dialog.wait_for(state="detached")
+
+    def defines(self, name: str, experiment: str) -> None:
+        """Build an experiment of one new training definition, as far as the plan."""
+        self.page.get_by_label("Name", exact=True).fill(experiment)
+        self.page.get_by_role("button", name="Add training definition").click()
+        dialog = self.page.get_by_role("dialog")
+        dialog.get_by_label("Name", exact=True).fill(name)
+        dialog.locator("input[data-pick=files]").set_input_files(self._archive)
+        dialog.get_by_label("Framework").select_option(label=self._framework)
+        dialog.get_by_label("Execution command").fill(f"{self._script} --slow-while {self.is_slow}")
+        dialog.get_by_role("button", name=re.compile("^Elastic")).click()
+        dialog.get_by_label("Nodes at most").fill("4")
+        self.person.finds_no_barrier()
+        self.person.shows(f"definition-{self.person.name}")
+        dialog.get_by_role("button", name="Create").click()
+        dialog.wait_for(state="detached")
+
+    def creates_and_runs(self) -> None:
+        self.page.get_by_role("button", name="Create and run").click()
+        self.page.wait_for_url(re.compile("/experiments/"))
+
+    def sees_slots(self, name: str, slots: int) -> None:
+        """See in the Applications view how many of four GPU slots a run has."""
+        row = self.page.get_by_role("table", name="Applications").get_by_role("row").filter(has_text=name)
+        row.get_by_text(re.compile(rf"^{slots} of 4$")).wait_for()
+
+
+@pytest.mark.timeout(900)
+def test_two_data_scientists_share_four_slots(people: Callable[..., Person], tmp_path: Path) -> None:
+    ann = Scientist(people("ann"), tmp_path, "digits.py", "Legato")
+    bob = Scientist(people("bob"), tmp_path, "digits_EDT.py", "PyTorch, elastic (FabricModel)")
+
+    ann.makes_project("Digits of Ann")
+    ann.defines("digits", "first")
+    ann.person.sees(re.compile("[Ss]tarts now with 4"))
+    ann.person.shows("submit-plan")
+    ann.creates_and_runs()
+    ann.person.opens("/pool")
+    ann.sees_slots("first", 4)
+
+    bob.makes_project("Digits of Bob")
+    bob.defines("digits EDT", "second")
+    bob.person.sees(re.compile("with 2"))
+    bob.page.get_by_text(re.compile("ann/first")).wait_for()
+    bob.person.finds_no_barrier()
+    bob.person.shows("submit")
+    bob.creates_and_runs()
+    bob.person.shows("experiment")
+
+    bob.person.opens("/pool")
+    for one in (ann, bob):
+        one.sees_slots("first", 2)
+        one.sees_slots("second", 2)
+    ann.person.finds_no_barrier()
+    ann.person.shows("pool-shared")
+
+    ann.is_slow.unlink()
+    bob.sees_slots("second", 4)
+    bob.person.shows("pool-alone")
+
+    ann.person.opens("/runs")
+    row = ann.page.get_by_role("row").filter(has_text="first")
+    row.get_by_text("succeeded", exact=False).wait_for()
+    ann.person.finds_no_barrier()
+    ann.person.shows("runs")
+    row.get_by_role("link").first.click()
+    looks_at_the_run(ann)
+
+    bob.is_slow.unlink()
+    bob.person.opens("/runs")
+    bob.page.get_by_role("row").filter(has_text="second").get_by_text("succeeded", exact=False).wait_for()
+    compares(bob)
+
+
+def looks_at_the_run(ann: Scientist) -> None:
+    """See its charts with the workers over time, its logs, and why it had what it had."""
+    page = ann.page
+    workers = page.get_by_role("figure", name=re.compile("^Chart of Workers"))
+    workers.wait_for()
+    assert "1 → 4" in (told := workers.get_attribute("aria-label")) or "4 → 2" in told, told
+    assert page.get_by_role("figure", name=re.compile("^Chart of loss")).count() == 1
+    ann.person.finds_no_barrier()
+    ann.person.shows("run-charts")
+
+    page.get_by_role("tab", name="Logs").click()
+    log = page.get_by_role("log")
+    log.get_by_text("<b>bold</b>", exact=False).first.wait_for()
+    assert page.title() != "broken in"
+    assert log.locator("img").count() == log.locator("b").count() == 0, "what a program says is text"
+    assert "\x1b" not in log.inner_text()
+    page.get_by_label("Search in the logs").fill("done")
+    page.locator(".logs-hits").get_by_text(re.compile(r"\d")).wait_for()
+    ann.person.finds_no_barrier()
+    ann.person.shows("run-logs")
+
+    page.get_by_role("tab", name="Why").click()
+    ann.person.sees(re.compile("second"))
+    ann.person.finds_no_barrier()
+    ann.person.shows("run-why")
+    for tab in ("Files", "Definition", "As code"):
+        page.get_by_role("tab", name=tab).click()
+        page.get_by_role("tabpanel").wait_for()
+        ann.person.finds_no_barrier()
+        ann.person.shows(f"run-{tab.lower().replace(' ', '-')}")
+
+
+def compares(bob: Scientist) -> None:
+    """Choose both runs in the table, and see them side by side."""
+    for name in ("first", "second"):
+        bob.page.get_by_role("row").filter(has_text=name).get_by_role("checkbox").check()
+    bob.page.get_by_role("button", name="Compare").or_(bob.page.get_by_role("link", name="Compare")).last.click()
+    bob.page.wait_for_url(re.compile("/compare"))
+    for name in ("first", "second"):
+        bob.person.sees(re.compile(name))
+    bob.person.sees(re.compile("GPU.hours|[Ss]lot.hours"))
+    bob.person.finds_no_barrier()
+    bob.person.shows("compare")

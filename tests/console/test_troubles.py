@@ -1,0 +1,130 @@
+"""What goes wrong before a browser: bad code, no such command, a server that is away, a session that is over."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.platform import Platform
+from tests.console.conftest import PASSWORD, Person
+
+from legato.client.client import Client
+from legato.client.jobs import Job
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def submit(running: Platform, name: str, slow_while: Path) -> Job:
+    """Submit a run that is slow as long as a file exists."""
+    slow_while.touch()
+    return running.client.submit(
+        "digits.py", "--slow-while", slow_while, directory=PROGRAMS, name=name, min_workers=1, max_workers=4
+    )
+
+
+def begin_definition(page: Any, archive: Path, command: str) -> Any:
+    """Open the dialog of a new definition, and fill it in."""
+    page.get_by_role("button", name="Add training definition").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name", exact=True).fill("mine")
+    dialog.locator("input[data-pick=files]").set_input_files(archive)
+    dialog.get_by_label("Execution command").fill(command)
+    return dialog
+
+
+def test_bad_code_and_a_wrong_command_are_told_at_their_fields(
+    people: Callable[..., Person], running: Platform, tmp_path: Path
+) -> None:
+    ann = people("ann")
+    page = ann.page
+    with Client(running.url, running.client.add_token("t", user="ann").secret) as client:
+        client.add_project("digits")
+    bad = tmp_path / "model.zip"
+    bad.write_bytes(b"PK\x03\x04 and then nothing that is a zip")
+    ann.opens("/submit")
+    dialog = begin_definition(page, bad, "train.py")
+    dialog.get_by_role("button", name="Create").click()
+    dialog.get_by_role("alert").filter(has_text=re.compile("damaged|zip")).first.wait_for()
+    assert dialog.get_by_label("Execution command").input_value() == "train.py", "nothing typed is lost"
+    ann.finds_no_barrier()
+    ann.shows("submit-bad-zip")
+
+    with zipfile.ZipFile(tmp_path / "good.zip", "w") as archive:
+        archive.writestr("train.py", "print('hello')")
+    dialog.locator("input[data-pick=files]").set_input_files(tmp_path / "good.zip")
+    dialog.get_by_label("Execution command").fill("tran.py --epochs 3")
+    dialog.get_by_role("button", name="Create").click()
+    dialog.get_by_text(re.compile("tran.py.*train.py", re.DOTALL)).first.wait_for()
+    ann.shows("submit-wrong-command")
+    dialog.get_by_label("Execution command").fill("train.py --epochs 3")
+    dialog.get_by_role("button", name="Create").click()
+    dialog.wait_for(state="detached")
+    ann.sees("train.py --epochs 3")
+
+
+@pytest.mark.timeout(300)
+def test_a_server_that_was_away_is_caught_up_with(
+    people: Callable[..., Person], running: Platform, tmp_path: Path
+) -> None:
+    ann = people("ann", "admin")
+    first = submit(running, "before", tmp_path / "slow")
+    ann.opens("/runs")
+    row = ann.page.get_by_role("row").filter(has_text="before")
+    row.get_by_text("Running").wait_for()
+
+    running.kill()
+    ann.sees(re.compile("server.*(away|not answer|cannot be reached)", re.IGNORECASE))
+    ann.shows("server-away")
+    # Its workers train on meanwhile, and it ends while nobody serves the page.
+    (tmp_path / "slow").unlink()
+    running.start()
+    second = submit(running, "after", tmp_path / "slow-too")
+    ann.page.get_by_role("row").filter(has_text="after").wait_for()
+    row.get_by_text(re.compile("Succeeded")).wait_for()
+    ann.page.get_by_text(re.compile("server.*(away|not answer|cannot be reached)", re.IGNORECASE)).wait_for(
+        state="detached"
+    )
+
+    ann.opens(f"/runs/{first.id}")
+    ann.page.get_by_role("tab", name="Logs").click()
+    ann.page.get_by_role("log").get_by_text("done").first.wait_for()
+    assert running.client.job(first.id).exit_code == 0
+    second.stop(now=True)
+
+
+def test_a_session_that_is_over_asks_to_log_in_and_goes_on_where_it_was(
+    people: Callable[..., Person], running: Platform
+) -> None:
+    ann = people("ann")
+    ann.opens("/projects")
+    ann.page.get_by_role("heading", name="Projects", level=1).wait_for()
+    for token in running.client.tokens(user="ann"):
+        running.client.revoke_token(token.id)
+    ann.page.get_by_role("link", name="Queues").click()
+    ann.sees(re.compile("session is over"))
+    ann.shows("session-over")
+    ann.page.locator("input[name=user]").fill("ann")
+    ann.page.locator("input[name=password]").fill(PASSWORD)
+    ann.page.get_by_role("button", name="Log in").click()
+    ann.page.get_by_role("heading", name="Queues", level=1).wait_for()
+
+
+def test_a_viewer_sees_and_may_not_stop(people: Callable[..., Person], running: Platform, tmp_path: Path) -> None:
+    job = submit(running, "looked-at", tmp_path / "slow")
+    eve = people("eve", "viewer")
+    eve.opens("/runs")
+    eve.page.get_by_role("row").filter(has_text="looked-at").get_by_text("Running").wait_for()
+    eve.opens(f"/runs/{job.id}")
+    eve.page.get_by_role("heading", name="looked-at").wait_for()
+    for name in ("Stop", "Pause", "Resize", "Clone"):
+        assert eve.page.get_by_role("button", name=name).count() == 0
+    for route in ("/submit", "/users", "/audit", "/settings"):
+        eve.opens(route)
+        eve.sees(re.compile("administrator|viewer"))
+        eve.finds_no_barrier()
+    eve.shows("no-permission")
+    job.stop(now=True)
