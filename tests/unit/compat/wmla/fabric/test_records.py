@@ -88,6 +88,15 @@ def test_metrics_of_a_part_of_a_search(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert json.loads((tmp_path / "val_dict_list.json").read_text()) == [{"steps": 2, "loss": 0.5}]
 
 
+def test_an_empty_sub_id_is_none(tmp_path: Path) -> None:
+    with ELog.open("") as log, EMetrics.open("") as metrics:  # as SUBID is, in jobs that are no part of a search
+        log.recordText("here")
+        metrics.record(EMetrics.TEST_GROUP, 1, {"loss": 0.5})
+    (line,) = (tmp_path / "log/evaluation-metrics.txt").read_text().splitlines()
+    assert "subid" not in json.loads(line)["meta"] and (tmp_path / "log/stdout").exists()
+    assert not list(tmp_path.rglob("val_dict_list.json"))
+
+
 def test_where_they_go_without_a_log_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("LOG_DIR")
     monkeypatch.setenv("JOB_STATE_DIR", str(tmp_path / "state"))
