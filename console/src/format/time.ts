@@ -1,5 +1,22 @@
 /** Times and durations as people read them. All times are seconds since 1970, in the browser's own time zone. */
 
+// Made once: making one takes longer than all that is done with it.
+const CLOCK = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
+const WITHOUT_YEAR = new Intl.DateTimeFormat("en-GB", {
+  day: "numeric",
+  month: "short",
+  hour: "2-digit",
+  minute: "2-digit",
+});
+const WITH_YEAR = new Intl.DateTimeFormat("en-GB", {
+  day: "numeric",
+  month: "short",
+  year: "numeric",
+  hour: "2-digit",
+  minute: "2-digit",
+});
+const FULL = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+
 const MINUTE_S = 60;
 const HOUR_S = 3600;
 const DAY_S = 86400;
@@ -15,6 +32,15 @@ export function formatDuration(duration_s: number | null | undefined): string {
   return join(whole, DAY_S, "d", HOUR_S, "h");
 }
 
+/** Return a duration with its largest unit alone, for where there is little room: `41 s`, `3 min`, `2 h`. */
+export function formatRough(duration_s: number): string {
+  const whole = Math.max(0, duration_s);
+  if (whole < MINUTE_S) return `${Math.floor(whole)} s`;
+  if (whole < HOUR_S) return `${Math.floor(whole / MINUTE_S)} min`;
+  if (whole < 2 * DAY_S) return `${Math.floor(whole / HOUR_S)} h`;
+  return `${Math.floor(whole / DAY_S)} days`;
+}
+
 function join(duration_s: number, large_s: number, large: string, small_s: number, small: string): string {
   const first = Math.floor(duration_s / large_s);
   const second = Math.floor((duration_s % large_s) / small_s);
@@ -26,15 +52,7 @@ export function formatAgo(time: number | null | undefined, now: number): string 
   if (time === null || time === undefined) return "–";
   const passed = now - time;
   if (Math.abs(passed) < 5) return "just now";
-  const size = Math.abs(passed);
-  const told =
-    size < MINUTE_S
-      ? `${Math.floor(size)} s`
-      : size < HOUR_S
-        ? `${Math.floor(size / MINUTE_S)} min`
-        : size < 2 * DAY_S
-          ? `${Math.floor(size / HOUR_S)} h`
-          : `${Math.floor(size / DAY_S)} days`;
+  const told = formatRough(Math.abs(passed));
   return passed > 0 ? `${told} ago` : `in ${told}`;
 }
 
@@ -42,20 +60,13 @@ export function formatAgo(time: number | null | undefined, now: number): string 
 export function formatTime(time: number | null | undefined, now: number = Date.now() / 1000): string {
   if (time === null || time === undefined) return "–";
   const at = new Date(time * 1000);
-  const isToday = at.toDateString() === new Date(now * 1000).toDateString();
-  if (isToday) return at.toLocaleTimeString("en-GB");
-  const isThisYear = at.getFullYear() === new Date(now * 1000).getFullYear();
-  return at.toLocaleString("en-GB", {
-    day: "numeric",
-    month: "short",
-    ...(isThisYear ? {} : { year: "numeric" }),
-    hour: "2-digit",
-    minute: "2-digit",
-  });
+  const today = new Date(now * 1000);
+  if (at.toDateString() === today.toDateString()) return CLOCK.format(at);
+  return (at.getFullYear() === today.getFullYear() ? WITHOUT_YEAR : WITH_YEAR).format(at);
 }
 
 /** Return date and time to the second, for titles. */
 export function formatFullTime(time: number | null | undefined): string {
   if (time === null || time === undefined) return "–";
-  return new Date(time * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+  return FULL.format(new Date(time * 1000));
 }

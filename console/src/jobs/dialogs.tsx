@@ -15,6 +15,8 @@ import { useToasts } from "@/parts/toast";
 import { go } from "@/router/router";
 import { cloneJob, forgetJobs, patchJob, resizeJob, stopJob, useDoToJobs } from "./changes";
 import { joinCommand } from "./command";
+import "./jobs.css";
+import "@/pages/submit/submit.css";
 
 const MAX_PRIORITY = 10_000;
 

@@ -21,9 +21,9 @@ function subscribe(told: () => void): () => void {
   };
 }
 
-/** Return the time in whole seconds since 1970; who uses it is drawn anew each second. */
-export function useNow(): number {
-  return useSyncExternalStore(subscribe, () => now);
+/** Return the time in seconds since 1970, in steps of so many; who uses it is drawn anew with each step. */
+export function useNow(step_s = 1): number {
+  return useSyncExternalStore(subscribe, () => Math.floor(now / step_s) * step_s);
 }
 
 /** How long ago something was; the whole date when pointed at. */

@@ -61,9 +61,9 @@ it("rows without a value are last whichever way it is sorted", () => {
 describe("Table", () => {
   const rows = Array.from({ length: 5000 }, (_, place) => ({ id: `run-${place}`, size: place }));
   it("draws few of many rows", () => {
-    render(<Table label="Runs" rows={rows} columns={COLUMNS} keyOf={keyOf} />);
-    expect(screen.getByRole("table", { name: "Runs" }).getAttribute("aria-rowcount")).toBe("5001");
-    expect(screen.getAllByRole("row").length).toBeLessThan(60);
+    const { container } = render(<Table label="Runs" rows={rows} columns={COLUMNS} keyOf={keyOf} />);
+    expect(screen.getByLabelText("Runs").getAttribute("aria-rowcount")).toBe("5001");
+    expect(container.querySelectorAll("tr").length).toBeLessThan(60);
   });
   it("chooses rows, one or all", () => {
     const onChoose = vi.fn();
@@ -77,9 +77,9 @@ describe("Table", () => {
         onChoose={onChoose}
       />,
     );
-    fireEvent.click(screen.getByRole("checkbox", { name: "Choose run-0" }));
+    fireEvent.click(screen.getByLabelText("Choose run-0"));
     expect(onChoose).toHaveBeenLastCalledWith(new Set(["run-1", "run-0"]));
-    fireEvent.click(screen.getByRole("checkbox", { name: "Choose all" }));
+    fireEvent.click(screen.getByLabelText("Choose all"));
     expect(onChoose).toHaveBeenLastCalledWith(new Set(["run-0", "run-1", "run-2"]));
   });
 });
