@@ -14,7 +14,7 @@ import itertools
 import os
 import stat
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -44,20 +44,27 @@ class Packed(NamedTuple):
     names: tuple[str, ...]
 
 
-def pack(folder: Path, *, max_bytes: int | None = None, extra: Mapping[str, bytes] | None = None) -> Packed:
+def pack(
+    folder: Path,
+    *,
+    max_bytes: int | None = None,
+    extra: Mapping[str, bytes] | None = None,
+    leave_out: Sequence[str] = (),
+) -> Packed:
     """Pack a folder.
 
     Args:
         folder: with the program.
         max_bytes: of all files before they are packed. None: whatever there is.
         extra: files that shall lie beside those of the folder, by name.
+        leave_out: folders in it, from there on, that stay out whatever else is said.
 
     Raises:
         UsageError: it is no folder, is empty, too large, or holds a link; says what to do.
     """
     if not folder.is_dir():
         raise UsageError(f"Cannot upload '{folder}': it is not a folder. Name the one in which your program lies.")
-    files = sorted(_files(folder))
+    files = sorted(_files(folder, leave_out))
     if not files:
         raise UsageError(f"Cannot upload '{folder}': there is no file in it that {IGNORE_FILE} does not leave out.")
     total = sum((folder / name).stat().st_size for name in files)
@@ -116,7 +123,7 @@ def _pack(files: Iterable[tuple[str, bytes, bool]]) -> Packed:
     return Packed(packed, hashlib.sha256(packed).hexdigest(), tuple(names))
 
 
-def _files(folder: Path) -> Iterator[str]:
+def _files(folder: Path, leave_out: Sequence[str]) -> Iterator[str]:
     said = folder / IGNORE_FILE
     try:
         patterns = said.read_text().splitlines() if said.is_file() else []
@@ -129,7 +136,11 @@ def _files(folder: Path) -> Iterator[str]:
             for entry in entries:
                 name = prefix + entry.name
                 if entry.is_dir(follow_symlinks=False):
-                    if not ignored.match_file(f"{name}/") and not (folder / name / DOWNLOAD_MARK).exists():
+                    if (
+                        name not in leave_out
+                        and not ignored.match_file(f"{name}/")
+                        and not (folder / name / DOWNLOAD_MARK).exists()
+                    ):
                         yield from walk(f"{name}/")
                 elif not ignored.match_file(name):
                     if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):

@@ -62,3 +62,10 @@ def test_what_is_no_folder_of_a_program_is_refused(tmp_path: Path) -> None:
         pack(tmp_path / "nothing")
     with pytest.raises(UsageError, match="no file in it"):
         pack(tmp_path)
+
+
+def test_folders_that_are_data_stay_out(tmp_path: Path) -> None:
+    for name in ("train.py", "data/mnist/1.png", "zoo/data/a.py", "data2/a.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert pack(tmp_path, leave_out=["data"]).names == ("data2/a.txt", "train.py", "zoo/data/a.py")

@@ -82,6 +82,8 @@ def read_arguments(words: Sequence[str]) -> Asked:
     found, unknown = parser.parse_known_args(list(words))
     said = vars(found)
     command = " ".join(said.pop(name) for name in ("command", "zoo_command") if name in said)
+    # So argparse takes a value that is two hyphens.
+    said = {name: "--" if value == [] else value for name, value in said.items()}
     defaults = {flag.name: flag.default for flag in FLAGS[command]}
     return Asked(command=command, values=defaults | said, said=frozenset(said), unknown=tuple(unknown))
 

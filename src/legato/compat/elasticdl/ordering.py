@@ -1,0 +1,338 @@
+"""What `elasticdl train` asks for becomes a submission to Legato. Looks at files of this machine; sends nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from legato.compat.elasticdl.arguments import Asked
+from legato.compat.elasticdl.composites import (
+    Volume,
+    check_job_name,
+    count_devices,
+    map_priority,
+    read_priority,
+    read_resources,
+    read_switches,
+    read_variables,
+    read_volumes,
+)
+from legato.compat.elasticdl.flags import FLAGS
+from legato.compat.elasticdl.framework import MINIBATCHES_FLAG
+from legato.compat.elasticdl.job_command import read_job_command
+from legato.compat.elasticdl.mounting import Mounts
+from legato.core.errors import UsageError
+
+JOB_LABEL: Final = "elasticdl-job-name"
+APP_LABELS: Final[Mapping[str, str]] = {"app": "elasticdl"}
+EXACT: Final = "exact_num_workers"
+MINIMUM: Final = "min_workers"
+
+_MAX_WORKERS: Final = 100_000
+_RESOURCES: Final = tuple(
+    f"{kind}_resource_{what}"
+    for kind in ("master", "worker", "ps", "chief", "evaluator")
+    for what in ("request", "limit")
+)
+_INSTEAD: Final = "Use --distribution_strategy=AllreduceStrategy with a PyTorch program of elasticai_api"
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """A submission.
+
+    Args:
+        name: of the job.
+        words: of the command line, for the framework.
+        folder: to upload.
+        left_out: folders in it that are data and not uploaded.
+        host_folders: folders that must be there on the machines.
+        options: fields of the submission.
+        notices: sentences for the user.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    folder: Path
+    left_out: tuple[str, ...] = ()
+    host_folders: tuple[Volume, ...] = ()
+    options: dict[str, Any]
+    notices: tuple[str, ...] = ()
+
+
+class Workers(NamedTuple):
+    """How many workers a job may have."""
+
+    minimum: int
+    maximum: int
+    is_elastic: bool
+
+
+def check_values(asked: Asked) -> None:
+    """Check what can be checked without looking anywhere, whatever becomes of it.
+
+    Raises:
+        UsageError: a value makes no sense.
+    """
+    check_job_name(asked.text("job_name"))
+    for flag in FLAGS[asked.command]:
+        if flag.kind == "count" and asked.count(flag.name) < 0:
+            raise UsageError(f"Cannot use --{flag.name}={asked.values[flag.name]}: it is below 0.")
+    for name in ("num_workers", "num_minibatches_per_task"):
+        if asked.count(name) < 1:
+            raise UsageError(f"Cannot use --{name}={asked.values[name]}: give at least 1.")
+    if asked.count("num_workers") > _MAX_WORKERS:
+        raise UsageError(
+            f"Cannot use --num_workers={asked.values['num_workers']}: at most {_MAX_WORKERS} are possible."
+        )
+    for name in _RESOURCES:
+        read_resources(f"--{name}", asked.text(name))
+    read_variables(asked.text("envs"))
+    read_volumes(asked.text("volume"))
+    read_priority(asked.text("worker_pod_priority"))
+
+
+def check_supported(asked: Asked) -> str | None:
+    """Check that this kind of job is supported, and return a sentence about what is taken for it, if there is one.
+
+    Raises:
+        UsageError: it is not; says what to use.
+    """
+    if asked.switch("need_elasticdl_job_service"):
+        raise UsageError(
+            "Programs of the Keras job service (--need_elasticdl_job_service) are not supported. "
+            f"{_INSTEAD} and --job_command, or train Keras models with FabricModel (docs/wmla.md)."
+        )
+    if asked.switch("need_tf_config"):
+        raise UsageError(f"TensorFlow's own strategies (--need_tf_config) are not supported. {_INSTEAD}.")
+    strategy = asked.text("distribution_strategy")
+    if strategy == "AllreduceStrategy":
+        return None
+    if strategy == "ParameterServerStrategy":
+        if asked.count("num_ps_pods") > 0:
+            raise UsageError(
+                f"Parameter servers (--num_ps_pods={asked.values['num_ps_pods']}) are not supported. {_INSTEAD}: "
+                "workers add up gradients among themselves, and any of them may come and go."
+            )
+        return (
+            "ParameterServerStrategy without parameter servers is AllreduceStrategy, as ever. Say "
+            "--distribution_strategy=AllreduceStrategy."
+        )
+    if strategy == "Local":
+        raise UsageError(
+            "The strategy Local is not supported: use --distribution_strategy=AllreduceStrategy with --num_workers=1, "
+            "which needs no cluster either."
+        )
+    raise UsageError(f"The strategy '{strategy}' is not supported. {_INSTEAD}.")
+
+
+def make_order(asked: Asked, here: Path) -> Order:
+    """Return the submission.
+
+    Args:
+        asked: as `check_values` has found good.
+        here: the present directory.
+
+    Raises:
+        UsageError: it cannot be submitted; says what to change.
+    """
+    notices = [told for told in (check_supported(asked),) if told is not None]
+    workers = read_workers(asked)
+    volumes = read_volumes(asked.text("volume"))
+    _check_volumes(volumes)
+    if count_devices(read_resources("--worker_resource_request", asked.text("worker_resource_request"))) > 1:
+        raise UsageError(
+            "A worker has one GPU: ask for gpu=1 in --worker_resource_request, and for more workers with --num_workers."
+        )
+    envs = read_variables(asked.text("envs"))
+    command = read_job_command(asked.text("job_command"), envs)
+    mounts = Mounts(volumes)
+    folder, words = find_program(mounts.replace_all(command.words), mounts.replace(command.folder), here, notices)
+    environment = {name: mounts.replace(value) for name, value in {**envs, **command.variables}.items()}
+    if mounts.used:
+        notices.append(f"Without a container there are no mount paths: {mounts.describe()}, in command and variables.")
+    if mounts.unused:
+        notices.append(
+            f"Nothing in the command or the variables names {', '.join(mounts.unused)}: a program that has this path "
+            "written down inside will not find it."
+        )
+    if command.left_out:
+        notices.append(f"Left out of the command: {', '.join(command.left_out)}. What workers print is kept as logs.")
+    notices += tell_accepted(asked)
+    count = () if "num_minibatches_per_task" not in asked.said else (f"{MINIBATCHES_FLAG}={_minibatches(asked)}",)
+    return Order(
+        name=asked.text("job_name"),
+        words=(*count, *words),
+        folder=folder,
+        left_out=tuple(
+            _find_inside(volume.folder, folder) for volume in volumes if _find_inside(volume.folder, folder)
+        ),
+        host_folders=volumes,
+        options=_make_options(asked, workers, environment),
+        notices=tuple(notices),
+    )
+
+
+def read_workers(asked: Asked) -> Workers:
+    """Return how many workers there may be: 1 to ``--num_workers``, unless ``--aux_params`` says otherwise.
+
+    Raises:
+        UsageError: the numbers do not fit.
+    """
+    said = read_switches(asked.text("aux_params"))
+    most = asked.count("num_workers")
+    if said.get(EXACT, "").lower() in ("true", "yes", "t", "y"):
+        return Workers(most, most, is_elastic=False)
+    least = said.get(MINIMUM, "1")
+    if not (least.isascii() and least.isdecimal() and 1 <= int(least) <= most):
+        raise UsageError(
+            f"Cannot read {MINIMUM}={least[:100]} in --aux_params: give a whole number from 1 to --num_workers={most}."
+        )
+    return Workers(int(least), most, is_elastic=True)
+
+
+def tell_accepted(asked: Asked) -> list[str]:
+    """Return a sentence for each reason for which flags that were said have no effect."""
+    reasons: dict[str, list[str]] = {}
+    for flag in FLAGS[asked.command]:
+        if flag.fate != "used" and flag.name in asked.said and asked.values[flag.name] != "":
+            reasons.setdefault(flag.why, []).append(f"--{flag.name}")
+    return [f"Without effect: {', '.join(names)} ({why})." for why, names in reasons.items()]
+
+
+def _minibatches(asked: Asked) -> int:
+    return asked.count("num_minibatches_per_task")
+
+
+def _make_options(asked: Asked, workers: Workers, environment: Mapping[str, str]) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "name": asked.text("job_name"),
+        "max_workers": workers.maximum,
+        "min_workers": workers.minimum,
+        "is_elastic": workers.is_elastic,
+        "environment": dict(environment),
+        "labels": {**APP_LABELS, JOB_LABEL: asked.text("job_name")},
+    }
+    priority = read_priority(asked.text("worker_pod_priority"))
+    if priority is not None:
+        options["priority"] = map_priority(priority)
+    return options
+
+
+def _check_volumes(volumes: tuple[Volume, ...]) -> None:
+    for volume in volumes:
+        if volume.claim_name:
+            raise UsageError(
+                f"There is no cluster that could have the claim '{volume.claim_name[:100]}'. Name the folder of this "
+                f'machine instead: --volume="host_path=/FOLDER,mount_path={volume.mount_path}".'
+            )
+        if not volume.host_path.startswith("/"):
+            raise UsageError(
+                f"Cannot mount host_path={volume.host_path[:200]}: write it from the root, such as "
+                f'--volume="host_path=$PWD/data,mount_path={volume.mount_path}".'
+            )
+
+
+def check_folders(volumes: tuple[Volume, ...]) -> None:
+    """Check that folders are there on this machine; one of the type DirectoryOrCreate is made.
+
+    Raises:
+        UsageError: one is not.
+    """
+    for volume in volumes:
+        folder = Path(volume.folder)
+        if volume.type == "DirectoryOrCreate":
+            folder.mkdir(parents=True, exist_ok=True)
+        if not folder.exists():
+            raise UsageError(
+                f"There is no folder {folder} on this machine, which --volume names for {volume.mount_path}. Make it, "
+                "or name the one where the data are."
+            )
+
+
+# ---------------------------------------------------------------- where the program is
+
+
+def find_program(words: tuple[str, ...], said: str, here: Path, notices: list[str]) -> tuple[Path, tuple[str, ...]]:
+    """Return the folder to upload, and the words with the program as it lies there.
+
+    Args:
+        words: ``-m`` and a module, or a script; and arguments.
+        said: the folder into which the command goes first. "": none.
+        here: the present directory.
+        notices: gets a sentence about what may not be as meant.
+
+    Raises:
+        UsageError: there is no such program.
+    """
+    folders = _find_folders(said, here)
+    if words[0] == "-m":
+        found = next((folder for folder in folders if _has_module(folder, words[1])), None)
+        if found is None and importlib.util.find_spec(words[1].partition(".")[0]) is None:
+            raise UsageError(
+                f"There is no module {words[1][:200]} in {folders[0]}. Stand in the folder that holds "
+                f"{words[1].partition('.')[0]}, as the image's Dockerfile copies it, or write 'cd FOLDER && python …'."
+            )
+        found = found or folders[0]
+    else:
+        found, words = _find_script(words, folders, notices)
+    if found != folders[0] or (said.startswith("/") and str(found) != said):
+        notices.append(f"The program is that of {found}.")
+    if found == Path.home() or found in Path.home().parents:
+        raise UsageError(
+            f"Cannot submit from {found}: all of it would be uploaded. Put the program into a folder of its own, and "
+            "go there, or write 'cd FOLDER && python …'."
+        )
+    return found, words
+
+
+def _find_folders(said: str, here: Path) -> list[Path]:
+    """Return where a program may lie that an image would have in a folder."""
+    if not said:
+        return [here]
+    if not said.startswith("/"):
+        return [Path(os.path.normpath(here / said))]
+    # What an image has at /work lies here as it does, or in ./work, before it is copied.
+    return [folder for folder in (Path(said), here / said.lstrip("/"), here) if folder.is_dir()]
+
+
+def _has_module(folder: Path, module: str) -> bool:
+    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", module):
+        raise UsageError(f"'{module[:100]}' is no name of a module. Write 'python -m PACKAGE.MODULE'.")
+    path = folder.joinpath(*module.split("."))
+    return path.with_name(f"{path.name}.py").is_file() or (path / "__main__.py").is_file()
+
+
+def _find_script(words: tuple[str, ...], folders: list[Path], notices: list[str]) -> tuple[Path, tuple[str, ...]]:
+    script, rest = words[0], words[1:]
+    if not script.startswith("/"):
+        script = os.path.normpath(script)
+        found = next((folder for folder in folders if (folder / script).is_file()), None)
+        if found is None or script.startswith(".."):
+            raise UsageError(
+                f"There is no program {script[:200]} in {folders[0]}. Stand in the folder from which the command names "
+                "it, or write 'cd FOLDER && python …'."
+            )
+        return found, (script, *rest)
+    path = Path(script)
+    if path.is_file():
+        inside = next((folder for folder in folders if path.is_relative_to(folder)), path.parent)
+        return inside, (str(path.relative_to(inside)), *rest)
+    found = next((folder for folder in folders if (folder / script.lstrip("/")).is_file()), None)
+    if found is None:
+        raise UsageError(
+            f"There is no program {script[:200]} on this machine, nor in {folders[0]}. Name it as it lies here."
+        )
+    notices.append(f"{script} is taken for {found / script.lstrip('/')}.")
+    return found, (script.lstrip("/"), *rest)
+
+
+def _find_inside(folder: str, top: Path) -> str:
+    """Return where a folder lies in another one; "": it does not."""
+    path = Path(folder)
+    return path.relative_to(top).as_posix() if path != top and path.is_relative_to(top) else ""

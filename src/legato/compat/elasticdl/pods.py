@@ -1,0 +1,127 @@
+"""Jobs as `kubectl get pods` would list them: a master and its workers, with names and states of pods. Pure.
+
+What is shown as the master is the job's driver; a worker is a worker. Those that left because others were given their
+places are gone, as their pods would be; those that died stay, as theirs would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from legato.client.records import JobRecord, TrainingEvent
+
+_STATES: Final = {
+    "queued": "Pending",
+    "starting": "ContainerCreating",
+    "running": "Running",
+    "pausing": "Terminating",
+    "paused": "Paused",
+    "stopping": "Terminating",
+    "succeeded": "Completed",
+    "failed": "Error",
+    "stopped": "Stopped",
+}
+_WORKER_STATES: Final = {
+    "started": "ContainerCreating",
+    "joining": "Running",
+    "warm": "Running",
+    "joined": "Running",
+    "finished": "Completed",
+    "died": "Error",
+    "fenced": "Error",
+}
+_TITLES: Final = ("NAME", "READY", "STATUS", "RESTARTS", "AGE")
+_OVER: Final = ("Completed", "Error")
+_READY: Final = frozenset({"Running", "Terminating"})
+
+
+class Pod(NamedTuple):
+    """A line of the listing.
+
+    Args:
+        name: of the pod.
+        status: as Kubernetes calls it.
+        num_restarts: of it.
+        age_s: since it was made.
+    """
+
+    name: str
+    status: str
+    num_restarts: int
+    age_s: float
+
+
+def list_pods(job: JobRecord, events: Iterable[TrainingEvent], now: float) -> list[Pod]:
+    """Return the pods of a job.
+
+    Args:
+        job: as it is.
+        events: of its training, all of them.
+        now: seconds since 1970.
+    """
+    status = _STATES.get(job.stage, "Unknown")
+    master = Pod(f"elasticdl-{job.name}-master", status, max(job.attempt - 1, 0), now - job.submitted_at)
+    born: dict[int, float] = {}
+    states: dict[int, str] = {}
+    for event in events:
+        if event.worker is None:
+            continue
+        if event.kind == "started":
+            born[event.worker] = event.time
+        if event.kind in _WORKER_STATES:
+            states[event.worker] = _WORKER_STATES[event.kind]
+        elif event.kind == "left" and states.get(event.worker) not in _OVER:
+            states.pop(event.worker, None)
+    workers = [
+        Pod(f"{job.name}-edljob-worker-{number}", _of_worker(state, job.stage), 0, now - born.get(number, now))
+        for number, state in sorted(states.items())
+    ]
+    return [master, *(worker for worker in workers if worker.status)]
+
+
+def _of_worker(state: str, stage: str) -> str:
+    """Return the state of a worker whose job may be over; "": it is gone with its job."""
+    is_over = stage in ("paused", "stopped", "failed", "succeeded")
+    return "" if is_over and state not in _OVER else state
+
+
+def render_pods(pods: Sequence[Pod]) -> str:
+    """Return the listing.
+
+    >>> print(render_pods([Pod("elasticdl-a-master", "Running", 0, 7.2), Pod("a-edljob-worker-0", "Running", 0, 150)]))
+    NAME                 READY   STATUS    RESTARTS   AGE
+    elasticdl-a-master   1/1     Running   0          7s
+    a-edljob-worker-0    1/1     Running   0          2m30s
+    """
+    rows = [_TITLES, *(_row(pod) for pod in pods)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_TITLES))]
+    lines = ("   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _row(pod: Pod) -> tuple[str, ...]:
+    ready = "1/1" if pod.status in _READY else "0/1"
+    return (pod.name, ready, pod.status, str(pod.num_restarts), render_age(pod.age_s))
+
+
+def render_age(age_s: float) -> str:
+    """Return an age as Kubernetes writes it.
+
+    >>> [render_age(age_s) for age_s in (7.9, 119, 120, 599, 3600, 11000, 30000, 200000, 9e7)]
+    ['7s', '119s', '2m', '9m59s', '60m', '3h3m', '8h', '2d7h', '2y311d']
+    """
+    seconds = max(int(age_s), 0)
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    for is_it, large, unit, small, small_unit in (
+        (seconds < 120, seconds, "s", 0, ""),
+        (minutes < 10, minutes, "m", seconds % 60, "s"),
+        (minutes < 180, minutes, "m", 0, ""),
+        (hours < 8, hours, "h", minutes % 60, "m"),
+        (hours < 48, hours, "h", 0, ""),
+        (days < 8, days, "d", hours % 24, "h"),
+        (days < 730, days, "d", 0, ""),
+    ):
+        if is_it:
+            return f"{large}{unit}" + (f"{small}{small_unit}" if small else "")
+    return f"{days // 365}y{days % 365}d" if days % 365 else f"{days // 365}y"

@@ -1,0 +1,81 @@
+"""`elasticdl zoo`: a Dockerfile for a folder of programs, and Docker's own command to build and push its image."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from legato.compat.elasticdl.arguments import Asked
+from legato.core.errors import UsageError
+
+_MARK: Final = "# Written by 'elasticdl zoo init'."
+_OLD_PYTHON: Final = re.compile(r"python:(2|3\.(?:[0-9]|10))(?![0-9])")
+_NO_DOCKER: Final = (
+    "There is no program 'docker' here, which builds and pushes images. Jobs on this machine need no image: 'elasticdl "
+    "train' uploads the folder in which you stand. For a cluster, install Docker and repeat this."
+)
+
+
+def render_dockerfile(asked: Asked) -> str:
+    """Return the Dockerfile.
+
+    Raises:
+        UsageError: a folder leads out of the one in which Docker builds.
+    """
+    index = asked.text("extra_pypi_index")
+    pip = "pip install --no-cache-dir" + (f" --extra-index-url={index}" if index else "")
+    lines = [_MARK, f"FROM {asked.text('base_image')}", ""]
+    packages = asked.text("local_pkg_dir")
+    if packages:
+        lines += [f"COPY {_inside(packages, 'local_pkg_dir')} /packages", f"RUN {pip} /packages/*"]
+    lines += [f"RUN {pip} 'legato[elasticdl,train]'", ""]
+    if asked.text("cluster_spec"):
+        lines.append(f"COPY {_inside(asked.text('cluster_spec'), 'cluster_spec')} /cluster_spec/")
+    lines += [
+        f"COPY {_inside(asked.text('model_zoo'), 'model_zoo')} /model_zoo",
+        f"RUN if [ -f /model_zoo/requirements.txt ]; then {pip} -r /model_zoo/requirements.txt; fi",
+        "ENV PYTHONPATH=/model_zoo PYTHONUNBUFFERED=0",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def write_dockerfile(asked: Asked, here: Path) -> list[str]:
+    """Write ``Dockerfile`` into a folder, and return what is to be said of it.
+
+    Raises:
+        UsageError: there is one that somebody else wrote.
+    """
+    text = render_dockerfile(asked)
+    file = here / "Dockerfile"
+    if file.exists() and not file.read_text(errors="replace").startswith(_MARK):
+        raise UsageError(f"There is a Dockerfile in {here} already. Move it away, or build with it as it is.")
+    file.write_text(text)
+    told = [f"{file} is written. Build the image with: elasticdl zoo build --image=NAME ."]
+    if _OLD_PYTHON.search(asked.text("base_image")):
+        told.append(f"Legato needs Python 3.11 or later, which {asked.text('base_image')} has not. Use python:3.11.")
+    return told
+
+
+def run_docker(asked: Asked) -> int:
+    """Build or push an image, and return Docker's exit code.
+
+    Raises:
+        UsageError: there is no Docker.
+    """
+    docker = shutil.which("docker")
+    if docker is None:
+        raise UsageError(_NO_DOCKER)
+    words = ["push", asked.text("image")]
+    if asked.command == "zoo build":
+        words = ["build", "-t", asked.text("image"), asked.text("path")]
+    return subprocess.run([docker, *words], check=False).returncode
+
+
+def _inside(said: str, flag: str) -> str:
+    path = PurePosixPath(said)
+    if path.is_absolute() or ".." in path.parts or not said or any(sign in said for sign in ' \t\n"'):
+        raise UsageError(f"Cannot use --{flag}={said[:200]}: Docker copies what lies in the present folder only.")
+    return str(path)

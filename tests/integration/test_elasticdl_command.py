@@ -1,0 +1,145 @@
+"""The command `elasticdl` against a real server: the job of ElasticDL's tutorial, its pods, what is refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.serving import ROOT, Asker, Server, servers_of, wait_until
+from tests.png_folders import write_png_folders
+
+PROGRAMS = ROOT / "tests/integration/programs"
+NAME = "test-mnist-allreduce"
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    settings = {"slots": 4, "loop_interval_s": 0.2, "stability_s": 0.2, "cooldown_factor": 0}
+    with servers_of(tmp_path / "home", monkeypatch) as made:
+        made.append(Server(tmp_path / "home", **settings))
+        made[0].start()
+        yield made[0]
+
+
+class Terminal:
+    """Somebody who stands in the folder of the tutorial.
+
+    Args:
+        server: to which the commands go.
+        folder: in which they stand.
+    """
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self.folder = folder
+        own = {"LEGATO_SERVER": server.url, "LEGATO_TOKEN": server.secret or "", "PYTHONPATH": str(ROOT / "src")}
+        self._environment = {**os.environ, **own, "XDG_CONFIG_HOME": str(folder / "nothing")}
+
+    def type(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "legato.compat.elasticdl.command", *words],
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+
+    def set_pace(self, step_s: float) -> None:
+        reins = self.folder.parent / "reins"
+        reins.mkdir(exist_ok=True)
+        (reins / "new").write_text(str(step_s))
+        (reins / "new").rename(reins / "pace")
+
+    def pods(self, *words: str) -> list[list[str]]:
+        return [line.split() for line in self.type("pods", *words).stdout.splitlines()[1:]]
+
+
+@pytest.fixture
+def terminal(server: Server, tmp_path: Path) -> Terminal:
+    """A clone of the tutorial's repository: the program in ``model_zoo``, the data in ``data``."""
+    clone = tmp_path / "clone"
+    zoo = clone / "model_zoo/mnist"
+    zoo.mkdir(parents=True)
+    (clone / "model_zoo/__init__.py").touch()
+    # The variables of a submission are not to begin so.
+    (zoo / "__init__.py").write_text("import os\nos.environ['LEGATO_TEST_REINS'] = os.environ['REINS']\n")
+    shutil.copy(PROGRAMS / "elasticdl/mnist.py", zoo / "mnist_pytorch.py")
+    write_png_folders(clone / "data/mnist_png", every=20)
+    terminal = Terminal(server, clone)
+    terminal.set_pace(1.0)
+    return terminal
+
+
+def seed_command(terminal: Terminal, num_workers: int, **other: str) -> list[str]:
+    """Return the words of the tutorial's command, but for a smaller batch and more epochs."""
+    said = {
+        "image_name": "elasticdl/elasticdl:v1.0.0",
+        "worker_image": "elasticdl:mnist_pytorch",
+        "job_command": "python -m model_zoo.mnist.mnist_pytorch --batch_size 8 --num_epochs 3 "
+        "--training_data=/data/mnist_png/training --validation_data=/data/mnist_png/testing",
+        "num_minibatches_per_task": "2",
+        "num_workers": str(num_workers),
+        "master_resource_request": "cpu=0.2,memory=1024Mi",
+        "master_resource_limit": "cpu=1,memory=2048Mi",
+        "worker_resource_request": "cpu=0.3,memory=1024Mi",
+        "worker_resource_limit": "cpu=1,memory=2048Mi",
+        "envs": "USE_TORCH=true,HOROVOD_GLOO_TIMEOUT_SECONDS=60,PYTHONUNBUFFERED=true,"
+        f"PYTHONPATH={PROGRAMS}/elasticdl:{PROGRAMS}:{ROOT}/src,REINS={terminal.folder.parent}/reins",
+        "job_name": NAME,
+        "image_pull_policy": "Never",
+        "volume": f"host_path={terminal.folder}/data,mount_path=/data",
+        "distribution_strategy": "AllreduceStrategy",
+        **other,
+    }
+    return ["train", *(f"--{flag}={value}" for flag, value in said.items())]
+
+
+def wait_for_training(asker: Asker, num_workers: int) -> Any:
+    def trains(job: Any) -> bool:
+        assert job["stage"] not in ("failed", "stopped"), job["reason"]
+        return job["progress"] is not None and job["progress"]["num_workers"] == num_workers
+
+    return asker.wait(f"jobs/{NAME}", trains)
+
+
+@pytest.mark.timeout(400)
+def test_the_tutorials_job_grows_and_shrinks_to_its_end(server: Server, terminal: Terminal) -> None:
+    admin = Asker(server)
+    done = terminal.type(*seed_command(terminal, 4))
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    admin.post(f"jobs/{NAME}/resize", {"max_workers": 2})
+    told = f"ElasticDL job {NAME} was successfully submitted. The master pod is: elasticdl-{NAME}-master.\n"
+    assert told in done.stderr
+    assert f"/data is {terminal.folder}/data" in done.stderr
+    twice = terminal.type(*seed_command(terminal, 4))
+    assert (twice.returncode, f"There is a job {NAME} already" in twice.stderr) == (1, True)
+
+    wait_for_training(admin, 2)
+    found = admin.get(f"jobs/{NAME}")
+    assert found["labels"] == {"app": "elasticdl", "elasticdl-job-name": NAME}
+    master, *workers = terminal.pods("--job_name", NAME)
+    assert master[:4] == [f"elasticdl-{NAME}-master", "1/1", "Running", "0"]
+    assert [worker[1:3] for worker in workers if worker[2] != "Completed"] == [["1/1", "Running"]] * 2
+    assert all(worker[0].startswith(f"{NAME}-edljob-worker-") for worker in workers)
+    files = {file["path"] for file in admin.get(f"jobs/{NAME}/files", recursive="true")["items"]}
+    assert "work/model_zoo/mnist/mnist_pytorch.py" in files
+    assert not any("mnist_png" in file for file in files), "data are mounted, not uploaded"
+
+    admin.post(f"jobs/{NAME}/resize", {"max_workers": 4})
+    wait_for_training(admin, 4)
+    admin.post(f"jobs/{NAME}/resize", {"max_workers": 1})
+    wait_for_training(admin, 1)
+    wait_until(lambda: len(terminal.pods()) == 2, "workers that left are still listed")
+    terminal.set_pace(0.0)
+    end = admin.wait(f"jobs/{NAME}", lambda job: job["stage"] in ("succeeded", "failed", "stopped"), 200)
+    logs = [admin.http.get(f"jobs/{NAME}/logs/{log['log']}").text for log in admin.get(f"jobs/{NAME}/logs")["items"]]
+    assert end["stage"] == "succeeded", (end["reason"], logs)
+    assert any("Test set: Accuracy" in log for log in logs)
+    assert terminal.pods() == []
+    assert terminal.pods("--all", "yes")[0][:3] == [f"elasticdl-{NAME}-master", "0/1", "Completed"]
