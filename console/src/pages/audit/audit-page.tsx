@@ -70,6 +70,9 @@ export default function AuditPage() {
   if (session.role !== "admin") {
     return (
       <div className="page">
+        <div className="page-head">
+          <h1>Audit</h1>
+        </div>
         <NoPermission>Only administrators see who did what.</NoPermission>
       </div>
     );

@@ -85,6 +85,9 @@ export default function UsersPage() {
   if (session.role === "user") {
     return (
       <div className="page">
+        <div className="page-head">
+          <h1>Users</h1>
+        </div>
         <NoPermission>
           Only administrators and viewers see who else there is. Your own tokens are in the menu at the top.
         </NoPermission>

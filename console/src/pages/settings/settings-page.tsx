@@ -58,6 +58,9 @@ export default function SettingsPage() {
   if (!isAdmin) {
     return (
       <div className="page">
+        <div className="page-head">
+          <h1>Settings</h1>
+        </div>
         <NoPermission>Only administrators see the settings of the server.</NoPermission>
       </div>
     );
