@@ -24,7 +24,7 @@ collect_ignore_glob = ["programs/*"]  # they train when they are imported
 PAGES: Final = Path(legato.server.__file__).parent / "pages" / "index.html"
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("google-chrome")
 AXE: Final = Path(__file__).parents[2] / "console" / "node_modules" / "axe-core" / "axe.min.js"
-LIMIT_S: Final = 90
+LIMIT_S: Final = 60
 PASSWORD: Final = "correct horse battery"
 # Chromium asks its maker's hosts for this and that; nothing of it can be answered here.
 _ARGUMENTS: Final = (
@@ -34,17 +34,18 @@ _ARGUMENTS: Final = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a browser where there is none; in CI nothing is skipped."""
+    """Skip what needs a browser where there is none, but not in CI; give the others time."""
     missing = [
         what
         for what, is_there in (("the built pages: make console", PAGES.exists()), ("Chromium", CHROMIUM is not None))
         if not is_there
     ]
-    if missing and "CI" not in os.environ:
-        here = Path(__file__).parent
-        for item in items:
-            if here in item.path.parents:
-                item.add_marker(pytest.mark.skip(reason=f"the console's tests need {' and '.join(missing)}"))
+    for item in items:
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        item.add_marker(pytest.mark.timeout(10 * LIMIT_S))
+        if missing and "CI" not in os.environ:
+            item.add_marker(pytest.mark.skip(reason=f"the console's tests need {' and '.join(missing)}"))
 
 
 @pytest.fixture(scope="session")

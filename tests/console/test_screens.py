@@ -12,7 +12,6 @@ SCREENS = ("runs", "pool", "projects", "compare", "queues", "tokens", "users", "
 NARROW = 390
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("width", [1440, NARROW], ids=["wide", "narrow"])
 def test_every_screen_is_open_to_everybody(people: Callable[..., Person], running: Platform, width: int) -> None:
     running.client.set_queue(f"research-{'long-' * 10}name", weight=2, floor=1)

@@ -7,7 +7,6 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from tests.console.conftest import Person
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -65,7 +64,6 @@ class Scientist:
         row.get_by_text(re.compile(rf"^{slots} of 4$")).wait_for()
 
 
-@pytest.mark.timeout(900)
 def test_two_data_scientists_share_four_slots(people: Callable[..., Person], tmp_path: Path) -> None:
     ann = Scientist(people("ann"), tmp_path, "digits.py", "Legato")
     bob = Scientist(people("bob"), tmp_path, "digits_EDT.py", "PyTorch, elastic (FabricModel)")

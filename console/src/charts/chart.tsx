@@ -42,6 +42,7 @@ interface ChartProps {
 }
 
 /** Distance in pixels at which a mark tells its reason. */
+const TOLD_STEPS = 12;
 const NEAR_MARK_PIXELS = 7;
 
 const makeSteps = uPlot.paths.stepped?.({ align: 1 }) ?? (() => null);
@@ -218,8 +219,17 @@ function sayLast(lines: readonly ChartLine[], unit: string): string {
 }
 
 function sayWhole(title: string, unit: string, lines: readonly ChartLine[]): string {
-  const told = lines.map((line) => `${line.label}: ${formatValue(line.values.at(-1))}${unit}`);
-  return `Chart of ${title}. Last values: ${told.join(", ")}`;
+  const told = lines.map(
+    (line) => `${line.label}: ${line.isStep ? saySteps(line) : formatValue(line.values.at(-1))}${unit}`,
+  );
+  return `Chart of ${title}. ${lines.every((line) => line.isStep) ? "" : "Last values: "}${told.join(", ")}`;
+}
+
+/** All steps of a line in words, such as "1 → 4 → 2"; of a long one the last. */
+function saySteps({ values }: ChartLine): string {
+  const steps = values.filter((value, place) => place === 0 || value !== values[place - 1]);
+  const shown = steps.slice(-TOLD_STEPS).map((value) => formatValue(value));
+  return `${steps.length > TOLD_STEPS ? "… → " : ""}${shown.join(" → ")}`;
 }
 
 function showTip(chart: uPlot, tip: HTMLDivElement | null, marks: readonly Mark[]): void {
