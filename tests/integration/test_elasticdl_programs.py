@@ -25,6 +25,9 @@ from tests.png_folders import write_png_folders
 from legato.compat.elasticdl.site import launch
 
 LAUNCHER = launch.__file__
+# Each worker starts loaders of its own, and some of them a new interpreter.
+pytestmark = pytest.mark.timeout(300)
+LIMIT_S = 200.0
 _RATES = re.compile(r"^rates (.*)$", re.MULTILINE)
 _LEDGER = re.compile(r"^ledger (.*)$", re.MULTILINE)
 
@@ -39,7 +42,7 @@ class Job:
         self.want = run_alone(LAUNCHER, *self.program, directory=stage.home.parent)
 
     def run(self, **options: object) -> Result:
-        return self.stage.run(LAUNCHER, *self.program, **options)  # type: ignore[arg-type]
+        return self.stage.run(LAUNCHER, *self.program, limit_s=LIMIT_S, **options)  # type: ignore[arg-type]
 
     def check(self, result: Result, num_steps: int, *, finishers: int | None = None) -> None:
         """Assert that the job came to what the program comes to alone, and committed each step once."""
@@ -63,11 +66,10 @@ def stage(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
     return stage
 
 
-@pytest.mark.parametrize("loaders", [0, 2])
-def test_the_program_of_the_tutorial_grows_shrinks_and_loses_workers(stage: Stage, loaders: int) -> None:
+def test_the_program_of_the_tutorial_grows_shrinks_and_loses_workers(stage: Stage) -> None:
     write_png_folders(data := stage.home.parent / "data", every=20)
     folders = ("--training_data", f"{data}/training", "--validation_data", f"{data}/testing")
-    sizes = ("--batch_size", "8", "--num_epochs", "8", "--loaders", str(loaders))
+    sizes = ("--batch_size", "8", "--num_epochs", "8", "--loaders", "2")
     job = Job(stage, "mnist.py", *folders, *sizes)
     plan = [
         Act(both(at_step(3), with_members(2)), scale(4), "grow to 4"),
@@ -113,3 +115,13 @@ def test_without_a_fixed_batch_every_record_is_trained_once_per_epoch_all_the_sa
     assert {num_batches for _, num_batches in result.digests.values()} == {192}, story
     # Its gradients are added up, so that each record counts the same whoever was there.
     assert _last(_LEDGER, result) == {"16.00000 to 16.00000"}, story
+    # The loop steps its scheduler in each turn, which counts once for each step of the job.
+    assert _last(_RATES, result) == {str(len(result.ledger))}, story
+
+
+def test_more_workers_than_mini_batches_are_refused_before_anything_is_trained(stage: Stage) -> None:
+    job = Job(stage, "forms.py", "release_1_0", mini_batches=1)
+    result = job.run(workers=(2, 2, 2))
+    assert result.outcome.outcome == "failed", result.story()
+    assert "2 workers cannot share 1 mini-batches per step. Set WORKER_NUM" in result.outcome.reason
+    assert not result.ledger

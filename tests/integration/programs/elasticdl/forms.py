@@ -158,6 +158,7 @@ def main(form, loaders="0", start_method="", fixed="1"):
                 scheduler.step()
     counts = -model.ledger.detach() * BATCH
     print(f"ledger {counts.min().item():.5f} to {counts.max().item():.5f}")
+    print(f"rates {scheduler.last_epoch}")
     tell_end(controller, model, optimizer, scheduler)
 
 
