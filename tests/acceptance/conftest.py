@@ -13,7 +13,7 @@ from tests.mnist_files import write_mnist
 
 collect_ignore_glob = ["wmla/*"]  # they train when they are imported
 
-NUM_SLOTS = 6
+NUM_SLOTS = 10
 GROUP = "wml-ig-edt"
 USER, PASSWORD = "ann", "correct horse battery"
 

@@ -1,7 +1,8 @@
-"""Programs in the style of those that users of WMLA have, of each generation, once by REST and once by the command.
+"""Programs in the style of those that users of WMLA have, of each generation, submitted by REST and by the command.
 
-One of the two is left alone with one worker. The other grows and shrinks, or has two workers. What comes of both is the
-same to the bit, and so are the logs that are told in the driver's place, but for times and numbers of workers.
+Both jobs grow from 1 to 4 workers under way, and shrink to 2; a third run is left alone with one worker. What comes of
+all three is the same to the bit, and so are the logs that are told in the driver's place, but for times and numbers of
+workers. Nothing is timed: jobs train a step at a time, until the workers that are wanted have done one together.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,48 +29,114 @@ _STAMPS = re.compile(r"\[[^]]*\] |Timestamp: \d+")
 
 
 class Sample(NamedTuple):
-    """A program, and how it is submitted.
+    """A program, and how it is submitted; it does 16 steps at the least.
 
     Args:
         folder: its model directory.
         main: its main file.
+        num_engines: micro-batches of a step.
         args: of the submission, besides.
         program: arguments of the program, after two dashes where there are any.
         data: its data path.
         epochs: which models it saves besides the last one.
-        grows: under way, from 1 to 4 workers, and shrinks to 2; it is submitted by the command then.
         files: besides the models, in its result.
     """
 
     folder: str
     main: str
+    num_engines: int
     args: str = ""
     program: str = ""
     data: str = "mnist"
     epochs: tuple[int, ...] = ()
-    grows: bool = False
     files: tuple[str, ...] = ()
 
 
 SAMPLES = [
     Sample(
-        "release_1_2", "pytorch_mnist.py", f"--ig {GROUP} --batch-size 8 --msd-env EDT_ENGINE_ARGUMENTS=1", grows=True
+        "release_1_2",
+        "pytorch_mnist.py",
+        16,
+        f"--ig {GROUP} --batch-size 8 --epochs 5 --msd-env EDT_ENGINE_ARGUMENTS=1",
+        epochs=(5,),
     ),
     Sample(
         "release_2_3",
         "elastic-main.py",
-        program="""--epochs 5 --title "it's  'elastic' \\"here\\"" --no-cuda""",
-        epochs=(5,),
+        16,
+        program="""--epochs 10 --title "it's  'elastic' \\"here\\"" --no-cuda""",
+        epochs=(5, 10),
     ),
-    Sample("journey", "pytorch_mnist_EDT.py", program="--epochs 5 --numWorker 4 --batchsize 10", epochs=(5,)),
-    Sample("insects", "pytorch_edt.py", data="insects"),
-    Sample("schedule", "main.py", program="--numWorker 4"),
+    Sample("journey", "pytorch_mnist_EDT.py", 4, program="--epochs 5 --numWorker 4 --batchsize 10", epochs=(5,)),
+    Sample("insects", "pytorch_edt.py", 4, program="--epochs 10", data="insects", epochs=(5, 10)),
+    Sample("schedule", "main.py", 4, program="--numWorker 4"),
     Sample(
-        "custom", "elastic-main.py", f"--ig {GROUP} --gpuPerWorker 1", grows=True, files=("model_epoch_final.onnx",)
+        "custom",
+        "elastic-main.py",
+        16,
+        f"--ig {GROUP} --gpuPerWorker 1 --epochs 10",
+        files=("model_epoch_final.onnx",),
     ),
-    Sample("release_4_0", "main.py", f"--consumer {GROUP}", epochs=(2,), grows=True),
-    Sample("console", "elastic-main.py", "--msd-env DLI_EPOCHS=2", "--train_dir /nowhere/model", epochs=(1, 2)),
+    Sample("release_4_0", "main.py", 4, f"--consumer {GROUP}", epochs=(2,)),
+    Sample(
+        "console",
+        "elastic-main.py",
+        16,
+        "--msd-env DLI_EPOCHS=5 --msd-env DLI_TRAIN_BATCH_SIZE=8",
+        "--train_dir /nowhere/model",
+        epochs=(1, 2, 3, 4, 5),
+    ),
 ]
+
+
+class Reined:
+    """A job whose program trains a step whenever it is let to, until it is let go.
+
+    Args:
+        gate: a folder that its program waits at.
+        sample: what it runs.
+    """
+
+    def __init__(self, gate: Path, sample: Sample) -> None:
+        gate.mkdir()
+        self.variable = f"--msd-env GATE={gate}"
+        self.job: Job
+        self._gate, self._sample = gate, sample
+        self._num_passes = 0
+
+    def resize(self, num_workers: int) -> None:
+        """Change the number of workers, and wait until those that come are ready to join."""
+        self.job.resize(max_workers=num_workers)
+        deadline = time.monotonic() + LIMIT_S
+        while sum(event.kind == "warm" for event in self.job.training_events()) < num_workers:
+            assert not self.job.refresh().has_ended and time.monotonic() < deadline, (self.job.stage, self.job.reason)
+            time.sleep(0.05)
+
+    def train_with(self, num_workers: int) -> None:
+        """Let it do steps, one at a time, until so many workers have done one together."""
+        deadline = time.monotonic() + LIMIT_S
+        let_at = together_at = None
+        while True:
+            progress = self.job.refresh().progress
+            step = 0 if progress is None else progress.step or 0
+            if progress is not None and progress.num_workers == num_workers == self.job.num_slots:
+                together_at = step if together_at is None else together_at
+                if step > together_at:
+                    return
+            assert not self.job.has_ended and time.monotonic() < deadline, (self.job.stage, self.job.reason, progress)
+            if (let_at is None or step > let_at) and not any(self._gate.iterdir()):
+                let_at = step
+                self._let_step()
+            time.sleep(0.05)
+
+    def let_go(self) -> None:
+        self._gate.rename(self._gate.with_name(f"{self._gate.name}-open"))
+
+    def _let_step(self) -> None:
+        """Let as many micro-batches pass as a step has; what the last one of an epoch leaves is for the next one."""
+        for _ in range(self._sample.num_engines):
+            self._num_passes += 1
+            (self._gate / str(self._num_passes)).touch()
 
 
 @pytest.fixture
@@ -79,7 +146,7 @@ def ann(wmla: Platform, tmp_path: Path) -> Iterator[tuple[Notebook, Terminal]]:
     notebook.http.close()
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(360)
 @pytest.mark.parametrize("sample", SAMPLES, ids=[sample.folder for sample in SAMPLES])
 def test_a_program_has_one_result(
     sample: Sample, wmla: Platform, ann: tuple[Notebook, Terminal], tmp_path: Path
@@ -88,74 +155,74 @@ def test_a_program_has_one_result(
     folder = tmp_path / sample.folder
     shutil.copytree(HERE / "helpers", folder)
     shutil.copytree(HERE / sample.folder, folder, dirs_exist_ok=True)
-    pace = tmp_path / "pace"
-    pace.write_text("0.2" if sample.grows else "0")
     args = (
         f"--exec-start edtPyTorch --cs-datastore-meta type=fs,data_path={sample.data} \n   {sample.args} "
-        f"--model-dir {sample.folder}  --model-main {sample.main} "
+        f"--model-dir {sample.folder}  --model-main {sample.main} --numWorker 1"
     )
     program = f" -- {sample.program}" if sample.program else ""
-    alone = notebook.submit(folder, f"{args} --numWorker 1 {program}")
-    if sample.grows:
-        job = terminal.submit(folder, f"{args} --numWorker 1 --msd-env PACE={pace} {program}")
-        watch(wmla.client.job(job), notebook, terminal, pace)
-    else:
-        job = terminal.submit(folder, f"{args} --numWorker 2 {program}")
-    for one in (job, alone):
+    by_rest, by_command = (Reined(tmp_path / name, sample) for name in ("rest", "command"))
+    by_rest.job = wmla.client.job(notebook.submit(folder, f"{args} {by_rest.variable} {program}"))
+    by_command.job = wmla.client.job(terminal.submit(folder, f"{args} {by_command.variable} {program}"))
+    alone = notebook.submit(folder, f"{args} {program}")
+    watch((by_rest, by_command), notebook, terminal)
+    job = by_command.job.id
+    all_jobs = (alone, by_rest.job.id, job)
+    for one in all_jobs:
         wmla.client.job(one).wait(LIMIT_S)
         assert notebook.state(one) == "FINISHED", notebook.log(one, "errlog")
     assert terminal.types("--app-wait", job).splitlines()[-1].startswith(f"{job} FINISHED ")
-    table = terminal.types("--app-history-get-all", "-o", "custom-columns=id,state,gpu").splitlines()
-    assert [line.split()[1:] for line in table if line.startswith(job)] == [["FINISHED", "0"]]
+    assert gpus_of(all_jobs, terminal, "--app-history-get-all") == 3 * [["FINISHED", "0"]]
 
-    want, got = notebook.result(alone), terminal.result(job)
+    want, *others = notebook.result(alone), notebook.result(by_rest.job.id), terminal.result(job)
     # What a program packs itself has the name of its job.
-    packed = {f"model/{one}.zip" for one in (alone, job)}
-    assert {n: c for n, c in got.items() if n not in packed} == {n: c for n, c in want.items() if n not in packed}
+    packed = {f"model/{one}.zip" for one in all_jobs}
+    for got in others:
+        assert {n: c for n, c in got.items() if n not in packed} == {n: c for n, c in want.items() if n not in packed}
     models = {
         f"model/train/model_epoch_{n}{s}.pth" for n in (*sample.epochs, "final") for s in ("", "_optimizer_state")
     }
-    assert {name for name in got if name.endswith(".pth")} == models
-    assert set(sample.files) <= {Path(name).name for name in got}
-    told = [_STAMPS.sub("", notebook.log(one)) for one in (alone, job)]
-    assert told[0] == told[1]
-    outputs = notebook.read(f"{DLI}/scheduler/applications/{job}/driver/logs/stdout")
-    assert outputs.count("--------START TRAINING--------\n") == 1
-    assert outputs.count("--------END TRAINING: completed epoch ") == 1
+    assert {name for name in want if name.endswith(".pth")} == models
+    assert set(sample.files) <= {Path(name).name for name in want}
+    told = [_STAMPS.sub("", notebook.log(one)) for one in all_jobs]
+    assert told[1:] == [told[0], told[0]]
+    for one in (by_rest.job.id, job):
+        outputs = notebook.read(f"{DLI}/scheduler/applications/{one}/driver/logs/stdout")
+        assert outputs.count("--------START TRAINING--------\n") == 1
+        assert outputs.count("--------END TRAINING: completed epoch ") == 1
     if sample.folder in CHECKS:
-        CHECKS[sample.folder](notebook, job, got)
+        CHECKS[sample.folder](notebook, job, others[-1])
 
 
-def watch(job: Job, notebook: Notebook, terminal: Terminal, pace: Path) -> None:
-    """Resize a job, and look at it as people do: in the table of the command, and in the notebook's `gpuslots`."""
+def watch(jobs: Sequence[Reined], notebook: Notebook, terminal: Terminal) -> None:
+    """Resize jobs, and look at them as people do: in the table of the command, and in the notebook's `gpuslots`."""
+    ids = [one.job.id for one in jobs]
+    group = f"{CONDUCTOR}/instances/{jobs[0].job.record.queue}"
     for num_workers in (1, 4, 2):
-        if num_workers > 1:
-            job.resize(max_workers=num_workers)
-        wait_until_it_trains_with(num_workers, job)
-        table = terminal.types("--app-get-all", "-o", "custom-columns=id,state,gpu").splitlines()
-        assert [line.split()[1:] for line in table if line.startswith(job.id)] == [["RUNNING", str(num_workers)]]
-        running = notebook.get(f"{CONDUCTOR}/instances/{GROUP}/applications", state="RUNNING")
-        (mine,) = (one for one in running if job.id in one["driver"]["id"])
-        assert mine["gpuslots"] == num_workers
-    (application,) = notebook.get(f"{DLI}/scheduler/applications", applicationid=job.id)
-    present = [one["id"] for one in application["executors"] if one["state"] == "RUNNING"]
-    assert (len(present), len(application["executors"]) >= 4) == (2, True)
-    group = f"{CONDUCTOR}/instances/{GROUP}/applications/{application['driver']['id']}"
-    assert notebook.http.get(f"{group}/{present[0]}/logs/stdout/download").is_success
-    lines = notebook.read(f"{DLI}/scheduler/applications/{job.id}/executor/1/logs/stdout")
-    assert "batches :1 " in lines or "mine 1 of " in lines
-    pace.write_text("0")
+        for one in jobs:
+            one.resize(num_workers)
+        for one in jobs:
+            one.train_with(num_workers)
+        assert gpus_of(ids, terminal, "--app-get-all") == len(jobs) * [["RUNNING", str(num_workers)]]
+        running = notebook.get(f"{group}/applications", state="RUNNING")
+        shown = {job: one["gpuslots"] for one in running for job in ids if job in one["driver"]["id"]}
+        assert shown == dict.fromkeys(ids, num_workers)
+    for job in ids:
+        (application,) = notebook.get(f"{DLI}/scheduler/applications", applicationid=job)
+        present = [one["id"] for one in application["executors"] if one["state"] == "RUNNING"]
+        assert (len(present), len(application["executors"]) >= 4) == (2, True)
+        executor = f"{group}/applications/{application['driver']['id']}/{present[0]}"
+        assert notebook.http.get(f"{executor}/logs/stdout/download").is_success
+        lines = notebook.read(f"{DLI}/scheduler/applications/{job}/executor/1/logs/stdout")
+        assert "batches :1 " in lines or "mine 1 of " in lines
+    for one in jobs:
+        one.let_go()
 
 
-def wait_until_it_trains_with(num_workers: int, job: Job) -> None:
-    """Wait until so many workers have done a step together."""
-    deadline = time.monotonic() + LIMIT_S
-    while True:
-        progress = job.refresh().progress
-        if progress is not None and progress.num_workers == num_workers == job.num_slots:
-            return
-        assert not job.has_ended and time.monotonic() < deadline, (job.stage, job.reason, progress)
-        time.sleep(0.05)
+def gpus_of(jobs: Sequence[str], terminal: Terminal, command: str) -> list[list[str]]:
+    """Return what a table of the command shows of jobs: their state, and how many GPUs they have."""
+    table = terminal.types(command, "-o", "custom-columns=id,state,gpu").splitlines()
+    rows = {id_: rest for id_, *rest in map(str.split, table)}
+    return [rows[job] for job in jobs]
 
 
 # ---------------------------------------------------------------- what only some programs show
@@ -163,7 +230,7 @@ def wait_until_it_trains_with(num_workers: int, job: Job) -> None:
 
 def check_arguments(notebook: Notebook, job: str, _: dict[str, bytes]) -> None:
     told = notebook.log(job, "outlog")
-    assert "args: Namespace(batch_size=8, epochs=2, lr=1.0, no_cuda=False)" in told
+    assert "args: Namespace(batch_size=8, epochs=5, lr=1.0, no_cuda=False)" in told
     assert "unknown: ['--dataControlSchema', '0', '--weightSyncInterval', '5', '--numWorker', '1'," in told
 
 

@@ -18,7 +18,7 @@ sys.path.append(os.path.join(args.train_dir, "..", ""))
 
 import pth_parameter_mgr
 from fabric_model import FabricModel
-from ready import paced
+from ready import gated
 from torchvision import datasets, transforms
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     optimizer = pth_parameter_mgr.getOptimizer(model)
     pth_parameter_mgr.getLearningRate(optimizer)
     epochs, batch_size = pth_parameter_mgr.getEpoch(), pth_parameter_mgr.getTrainBatchSize()
-    FabricModel(model, getDatasets, paced(F.cross_entropy), optimizer).train(epochs, batch_size, 16)
+    FabricModel(model, getDatasets, gated(F.cross_entropy), optimizer).train(epochs, batch_size, 16)
 
 
 if __name__ == "__main__":

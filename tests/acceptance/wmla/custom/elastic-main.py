@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from callbacks import Callback
 from edtcallback import EDTLoggerCallback
 from fabric_model import FabricModel
-from ready import paced
+from ready import gated
 from torchvision import datasets, transforms
 
 
@@ -66,7 +66,7 @@ def main() -> None:
     edt_m = FabricModel(
         model,
         getDatasets,
-        paced(F.cross_entropy),
+        gated(F.cross_entropy),
         optimizer,
         enable_onnx=True,
         fn_step_train=fn_step_train,

@@ -1,6 +1,7 @@
-"""What the tests add to each program: torchvision that was built for another torch can be imported, and a pace.
+"""What the tests add to each program: torchvision that was built for another torch can be imported, and a gate.
 
-A program that shall be resized under way is held back by the file that PACE names: seconds for each micro-batch.
+A program that shall be resized under way has a gate: each micro-batch of training takes a file out of the folder that
+GATE names, whoever computes it, and waits for one as long as there is none. Without the folder there is no gate.
 """
 
 from __future__ import annotations
@@ -20,12 +21,24 @@ for _name in ("nms", "qnms"):
         _kept.define(f"{_name}(Tensor boxes, Tensor scores, float limit) -> Tensor")
 
 
-def paced(loss: Callable[..., Any]) -> Callable[..., Any]:
-    """Hold a loss function back, in training only."""
+def gated(loss: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a loss function wait at the gate, in training only."""
 
     def measure(outputs: Any, targets: Any) -> Any:
-        if torch.is_grad_enabled() and "PACE" in os.environ:
-            time.sleep(float(Path(os.environ["PACE"]).read_text()))
+        if torch.is_grad_enabled() and "GATE" in os.environ:
+            while not _passes(Path(os.environ["GATE"])):
+                time.sleep(0.02)
         return loss(outputs, targets)
 
     return measure
+
+
+def _passes(gate: Path) -> bool:
+    try:
+        for pass_ in gate.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # another worker has taken it
+                pass_.unlink()
+                return True
+    except FileNotFoundError:
+        return True
+    return False

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 import torch.optim as optim
 from edtcallback import EDTLoggerCallback
 from fabric_model import FabricModel
-from ready import paced
+from ready import gated
 from torch.optim import lr_scheduler
 from torchvision import datasets, transforms
 
@@ -63,7 +63,7 @@ def main() -> None:
         model_conv.fc.parameters(), lr=float(hyperparameters["lr"]), momentum=float(hyperparameters["momentum"])
     )
     exp_lr_scheduler = lr_scheduler.StepLR(optimizer_conv, step_size=7, gamma=0.1)  # noqa: F841 - as it is written
-    edt_m = FabricModel(model_conv, getDatasets, paced(F.nll_loss), optimizer_conv, driver_logger=EDTLoggerCallback())
+    edt_m = FabricModel(model_conv, getDatasets, gated(F.nll_loss), optimizer_conv, driver_logger=EDTLoggerCallback())
     edt_m.train(args.epochs, args.batchsize, args.numWorker)
 
 

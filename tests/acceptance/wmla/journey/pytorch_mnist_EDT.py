@@ -17,7 +17,7 @@ import torch.nn.functional as F
 import torch.optim as optim
 from edtcallback import EDTLoggerCallback
 from fabric_model import FabricModel
-from ready import paced
+from ready import gated
 from torchvision import datasets, transforms
 
 data_dir = environ.get("DATA_DIR")
@@ -63,7 +63,7 @@ def main() -> None:
     print("not known:", unknown)
     model = Net()
     optimizer = optim.SGD(model.parameters(), lr=args.lr, momentum=0.5)
-    edt_m = FabricModel(model, getDatasets, paced(F.nll_loss), optimizer, driver_logger=EDTLoggerCallback())
+    edt_m = FabricModel(model, getDatasets, gated(F.nll_loss), optimizer, driver_logger=EDTLoggerCallback())
     edt_m.train(args.epochs, args.batchsize, args.numWorker)
     print("edt_m done")
 

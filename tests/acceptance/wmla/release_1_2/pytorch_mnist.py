@@ -11,7 +11,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from edtcallback import EDTLoggerCallback
 from fabric_model import FabricModel
-from ready import paced
+from ready import gated
 from torchvision import datasets, transforms
 
 
@@ -45,7 +45,7 @@ def main() -> None:
     print("args:", args, "unknown:", unknown)
     model = Net()
     optimizer = torch.optim.Adadelta(model.parameters(), lr=args.lr)
-    edt_m = FabricModel(model, get_datasets, paced(F.cross_entropy), optimizer, driver_logger=EDTLoggerCallback())
+    edt_m = FabricModel(model, get_datasets, gated(F.cross_entropy), optimizer, driver_logger=EDTLoggerCallback())
     edt_m.train(args.epochs, args.batch_size, 16)
 
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from callbacks import Callback
 from edtcallback import EDTLoggerCallback
 from fabric_model import FabricModel
-from ready import paced
+from ready import gated
 from torchvision import datasets, transforms
 
 
@@ -47,7 +47,7 @@ def main() -> None:
     edt_m = FabricModel(
         model,
         get_datasets,
-        paced(F.cross_entropy),
+        gated(F.cross_entropy),
         torch.optim.Adadelta(model.parameters(), lr=1.0),
         driver_logger=EDTLoggerCallback(),
         user_callback=[EDTTrainCallback(model_path)],

@@ -11,7 +11,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from pyedt.fabric_model import FabricModel
-from ready import paced
+from ready import gated
 from torchvision import datasets, transforms
 
 
@@ -69,7 +69,7 @@ def main() -> None:
     edt_model = FabricModel(
         model=model,
         datasets_function=read_data,
-        loss_function=paced(F.cross_entropy),
+        loss_function=gated(F.cross_entropy),
         optimizer=torch.optim.Adam(model.parameters(), lr=0.01),
         metrics=[top3, error],
         driver_logger_callback=DriverLogger(),

@@ -11,7 +11,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from callbacks import Callback
 from fabric_model import FabricModel
-from ready import paced
+from ready import gated
 from torchvision import datasets, transforms
 
 
@@ -52,7 +52,7 @@ def main() -> None:
     stem = nn.Sequential(nn.Conv2d(1, 6, 3, 3), nn.ReLU())
     model = nn.Sequential(stem, Block(6), Block(6), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(24, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
-    edt_m = FabricModel(model, getDatasets, paced(F.cross_entropy), optimizer, user_callback=[LRScheduleCallback()])
+    edt_m = FabricModel(model, getDatasets, gated(F.cross_entropy), optimizer, user_callback=[LRScheduleCallback()])
     edt_m.train(
         args.epochs,
         16,
