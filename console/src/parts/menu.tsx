@@ -1,6 +1,6 @@
 /** A button that opens a list of things to do. Arrows move in it, Escape closes it. */
 
-import { type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from "react";
+import { type KeyboardEvent, type ReactNode, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { Button } from "./button";
 import { Icon, type IconName } from "./icon";
 
@@ -29,14 +29,26 @@ interface MenuProps {
 export function Menu({ label, name, icon, items, look = "normal", isSmall = false, opensLeft = false }: MenuProps) {
   const [isOpen, setOpen] = useState(false);
   const box = useRef<HTMLDivElement>(null);
+  const list = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    if (isOpen && box.current && list.current) placeList(box.current, list.current, opensLeft);
+  }, [isOpen, opensLeft]);
   useEffect(() => {
     if (!isOpen) return;
     const close = (event: PointerEvent) => {
       if (!box.current?.contains(event.target as Node)) setOpen(false);
     };
+    const leave = () => setOpen(false);
     document.addEventListener("pointerdown", close);
-    box.current?.querySelector<HTMLElement>("[role^=menuitem]:not(:disabled)")?.focus();
-    return () => document.removeEventListener("pointerdown", close);
+    // It stands still while what is below it would move away.
+    window.addEventListener("scroll", leave, true);
+    window.addEventListener("resize", leave);
+    box.current?.querySelector<HTMLElement>("[role^=menuitem]:not(:disabled)")?.focus({ preventScroll: true });
+    return () => {
+      document.removeEventListener("pointerdown", close);
+      window.removeEventListener("scroll", leave, true);
+      window.removeEventListener("resize", leave);
+    };
   }, [isOpen]);
   const press = (event: KeyboardEvent) => {
     if (!isOpen) return;
@@ -72,7 +84,7 @@ export function Menu({ label, name, icon, items, look = "normal", isSmall = fals
         {label ?? undefined}
       </Button>
       {isOpen && (
-        <div className={opensLeft ? "menu-list menu-list-left" : "menu-list"} role="menu">
+        <div className="menu-list menu-list-placed" role="menu" ref={list}>
           {items.map((item, place) =>
             item === "line" ? (
               <div key={place} className="menu-line" role="separator" aria-valuenow={0} />
@@ -104,4 +116,16 @@ export function Menu({ label, name, icon, items, look = "normal", isSmall = fals
       )}
     </div>
   );
+}
+
+const GAP_PIXELS = 4;
+
+/** Put the list below its button, or above where there is no room: at a place of the window, so that no table cuts it off. */
+function placeList(box: HTMLElement, list: HTMLElement, opensLeft: boolean): void {
+  const button = box.getBoundingClientRect();
+  const { offsetWidth: width, offsetHeight: height } = list;
+  const isBelow = button.bottom + GAP_PIXELS + height <= window.innerHeight || button.top < height;
+  const left = opensLeft ? button.left : button.right - width;
+  list.style.top = `${isBelow ? button.bottom + GAP_PIXELS : button.top - GAP_PIXELS - height}px`;
+  list.style.left = `${Math.max(8, Math.min(left, window.innerWidth - width - 8))}px`;
 }

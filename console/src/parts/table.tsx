@@ -1,6 +1,6 @@
 /** Tables: thousands of rows stay quick, rows that are looked at stay where they are, columns go where there is no room. */
 
-import { type MouseEvent, type ReactNode, useMemo, useRef, useState } from "react";
+import { type MouseEvent, memo, type ReactNode, type RefObject, useMemo, useRef, useState } from "react";
 import { Icon } from "./icon";
 import { useAnchor, useWidth, useWindow } from "./windowing";
 
@@ -53,10 +53,8 @@ export function Table<R>(props: TableProps<R>) {
   const [ownSort, setOwnSort] = useState<Sort | null>(null);
   const sort = props.sort === undefined ? ownSort : props.sort;
   const setSort = props.onSort ?? setOwnSort;
-  const columns = useMemo(
-    () => fitColumns(props.columns, width - (onChoose ? CHOICE_WIDTH : 0)),
-    [props.columns, width, onChoose],
-  );
+  const choiceWidth = onChoose ? CHOICE_WIDTH : 0;
+  const columns = useMemo(() => fitColumns(props.columns, width - choiceWidth), [props.columns, width, choiceWidth]);
   const sorted = useMemo(() => sortRows(rows, props.columns, sort), [rows, props.columns, sort]);
   const keys = useMemo(() => sorted.map(keyOf), [sorted, keyOf]);
   const view = useWindow(box, sorted.length, rowHeight);
@@ -64,7 +62,7 @@ export function Table<R>(props: TableProps<R>) {
 
   const numColumns = columns.length + (onChoose ? 1 : 0);
   const grows = columns.reduce((sum, column) => sum + (column.grows ?? 0), 0);
-  const fixed = columns.reduce((sum, column) => sum + column.width, onChoose ? CHOICE_WIDTH : 0);
+  const fixed = columns.reduce((sum, column) => sum + column.width, choiceWidth);
   const left = Math.max(0, width - fixed);
   const choose = (key: string, isOn: boolean) => {
     const next = new Set(chosen);
@@ -72,12 +70,15 @@ export function Table<R>(props: TableProps<R>) {
     else next.delete(key);
     onChoose?.(next);
   };
-  const isAll = sorted.length > 0 && keys.every((key) => chosen?.has(key));
   const open = (event: MouseEvent, row: R) => {
     if ((event.target as Element).closest("a, button, input, select, label, [role=menu]")) return;
     if (window.getSelection()?.toString()) return;
     onOpen?.(row);
   };
+  // Rows are drawn anew only when they change themselves; what they do is looked up when it is done.
+  const acts = useRef({ open, choose });
+  acts.current = { open, choose };
+  const isAll = sorted.length > 0 && keys.every((key) => chosen?.has(key));
 
   return (
     <div className="table-box" ref={box}>
@@ -122,29 +123,16 @@ export function Table<R>(props: TableProps<R>) {
             const key = keys[view.first + place] as string;
             const isChosen = chosen?.has(key) ?? false;
             return (
-              <tr
+              <Row
                 key={key}
-                aria-rowindex={view.first + place + 2}
-                {...(onChoose ? { "aria-selected": isChosen } : {})}
-                className={onOpen ? "table-goes" : undefined}
-                onClick={(event) => open(event, row)}
-              >
-                {onChoose && (
-                  <td className="table-choice">
-                    <input
-                      type="checkbox"
-                      aria-label={`Choose ${key}`}
-                      checked={isChosen}
-                      onChange={(event) => choose(key, event.currentTarget.checked)}
-                    />
-                  </td>
-                )}
-                {columns.map((column) => (
-                  <td key={column.name} className={column.isEnd ? "at-end" : undefined}>
-                    {column.show(row)}
-                  </td>
-                ))}
-              </tr>
+                row={row}
+                rowKey={key}
+                place={view.first + place}
+                columns={columns}
+                isChosen={onChoose ? isChosen : null}
+                canOpen={onOpen !== undefined}
+                acts={acts}
+              />
             );
           })}
           {view.below > 0 && <Room height={view.below} numColumns={numColumns} />}
@@ -155,6 +143,51 @@ export function Table<R>(props: TableProps<R>) {
     </div>
   );
 }
+
+interface Acts<R> {
+  open: (event: MouseEvent, row: R) => void;
+  choose: (key: string, isOn: boolean) => void;
+}
+
+interface RowProps<R> {
+  row: R;
+  rowKey: string;
+  place: number;
+  columns: readonly Column<R>[];
+  /** Null: rows are not chosen in this table. */
+  isChosen: boolean | null;
+  canOpen: boolean;
+  acts: RefObject<Acts<R>>;
+}
+
+function DrawnRow<R>({ row, rowKey, place, columns, isChosen, canOpen, acts }: RowProps<R>) {
+  return (
+    <tr
+      aria-rowindex={place + 2}
+      {...(isChosen === null ? {} : { "aria-selected": isChosen })}
+      className={canOpen ? "table-goes" : undefined}
+      onClick={(event) => acts.current.open(event, row)}
+    >
+      {isChosen !== null && (
+        <td className="table-choice">
+          <input
+            type="checkbox"
+            aria-label={`Choose ${rowKey}`}
+            checked={isChosen}
+            onChange={(event) => acts.current.choose(rowKey, event.currentTarget.checked)}
+          />
+        </td>
+      )}
+      {columns.map((column) => (
+        <td key={column.name} className={column.isEnd ? "at-end" : undefined}>
+          {column.show(row)}
+        </td>
+      ))}
+    </tr>
+  );
+}
+
+const Row = memo(DrawnRow) as typeof DrawnRow;
 
 function Room({ height, numColumns }: { height: number; numColumns: number }) {
   return (
