@@ -24,7 +24,7 @@ from legato.compat.elasticdl.arguments import (
     read_arguments,
     render_help,
 )
-from legato.core.errors import LegatoError, NotFound, Unavailable, UsageError
+from legato.core.errors import LegatoError, NotFound, UsageError
 
 if TYPE_CHECKING:
     from legato.client.client import Client
@@ -62,8 +62,6 @@ def main(words: Sequence[str] | None = None) -> int:
     except Misused as error:
         tell(str(error))
         return MISUSED
-    except Unavailable as error:
-        tell(f"elasticdl: error: {error} Is it running? 'legato up' starts one here.")
     except LegatoError as error:
         tell(f"elasticdl: error: {error}")
     except KeyboardInterrupt:
