@@ -56,8 +56,8 @@ def write_dockerfile(asked: Asked, here: Path) -> list[str]:
     told = [f"{file} is written. Build the image with: elasticdl zoo build --image=NAME ."]
     if not asked.text("local_pkg_dir"):
         told.append(
-            "Legato comes from your index of packages. Where that has none of ours, put its wheel into a folder and say "
-            "--local_pkg_dir=FOLDER."
+            "Legato comes from your index of packages. Where that has none of ours, put its wheel into a folder, and "
+            "say --local_pkg_dir=FOLDER."
         )
     if _OLD_PYTHON.search(asked.text("base_image")):
         told.append(f"Legato needs Python 3.11 or later, which {asked.text('base_image')} has not. Use python:3.11.")
