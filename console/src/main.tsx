@@ -1,10 +1,10 @@
+import "./styles/tokens.css";
+import "./styles/base.css";
+import "./styles/parts.css";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { App } from "./app";
 import { applyTheme } from "./layout/theme";
-import "./styles/tokens.css";
-import "./styles/base.css";
-import "./styles/parts.css";
 
 applyTheme();
 const root = document.getElementById("root");

@@ -23,7 +23,7 @@ export interface RunsTell {
 /** Return the columns; those with a higher `leaves` go first where there is no room. */
 export function makeColumns(tell: RunsTell, menu: (job: Job) => React.ReactNode): Column<Job>[] {
   const columns: Column<Job>[] = [
-    { name: "name", title: "Name", width: 170, grows: 2, show: (job) => <Name job={job} />, sortBy: (job) => job.name },
+    { name: "name", title: "Name", width: 116, grows: 3, show: (job) => <Name job={job} />, sortBy: (job) => job.name },
     {
       name: "owner",
       title: "Owner",
@@ -45,7 +45,7 @@ export function makeColumns(tell: RunsTell, menu: (job: Job) => React.ReactNode)
     {
       name: "stage",
       title: "State",
-      width: 124,
+      width: 118,
       grows: 4,
       show: (job) => <State job={job} />,
       sortBy: (job) => job.stage,
@@ -53,7 +53,8 @@ export function makeColumns(tell: RunsTell, menu: (job: Job) => React.ReactNode)
     {
       name: "slots",
       title: "Slots",
-      width: 110,
+      width: 90,
+      grows: 0.4,
       show: (job) => <Slots job={job} />,
       sortBy: (job) => job.num_slots,
     },
