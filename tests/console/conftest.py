@@ -31,6 +31,11 @@ _ARGUMENTS: Final = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
 )
+# The page hears of another scheme, draws, and its colours have changed.
+_SETTLE: Final = """
+    new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))
+        .then(() => Promise.allSettled(document.getAnimations().map(one => one.finished)))
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -114,7 +119,7 @@ class Person:
         for scheme in ("light", "dark"):
             self.page.emulate_media(color_scheme=scheme)
             # Colours on their way from one scheme to the other are none of either.
-            self.page.evaluate("Promise.allSettled(document.getAnimations().map(one => one.finished))")
+            self.page.evaluate(_SETTLE)
             self.page.evaluate(AXE.read_text())
             found = self.page.evaluate("axe.run({resultTypes: ['violations']})")
             told = [

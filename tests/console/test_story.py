@@ -121,7 +121,7 @@ def looks_at_the_run(ann: Scientist) -> None:
     ann.person.shows("run-charts")
 
     page.get_by_role("tab", name="Logs").click()
-    log = page.get_by_role("log")
+    log = page.get_by_role("log", name="Log lines")
     log.get_by_text("<b>bold</b>", exact=False).first.wait_for()
     assert page.title() != "broken in"
     assert log.locator("img").count() == log.locator("b").count() == 0, "what a program says is text"

@@ -89,7 +89,7 @@ def test_a_server_that_was_away_is_caught_up_with(
 
     ann.opens(f"/runs/{first.id}")
     ann.page.get_by_role("tab", name="Logs").click()
-    ann.page.get_by_role("log").get_by_text("done").first.wait_for()
+    ann.page.get_by_role("log", name="Log lines").get_by_text("done").first.wait_for()
     assert running.client.job(first.id).exit_code == 0
     second.stop(now=True)
 
