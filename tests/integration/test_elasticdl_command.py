@@ -16,6 +16,20 @@ from tests.png_folders import write_png_folders
 
 PROGRAMS = ROOT / "tests/integration/programs"
 NAME = "test-mnist-allreduce"
+HANDED_OUT = """
+import os, sys
+import own, told
+from elasticai_api.common.data_shard_service import build_data_shard_service
+
+service = build_data_shard_service(batch_size=4, num_epochs=1, dataset_size=44, dataset_name="records")
+print("workers", os.environ["WORKER_NUM"], "for", sys.argv[1:], own.WHERE, told.WHERE, os.environ["SAID"])
+while True:
+    shard = service.fetch_shard()
+    if shard is None:
+        break
+    print("shard", shard.start, shard.end)
+    service.report_batch_done(shard.end - shard.start)
+"""
 
 
 @pytest.fixture
@@ -143,3 +157,25 @@ def test_the_tutorials_job_grows_and_shrinks_to_its_end(server: Server, terminal
     assert any("Test set: Accuracy" in log for log in logs)
     assert terminal.pods() == []
     assert terminal.pods("--all", "yes")[0][:3] == [f"elasticdl-{NAME}-master", "0/1", "Completed"]
+
+
+@pytest.mark.timeout(300)
+def test_tasks_are_handed_out_by_the_job_s_driver(server: Server, terminal: Terminal) -> None:
+    admin = Asker(server)
+    work = terminal.folder / "work"
+    for name, text in (("tools/run.py", HANDED_OUT), ("own.py", "WHERE = 1"), ("parts/told.py", "WHERE = 2")):
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text(text)
+    command = "cd work && export SAID='a b' && PYTHONPATH=.:/parts python -u tools/run.py --x=1 2>&1 | tee /log"
+    words = {"job_command": command, "aux_params": "exact_num_workers=True", "envs": "", "worker_pod_priority": "high"}
+    done = terminal.type(*seed_command(terminal, 2, **words), "--use_go_ps=true")
+    assert done.returncode == 0, done.stderr
+    assert "exactly 2 workers" in done.stderr
+    job = admin.wait(f"jobs/{NAME}", lambda found: found["stage"] in ("succeeded", "failed", "stopped"), 120)
+    logs = [admin.http.get(f"jobs/{NAME}/logs/worker-{number}").text for number in (0, 1)]
+    assert job["stage"] == "succeeded", (job["reason"], logs)
+    assert (job["is_elastic"], job["max_workers"], job["priority"]) == (False, 2, 7500)
+    assert all("workers 2 for ['--x=1'] 1 2 a b" in log for log in logs), logs
+    shards = [line.split()[1:] for log in logs for line in log.splitlines() if line.startswith("shard")]
+    assert sorted(int(start) for start, _ in shards) == [0, 8, 16, 24, 32, 40], "two mini-batches a task"
+    assert max(int(end) for _, end in shards) == 44

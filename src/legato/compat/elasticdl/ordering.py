@@ -154,6 +154,8 @@ def make_order(asked: Asked, here: Path) -> Order:
     mounts = Mounts(volumes)
     folder, words = find_program(mounts.replace_all(command.words), mounts.replace(command.folder), here, notices)
     environment = {name: mounts.replace(value) for name, value in {**envs, **command.variables}.items()}
+    if "PYTHONPATH" in environment:
+        environment["PYTHONPATH"] = _find_packages(environment["PYTHONPATH"], folder)
     if mounts.used:
         notices.append(f"Without a container there are no mount paths: {mounts.describe()}, in command and variables.")
     if mounts.unused:
@@ -330,6 +332,15 @@ def _find_script(words: tuple[str, ...], folders: list[Path], notices: list[str]
         )
     notices.append(f"{script} is taken for {found / script.lstrip('/')}.")
     return found, (script.lstrip("/"), *rest)
+
+
+def _find_packages(said: str, folder: Path) -> str:
+    """Return a search path in which folders of the image are those of the job's own copy, from where it runs on."""
+    found = []
+    for entry in said.split(os.pathsep):
+        below = entry.lstrip("/")
+        found.append(below if below != entry and not Path(entry).exists() and (folder / below).is_dir() else entry)
+    return os.pathsep.join(found)
 
 
 def _find_inside(folder: str, top: Path) -> str:

@@ -173,6 +173,11 @@ def test_a_mount_path_that_nothing_names_is_told(here: Path) -> None:
     ]
 
 
+def test_search_paths_of_the_image_are_those_of_the_copy(here: Path) -> None:
+    found = order(here, f"--envs=PYTHONPATH=/model_zoo:.:/usr:/no:{here}", command="python train.py")
+    assert found.options["environment"] == {"PYTHONPATH": f"model_zoo:.:/usr:/no:{here}"}
+
+
 def test_folders_are_looked_for(here: Path) -> None:
     volumes = order(here, f"--volume=host_path={here}/no,mount_path=/data").host_folders
     with pytest.raises(UsageError, match=r"There is no folder .*/no on this machine, which --volume names for /data"):
