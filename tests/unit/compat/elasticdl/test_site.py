@@ -44,6 +44,10 @@ TENSORFLOW = (
     "elasticdl.python.allreduce.tensorflow_controller.TensorFlowV2AllReduceController",
     "elasticdl.python.allreduce.tensorflow_optimizer.AdjustBackwardPassesPerStepHook",
 )
+OTHERS = (
+    "elasticai_api.io.recordio_reader.RecordIOReader",
+    "elasticai_api.pytorch.DDP_controller.DDPController",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +75,7 @@ def test_the_optimizer_goes_by_its_own_name_everywhere() -> None:
     assert importlib.import_module("elasticdl.python.common.constants").Mode.TRAINING == "training"
 
 
-@pytest.mark.parametrize("name", [*TENSORFLOW, "elasticai_api.io.recordio_reader.RecordIOReader"])
+@pytest.mark.parametrize("name", [*TENSORFLOW, *OTHERS])
 def test_what_is_not_supported_says_what_to_use(name: str) -> None:
     module, _, wanted = name.rpartition(".")
     with pytest.raises(ImportError, match=f"{wanted} .*is not supported.*"):
