@@ -401,6 +401,11 @@ def test_a_clone_keeps_where_it_came_from_as_far_as_that_is_the_askers(platform:
         assert {name: made[name] for name in origin} == origin
         spec = platform.get(f"jobs/{made['id']}/spec", who=who)
         assert (spec["parameters"], spec["environment"]) == ({"x": 2}, {"KEY": "k"})
+    # What ann adds of her own is hers: ben gets what the definition says.
+    own = clone("ann", environment={"KEY": "mine", "PASSWORD": "p"})
+    assert own["definition"] == one["id"]
+    answer = platform.ask("POST", f"jobs/{own['id']}/clone", {}, who="ben")
+    assert platform.get(f"jobs/{answer.json()['id']}/spec", who="ben")["environment"] == {"KEY": "k"}
     made = clone("ann", program=["train.py", "--other"])
     assert {name: made[name] for name in origin} == origin | {"definition": None}
     platform.store.accounts.create("eve", Role.USER, ADMIN, NOW)

@@ -72,8 +72,10 @@ def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, k
     found = here.store.jobs.find(job, asker)
     spec = here.store.jobs.read_spec(found.id)
     origin = _find_origin(found, here, asker)
-    if found.owner != asker.name and origin.definition is None:
-        spec.pop("environment", None)
+    if found.owner != asker.name:
+        # Its owner may have added variables that the definition has not: those are nobody else's.
+        shared = None if origin.definition is None else here.store.definitions.find(origin.definition, asker)
+        spec["environment"] = {} if shared is None else shared.environment
     if body is not None and body.program is not None and spec.get("launcher") is not None:
         # It names a file of the old program.
         spec["launcher"].pop("script", None)
