@@ -15,7 +15,9 @@ CONSOLE_SOURCES := $(shell find console -name node_modules -prune -o -type f -pr
 
 .PHONY: demo console test test-console test-tensorflow lint lint-console bench clean
 
-demo: $(READY) console
+# The demo needs no console; who goes on to `legato up` has it.
+demo: $(READY)
+	-@$(MAKE) --no-print-directory console
 	$(BIN)/python examples/demo.py
 
 ifneq ($(NPM),)
@@ -24,8 +26,8 @@ console: $(PAGES)
 lint-console: $(NODE_READY)
 	cd console && $(NPM) run lint && $(NPM) run check
 
-test-console: $(NODE_READY)
-	cd console && $(NPM) run test
+test-console: $(READY) $(NODE_READY)
+	cd console && $(NPM) run schema -- --check && $(NPM) run test
 else
 console lint-console test-console:
 	@echo "$@: no npm with Node.js 20.19 or newer, so the web console is left out. Install it, then: make console"

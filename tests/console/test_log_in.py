@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -31,3 +32,21 @@ def test_a_wrong_password_is_told(chromium: Any, running: Platform) -> None:
     page.get_by_text("password").last.wait_for()
     assert page.locator("input[name=user]").input_value() == "ann", "what was typed is kept"
     page.close()
+
+
+def test_the_link_of_the_first_start_is_good_once(chromium: Any, running: Platform) -> None:
+    url = running.client.link_to_console().url
+    page = chromium.new_context().new_page()
+    page.goto(url)
+    page.get_by_role("button", name="Log in").click()
+    page.locator("main.main h1").wait_for()
+    page.get_by_role("button", name="admin").wait_for()
+    assert "code=" not in page.url, "what was good once need not stand in the history"
+    stranger = chromium.new_context().new_page()
+    stranger.goto(url)
+    stranger.get_by_role("button", name="Log in").click()
+    stranger.get_by_text(re.compile("link.*(used|once)")).last.wait_for()
+    assert stranger.get_by_role("button", name="admin").count() == 0
+    assert not stranger.context.cookies()
+    for each in (page, stranger):
+        each.context.close()
