@@ -124,7 +124,6 @@ def split_line(text: str, variables: Mapping[str, str]) -> list[_Word | _Operato
     found: list[_Word | _Operator] = []
     word: str | None = None
     place = 0
-    text = text.strip()
     while place < len(text):
         piece = _PIECE.match(text, place)
         if piece is None:

@@ -32,6 +32,7 @@ def test_the_command_of_the_tutorial() -> None:
         ("cd zoo && python a.py", JobCommand(("a.py",), "zoo")),
         ("cd /a; cd b ;python a.py;", JobCommand(("a.py",), "/a/b")),
         ("export A=1 B='2 3'; C=4 python a.py", JobCommand(("a.py",), "", {"A": "1", "B": "2 3", "C": "4"})),
+        ("\n  cd zoo\npython a.py x\\ \n", JobCommand(("a.py", "x "), "zoo")),
         ("set -o pipefail; python a.py", JobCommand(("a.py",), left_out=("set -o pipefail",))),
         ("python a.py 2>&1 | tee /log/a.txt", JobCommand(("a.py",), left_out=("2>&1 | tee /log/a.txt",))),
         ("python a.py > x.log 2>&1", JobCommand(("a.py",), left_out=("> x.log 2>&1",))),
@@ -96,7 +97,7 @@ def test_the_words_are_those_of_bash(text: str) -> None:
         return
     if "\n" in text or any(part.startswith("{") or "{" in part for part in text.split()) or "$D" in text:
         return  # several commands, lists in braces
-    script = f"printf '%s\\0' {text}\n"
+    script = f"printf '%s\\0' {text}"
     done = subprocess.run(["bash", "-c", script], env={**KNOWN, "PATH": "/bin"}, capture_output=True, check=False)
     words = done.stdout.decode().split("\0")[:-1]
     assert done.returncode != 0 or words == (want or [""]), text
