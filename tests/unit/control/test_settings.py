@@ -59,7 +59,8 @@ def test_flags_environment_file_default(home: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("said", "want"), [("none", ()), ("None", ()), ("", ()), ("wmla", ("wmla",)), (None, ("wmla", "elasticdl")), ([], ())]
+    ("said", "want"),
+    [("none", ()), ("None", ()), ("", ()), ("wmla", ("wmla",)), (None, ("wmla", "elasticdl")), ([], ())],
 )
 def test_whose_requests_are_answered(home: Path, said: object, want: tuple[str, ...]) -> None:
     assert read_settings(flags={"compat": said}).compat == want
