@@ -14,5 +14,6 @@ export function findOld(event: PlatformEvent): (readonly [Area, ...string[]])[] 
   }
   if (OF_POOL.has(event.kind)) old.push(["pool"], ["queues"]);
   if (event.kind === "queue") old.push(["queues"], ["pool"], ["jobs"]);
+  if (event.kind === "project") old.push(["projects"], ["definitions"], ["experiments"]);
   return old;
 }

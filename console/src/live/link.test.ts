@@ -126,6 +126,13 @@ describe("Link", () => {
     expect(states.map((state) => state.is)).toEqual(["live"]);
   });
 
+  it("hears of projects over the stream, too", () => {
+    const { heard } = open(async () => ({ items: [], after: 0 }));
+    last().onopen?.();
+    last().tell(event(1, "project", null));
+    expect(heard).toEqual([1]);
+  });
+
   it("is silent once it is closed", async () => {
     const { link, heard } = open(async () => ({ items: [event(9)], after: 9 }));
     last().onerror?.();
@@ -141,5 +148,6 @@ describe("findOld", () => {
     expect(findOld(event(1, "changed"))).toEqual([["jobs"], ["job", "j-1"]]);
     expect(findOld(event(1, "granted"))).toContainEqual(["pool"]);
     expect(findOld(event(1, "queue", null))).toContainEqual(["queues"]);
+    expect(findOld(event(1, "project", null))).toEqual([["projects"], ["definitions"], ["experiments"]]);
   });
 });

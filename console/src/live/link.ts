@@ -44,6 +44,7 @@ const KINDS = [
   "slot",
   "lease",
   "purged",
+  "project",
 ];
 
 /** Follows all events that its user may see, until it is closed. */

@@ -1,6 +1,6 @@
 /** Keeps what pages show up to date: events of the one link tell what to ask again. */
 
-import { useQueryClient } from "@tanstack/react-query";
+import { type Query, useQueryClient } from "@tanstack/react-query";
 import { createContext, type ReactNode, useContext, useEffect, useRef, useState } from "react";
 import type { PlatformEvent } from "@/api/types";
 import { findOld } from "./effects";
@@ -29,11 +29,20 @@ export function LiveProvider({ children }: { children: ReactNode }) {
 
   useEffect(() => {
     const gathered = new Map<string, readonly string[]>();
+    const cache = queries.getQueryCache();
+    const old = new Set<Query>();
     let timer: ReturnType<typeof setTimeout> | undefined;
     const askAgain = () => {
       timer = undefined;
-      for (const key of gathered.values()) void queries.invalidateQueries({ queryKey: key });
+      for (const key of gathered.values()) for (const query of cache.findAll({ queryKey: key })) old.add(query);
       gathered.clear();
+      for (const query of old) {
+        // What is on its way is not broken off, or it would never come while events do; it is asked again afterwards.
+        if (query.state.fetchStatus === "fetching") continue;
+        old.delete(query);
+        void queries.invalidateQueries({ queryKey: query.queryKey, exact: true });
+      }
+      if (old.size) timer = setTimeout(askAgain, GATHER_MS);
     };
     const link = new Link({
       onState: setState,

@@ -20,9 +20,12 @@ interface Look {
   isFaint: boolean;
 }
 
-/** Return the pieces of one line. What a progress bar has written over is left out, as on a terminal. */
-export function readAnsi(line: string): Piece[] {
-  const shown = afterReturn(line);
+/**
+ * Return the pieces of one line, of its first `most` characters. What a progress bar has written over is left out, as on
+ * a terminal, and counts for nothing.
+ */
+export function readAnsi(line: string, most = Number.POSITIVE_INFINITY): Piece[] {
+  const shown = afterReturn(line).slice(0, most);
   const pieces: Piece[] = [];
   const look: Look = { colour: "", isBold: false, isFaint: false };
   let from = 0;
@@ -47,7 +50,8 @@ export function stripAnsi(line: string): string {
   return CONTROL.test(line) ? afterReturn(line).replace(SEQUENCE, "") : line;
 }
 
-function afterReturn(line: string): string {
+/** Return what of a line is not written over by what came behind it. */
+export function afterReturn(line: string): string {
   const end = line.replace(/\r+$/, "");
   const place = end.lastIndexOf("\r");
   return place < 0 ? end : end.slice(place + 1);

@@ -2,7 +2,7 @@
 
 import { type RefObject, useEffect, useImperativeHandle, useLayoutEffect, useMemo, useRef } from "react";
 import { useWindow } from "@/parts/windowing";
-import { type Piece, readAnsi } from "./ansi";
+import { afterReturn, type Piece, readAnsi } from "./ansi";
 import type { LogLine } from "./log-book";
 
 const LINE_HEIGHT = 20;
@@ -81,7 +81,8 @@ function shortName(log: string): string {
 }
 
 function LogText({ line, text }: { line: string; text: string }) {
-  const pieces = useMemo(() => mark(readAnsi(line.slice(0, MAX_DRAWN)), text), [line, text]);
+  const pieces = useMemo(() => mark(readAnsi(line, MAX_DRAWN), text), [line, text]);
+  const isCut = useMemo(() => line.length > MAX_DRAWN && afterReturn(line).length > MAX_DRAWN, [line]);
   return (
     <bdi className="log-text">
       {pieces.map((piece, place) =>
@@ -97,7 +98,7 @@ function LogText({ line, text }: { line: string; text: string }) {
           piece.text
         ),
       )}
-      {line.length > MAX_DRAWN && <span className="quiet"> … cut; the whole line is in the file</span>}
+      {isCut && <span className="quiet"> … cut; the whole line is in the file</span>}
     </bdi>
   );
 }

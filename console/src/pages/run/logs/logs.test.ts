@@ -33,6 +33,10 @@ describe("readAnsi", () => {
         .join(""),
     ).toBe(want);
   });
+  it("cuts what is shown, not what was written over", () => {
+    const bar = "10 % of it\r".repeat(1000);
+    expect(readAnsi(`${bar}99 % of it`, 4)).toEqual([{ text: "99 %", look: "" }]);
+  });
   it("24 bits of colour are not taken for others", () => {
     expect(readAnsi("\x1b[38;2;31;32;33mx")).toEqual([{ text: "x", look: "" }]);
   });

@@ -39,7 +39,6 @@ export function useLogs(job: string, { logs, numBytes }: Options): Logs {
   // biome-ignore lint/correctness/useExhaustiveDependencies: numTries begins anew
   useEffect(() => {
     const begun = new LogBook(isWhole);
-    setBook(begun);
     setOver(false);
     const query = new URLSearchParams(names.split("\n").map((log) => ["log", log]));
     if (!isWhole) query.set("tail", String(TAIL_LINES));
@@ -62,7 +61,11 @@ export function useLogs(job: string, { logs, numBytes }: Options): Logs {
       setOver(true);
       draw();
     });
-    stream.onopen = () => setBroken(false);
+    stream.onopen = () => {
+      // Not before: while the server is away, what was read stays to be read.
+      setBook(begun);
+      setBroken(false);
+    };
     stream.onerror = () => {
       // From the beginning: what stood behind the last id would be told a second time.
       stream.close();
