@@ -56,6 +56,7 @@ def test_forms_that_people_write(text: str, want: JobCommand) -> None:
         ("python a.py && python b.py", "needs a shell"),
         ("python a.py || true", "needs a shell"),
         ("python a.py &", "needs a shell"),
+        ("cd zoo & python a.py", "needs a shell"),
         ("python a.py | grep x", "needs a shell"),
         ("python a.py < in", "needs a shell"),
         ("python a.py $(date)", "needs a shell"),
