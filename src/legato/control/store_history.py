@@ -108,7 +108,8 @@ class History:
             asked = read_all(connection, newest.limit(_MAX_ASKED), Allocation)
             if not asked:
                 return ()
-            later = _between(min(one.since for one in asked), None)
+            # Who had a slot next had it at or after the first end; when the slot was first held does not matter.
+            later = _between(min((one.until for one in asked if one.until is not None), default=until), None)
             had: defaultdict[str, list[Any]] = defaultdict(list)
             for row in connection.execute(
                 select(later.c.slot, later.c.job, later.c.since).order_by(later.c.since, later.c.id + 0)

@@ -50,7 +50,8 @@ def insert_jobs(
         NotFound: there is no such queue, no such upload that the asker may use, or what a job came from is gone.
         Forbidden: the queue is closed to the asker.
     """
-    for one in new:
+    # In the order of their code: two that need the same of it wait for one another, and never both.
+    for one in sorted(new, key=lambda one: one.code or ""):
         _hold_needs(transaction, one, asker)
     # Ids become visible in their order, whatever the clocks of several servers say: no page misses a job. Everything
     # that others may hold while they wait for the sequence is locked by now.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
+from sqlalchemy import Subquery
 from tests.contract.store.making import ADMIN, ANN, BEN, NOW, make_job, make_people, make_pool, start, write
 
 from legato.control import store_history
@@ -77,6 +80,23 @@ def test_moves(store: Store) -> None:
     assert store.history.list_moves(NOW + 15, NOW + 30) == (second,)
     write(store, lease.fence, ann, NOW + 22, granted=(slots[0],))
     assert store.history.list_moves(NOW, NOW + 30) == (first,), "it has the slot again"
+
+
+def test_moves_read_nothing_that_ended_before_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease, slots = make_pool(store, 1)
+    ann = start(store, lease.fence, store.jobs.submit(make_job(), ANN, NOW).job, tuple(slots), NOW)
+    ann = write(store, lease.fence, ann, NOW + 1000, released=tuple(slots))
+    write(store, lease.fence, ann, NOW + 1001, closed=tuple(slots))
+    ben = start(store, lease.fence, store.jobs.submit(make_job(), BEN, NOW).job, tuple(slots), NOW + 1001)
+    between, begun = store_history._between, []
+
+    def spy(since: float, until: float | None, these: Collection[str] | None = None) -> Subquery:
+        begun.append(since - NOW)
+        return between(since, until, these)
+
+    monkeypatch.setattr(store_history, "_between", spy)
+    (move,) = store.history.list_moves(NOW + 900, NOW + 1100)
+    assert (move.taker, begun) == (ben.id, [900, 1001])
 
 
 def test_slots_that_join_and_leave(store: Store) -> None:

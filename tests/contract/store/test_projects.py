@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.contract.store.making import ANN, BEN, EYE, NOW, make_job, make_people, make_pool, start, write
 
+from legato.control import store_submit
 from legato.control.project_records import (
     Definition,
     Distributed,
@@ -22,8 +23,10 @@ from legato.control.project_records import (
     ProjectPatch,
 )
 from legato.control.records import JobFilter, NewJob, RequestKey
+from legato.control.roles import Asker
 from legato.control.stages import Stage
 from legato.control.store import Store
+from legato.control.transactions import Transaction
 from legato.core.errors import BadField, Conflict, Forbidden, NotFound, StaleVersion
 
 CODE = "c" * 64
@@ -168,6 +171,27 @@ def test_several_jobs_come_all_or_none(store: Store, project: Project) -> None:
     store.experiments.delete(gone, ANN, NOW)
     with pytest.raises(NotFound, match=r"its experiment '.*' was deleted a moment ago"):
         store.jobs.submit_runs(new, ANN, NOW)
+
+
+def test_code_is_held_in_one_order_whichever_runs_are_named_first(
+    store: Store, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = ("a" * 64, "b" * 64)
+    for code in codes:
+        store.uploads.note(code, 10, ANN, NOW)
+    ones = [define(store, project, name=code[0], code=code, directory=None) for code in codes]
+    experiment = plan(store, project, *ones)
+    held: list[str | None] = []
+    hold = store_submit._hold_needs
+
+    def spy(transaction: Transaction, new: NewJob, asker: Asker) -> None:
+        held.append(new.code)
+        hold(transaction, new, asker)
+
+    monkeypatch.setattr(store_submit, "_hold_needs", spy)
+    made, _ = store.jobs.submit_runs([make_run(experiment, one, code=one.code) for one in reversed(ones)], ANN, NOW)
+    assert held == list(codes), "or two who name them the other way round wait for each other"
+    assert [job.definition for job in made] == [ones[1].id, ones[0].id]
 
 
 def test_events_are_for_those_who_see_the_project(store: Store, project: Project) -> None:
