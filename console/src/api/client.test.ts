@@ -23,6 +23,9 @@ describe("makeAddress", () => {
       "/api/v1/jobs/a%20b/files/work/a%3F.txt",
     );
   });
+  it("leads nowhere else, whatever stands for an id", () => {
+    expect(makeAddress("/projects/{project}", { project: "../tokens/t-1" })).toBe("/api/v1/projects/..%2Ftokens%2Ft-1");
+  });
   it("gives lists several times and leaves out what is not known", () => {
     expect(makeAddress("/jobs", {}, { stage: ["running", "queued"], owner: null, limit: 5 })).toBe(
       "/api/v1/jobs?stage=running&stage=queued&limit=5",

@@ -61,8 +61,8 @@ export function makeAddress(path: string, names: Record<string, string> = {}, qu
   const filled = path.replace(/\{(\w+)\}/g, (_, name: string) => {
     const value = names[name];
     if (value === undefined) throw new Error(`No value for ${name} in ${path}`);
-    // What lies in a folder keeps its slashes.
-    return value.split("/").map(encodeURIComponent).join("/");
+    // Only what lies in a folder keeps its slashes: an id of the page's own address leads nowhere else.
+    return name === "path" ? value.split("/").map(encodeURIComponent).join("/") : encodeURIComponent(value);
   });
   const pairs = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {

@@ -1,17 +1,19 @@
 /** Logs of a run's driver and workers: followed, searched, by level and by worker, and from the charts to a moment. */
 
 import { useCallback, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
-import { API } from "@/api/client";
 import { useAsk } from "@/api/queries";
 import type { Job } from "@/api/types";
 import { formatCount } from "@/format/numbers";
 import { formatTime } from "@/format/time";
-import { Button, buttonClass } from "@/parts/button";
+import { Button } from "@/parts/button";
 import { Icon } from "@/parts/icon";
+import { Menu } from "@/parts/menu";
 import { ENDED } from "@/parts/stage";
 import { Answered, Empty, Note } from "@/parts/states";
+import { useToasts } from "@/parts/toast";
 import { useQueryValue } from "@/router/router";
 import type { Level } from "./ansi";
+import { readWhole, saveAs } from "./download";
 import { filterLines, hasText, type LogBook } from "./log-book";
 import { LogList, type LogListHandle } from "./log-list";
 import { findMoment } from "./moment";
@@ -249,6 +251,7 @@ function useMoment(job: string, at: string, logs: readonly string[], stream: Ret
     if (!at) return;
     let isGone = false;
     setOffsets(null);
+    setProblem("");
     findMoment(job, logs, time)
       .then((found) => !isGone && setOffsets(found))
       .catch(() => !isGone && setProblem("The server cannot tell what was written then."));
@@ -269,32 +272,17 @@ function useMoment(job: string, at: string, logs: readonly string[], stream: Ret
 }
 
 function Downloads({ job, logs }: { job: string; logs: readonly string[] }) {
-  const [isOpen, setOpen] = useState(false);
+  const toasts = useToasts();
+  const save = (log: string) =>
+    readWhole(job, log).then((whole) => saveAs(whole, `${job}-${log}.log`), toasts.tellProblem);
   return (
-    <span className="menu">
-      <Button
-        isSmall
-        look="plain"
-        icon="download"
-        aria-label="Download logs"
-        aria-expanded={isOpen}
-        onClick={() => setOpen(!isOpen)}
-      />
-      {isOpen && (
-        <div className="menu-list">
-          {logs.map((log) => (
-            <a
-              key={log}
-              className={`menu-item ${buttonClass({ look: "plain" })}`}
-              href={`${API}/jobs/${encodeURIComponent(job)}/logs/${log}`}
-              download={`${job}-${log}.log`}
-              onClick={() => setOpen(false)}
-            >
-              {log}.log
-            </a>
-          ))}
-        </div>
-      )}
-    </span>
+    <Menu
+      label={null}
+      name="Download logs"
+      icon="download"
+      look="plain"
+      isSmall
+      items={logs.map((log) => ({ label: `${log}.log`, onPick: () => void save(log) }))}
+    />
   );
 }
