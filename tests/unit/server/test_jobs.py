@@ -456,6 +456,7 @@ def test_a_clone_is_a_new_job_of_the_asker(platform: Platform) -> None:
     cloned = platform.ask("POST", "jobs/all/clone", {"name": "again", "max_workers": 4, "seed": None})
     assert cloned.status_code == 201, cloned.text
     want = answer.json() | {"name": "again", "max_workers": 4, "id": cloned.json()["id"]}
+    want |= {"parent": answer.json()["id"]}
     assert cloned.json() == want
     assert platform.get("jobs/again/spec") == platform.get("jobs/all/spec") | {"seed": None}
     # Of somebody else's, without the variables, which may hold secrets.
