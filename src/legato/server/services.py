@@ -86,7 +86,7 @@ class Services:
         code: where uploaded code lies.
         followers: threads that read for streams, so that those never keep others waiting.
         login_turn: so many passwords are checked at once; each takes 64 MiB.
-        upload_turn: so many uploads are unpacked at once; each may be large.
+        upload_turn: so many uploads are unpacked, or packed again, at once; each may be large.
         arrivals: counts uploads that are being received.
     """
 

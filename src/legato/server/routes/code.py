@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import BinaryIO
 
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
@@ -42,9 +43,16 @@ def get_code(sha256: str, here: Here, asker: WhoAsks) -> Response:
 @router.get(
     "/code/{sha256}/archive", **tells(None, also=(206,), errors=(404, 416), content_type=BYTES), name="download_code"
 )
-def get_archive(sha256: str, request: Request, here: Here, asker: WhoAsks) -> Response:
+async def get_archive(sha256: str, request: Request, here: Here, asker: WhoAsks) -> Response:
     """Return uploaded code that the asker may use, as a zip."""
     check_may_submit(asker)
+    # Packing takes as long as unpacking, and may not take all threads from other requests either.
+    async with here.upload_turn:
+        packed = await run_in_threadpool(_pack, sha256, here, asker)
+    return answer_file(packed, f"code-{sha256[:12]}.zip", request.headers, is_head=False)
+
+
+def _pack(sha256: str, here: Services, asker: Asker) -> BinaryIO:
     here.store.uploads.get(sha256, asker)
     try:
         packed = pack_code(here.code.path / sha256)
@@ -53,7 +61,7 @@ def get_archive(sha256: str, request: Request, here: Here, asker: WhoAsks) -> Re
     if not here.code.has(sha256):
         packed.close()
         raise missing_code(sha256)  # what was packed may be a part of it
-    return answer_file(packed, f"code-{sha256[:12]}.zip", request.headers, is_head=False)
+    return packed
 
 
 @router.put("/code/{sha256}", openapi_extra=_BODY, **tells(Upload, 201, also=(200,), errors=(408, 409, 413)))
