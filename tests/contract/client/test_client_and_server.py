@@ -21,7 +21,7 @@ from legato.client.servers import Server
 from legato.client.submission import JobOptions
 from legato.control.stages import ENDED, Stage
 from legato.core.errors import Conflict, Forbidden, KeyReused, NotFound, StaleVersion, Unauthenticated, UsageError
-from legato.server.bodies import JobFields
+from legato.server.bodies import Submission
 
 LIMIT_S = 20.0
 EVERYTHING: JobOptions = {
@@ -43,6 +43,7 @@ EVERYTHING: JobOptions = {
     "keep": 5,
     "heartbeat_limit_s": 7.0,
     "parameters": {"rate": 0.5, "wide": True, "title": "a b", "epochs": 3},
+    "framework": "legato",
 }
 
 
@@ -100,7 +101,7 @@ def test_the_stages_are_the_same() -> None:
 
 
 def test_a_job_has_the_same_fields_here_and_there(platform: Platform) -> None:
-    assert set(JobOptions.__annotations__) == set(JobFields.model_fields) - {"program", "code", "directory"}
+    assert set(JobOptions.__annotations__) == set(Submission.model_fields) - {"program", "code", "directory"}
     schemas = platform.get("openapi.json")["components"]["schemas"]
     for record in RECORDS:
         name = record.__name__.removesuffix("Record")

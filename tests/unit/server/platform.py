@@ -9,6 +9,7 @@ import json
 import shutil
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -263,6 +264,17 @@ def make_template(file: Path) -> Path:
     migrate.upgrade(database)
     database.close()
     return file
+
+
+def wait_for_memory(platform: Platform) -> None:
+    """Wait until followers are told from memory, as far as everything has happened by now."""
+    feed, last = platform.services.feed, platform.store.events.read_last_seq()
+    deadline = time.monotonic() + LIMIT_S
+    while not (feed._recent and feed._recent[-1].seq >= last):
+        assert time.monotonic() < deadline
+        if not feed._recent:
+            platform.submit("admin", name="more")  # the first ones it only counts
+        time.sleep(0.05)
 
 
 def check_problem(answer: httpx.Response, status: int, name: str, told: str = "") -> Any:

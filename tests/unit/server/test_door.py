@@ -95,7 +95,8 @@ def test_paths_and_methods_that_there_are_not(platform: Platform) -> None:
 
 def test_a_query_that_is_not_understood_whole(platform: Platform) -> None:
     answer = platform.ask("GET", "jobs?stages=running")
-    check_problem(answer, 422, "invalid", "takes no 'stages' in the query. It takes after, label, limit, name, order, ")
+    told = "takes no 'stages' in the query. It takes after, definition, experiment, label, limit, name, order, "
+    check_problem(answer, 422, "invalid", told)
     check_problem(platform.ask("GET", "me?x=1"), 422, "invalid", "It takes none.")
     check_problem(platform.ask("POST", "login?x=1", {"user": "a", "password": "b"}, who=None), 422, "invalid")
     assert platform.ask("GET", "/healthz?x=1", who=None).status_code == 200, "probes add what they like"

@@ -8,14 +8,13 @@ import json
 import socket
 import struct
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
 import pytest
 import uvicorn
-from tests.unit.server.platform import ADMIN, LIMIT_S, NOW, Messages, Platform, check_problem
+from tests.unit.server.platform import ADMIN, LIMIT_S, NOW, Messages, Platform, check_problem, wait_for_memory
 
 from legato.control.records import JobPatch, Queue
 from legato.control.roles import Role
@@ -31,17 +30,6 @@ def take(messages: Messages, number: int) -> list[dict[str, str]]:
 
 def reasons(items: list[dict[str, Any]]) -> list[str]:
     return [item["reason"] for item in items]
-
-
-def wait_for_memory(platform: Platform) -> None:
-    """Wait until followers are told from memory, as far as everything has happened by now."""
-    feed, last = platform.services.feed, platform.store.events.read_last_seq()
-    deadline = time.monotonic() + LIMIT_S
-    while not (feed._recent and feed._recent[-1].seq >= last):
-        assert time.monotonic() < deadline
-        if not feed._recent:
-            platform.submit("admin", name="more")  # the first ones it only counts
-        time.sleep(0.05)
 
 
 def test_pages_of_events(platform: Platform) -> None:

@@ -251,8 +251,15 @@ async def do(world: World, story: Story, act: Act, job: str, number: int) -> Non
         world.books.mend_slot(slot)
 
 
+def forget_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Say nothing of what a process that crashed had still under way."""
+    if not isinstance(context.get("exception"), Crash):
+        loop.default_exception_handler(context)
+
+
 async def live(story: Story) -> World:
     """Run a story to its end."""
+    asyncio.get_running_loop().set_exception_handler(forget_crashes)
     world = World(story.setting)
     calls, books = iter(story.call_fates), iter(story.book_fates)
     tasks = [
