@@ -70,3 +70,19 @@ def test_every_module_says_what_it_is_for() -> None:
     texts = {module: module.read_text() for module in SOURCE.rglob("*.py")}
     silent = [module for module, text in texts.items() if text.strip() and ast.get_docstring(ast.parse(text)) is None]
     assert silent == []
+
+
+def test_types_are_prepared_in_one_place() -> None:
+    calls = [
+        (module, ast.unparse(node.func), len(node.args) + len(node.keywords))
+        for module in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Call)
+    ]
+    by_itself = {
+        module.name
+        for module, called, num_arguments in calls
+        if called in ("msgspec.convert", "msgspec.json.Decoder")
+        or (called == "msgspec.json.decode" and num_arguments > 1)
+    }
+    assert by_itself == {"decoding.py"}, "use legato.decoding, which prepares types for one thread at a time"

@@ -8,8 +8,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
-import msgspec
-
 from legato.client.downloads import download, list_files
 from legato.client.frames import make_frame
 from legato.client.line import Line, PerhapsDone
@@ -43,6 +41,7 @@ from legato.client.records import (
 )
 from legato.client.submission import JobOptions, check_options
 from legato.core.errors import Conflict, UsageError
+from legato.decoding import decode
 
 if TYPE_CHECKING:
     import pandas
@@ -172,7 +171,7 @@ class Job:
         """
         if follow:
             for message in self._line.follow(self._path("events"), params={"after": after}):
-                yield msgspec.json.decode(message.data, type=Event)
+                yield decode(message.data, Event)
             return
         while (page := self._ask_events(after=after, limit=_PAGE)).items:
             yield from page.items

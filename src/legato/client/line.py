@@ -24,6 +24,7 @@ from legato.client.servers import Server
 from legato.client.tries import NotTrusted, Outage, Tries
 from legato.core.clock import Clock
 from legato.core.errors import Conflict, InFlight, LegatoError, ServerError, Unauthenticated, Unavailable
+from legato.decoding import decode
 
 T = TypeVar("T")
 
@@ -125,7 +126,7 @@ class Line:
             ServerError: it is none.
         """
         try:
-            return msgspec.json.decode(response.content, type=kind)
+            return decode(response.content, kind)
         except msgspec.MsgspecError as error:
             raise ServerError(
                 f"The answer of the server at {self.server.url} is not understood: {error}. Look whether the address "

@@ -10,6 +10,7 @@ import msgspec
 from legato.client.line import Line
 from legato.client.records import Log, Page
 from legato.core.errors import NotFound
+from legato.decoding import decode
 
 DRIVER: Final = "driver"
 _WORKER: Final = "worker-"
@@ -130,7 +131,7 @@ def _read_stream(line: Line, job: str, params: dict[str, Any]) -> Iterator[LogLi
     holder = _Holder()
     for message in line.follow(f"/jobs/{job}/logs", params=params):
         if message.event == "log":
-            piece = msgspec.json.decode(message.data, type=_Piece)
+            piece = decode(message.data, _Piece)
             yield from holder.add(piece.log, piece.text)
     yield from holder.close()
 

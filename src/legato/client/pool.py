@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
-import msgspec
-
 from legato.client.line import Line
 from legato.client.listing import Listing
 from legato.client.paths import name_path
@@ -24,6 +22,7 @@ from legato.client.platform_records import (
 )
 from legato.client.records import Allocation, Event, Page
 from legato.core.errors import NotFound
+from legato.decoding import decode
 
 _PAGE: Final = 500
 
@@ -120,7 +119,7 @@ class PoolCalls:
         """
         if follow:
             for message in self._line.follow("/events", params={"after": after}):
-                yield msgspec.json.decode(message.data, type=Event)
+                yield decode(message.data, Event)
             return
         params = {"limit": _PAGE}
         while (page := self._line.ask(Page[Event], "GET", "/events", params={**params, "after": after})).items:

@@ -21,6 +21,7 @@ from legato.core.errors import (
     Unavailable,
     UsageError,
 )
+from legato.decoding import decode
 
 _PREFIX: Final = "urn:legato:problem:"
 
@@ -67,7 +68,7 @@ def make_error(response: httpx.Response, url: str) -> LegatoError:
     if 300 <= response.status_code < 400:
         return ServerError(_tell_redirect(response, url))
     try:
-        problem = msgspec.json.decode(response.content, type=Problem)
+        problem = decode(response.content, Problem)
     except msgspec.MsgspecError:
         return _make_foreign(response, url)
     kind = _OF_TYPES.get(problem.type.removeprefix(_PREFIX))

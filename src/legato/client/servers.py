@@ -17,6 +17,7 @@ import msgspec
 
 from legato.core.errors import NotFound, Unauthenticated, UsageError
 from legato.core.spec import check_name
+from legato.decoding import decode
 
 SERVER_VARIABLE: Final = "LEGATO_SERVER"
 TOKEN_VARIABLE: Final = "LEGATO_TOKEN"  # noqa: S105 -- the name of a variable
@@ -112,7 +113,7 @@ def read_known(file: Path) -> KnownServers:
         UsageError: it cannot be read.
     """
     try:
-        return msgspec.json.decode(file.read_bytes(), type=KnownServers)
+        return decode(file.read_bytes(), KnownServers)
     except FileNotFoundError:
         return KnownServers()
     except OSError as error:

@@ -19,6 +19,7 @@ import msgspec
 from legato.control.drivers import DriverOrder
 from legato.control.work import DATA_VARIABLE, check_places
 from legato.core.errors import JobDriven, LegatoError, UsageError
+from legato.decoding import decode
 from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory, JobJournal, Outcome
 from legato.engines.imports import imported_packages
@@ -50,7 +51,7 @@ def read_order(directory: Path) -> LocalOrder | None:
         LegatoError: it cannot be read.
     """
     try:
-        return msgspec.json.decode((directory / ORDER_FILE).read_bytes(), type=LocalOrder)
+        return decode((directory / ORDER_FILE).read_bytes(), LocalOrder)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:

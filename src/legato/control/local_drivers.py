@@ -28,6 +28,7 @@ from legato.control.environment import PASSED_ON, pass_on
 from legato.control.job_places import copy_code, end_leftovers, read_last_error
 from legato.core import wire
 from legato.core.errors import LegatoError, UsageError
+from legato.decoding import decode
 from legato.driver.journal import DriverFile, JobDirectory, Outcome, replace_file
 from legato.processes import is_alive, send_signal, start_time_of
 
@@ -358,5 +359,5 @@ def _kill_driver(job: str, directory: Path) -> None:
 
 def _read_identity(directory: Path) -> _Identity | None:
     with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
-        return msgspec.json.decode((directory / _PROCESS_FILE).read_bytes(), type=_Identity)
+        return decode((directory / _PROCESS_FILE).read_bytes(), _Identity)
     return None

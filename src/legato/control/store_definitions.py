@@ -25,6 +25,7 @@ from legato.control.store_uploads import check_sha256, may_use, missing_code
 from legato.control.titles import check_description, check_title
 from legato.control.transactions import writing
 from legato.core.errors import Conflict
+from legato.decoding import convert
 
 _OF_ROW: Final = ("name", "description", "framework", "command", "code")
 
@@ -147,7 +148,7 @@ def _read(connection: Connection, statement: Select[Any]) -> tuple[Definition, .
 def _as_record(row: Row[*tuple[Any, ...]]) -> Definition:
     found = {str(name): value for name, value in row._mapping.items()}
     plan = found.pop("plan")
-    return msgspec.convert(found | plan, Definition)
+    return convert(found | plan, Definition)
 
 
 _INSIDE: Final = Inside(definitions, "training definition", "definitions", _read)

@@ -11,12 +11,12 @@ import functools
 from collections.abc import Iterator
 from typing import Any, Final, TypeVar
 
-import msgspec
 from sqlalchemy import Connection, Executable, Select, Table, bindparam, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from legato.control.database import Database
 from legato.control.schema import audit_log, counters, events
+from legato.decoding import convert
 
 _T = TypeVar("_T")
 
@@ -116,10 +116,10 @@ def writing(database: Database, now: float) -> Iterator[Transaction]:
 
 def read_all(connection: Connection, statement: Select[Any], kind: type[_T]) -> tuple[_T, ...]:
     """Run a query and return its rows as records."""
-    return tuple(msgspec.convert(row, kind) for row in connection.execute(statement).mappings())
+    return tuple(convert(row, kind) for row in connection.execute(statement).mappings())
 
 
 def read_one(connection: Connection, statement: Select[Any], kind: type[_T]) -> _T | None:
     """Run a query and return its first row as a record, None if there is none."""
     row = connection.execute(statement.limit(1)).mappings().first()
-    return None if row is None else msgspec.convert(row, kind)
+    return None if row is None else convert(row, kind)

@@ -16,6 +16,7 @@ from legato.control.records import Job
 from legato.core.errors import BadField, UsageError
 from legato.core.frameworks import Launcher
 from legato.core.spec import JobSpec
+from legato.decoding import convert
 
 _DRIVERS_OWN: Final = "LEGATO_"
 DATA_VARIABLE: Final = "LEGATO_DATA"
@@ -73,7 +74,7 @@ def read_work(spec: dict[str, Any]) -> Work:
         UsageError: a field is missing, unknown or of the wrong type.
     """
     try:
-        return msgspec.convert(spec, Work)
+        return convert(spec, Work)
     except msgspec.ValidationError as error:
         raise UsageError(f"Cannot read the job's spec: {error}.") from error
 

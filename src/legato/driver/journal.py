@@ -22,6 +22,7 @@ import msgspec
 
 from legato.core.errors import JobDriven, UsageError
 from legato.core.spec import JobSpec, check_name
+from legato.decoding import decode
 from legato.driver.words import Book
 
 _TAIL_BYTES: Final = 16384  # far more lines than reports of workers are out of order
@@ -179,7 +180,7 @@ class JobDirectory:
             UsageError: it cannot be read.
         """
         try:
-            return msgspec.json.decode(self.journal_file.read_bytes(), type=JobJournal)
+            return decode(self.journal_file.read_bytes(), JobJournal)
         except FileNotFoundError:
             return None
         except msgspec.DecodeError as error:
@@ -195,7 +196,7 @@ class JobDirectory:
     def read_driver_file(self) -> DriverFile | None:
         """Return where the driver listens, None if none does."""
         try:
-            return msgspec.json.decode(self.driver_file.read_bytes(), type=DriverFile)
+            return decode(self.driver_file.read_bytes(), DriverFile)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 
@@ -216,7 +217,7 @@ class JobDirectory:
         for line in lines:
             # The first line may be cut off by us, the last one by a crash.
             with contextlib.suppress(msgspec.MsgspecError):
-                found.append(msgspec.json.decode(line, type=Committed))
+                found.append(decode(line, Committed))
         return max(found, key=lambda committed: committed.step, default=None)
 
     def write_driver_file(self, driver_file: DriverFile) -> None:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from legato.core.clock import Clock
+from legato.decoding import decode
 from legato.driver.journal import JobDirectory
 
 MARKS_FILE: Final = "marks.jsonl"
@@ -142,7 +143,7 @@ def _read_mark(line: bytes) -> Mark | None:
     if len(line) > _MAX_LINE_BYTES:
         return None
     try:
-        return msgspec.json.decode(line, type=Mark)
+        return decode(line, Mark)
     except (msgspec.MsgspecError, RecursionError):
         return None
 

@@ -17,6 +17,7 @@ import msgspec
 
 from legato.core.errors import LegatoError
 from legato.core.warm import UNKNOWN_EXIT_CODE, Record, mark_of
+from legato.decoding import decode
 from legato.processes import boot_id, is_alive, kill_group, send_signal
 
 _MAX_SOCKET_PATH: Final = 100
@@ -32,7 +33,7 @@ def read_record(path: Path) -> Record | None:
         LegatoError: the file cannot be read.
     """
     try:
-        record = msgspec.json.decode(path.read_bytes(), type=Record)
+        record = decode(path.read_bytes(), Record)
     except FileNotFoundError:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

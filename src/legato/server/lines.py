@@ -16,6 +16,7 @@ from typing import BinaryIO, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from legato.core.errors import NotFound
+from legato.decoding import decoder_of
 from legato.server.job_files import open_file
 
 T = TypeVar("T")
@@ -51,7 +52,7 @@ class Lines(Generic[T]):
     """
 
     def __init__(self, kind: type[T], number_of: Callable[[T], int]) -> None:
-        self._decoder = msgspec.json.Decoder(kind)
+        self._decoder = decoder_of(kind)
         self._number_of = number_of
         self._known: OrderedDict[Path, _Known] = OrderedDict()
         self._turn = threading.Lock()

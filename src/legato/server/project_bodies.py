@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-import msgspec
 from pydantic import Field, StringConstraints
 
 from legato.control.project_records import (
@@ -15,6 +14,7 @@ from legato.control.project_records import (
     NewProject,
     ProjectPatch,
 )
+from legato.decoding import convert
 from legato.server.bodies import Body, Count, Name, Parameters, Seconds, Texts
 
 _MANY: Final = 1_000
@@ -77,7 +77,7 @@ class DefinitionBody(Body):
         found = self.model_dump()
         if self.min_nodes is None:
             found["min_nodes"] = 1 if self.distributed == "elastic" else self.max_nodes
-        return msgspec.convert(found, NewDefinition)
+        return convert(found, NewDefinition)
 
 
 class NamingBody(Body):

@@ -35,6 +35,7 @@ from legato.control.roles import Asker, Role
 from legato.control.settings import Settings
 from legato.control.store import Store, open_store
 from legato.core.errors import StoreError
+from legato.decoding import decode
 from legato.driver.journal import replace_file
 from legato.policy.snapshot import Decisions
 from legato.server.app import make_app
@@ -330,5 +331,5 @@ def _written(told: ServerFile, settings: Settings) -> Iterator[None]:
     finally:
         # Of several servers on one directory the one that started last is told of; it may live on.
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            if msgspec.json.decode(file.read_bytes(), type=ServerFile) == told:
+            if decode(file.read_bytes(), ServerFile) == told:
                 file.unlink()

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from legato.decoding import decode
+
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
     """What it costs to have workers, besides their steps.
@@ -71,4 +73,4 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @classmethod
     def from_program(cls, program: Sequence[str]) -> Load:
         """Read what a command line says."""
-        return msgspec.json.decode(program[1], type=cls)
+        return decode(program[1], cls)

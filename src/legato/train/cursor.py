@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from legato.core import wire
+from legato.decoding import convert
 
 
 class Cursor(msgspec.Struct):
@@ -156,4 +157,4 @@ class Cursor(msgspec.Struct):
     @staticmethod
     def from_plain(plain: dict[str, Any]) -> Cursor:
         """Undo `to_plain`."""
-        return msgspec.convert(plain, Cursor)
+        return convert(plain, Cursor)

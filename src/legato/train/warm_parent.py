@@ -43,6 +43,7 @@ from legato.core.warm import (
     mark_of,
     take_frames,
 )
+from legato.decoding import decode
 from legato.processes import is_alive, kill_group, send_signal, start_time_of
 from legato.train.birth import become_worker, serve_store
 from legato.train.preloading import preload
@@ -60,7 +61,7 @@ class WarmParent:
 
     def __init__(self, record_path: Path, listener: socket.socket) -> None:
         self._record_path = record_path
-        self._record = msgspec.json.decode(record_path.read_bytes(), type=Record)
+        self._record = decode(record_path.read_bytes(), Record)
         self._record.pid = os.getpid()
         self._record.start_time = start_time_of(os.getpid()) or 0
         self._mark = mark_of(str(record_path))

@@ -14,6 +14,7 @@ import msgspec
 
 from legato.compat.elasticdl.commands import Command, Desk, State
 from legato.core.errors import UsageError
+from legato.decoding import decode
 from legato.driver.journal import replace_file
 
 _log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class Book:
         except (FileNotFoundError, ValueError):
             return Head(), []
         try:
-            head = msgspec.json.decode(first, type=Head)
+            head = decode(first, Head)
         except msgspec.MsgspecError as error:
             raise UsageError(
                 f"Cannot go on with the tasks in {self._path}: {error}. They were written by another version of "
@@ -66,7 +67,7 @@ class Book:
         commands: list[Command] = []
         for line in rest:
             try:
-                commands.append(msgspec.json.decode(line, type=Command))
+                commands.append(decode(line, Command))
             except msgspec.MsgspecError:
                 break
         return head, commands

@@ -14,6 +14,7 @@ import msgspec
 from legato.compat.elasticdl.permutation import Permutation
 from legato.compat.elasticdl.task_words import DatasetParams, Task
 from legato.core.errors import DataError
+from legato.decoding import decode
 
 TASKS_PER_PART: Final = 50_000  # of an epoch; a checkpoint lists what is left of one part
 _VERSION: Final = "v1.0"
@@ -243,7 +244,7 @@ def read_checkpoint(content: str, known: Dataset | None, seed: int) -> Dataset |
         DataError: it is no checkpoint.
     """
     try:
-        left = msgspec.json.decode(content, type=_Checkpoint)
+        left = decode(content, _Checkpoint)
     except msgspec.MsgspecError as error:
         raise DataError(f"Cannot go on from this checkpoint of a data set: {error}. Give it as it was got.") from error
     if left.version != _VERSION:

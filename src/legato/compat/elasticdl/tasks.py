@@ -20,6 +20,7 @@ from legato.compat.elasticdl.task_words import (
     default_name,
 )
 from legato.core.errors import DataError
+from legato.decoding import decode
 
 _SKIPPED: Final = 1000  # numbers at the beginning of another driver
 
@@ -226,12 +227,13 @@ def _is_left(dataset: Dataset) -> bool:
     return is_begun and not (dataset.is_at_end and not dataset.state.doing)
 
 
-def _read_name(content: str) -> str:
-    class Named(msgspec.Struct):
-        dataset_name: str
+class _Named(msgspec.Struct):
+    dataset_name: str
 
+
+def _read_name(content: str) -> str:
     try:
-        return msgspec.json.decode(content, type=Named).dataset_name
+        return decode(content, _Named).dataset_name
     except msgspec.MsgspecError as error:
         raise DataError(f"Cannot go on from this checkpoint of a data set: {error}. Give it as it was got.") from error
 
