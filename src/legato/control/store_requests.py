@@ -27,6 +27,22 @@ class Requests:
         self._database = database
         self._limit_s = limit_s
 
+    def find_answer(self, user: str, key: RequestKey) -> str | None:
+        """Return the answer that the same request got before; None: it got none yet. Nothing is claimed.
+
+        Raises:
+            KeyReused: the key came with another request before.
+        """
+        _check_length(key)
+        this = (keys.c.user == user, keys.c.key == key.key)
+        with self._database.reading() as connection:
+            found = connection.execute(select(keys).where(*this)).first()
+        if found is None:
+            return None
+        _check_same(found.request_sha256, key)
+        answer: str | None = found.answer
+        return answer
+
     def claim(self, user: str, key: RequestKey, now: float) -> str | None:
         """Begin to answer a request.
 
@@ -54,10 +70,7 @@ class Requests:
 
 def claim_key(transaction: Transaction, user: str, key: RequestKey, limit_s: float) -> str | None:
     """Do what `Requests.claim` says, inside of a transaction."""
-    if not 1 <= len(key.key) <= _MAX_KEY_LENGTH:
-        raise UsageError(
-            f"Cannot use an idempotency key of {len(key.key)} characters. Give 1 to {_MAX_KEY_LENGTH}; a UUID is good."
-        )
+    _check_length(key)
     this = (keys.c.user == user, keys.c.key == key.key)
     row = {
         "user": user,
@@ -70,11 +83,7 @@ def claim_key(transaction: Transaction, user: str, key: RequestKey, limit_s: flo
         found = transaction.connection.execute(select(keys).where(*this).with_for_update()).first()
         if found is None:
             continue  # it was abandoned a moment ago
-        if found.request_sha256 != key.request_sha256:
-            raise KeyReused(
-                f"Cannot answer: the idempotency key '{key.key}' came before with another request. Use a new key for a "
-                "new request, and the same one only to repeat it unchanged."
-            )
+        _check_same(found.request_sha256, key)
         if found.answer is not None:
             before: str = found.answer
             return before
@@ -92,3 +101,18 @@ def settle_key(transaction: Transaction, user: str, key: RequestKey, answer: str
     """Do what `Requests.settle` says, inside of a transaction."""
     this = (keys.c.user == user, keys.c.key == key.key)
     transaction.connection.execute(update(keys).where(*this).values(answer=answer))
+
+
+def _check_length(key: RequestKey) -> None:
+    if not 1 <= len(key.key) <= _MAX_KEY_LENGTH:
+        raise UsageError(
+            f"Cannot use an idempotency key of {len(key.key)} characters. Give 1 to {_MAX_KEY_LENGTH}; a UUID is good."
+        )
+
+
+def _check_same(request_sha256: str, key: RequestKey) -> None:
+    if request_sha256 != key.request_sha256:
+        raise KeyReused(
+            f"Cannot answer: the idempotency key '{key.key}' came before with another request. Use a new key for a "
+            "new request, and the same one only to repeat it unchanged."
+        )

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from legato.control.arguments import split_line
 from legato.control.project_records import Definition, Experiment
 from legato.control.records import Job, NewJob
-from legato.control.roles import Asker
+from legato.control.roles import Asker, check_may_act
 from legato.control.store_projects import check_may_add
 from legato.control.store_uploads import missing_code
 from legato.control.work import check_data
@@ -18,7 +18,7 @@ from legato.server.asking import WhoAsks
 from legato.server.door import API
 from legato.server.frameworks import Frameworks, Offered
 from legato.server.project_bodies import ExperimentBody, ExperimentPatchBody, RunsBody
-from legato.server.routes.jobs import IfMatch, Key, read_key, read_version
+from legato.server.routes.jobs import IfMatch, Key, find_made, read_key, read_version
 from legato.server.running import Wishes, check_places_here, list_code, make_run
 from legato.server.services import Here, Services
 
@@ -82,7 +82,12 @@ def run_experiment(
     key: Key = None,
 ) -> Response:
     """Run an experiment: one job for each of its training definitions, or none at all."""
+    check_may_act(f"run experiment '{experiment[:100]}'", asker)
     said = body or RunsBody()
+    request = read_key(key, f"run {experiment}", said)
+    before = find_made(request, here, asker)
+    if before:
+        return Answer(Listed(before))
     found = here.store.experiments.find(experiment, asker)
     project = here.store.projects.find(found.project, asker)
     check_may_add(f"run experiment '{found.name}'", project, asker)
@@ -98,9 +103,8 @@ def run_experiment(
         _make(definition, found, project.queue, wishes, here, asker, frameworks)
         for definition in _choose(found, said.definitions, here, asker)
     ]
-    remembered = read_key(key, f"run {experiment}", said)
     most = here.settings.max_queued_jobs
-    made, is_new = here.store.jobs.submit_runs(new, asker, here.now(), remembered, max_queued=most)
+    made, is_new = here.store.jobs.submit_runs(new, asker, here.now(), request, max_queued=most)
     return Answer(Listed(made), 201 if is_new else 200)
 
 

@@ -60,15 +60,25 @@ class NewOrigin(NamedTuple):
 @router.post("/jobs", **tells(Job, 201, also=(200,), errors=(404, 409, 413, 415)))
 def submit(body: Submission, here: Here, asker: WhoAsks, frameworks: Frameworks, key: Key = None) -> Response:
     """Submit a job."""
+    check_may_submit(asker)
+    request = read_key(key, "submit", body)
+    before = find_made(request, here, asker)
+    if before:
+        return show_job(before[0])
     framework = None if body.framework is None else frameworks.find(body.framework)
     new = _make_checked(body, here, asker, framework=framework)
-    return _submit(new, here, asker, read_key(key, "submit", body))
+    return _submit(new, here, asker, request)
 
 
 @router.post("/jobs/{job}/clone", **tells(Job, 201, also=(200,), errors=(404, 409, 413, 415)))
 def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, key: Key = None) -> Response:
     """Submit a job like another one."""
     check_may_submit(asker)
+    said = body or JobFields()
+    request = read_key(key, f"clone {job}", said)
+    before = find_made(request, here, asker)
+    if before:
+        return show_job(before[0])
     found = here.store.jobs.find(job, asker)
     spec = here.store.jobs.read_spec(found.id)
     origin = _find_origin(found, here, asker)
@@ -76,7 +86,7 @@ def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, k
         # Its owner may have added variables that the definition has not: those are nobody else's.
         shared = None if origin.definition is None else here.store.definitions.find(origin.definition, asker)
         spec["environment"] = {} if shared is None else shared.environment
-    if body is not None and body.program is not None and spec.get("launcher") is not None:
+    if said.program is not None and spec.get("launcher") is not None:
         # It names a file of the old program.
         spec["launcher"].pop("script", None)
     base = NewJob(
@@ -91,7 +101,6 @@ def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, k
         labels=found.labels,
         code=found.code,
     )
-    said = body or JobFields()
     new = _make_checked(said, here, asker, base=base)
     if said.model_fields_set & {"program", "code", "directory"}:
         # It runs something else than its definition says.
@@ -99,7 +108,7 @@ def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, k
     new = msgspec.structs.replace(new, **origin._asdict(), parent=found.id)
     if new.code is not None and new.code == found.code:
         _check_may_use(found, new.code, here, asker)
-    return _submit(new, here, asker, read_key(key, f"clone {job}", said))
+    return _submit(new, here, asker, request)
 
 
 @router.post("/plan", **tells(Plan, errors=(404, 413, 415)))
@@ -311,6 +320,21 @@ def read_key(key: str | None, doing: str, said: BaseModel) -> RequestKey | None:
         return None
     request = msgspec.json.encode([doing, said.model_dump(exclude_unset=True)], order="deterministic")
     return RequestKey(key, hashlib.sha256(request).hexdigest())
+
+
+def find_made(request: RequestKey | None, here: Services, asker: Asker) -> tuple[Job, ...]:
+    """Return the jobs that the same request made before; none: it made none.
+
+    It is asked before all that the request names is looked for: that may be gone by now.
+
+    Raises:
+        KeyReused: the key came with another request before.
+        NotFound: one of the jobs was too old to be kept.
+    """
+    if request is None:
+        return ()
+    answer = here.store.requests.find_answer(asker.name, request)
+    return tuple(here.store.jobs.get(job) for job in (answer or "").split())
 
 
 def _find_origin(job: Job, here: Services, asker: Asker) -> NewOrigin:
