@@ -19,12 +19,12 @@ import torch
 from legato.compat.elasticdl.batches import check_batch, cut_batch, tensors_of
 from legato.compat.elasticdl.between import BetweenSteps
 from legato.compat.elasticdl.plan import Plan
-from legato.compat.elasticdl.schedulers import find_schedulers
 from legato.compat.elasticdl.stream import Stream, StreamSteps
 from legato.core.errors import ProgramError, UsageError
 from legato.train import job
 from legato.train.elastic import Run, elastic
 from legato.train.order import Key
+from legato.train.schedulers import find_schedulers
 from legato.train.seeds import seed_micro_batch
 
 _NUM_CONSTANTS: Final = 64

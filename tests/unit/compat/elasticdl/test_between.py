@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 
 from legato.compat.elasticdl.between import BetweenSteps
-from legato.compat.elasticdl.schedulers import find_schedulers
 
 NUM_STEPS, STEPS_PER_EPOCH = 12, 3
 
@@ -88,13 +86,3 @@ def test_who_joins_has_the_rates_of_all_others(act: Callable[[Worker, bool], Non
     first.between.enter_step()
     joined.between.enter_step()
     assert (first.rate, first.scheduler.last_epoch) == (joined.rate, joined.scheduler.last_epoch)
-
-
-def test_schedulers_are_found_by_their_optimizer_and_parts_of_others_are_not() -> None:
-    make: Any = torch.optim.lr_scheduler
-    mine, other = (torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0) for _ in range(2))
-    parts = [make.ConstantLR(mine), make.ExponentialLR(mine, 0.9)]
-    whole = make.SequentialLR(mine, parts, [2])
-    plateau, strange = make.ReduceLROnPlateau(mine), make.StepLR(other, 1)
-    assert find_schedulers(mine) == [plateau, whole]
-    assert find_schedulers(other) == [strange]

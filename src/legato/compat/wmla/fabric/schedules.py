@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from legato.compat.wmla.fabric.plain_values import CannotTravel, pack, unpack
 from legato.core.errors import ProgramError
+from legato.train.schedulers import find_schedulers
 
 
 class Schedule:
@@ -74,12 +74,7 @@ def find_schedules(optimizer: torch.optim.Optimizer) -> list[Schedule]:
 
     Those that are parts of others come with these.
     """
-    found = [thing for thing in gc.get_objects() if issubclass(type(thing), LRScheduler)]
-    found = [scheduler for scheduler in found if getattr(scheduler, "optimizer", None) is optimizer]
-    parts = {id(part) for scheduler in found for part in getattr(scheduler, "_schedulers", ())}
-    whole = [scheduler for scheduler in found if id(scheduler) not in parts]
-    whole.sort(key=lambda scheduler: (type(scheduler).__qualname__, repr(_plain_of(scheduler.state_dict()))))
-    return [Schedule(scheduler) for scheduler in whole]
+    return [Schedule(scheduler) for scheduler in find_schedulers(optimizer)]
 
 
 def _plain_of(values: Mapping[str, Any]) -> dict[str, Any]:
