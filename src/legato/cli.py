@@ -36,7 +36,7 @@ ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
     "legato.commands.jobs": ("ps", "show", "explain", "set", "pause", "resume", "wait", "clone"),
     "legato.commands.leaving": ("events", "metrics", "download"),
     "legato.commands.top": ("top",),
-    "legato.commands.projects": ("projects", "definitions"),
+    "legato.commands.projects": ("projects", "definitions", "frameworks"),
     "legato.commands.experiments": ("experiments",),
     "legato.commands.pool": ("nodes", "slots", "usage", "queues"),
     "legato.commands.sharing": ("shares", "moves"),

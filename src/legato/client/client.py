@@ -109,10 +109,12 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
         """Submit a job. Its code is uploaded, unless the server has it already.
 
         Args:
-            program: a script, or a function, which is called on every worker.
-            arguments: of the script, or of the function.
+            program: a script, or a function, which is called on every worker; with ``framework`` the first word of its
+                command line.
+            arguments: of the script, or of the function; or the other words.
             code: the folder to upload, or the SHA-256 of code that was uploaded before. None: of a script the present
-                directory if it lies in there, else the script's own folder; of a function nothing but itself.
+                directory if it lies in there, else the script's own folder; of a command line the present directory; of
+                a function nothing but itself.
             directory: on the machines, in which the script lies and runs; nothing is uploaded then.
             key: the same submission with the same key makes one job, however often it is sent. None: this call is one
                 submission, which is sent again if its answer is lost.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _MAX_CODE_BYTES: Final = 2**30  # what a server unpacks at most, unless it is told otherwise
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _DEFAULT_NAME: Final = "job"
+_SCRIPTS: Final = "legato"  # the framework of Python scripts
 _PYTHON: Final = (".py", ".pyw")
 _MAX_FIRST_BYTES: Final = 200
 _SYSTEM: Final = frozenset({"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "run", "sbin", "sys", "usr"})
@@ -72,11 +73,12 @@ def prepare(
     """Make a submission.
 
     Args:
-        program: a script, or a function.
-        arguments: of the script, in order; or of the function.
+        program: a script, or a function; with a framework the first word of its command line, as it shall stand there.
+        arguments: of the script, in order; or of the function; or the other words.
         options: as `JobOptions`.
         code: the folder to upload, or the SHA-256 of code that was uploaded before. None: of a script the present
-            directory if it lies in there, else the script's own folder; of a function nothing but itself.
+            directory if it lies in there, else the script's own folder; of a command line the present directory; of a
+            function nothing but itself.
         directory: on the machines, in which the script lies and runs; nothing is uploaded then.
 
     Raises:
@@ -87,9 +89,15 @@ def prepare(
     fields = check_options(options)
     if code is not None and directory is not None:
         raise UsageError("Cannot submit with both code and directory: upload the program, or name where it lies.")
+    is_script = fields.get("framework") in (None, _SCRIPTS)
     if callable(program):
         if directory is not None:
             raise UsageError("Cannot submit a function with a directory: a function is uploaded. Leave directory out.")
+        if not is_script:
+            raise UsageError(
+                f"Cannot submit a function with framework '{fields['framework']}': it is a Python program. Leave "
+                "framework out."
+            )
         return _prepare_function(program, arguments, fields, code)
     told = [str(argument) for argument in arguments]
     fields.setdefault("name", make_name(Path(program).stem))
@@ -97,6 +105,10 @@ def prepare(
         return Prepared({**fields, "program": [str(program), *told], "directory": str(directory)}, None)
     if isinstance(code, str) and _SHA256.fullmatch(code):
         return Prepared({**fields, "program": [str(program), *told], "code": code}, None)
+    if not is_script:
+        # Which of the words are files, the framework knows.
+        packed = pack(_find_present(str(program)) if code is None else Path(code), max_bytes=_MAX_CODE_BYTES)
+        return Prepared({**fields, "program": [str(program), *told], "code": packed.sha256}, packed)
     folder, script = _find_folder(Path(program), None if code is None else Path(code))
     _check_python(folder / script)
     packed = pack(folder, max_bytes=_MAX_CODE_BYTES)
@@ -152,6 +164,21 @@ def _is_no_project(folder: Path, here: Path) -> bool:
     return top in _SYSTEM or len(folder.parts) <= 2 or here.is_relative_to(folder)
 
 
+def _check_project(program: str, folder: Path, here: Path) -> None:
+    if _is_no_project(folder, here):
+        raise UsageError(
+            f"Cannot submit '{program}' from '{folder}': all of that would be uploaded. Put the program into a "
+            "folder of its own, or name the one to upload: --code, in Python code=."
+        )
+
+
+def _find_present(program: str) -> Path:
+    """Return the present directory, to be uploaded for a command line."""
+    here = Path.cwd()
+    _check_project(program, here, here)
+    return here
+
+
 def _check_python(script: Path) -> None:
     """Refuse what is surely no program for workers: other suffixes are read, if they begin as a script of Python."""
     if script.suffix.lower() in _PYTHON:
@@ -180,11 +207,7 @@ def _find_folder(script: Path, folder: Path | None) -> tuple[Path, str]:
     whole = path.parent.resolve() / path.name
     if folder is None:
         folder = here if whole.is_relative_to(here) else whole.parent
-        if _is_no_project(folder, here):
-            raise UsageError(
-                f"Cannot submit '{script}' from '{folder}': all of that would be uploaded. Put the program into a "
-                "folder of its own, or name the one to upload: --code, in Python code=."
-            )
+        _check_project(str(script), folder, here)
     top = folder.resolve()
     if not whole.is_relative_to(top):
         raise UsageError(f"Cannot submit '{script}': it does not lie in '{folder}', which is to be uploaded.")

@@ -18,7 +18,7 @@ from legato.present import render_number
 
 if TYPE_CHECKING:
     from legato.client.platform_records import AuditEntry, Node, Queue, Slot, Token, Usage, User
-    from legato.client.project_records import Definition, Experiment, Project
+    from legato.client.project_records import Definition, Experiment, Framework, Project
     from legato.client.records import Checkpoint, File, JobRecord, Series
 
 STAGE_STYLES: Final[Mapping[str, str]] = {
@@ -153,6 +153,12 @@ PROJECT_COLUMNS: Final[Sequence[Column[Project]]] = (
     Column("MEMBERS", lambda project: ", ".join(project.members)),
     Column("CREATED", lambda project: render_time(project.created_at), gives_way=2),
     Column("DESCRIPTION", lambda project: project.description, is_wide=True),
+)
+
+FRAMEWORK_COLUMNS: Final[Sequence[Column[Framework]]] = (
+    Column("NAME", lambda framework: framework.name),
+    Column("RUNS", lambda framework: ", ".join(framework.distributed)),
+    Column("DESCRIPTION", lambda framework: framework.description),
 )
 
 DEFINITION_COLUMNS: Final[Sequence[Column[Definition]]] = (

@@ -42,6 +42,11 @@ def complete_experiments(incomplete: str) -> list[str]:
     return _begin_with(incomplete, _quietly(lambda: [one.name for one in _open_quickly().iterate_experiments()]))
 
 
+def complete_frameworks(incomplete: str) -> list[str]:
+    """Offer names of frameworks."""
+    return _begin_with(incomplete, _quietly(lambda: [one.name for one in _open_quickly().frameworks()]))
+
+
 def complete_stages(incomplete: str) -> list[str]:
     """Offer stages of jobs."""
     from legato.client.records import STAGES

@@ -14,6 +14,7 @@ from legato.commands.options import (
     DataOption,
     LabelOption,
     OutputOption,
+    ParameterOption,
     PriorityOption,
     ProjectOption,
     SeedOption,
@@ -28,7 +29,6 @@ from legato.commands.project_options import (
     InProject,
     NewName,
     NodesOption,
-    ParameterOption,
     Title,
     check_said,
 )
@@ -140,7 +140,7 @@ def run_experiment(
     experiment: ExperimentRef,
     definition: DefinitionsOption = None,
     nodes: NodesOption = None,
-    param: ParameterOption = None,
+    parameter: ParameterOption = None,
     seed: SeedOption = None,
     priority: PriorityOption = None,
     label: LabelOption = None,
@@ -155,7 +155,7 @@ def run_experiment(
     said: dict[str, Any] = {
         "seed": seed,
         "priority": priority,
-        "parameters": dict(map(read_parameter, param or ())) or None,
+        "parameters": dict(map(read_parameter, parameter or ())) or None,
         "labels": {name: value or "" for name, value in map(read_label, label or ())} or None,
     }
     if definition:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from legato.commands.completing import (
+    complete_frameworks,
     complete_jobs,
     complete_platform_jobs,
     complete_projects,
@@ -93,6 +94,25 @@ LabelOption = Annotated[
 EnvironmentOption = Annotated[
     list[str] | None,
     typer.Option("--env", "-e", metavar="NAME=VALUE", help="A variable of its workers; may be given several times."),
+]
+ParameterOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--parameter",
+        "--param",
+        metavar="NAME=VALUE",
+        help="Handed to the program as '--NAME VALUE'; may be given several times.",
+    ),
+]
+FrameworkOption = Annotated[
+    str | None,
+    typer.Option(
+        "--framework",
+        "-f",
+        metavar="NAME",
+        help="What runs it, as 'legato frameworks' lists them. [default: legato, Python scripts]",
+        autocompletion=complete_frameworks,
+    ),
 ]
 DataOption = Annotated[
     str | None,

@@ -36,10 +36,6 @@ DefinitionsOption = Annotated[
         autocompletion=complete_definitions,
     ),
 ]
-ParameterOption = Annotated[
-    list[str] | None,
-    typer.Option("--param", metavar="NAME=VALUE", help="A parameter of the program; may be given several times."),
-]
 ArgumentsOption = Annotated[
     str | None, typer.Option(metavar="LINE", help="Handed to each program behind its own arguments.")
 ]

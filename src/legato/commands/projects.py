@@ -13,7 +13,9 @@ from legato.commands.entry import Entry, enter, make_group
 from legato.commands.options import (
     CheckpointEveryOption,
     EnvironmentOption,
+    FrameworkOption,
     OutputOption,
+    ParameterOption,
     ProjectOption,
     QueueOption,
     RetriesOption,
@@ -29,7 +31,6 @@ from legato.commands.project_options import (
     MemberOption,
     NewName,
     NodesOption,
-    ParameterOption,
     ProjectRef,
     Title,
     check_said,
@@ -169,16 +170,14 @@ def create_definition(
         str | None,
         typer.Option(metavar="PATH", help="Upload nothing: the program lies and runs here, on the machines."),
     ] = None,
-    framework: Annotated[
-        str, typer.Option("--framework", "-f", metavar="NAME", help="legato, command, or one that the server brings.")
-    ] = "legato",
+    framework: FrameworkOption = None,
     distributed: Annotated[
         str | None,
         typer.Option(metavar="[single|static|elastic]", help="[default: elastic if --nodes says more than 1]"),
     ] = None,
     nodes: NodesOption = None,
     threads: ThreadsOption = None,
-    param: ParameterOption = None,
+    parameter: ParameterOption = None,
     env: EnvironmentOption = None,
     seed: SeedOption = None,
     checkpoint_every: CheckpointEveryOption = None,
@@ -193,7 +192,7 @@ def create_definition(
         "framework": framework,
         "description": description,
         "num_threads": threads,
-        "parameters": dict(map(read_parameter, param or ())) or None,
+        "parameters": dict(map(read_parameter, parameter or ())) or None,
         "environment": dict(map(read_variable, env or ())) or None,
         "seed": seed,
         "checkpoint_every": checkpoint_every,
@@ -272,11 +271,26 @@ enter(
     ),
 )
 
+
+def list_frameworks(output: OutputOption = Output.table, server: ServerOption = None) -> None:
+    """List what can run programs: names for --framework, and on how many nodes."""
+    found = open_client(server).frameworks()
+
+    def draw() -> Any:
+        from legato.commands.columns import FRAMEWORK_COLUMNS
+
+        return make_table(FRAMEWORK_COLUMNS, found, is_wide=output is Output.wide)
+
+    write(list(found), output, draw)
+
+
 GROUPS: Final = (projects, definitions)
-ENTRIES: Final[tuple[Entry, ...]] = ()
+ENTRIES: Final = (
+    Entry("frameworks", list_frameworks, "legato frameworks", short="List what can run programs besides Python."),
+)
 
 
-def _read_nodes(nodes: str | None, distributed: str | None, framework: str) -> dict[str, Any]:
+def _read_nodes(nodes: str | None, distributed: str | None, framework: str | None) -> dict[str, Any]:
     """Return how many nodes a definition has; where only their number is said, what that means."""
     if distributed is not None and distributed not in _KINDS:
         raise UsageError(f"Cannot read '{distributed}' as a distributed type. Write single, static or elastic.")

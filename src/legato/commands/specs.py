@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from legato.commands.jobs import read_bounds
-from legato.commands.words import read_duration, read_label, read_variable
+from legato.commands.words import read_duration, read_label, read_parameter, read_variable
 from legato.core.errors import UsageError
 
 _FILES: Final = (".yaml", ".yml")
@@ -51,6 +51,8 @@ def read_flags(
     checkpoint_every: str | None = None,
     keep: int | None = None,
     heartbeat_limit: float | None = None,
+    framework: str | None = None,
+    parameter: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Return the fields of a submission that flags say; those that say nothing are left out.
 
@@ -76,6 +78,8 @@ def read_flags(
         "checkpoint_every": checkpoint_every,
         "keep": keep,
         "heartbeat_limit_s": heartbeat_limit,
+        "framework": framework,
+        "parameters": dict(map(read_parameter, parameter or ())) or None,
     }
     return {field: value for field, value in said.items() if value is not None}
 
@@ -119,6 +123,8 @@ def read_wanted(
     for name in _TEXTS:
         if name in fields or name in said:
             merged[name] = {**_read_texts(file, name, fields.get(name)), **said.get(name, {})}
+    if "parameters" in fields:
+        merged["parameters"] = {**_read_values(file, "parameters", fields["parameters"]), **said.get("parameters", {})}
     return Wanted(program[0], (*program[1:], *arguments), merged, code, directory)
 
 
@@ -187,9 +193,14 @@ def _with_bounds(file: Path, fields: dict[str, Any], said: Mapping[str, Any]) ->
 
 
 def _read_texts(file: Path, name: str, said: Any) -> dict[str, str]:
+    values = _read_values(file, name, said)
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()}
+
+
+def _read_values(file: Path, name: str, said: Any) -> dict[str, str | int | float | bool]:
     if said is None:
         return {}
     plain = (str, int, float, bool)
     if not isinstance(said, dict) or not all(isinstance(value, plain) for value in said.values()):
         raise UsageError(f"Cannot read '{name}' in '{file}': it must be a list of 'name: value'.")
-    return {str(key): str(value).lower() if isinstance(value, bool) else str(value) for key, value in said.items()}
+    return {str(key): value for key, value in said.items()}

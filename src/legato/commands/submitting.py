@@ -13,6 +13,7 @@ from legato.commands.options import (
     CheckpointEveryOption,
     DataOption,
     EnvironmentOption,
+    FrameworkOption,
     HeartbeatOption,
     KeepOption,
     LabelOption,
@@ -22,6 +23,7 @@ from legato.commands.options import (
     MinWorkersOption,
     NameOption,
     OutputOption,
+    ParameterOption,
     PriorityOption,
     QueueOption,
     RetriesOption,
@@ -54,6 +56,8 @@ def submit(
         list[str] | None, typer.Argument(metavar="[ARGS]...", help="Handed to the script, with or without -- before.")
     ] = None,
     name: NameOption = None,
+    framework: FrameworkOption = None,
+    parameter: ParameterOption = None,
     workers: WorkersOption = None,
     min_workers: MinWorkersOption = None,
     max_workers: MaxWorkersOption = None,
@@ -109,6 +113,8 @@ def submit(
         checkpoint_every=checkpoint_every,
         keep=keep,
         heartbeat_limit=heartbeat_limit,
+        framework=framework,
+        parameter=parameter,
     )
     handed = list(arguments or ())
     if handed[:1] == ["--"]:

@@ -171,6 +171,28 @@ def test_the_commands_from_a_project_to_its_runs(shell: Shell) -> None:
     assert "Project 'Digits' is deleted" in shell.type("projects", "delete", "Digits")
 
 
+def test_a_command_line_is_submitted_with_parameters(shell: Shell, program: Path, ann: Client) -> None:
+    (program / "run.sh").write_text("echo trained\n")
+    said = ("submit", "-d", "--framework", "command", "--code", "cnn", "--parameter", "rate=0.1", "--parameter", "wide")
+    shell.type(*said, "--name", "bash", "bash", "run.sh", "--x", "1")
+    spec = ann.job("bash").spec()
+    assert (spec.framework, spec.program) == ("command", ("bash", "run.sh", "--x", "1"))
+    assert spec.parameters == {"rate": 0.1, "wide": True}
+    Path("cnn/job.yaml").write_text(
+        "program: [bash, run.sh]\nframework: command\nname: file\nparameters: {rate: 1, title: a b}\n"
+    )
+    shell.type("submit", "-d", "--parameter", "rate=2.5", "cnn/job.yaml")
+    spec = ann.job("file").spec()
+    assert (spec.framework, spec.parameters) == ("command", {"rate": 2.5, "title": "a b"})
+    told = shell.type("submit", "-d", "--framework", "comand", "--code", "cnn", "bash", "run.sh", want=2)
+    assert "There is no framework 'comand' here. Did you mean 'command'? There are legato, command." in told
+    told = shell.type("submit", "-d", "--framework", "command", "--code", "cnn", "bash", "none.sh", want=2)
+    assert "The file 'none.sh' is not in the code" in told
+    listed = shell.type("frameworks", "-o", "csv")
+    assert [row["name"] for row in csv.DictReader(io.StringIO(listed))] == ["legato", "command"]
+    assert "single, static" in shell.type("frameworks")
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -221,5 +243,6 @@ def test_names_are_completed(shell: Shell, ann: Client, monkeypatch: pytest.Monk
         completing.complete_definitions(""),
         completing.complete_experiments("F"),
         completing.complete_experiments("x"),
+        completing.complete_frameworks("c"),
     ]
-    assert found == [["Digits"], ["CNN"], ["First"], []]
+    assert found == [["Digits"], ["CNN"], ["First"], [], ["command"]]

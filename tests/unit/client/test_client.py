@@ -107,6 +107,19 @@ def test_code_that_is_there_and_directories_need_no_upload(client: Client, platf
     assert len(platform.requests) == 2
 
 
+@pytest.mark.parametrize("words", [["bash", "run.sh"], ["./run.sh", "a b"], ["nvidia-smi"]], ids=len)
+def test_words_of_a_framework_are_sent_as_they_stand(
+    client: Client, platform: Platform, project: Path, words: list[str]
+) -> None:
+    (project / "src" / "run.sh").write_text("echo\n")
+    client.submit(*words, framework="command", code="src")
+    sent = body(platform.requests[-1])
+    assert (sent["program"], sent["framework"]) == (words, "command")
+    assert set(unpack(platform, sent["code"])) == {"deep.py", "run.sh"}
+    client.submit(*words, framework="command")
+    assert set(unpack(platform, body(platform.requests[-1])["code"])) == {"train.py", "src/deep.py", "src/run.sh"}
+
+
 def test_code_that_goes_in_between_is_sent_again(client: Client, platform: Platform, project: Path) -> None:
     forget = lambda request, do: (platform.code.clear(), do())[1]  # noqa: E731
     platform.faults.extend([None, None, forget])
@@ -133,6 +146,8 @@ def test_the_same_key_makes_one_job(client: Client, platform: Platform, project:
         (["train.py"], {"max_worker": 3}, "no such field. Did you mean max_workers?"),
         (["train.py"], {"max_workers": 0}, "max_workers=0 is below 1"),
         ([print], {"directory": "/a"}, "a function is uploaded"),
+        ([print], {"framework": "command"}, "a function with framework 'command'"),
+        (["bash", "train.sh"], {"framework": "command", "code": "nowhere"}, "'nowhere'"),
         (["link.py"], {}, r"is a link.*\.legatoignore"),
         (["ignored.py"], {}, r"'ignored.py': .legatoignore leaves it out"),
     ],
@@ -155,6 +170,8 @@ def test_nobody_sends_a_home_directory_by_mistake(
     monkeypatch.setenv("HOME", str(project))
     with pytest.raises(UsageError, match="all of that would be uploaded"):
         client.submit("train.py")
+    with pytest.raises(UsageError, match=r"Cannot submit 'bash' from .*: all of that would be uploaded"):
+        client.submit("bash", "train.sh", framework="command")
     assert platform.requests == []
     client.submit("train.py", code=project)
 

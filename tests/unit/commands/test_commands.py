@@ -77,6 +77,12 @@ def test_submit_says_what_flags_say(platform: Platform, call: Call, script: str)
             "7",
             "--key",
             "k",
+            "--parameter",
+            "rate=0.5",
+            "--param",
+            "wide",
+            "--framework",
+            "legato",
             "--detach",
         ),
     ]
@@ -105,6 +111,8 @@ def test_submit_says_what_flags_say(platform: Platform, call: Call, script: str)
         "checkpoint_every": "1epochs",
         "keep": 5,
         "heartbeat_limit_s": 7.0,
+        "parameters": {"rate": 0.5, "wide": True},
+        "framework": "legato",
     }
     assert platform.requests[-1].headers["idempotency-key"] == "k"
     call("submit", "-d", "--static", "--max-workers", "3", "--directory", "/work", "far.py", "a")
@@ -137,6 +145,8 @@ workers: 1..4
 code: src
 priority: 6000
 labels: {team: vision, run: 7, big: true}
+framework: legato
+parameters: {rate: 0.1, wide: true, title: a b, deep: 3}
 environment: {DATA: /data}
 """
 
@@ -145,12 +155,15 @@ def test_submit_reads_a_file_and_flags_win(platform: Platform, call: Call, place
     (place / "project" / "src").mkdir(parents=True)
     (place / "project" / "src" / "train.py").write_text("")
     (place / "project" / "job.yaml").write_text(JOB_FILE)
-    call("submit", "-d", "-p", "9000", "-l", "team=audio", "../project/job.yaml", "--", "--lr", "1")
+    flags = ("-p", "9000", "-l", "team=audio", "--parameter", "deep=4")
+    call("submit", "-d", *flags, "../project/job.yaml", "--", "--lr", "1")
     body = sent(platform)
     assert (body["program"], body["priority"]) == (["train.py", "--epochs", "20", "--lr", "1"], 9000)
     assert (body["min_workers"], body["max_workers"]) == (1, 4)
     assert body["labels"] == {"team": "audio", "run": "7", "big": "true"}
     assert body["environment"] == {"DATA": "/data"}
+    assert body["parameters"] == {"rate": 0.1, "wide": True, "title": "a b", "deep": 4}
+    assert body["framework"] == "legato"
     with tarfile.open(fileobj=io.BytesIO(platform.code[body["code"]])) as tar:
         assert tar.getnames() == ["train.py"]
     (place / "project" / "job.yaml").write_text("program: [src/train.py, 3]\ndirectory: /work\n")
@@ -174,6 +187,7 @@ def test_submit_reads_a_file_and_flags_win(platform: Platform, call: Call, place
         ("program: {a: b}", "Cannot read 'program'"),
         ("program: 'a \"b'", "Cannot read 'program'"),
         ("program: train.py\nlabels: [a]", "Cannot read 'labels'"),
+        ("program: train.py\nparameters: {a: [1]}", "Cannot read 'parameters'"),
         ("program: nowhere.py", "there is no such file"),
     ],
 )
