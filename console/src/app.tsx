@@ -5,11 +5,11 @@ import { Suspense, useEffect, useState } from "react";
 import { Problem } from "@/api/problems";
 import { Shell } from "@/layout/shell";
 import { LiveProvider } from "@/live/live";
-import { LoginPage } from "@/pages/login/login-page";
+import { LoginDialog, LoginPage } from "@/pages/login/login-page";
 import { WelcomePage } from "@/pages/login/welcome-page";
 import { Boundary } from "@/parts/boundary";
 import { Empty, ErrorState, Loading } from "@/parts/states";
-import { ToastProvider } from "@/parts/toast";
+import { ToastProvider, useToasts } from "@/parts/toast";
 import { go, matchPath, useRoute } from "@/router/router";
 import { ROUTES } from "@/routes";
 import { SessionProvider, useSessionDoor } from "@/session/session";
@@ -50,21 +50,35 @@ export function App() {
 function Gate() {
   const { state, retry } = useSessionDoor();
   const { path, query } = useRoute();
+  useNoticeOfOtherTab(state);
   if (path === "/welcome") return <WelcomePage code={query.get("code") ?? ""} />;
   if (state.is === "asking") return <Loading what="Loading the console" />;
   if (state.is === "away") return <ErrorState error={new Problem("away", 0, AWAY)} retry={retry} />;
-  if (state.is === "out") return <LoginPage wasIn={state.wasIn} />;
+  if (state.is === "out") return <LoginPage />;
   return (
-    <LiveProvider key={state.session.name}>
-      <Shell>
-        <Boundary key={path}>
-          <Suspense fallback={<Loading />}>
-            <Page />
-          </Suspense>
-        </Boundary>
-      </Shell>
-    </LiveProvider>
+    <>
+      <LiveProvider key={state.session.name}>
+        <Shell>
+          <Boundary key={path}>
+            <Suspense fallback={<Loading />}>
+              <Page />
+            </Suspense>
+          </Boundary>
+        </Shell>
+      </LiveProvider>
+      {state.isOver && <LoginDialog user={state.session.name} />}
+    </>
   );
+}
+
+/** Say that another tab has changed who is logged in: this one cannot go on as somebody else. */
+function useNoticeOfOtherTab(state: ReturnType<typeof useSessionDoor>["state"]): void {
+  const toasts = useToasts();
+  const name = state.is === "in" && state.isFromOtherTab ? state.session.name : null;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: told once for each who comes
+  useEffect(() => {
+    if (name !== null) toasts.tell(`Another tab of this browser has logged in as ${name}. So has this one.`);
+  }, [name]);
 }
 
 const AWAY = "The server does not answer. This page asks again every few seconds.";

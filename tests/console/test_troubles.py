@@ -94,21 +94,52 @@ def test_a_server_that_was_away_is_caught_up_with(
     second.stop(now=True)
 
 
-def test_a_session_that_is_over_asks_to_log_in_and_goes_on_where_it_was(
+def test_a_session_that_is_over_asks_to_log_in_over_the_page_and_all_that_was_typed_is_kept(
     people: Callable[..., Person], running: Platform
 ) -> None:
     ann = people("ann")
     ann.opens("/projects")
-    ann.page.get_by_role("heading", name="Projects", level=1).wait_for()
+    ann.page.get_by_role("button", name="New project").first.click()
+    dialog = ann.page.get_by_role("dialog", name="New project")
+    dialog.get_by_label("Name").fill("half a name")
+    dialog.get_by_label("Description").fill("a long story")
     for token in running.client.tokens(user="ann"):
         running.client.revoke_token(token.id)
-    ann.page.get_by_role("link", name="Queues").click()
-    ann.sees(re.compile("session is over"))
+    dialog.get_by_role("button", name="Create").click()
+    again = ann.page.get_by_role("dialog", name="Log in again")
+    again.get_by_text(re.compile("session is over")).wait_for()
+    ann.page.keyboard.press("Escape")
+    ann.page.keyboard.press("Escape")
+    ann.finds_no_barrier()
     ann.shows("session-over")
-    ann.page.locator("input[name=user]").fill("ann")
-    ann.page.locator("input[name=password]").fill(PASSWORD)
-    ann.page.get_by_role("button", name="Log in").click()
-    ann.page.get_by_role("heading", name="Queues", level=1).wait_for()
+    assert again.get_by_label("User name").input_value() == "ann"
+    again.locator("input[name=password]").fill(PASSWORD)
+    again.get_by_role("button", name="Log in").click()
+    again.wait_for(state="detached")
+    assert dialog.get_by_label("Description").input_value() == "a long story", "nothing typed is lost"
+    dialog.get_by_role("button", name="Create").click()
+    dialog.wait_for(state="detached")
+    assert [project.name for project in running.client.projects()] == ["half a name"]
+
+
+def test_a_tab_goes_on_as_who_logs_in_by_another_one(people: Callable[..., Person], running: Platform) -> None:
+    ann = people("ann")
+    with Client(running.url, running.client.add_token("t", user="ann").secret) as client:
+        client.add_project("of ann alone")
+    ann.opens("/projects")
+    ann.sees("of ann alone")
+    running.client.add_user("bob", role="user", password=PASSWORD)
+    other = ann.page.context.new_page()
+    other.goto(f"{running.url}/")
+    other.get_by_role("button", name="ann").click()
+    other.get_by_text("Log out").click()
+    other.locator("input[name=user]").fill("bob")
+    other.locator("input[name=password]").fill(PASSWORD)
+    other.get_by_role("button", name="Log in").click()
+    ann.page.bring_to_front()
+    ann.page.get_by_role("button", name="bob").wait_for()
+    ann.page.get_by_text("of ann alone").wait_for(state="detached")
+    other.close()
 
 
 def test_a_viewer_sees_and_may_not_stop(people: Callable[..., Person], running: Platform, tmp_path: Path) -> None:

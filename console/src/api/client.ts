@@ -1,6 +1,6 @@
 /** One door to the server: requests with the session's cookie, answers as they are typed in the OpenAPI, problems thrown. */
 
-import { makeAway, readProblem } from "./problems";
+import { makeAway, Problem, readProblem } from "./problems";
 import type { paths } from "./schema";
 
 export const API = "/api/v1";
@@ -42,18 +42,42 @@ export interface Asked<P extends Path, M extends Method> {
   signal?: AbortSignal;
 }
 
+/** Looks who is logged in by now; returns whether that is still the same user. */
+type LookWho = () => Promise<boolean>;
+
+const SESSION = `${API}/session`;
 let csrf: string | null = null;
+/** Grows with each session that begins or ends: what was asked in an earlier one tells nothing of this one. */
+let numSessions = 0;
+/** The session is over: nothing is asked until there is another one. */
+let isShut = false;
+let lookWho: LookWho | null = null;
 const whenLoggedOut = new Set<() => void>();
 
-/** Take the value that proves to the server that a change was asked for by this page. */
+/** Take the value that proves to the server that a change was asked for by this page; with it a session begins. */
 export function setCsrf(value: string | null): void {
   csrf = value;
+  numSessions += 1;
+  isShut = false;
 }
 
 /** Call `told` whenever the server says that nobody is logged in any more; return how to stop that. */
 export function onLoggedOut(told: () => void): () => void {
   whenLoggedOut.add(told);
   return () => whenLoggedOut.delete(told);
+}
+
+/** Call `look` when the server takes a change for one of a foreign page, as after a log-in in another tab; return how to stop that. */
+export function onForeign(look: LookWho): () => void {
+  lookWho = look;
+  return () => {
+    if (lookWho === look) lookWho = null;
+  };
+}
+
+/** Ask nothing more, but for the session, until there is another one. */
+export function shutDoor(): void {
+  isShut = true;
 }
 
 /** Return the address of a request, with its names and its query filled in. */
@@ -73,8 +97,34 @@ export function makeAddress(path: string, names: Record<string, string> = {}, qu
   return `${API}${filled}${told ? `?${told}` : ""}`;
 }
 
-/** Send a request and return its answer if it is a good one. Throws a Problem otherwise. */
+/**
+ * Send a request and return its answer if it is a good one. Throws a Problem otherwise. A change that the server refused
+ * because the same user has logged in again in another tab is sent once more.
+ */
 export async function send(method: string, address: string, init: RequestInit = {}): Promise<Response> {
+  const isOfSession = address.startsWith(SESSION);
+  if (isShut && !isOfSession) throw new Problem("unauthenticated", 401, "Your session is over. Log in again.");
+  const asked = numSessions;
+  try {
+    return await sendOnce(method, address, init);
+  } catch (thrown) {
+    if (!(thrown instanceof Problem) || isOfSession) throw thrown;
+    if (thrown.status === 401 && asked === numSessions) {
+      shutDoor();
+      for (const told of whenLoggedOut) told();
+    }
+    if (thrown.kind !== "wrong-origin" || !lookWho) throw thrown;
+    const isSame = await lookWho();
+    if (isShut) throw thrown;
+    if (!isSame) throw new Problem("wrong-origin", 403, OTHER_USER);
+    if (asked === numSessions) throw thrown;
+    return sendOnce(method, address, init);
+  }
+}
+
+const OTHER_USER = "Nothing was changed: somebody else has logged in with this browser, in another tab.";
+
+async function sendOnce(method: string, address: string, init: RequestInit): Promise<Response> {
   const headers = new Headers(init.headers);
   if (method !== "GET" && method !== "HEAD" && csrf !== null) headers.set("X-Legato-CSRF", csrf);
   let answer: Response;
@@ -85,9 +135,7 @@ export async function send(method: string, address: string, init: RequestInit = 
     throw makeAway();
   }
   if (answer.ok) return answer;
-  const problem = await readProblem(answer);
-  if (problem.status === 401 && !address.endsWith("/session")) for (const told of whenLoggedOut) told();
-  throw problem;
+  throw await readProblem(answer);
 }
 
 /** Ask the server as its OpenAPI says: `ask("get", "/jobs/{job}", { path: { job } })`. Throws a Problem. */

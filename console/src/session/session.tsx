@@ -1,8 +1,11 @@
-/** Who is logged in. Asks the server once at the start; shows the page to log in whenever nobody is. */
+/**
+ * Who is logged in. Asks the server at the start, and again when the page is looked at, when another tab says that
+ * somebody came or went, and when the server takes this page for a foreign one.
+ */
 
 import { useQueryClient } from "@tanstack/react-query";
-import { createContext, type ReactNode, useCallback, useContext, useEffect, useMemo, useState } from "react";
-import { API, onLoggedOut, send, setCsrf } from "@/api/client";
+import { createContext, type ReactNode, useCallback, useContext, useEffect, useMemo, useRef, useState } from "react";
+import { API, onForeign, onLoggedOut, send, setCsrf, shutDoor } from "@/api/client";
 import { Problem } from "@/api/problems";
 import type { Role } from "@/api/types";
 
@@ -15,7 +18,16 @@ export interface Session {
 
 export type Credentials = { user: string; password: string } | { token: string } | { code: string };
 
-type State = { is: "asking" } | { is: "away" } | { is: "out"; wasIn: boolean } | { is: "in"; session: Session };
+interface Inside {
+  is: "in";
+  session: Session;
+  /** The session has ended; what the user sees and has typed stays where it is until somebody logs in. */
+  isOver: boolean;
+  /** Somebody else than before, who logged in by another tab of this browser. */
+  isFromOtherTab: boolean;
+}
+
+type State = { is: "asking" } | { is: "away" } | { is: "out" } | Inside;
 
 interface SessionDoor {
   state: State;
@@ -26,16 +38,34 @@ interface SessionDoor {
 
 const Context = createContext<SessionDoor | null>(null);
 const ADDRESS = `${API}/session`;
+/** Other tabs hear when this changes. */
+const TOLD_KEY = "legato-session";
+const RETRY_EVERY_MS = 3000;
 
 /** Give the session to all pages inside. */
 export function SessionProvider({ children }: { children: ReactNode }) {
   const [state, setState] = useState<State>({ is: "asking" });
   const [numTries, setNumTries] = useState(0);
   const queries = useQueryClient();
+  const latest = useRef<State>(state);
+  latest.current = state;
 
-  const enter = useCallback((session: Session) => {
-    setCsrf(session.csrf);
-    setState({ is: "in", session });
+  const enter = useCallback(
+    (session: Session, isFromOtherTab = false) => {
+      const before = latest.current;
+      setCsrf(session.csrf);
+      if (before.is === "in" && before.session.name === session.name) {
+        if (before.isOver) void queries.invalidateQueries();
+      }
+      // What somebody else saw is not for who comes now.
+      else queries.clear();
+      setState({ is: "in", session, isOver: false, isFromOtherTab });
+    },
+    [queries],
+  );
+  const endSession = useCallback(() => {
+    shutDoor();
+    setState((before) => (before.is === "in" ? { ...before, isOver: true } : before));
   }, []);
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: numTries asks again
@@ -45,7 +75,7 @@ export function SessionProvider({ children }: { children: ReactNode }) {
       .then((session) => {
         if (isOver) return;
         if (session) enter(session);
-        else setState({ is: "out", wasIn: false });
+        else setState({ is: "out" });
       })
       .catch(() => {
         if (!isOver) setState({ is: "away" });
@@ -57,18 +87,48 @@ export function SessionProvider({ children }: { children: ReactNode }) {
 
   useEffect(() => {
     if (state.is !== "away") return;
-    const timer = window.setTimeout(() => setNumTries((before) => before + 1), 3000);
+    const timer = window.setTimeout(() => setNumTries((before) => before + 1), RETRY_EVERY_MS);
     return () => window.clearTimeout(timer);
   }, [state]);
 
-  useEffect(
-    () =>
-      onLoggedOut(() => {
-        setCsrf(null);
-        setState((before) => (before.is === "in" ? { is: "out", wasIn: true } : before));
-      }),
-    [],
-  );
+  useEffect(() => onLoggedOut(endSession), [endSession]);
+
+  useEffect(() => {
+    const look = async (): Promise<boolean> => {
+      const before = latest.current;
+      if (before.is !== "in" && before.is !== "out") return false;
+      const session = await readSession().catch(() => undefined);
+      // Nobody can tell, or somebody has logged in here meanwhile.
+      if (session === undefined || latest.current !== before) return true;
+      if (before.is === "out") {
+        if (session) enter(session);
+        return false;
+      }
+      if (!session) endSession();
+      const isSame = session?.name === before.session.name;
+      if (session && (!isSame || before.isOver || !isEqual(session, before.session))) enter(session, !isSame);
+      return isSame;
+    };
+    let looking: Promise<boolean> | null = null;
+    const lookOnce = () => {
+      looking ??= look().finally(() => {
+        looking = null;
+      });
+      return looking;
+    };
+    const seen = () => void (document.visibilityState === "visible" && lookOnce());
+    const heard = (event: StorageEvent) => void (event.key === TOLD_KEY && lookOnce());
+    const stop = onForeign(lookOnce);
+    window.addEventListener("focus", seen);
+    document.addEventListener("visibilitychange", seen);
+    window.addEventListener("storage", heard);
+    return () => {
+      stop();
+      window.removeEventListener("focus", seen);
+      document.removeEventListener("visibilitychange", seen);
+      window.removeEventListener("storage", heard);
+    };
+  }, [enter, endSession]);
 
   const door = useMemo<SessionDoor>(
     () => ({
@@ -79,9 +139,8 @@ export function SessionProvider({ children }: { children: ReactNode }) {
           body: JSON.stringify(given),
         });
         const session = (await answer.json()) as Session;
-        // What somebody else saw is not for who comes now.
-        queries.clear();
         enter(session);
+        tellOtherTabs();
         return session;
       },
       async logOut() {
@@ -90,13 +149,26 @@ export function SessionProvider({ children }: { children: ReactNode }) {
         });
         setCsrf(null);
         queries.clear();
-        setState({ is: "out", wasIn: false });
+        setState({ is: "out" });
+        tellOtherTabs();
       },
       retry: () => setNumTries((before) => before + 1),
     }),
     [state, enter, queries],
   );
   return <Context.Provider value={door}>{children}</Context.Provider>;
+}
+
+function isEqual(one: Session, other: Session): boolean {
+  return one.csrf === other.csrf && one.role === other.role;
+}
+
+function tellOtherTabs(): void {
+  try {
+    localStorage.setItem(TOLD_KEY, String(Date.now()));
+  } catch {
+    // In a browser that keeps nothing they look when they are looked at.
+  }
 }
 
 async function readSession(): Promise<Session | null> {

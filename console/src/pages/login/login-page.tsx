@@ -1,6 +1,6 @@
 /** Where people log in: with name and password, or with a token. Afterwards they are where they wanted to be. */
 
-import { type FormEvent, useState } from "react";
+import { type FormEvent, type ReactNode, useEffect, useRef, useState } from "react";
 import { sayProblem } from "@/api/problems";
 import mark from "@/mark.svg";
 import { Button } from "@/parts/button";
@@ -10,11 +10,50 @@ import { TabPanel, Tabs } from "@/parts/tabs";
 import { useSessionDoor } from "@/session/session";
 import "./login.css";
 
-/** The page to log in. `wasIn`: the session ended while the page was open. */
-export function LoginPage({ wasIn }: { wasIn: boolean }) {
+/** The page to log in. */
+export function LoginPage() {
+  return (
+    <div className="login">
+      <main className="card login-card">
+        <LoginForm />
+      </main>
+    </div>
+  );
+}
+
+/** The log-in over a page whose session has ended: it hides the page, and all that was typed there is kept. */
+export function LoginDialog({ user }: { user: string }) {
+  const box = useRef<HTMLDialogElement>(null);
+  const open = () => {
+    const dialog = box.current;
+    if (dialog && !dialog.open) dialog.showModal?.();
+  };
+  useEffect(open, []);
+  return (
+    <dialog
+      ref={box}
+      className="login-over"
+      aria-label="Log in again"
+      onCancel={(event) => event.preventDefault()}
+      // A browser closes it at the second Escape, whatever the page says.
+      onClose={open}
+    >
+      <div className="login">
+        <div className="card login-card">
+          <LoginForm known={user}>
+            <Note tone="warn">Your session is over. Log in again to go on where you were; what you typed is kept.</Note>
+          </LoginForm>
+        </div>
+      </div>
+    </dialog>
+  );
+}
+
+/** `known`: who was logged in here. */
+function LoginForm({ known = "", children }: { known?: string; children?: ReactNode }) {
   const { logIn } = useSessionDoor();
   const [way, setWay] = useState("password");
-  const [user, setUser] = useState("");
+  const [user, setUser] = useState(known);
   const [password, setPassword] = useState("");
   const [token, setToken] = useState("");
   const [problem, setProblem] = useState<string | null>(null);
@@ -31,67 +70,66 @@ export function LoginPage({ wasIn }: { wasIn: boolean }) {
     }
   };
   return (
-    <div className="login">
-      <main className="card login-card">
-        <div className="login-mark">
-          <img src={mark} alt="" />
-          <h1>Legato</h1>
-          <p className="soft">Many jobs share one pool</p>
-        </div>
-        {wasIn && <Note tone="warn">Your session is over. Log in again to go on where you were.</Note>}
-        <Tabs
-          label="How to log in"
-          tabs={[
-            { name: "password", label: "Password" },
-            { name: "token", label: "Token" },
-          ]}
-          chosen={way}
-          onChoose={setWay}
-        />
-        <TabPanel chosen={way}>
-          <form className="stack" onSubmit={submit}>
-            {way === "password" ? (
-              <>
-                <TextField
-                  label="User name"
-                  name="user"
-                  autoComplete="username"
-                  autoCapitalize="none"
-                  spellCheck={false}
-                  required
-                  value={user}
-                  onValue={setUser}
-                />
-                <TextField
-                  label="Password"
-                  name="password"
-                  type="password"
-                  autoComplete="current-password"
-                  required
-                  value={password}
-                  onValue={setPassword}
-                />
-              </>
-            ) : (
+    <>
+      <div className="login-mark">
+        <img src={mark} alt="" />
+        <h1>Legato</h1>
+        <p className="soft">Many jobs share one pool</p>
+      </div>
+      {children}
+      <Tabs
+        label="How to log in"
+        tabs={[
+          { name: "password", label: "Password" },
+          { name: "token", label: "Token" },
+        ]}
+        chosen={way}
+        onChoose={setWay}
+      />
+      <TabPanel chosen={way}>
+        <form className="stack" onSubmit={submit}>
+          {way === "password" ? (
+            <>
               <TextField
-                label="Token"
-                name="token"
-                type="password"
-                autoComplete="off"
-                placeholder="lgt_…"
-                hint="The server says one at its first start, and legato tokens create makes more."
+                label="User name"
+                name="user"
+                autoComplete="username"
+                autoCapitalize="none"
+                spellCheck={false}
                 required
-                value={token}
-                onValue={setToken}
+                value={user}
+                onValue={setUser}
               />
-            )}
-            {problem && <Note tone="bad">{problem}</Note>}
-            <Button type="submit" look="main" isBusy={isBusy}>
-              Log in
-            </Button>
-          </form>
-        </TabPanel>
-      </main>
-    </div>
+              <TextField
+                label="Password"
+                name="password"
+                type="password"
+                autoComplete="current-password"
+                autoFocus={known !== ""}
+                required
+                value={password}
+                onValue={setPassword}
+              />
+            </>
+          ) : (
+            <TextField
+              label="Token"
+              name="token"
+              type="password"
+              autoComplete="off"
+              placeholder="lgt_…"
+              hint="The server says one at its first start, and legato tokens create makes more."
+              required
+              value={token}
+              onValue={setToken}
+            />
+          )}
+          {problem && <Note tone="bad">{problem}</Note>}
+          <Button type="submit" look="main" isBusy={isBusy}>
+            Log in
+          </Button>
+        </form>
+      </TabPanel>
+    </>
   );
 }
