@@ -2803,6 +2803,7 @@ export interface operations {
                 queue?: string | null;
                 label?: string[] | null;
                 name?: string | null;
+                search?: string | null;
                 project?: string | null;
                 experiment?: string | null;
                 definition?: string | null;

@@ -156,6 +156,7 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
         queue: str | None = None,
         labels: Mapping[str, str] | None = None,
         name: str | None = None,
+        search: str | None = None,
         project: str | None = None,
         experiment: str | None = None,
         definition: str | None = None,
@@ -170,6 +171,7 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
             queue: its name.
             labels: which they have.
             name: how it begins.
+            search: a part of the name or the id, in small or large letters.
             project: its id or name.
             experiment: of which they are runs; its id or name.
             definition: the same.
@@ -182,6 +184,7 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
             "queue": queue,
             "label": [f"{key}={value}" for key, value in (labels or {}).items()] or None,
             "name": name,
+            "search": search,
             "project": project,
             "experiment": experiment,
             "definition": definition,

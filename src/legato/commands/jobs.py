@@ -58,6 +58,9 @@ def ps(
     queue: QueueOption = None,
     label: LabelOption = None,
     name: Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", help="Whose name begins so.")] = None,
+    search: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="With this in the name or id, in small or large letters.")
+    ] = None,
     project: ProjectOption = None,
     limit: LimitOption = 100,
     output: OutputOption = Output.table,
@@ -71,7 +74,14 @@ def ps(
 
     def look() -> tuple[Any, Any, bool]:
         found = client.jobs(
-            stage=stages, owner=owner, queue=queue, labels=labels, name=name, project=project, limit=limit + 1
+            stage=stages,
+            owner=owner,
+            queue=queue,
+            labels=labels,
+            name=name,
+            search=search,
+            project=project,
+            limit=limit + 1,
         )
         records = [job.record for job in found[:limit]]
         if queue is not None and not records:

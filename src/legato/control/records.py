@@ -218,13 +218,19 @@ class Submitted(msgspec.Struct, frozen=True):
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs are meant; all that is given must hold. ``stages`` empty: any. The last three are ids."""
+    """Which jobs are meant; all that is given must hold. The last three are ids.
+
+    Args:
+        stages: empty: any.
+        search: a part of the name or the id, in small or large letters.
+    """
 
     stages: frozenset[Stage] = frozenset()
     owner: str | None = None
     queue: str | None = None
     labels: dict[str, str] = {}
     name_prefix: str | None = None
+    search: str | None = None
     project: str | None = None
     experiment: str | None = None
     definition: str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Select, func, select, update
+from sqlalchemy import ColumnElement, Connection, Select, func, or_, select, update
 
 from legato.control.database import Database
 from legato.control.ids import is_job_id
@@ -351,6 +351,10 @@ def _filter(statement: Select[Any], wanted: JobFilter) -> Select[Any]:
         # Not LIKE, which does not mind upper and lower case in SQLite.
         start = func.substr(jobs.c.name, 1, len(wanted.name_prefix))
         statement = statement.where(start == wanted.name_prefix)
+    if wanted.search:
+        text = wanted.search.lower()
+        named, known = (func.lower(column).contains(text, autoescape=True) for column in (jobs.c.name, jobs.c.id))
+        statement = statement.where(or_(named, known))
     for origin in ("project", "experiment", "definition"):
         if getattr(wanted, origin) is not None:
             statement = statement.where(jobs.c[origin] == getattr(wanted, origin))

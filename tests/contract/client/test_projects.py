@@ -156,6 +156,8 @@ def test_the_commands_from_a_project_to_its_runs(shell: Shell) -> None:
     told = shell.type("show", runs[0]["id"])
     assert made["id"] in told and "rate=0.2,wide=true" in told
     assert shell.type("ps", "--project", "Digits").count("First-") == 2
+    counts = [shell.type("ps", "--search", text).count("First-") for text in ("ST-shell", runs[0]["id"], "%")]
+    assert counts == [1, 1, 0]
     one = json.loads(shell.type("experiments", "run", "First", "-d", "CNN", "--nodes", "1", "-o", "json"))
     assert [(job["name"], job["max_workers"]) for job in one] == [("First-CNN", 1)]
     assert "version 2" in shell.type("projects", "change", "Digits", "--description", "all of them")

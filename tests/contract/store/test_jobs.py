@@ -375,6 +375,12 @@ def test_filters(store: Store) -> None:
     assert ids(name_prefix="bert") == [two.id, one.id]
     assert ids(name_prefix="bert_") == [two.id]
     assert ids(name_prefix="%") == []
+    assert ids(search="BERT") == ids(search="") == [three.id, two.id, one.id]
+    assert ids(search="t_") == [two.id], "no wildcard"
+    assert [ids(search=text) for text in ("%", "t-_", "e.t", "/", "\\", "t\\_2", "'")] == [[]] * 7
+    assert ids(search="ERT-3") == [three.id]
+    assert ids(search=two.id.upper()) == ids(search=two.id[3:]) == [two.id]
+    assert ids(search="bert", owner="ann") == [one.id]
     with pytest.raises(UsageError, match="cannot name a label"):
         ids(labels={"'": ""})
 

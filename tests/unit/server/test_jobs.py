@@ -265,6 +265,8 @@ def test_lists_are_filtered_and_come_in_pages(platform: Platform) -> None:
     assert ids("label=even=True&label=n=4") == [made[4]]
     assert ids("label=even=True&label=n=3") == []
     assert ids("name=run-") == made[::-1], "case counts"
+    assert ids(f"search={made[1].upper()}") == ids("search=N-1") == [made[1]]
+    assert ids("search=%25") == ids("search=run_") == []
     assert ids("queue=default&owner=nobody") == []
     seen, after = [], ""
     while True:
@@ -278,7 +280,9 @@ def test_lists_are_filtered_and_come_in_pages(platform: Platform) -> None:
 
 
 def test_lists_that_cannot_be_made(platform: Platform) -> None:
-    for query in ("stage=flying", "limit=0", "limit=1001", "limit=x", "order=up", "label=team", "name=" + "x" * 300):
+    long = "x" * 300
+    wrong = ("stage=flying", "limit=0", "limit=1001", "limit=x", "order=up", "label=team")
+    for query in (*wrong, f"name={long}", f"search={long}"):
         check_problem(platform.ask("GET", f"jobs?{query}"), 422, "invalid")
 
 
