@@ -10,7 +10,7 @@ from legato.control.database import Database
 from legato.control.people import AuditEntry
 from legato.control.records import Event
 from legato.control.schema import audit_log, counters, events, jobs, projects
-from legato.control.store_projects import KIND
+from legato.control.store_projects import KIND, LEAVER
 from legato.control.store_sight import is_visible, sees_project
 from legato.control.transactions import EVENTS, read_all, writing
 
@@ -48,7 +48,8 @@ class Events:
             of_project = select(projects.c.id).where(
                 projects.c.id == events.c.detail["project"].as_string(), sees_project(sees_only)
             )
-            of_pool = events.c.job.is_(None) & ((events.c.kind != KIND) | of_project.correlate(events).exists())
+            is_told = of_project.correlate(events).exists() | (events.c.detail[LEAVER].as_string() == sees_only)
+            of_pool = events.c.job.is_(None) & ((events.c.kind != KIND) | is_told)
             statement = statement.where(or_(of_pool, seen))
         with self._database.reading() as connection:
             return read_all(connection, statement, Event)

@@ -21,6 +21,8 @@ from legato.core.errors import BadField, Conflict, NotFound, StaleVersion
 
 KIND: Final = "project"
 """Of events that tell that a project, or something in it, was changed. ``detail``: its id, and what was done."""
+LEAVER: Final = "user"
+"""In the ``detail`` of such an event: who sees the project no more because of it, and is told this one nevertheless."""
 
 _LAST: Final = select(func.max(projects.c.id))
 
@@ -143,6 +145,7 @@ class Projects:
                 transaction.connection.execute(delete(project_members).where(project_members.c.project == project))
                 _put_members(transaction, project, members)
                 values["members"] = members
+                _tell_leavers(transaction, project, asker, sorted(set(old.members) - set(members)))
             tell(transaction, project, asker, "project.change", project, values)
             return _reread(transaction, project)
 
@@ -165,6 +168,7 @@ class Projects:
                     raise Conflict(f"Cannot {doing}: it has {number} {what}. Delete them first.")
             transaction.connection.execute(update(jobs).where(jobs.c.project == project).values(project=None))
             transaction.connection.execute(delete(projects).where(projects.c.id == project))
+            _tell_leavers(transaction, project, asker, (old.owner, *old.members))
             tell(transaction, project, asker, "project.delete", project, {"name": old.name})
 
 
@@ -233,6 +237,13 @@ def _check_members(transaction: Transaction, doing: str, members: Iterable[str],
 def _put_members(transaction: Transaction, project: str, members: tuple[str, ...]) -> None:
     for member in members:
         transaction.connection.execute(insert(project_members).values(project=project, user=member))
+
+
+def _tell_leavers(transaction: Transaction, project: str, asker: Asker, leavers: Iterable[str]) -> None:
+    """Tell those who see a project no more that it is so: of all that is told of it this is the last they hear."""
+    for leaver in leavers:
+        detail = {"project": project, "action": "project.leave", "target": project, LEAVER: leaver}
+        transaction.note(KIND, f"'{leaver}' is in it no more, by '{asker.name}'", detail=detail)
 
 
 def _reread(transaction: Transaction, project: str) -> Project:

@@ -18,6 +18,7 @@ import structlog
 from legato.control.records import Event
 from legato.control.store import Store
 from legato.control.store_projects import KIND as PROJECT
+from legato.control.store_projects import LEAVER
 
 _log = structlog.get_logger(__name__)
 
@@ -134,7 +135,10 @@ class Feed:
             projects = {project for event in part if (project := _project_of(event)) is not None}
             asking = functools.partial(self._store.projects.which_visible, projects, sees_only)
             seen |= await self.in_thread(asking) if projects else frozenset()
-            found += [event for event in part if (event.job or _project_of(event) or None) in {None, *seen}]
+            told = {None, *seen}
+            found += [
+                event for event in part if (event.job or _project_of(event)) in told or _leaver_of(event) == sees_only
+            ]
             if len(found) >= limit:
                 return Told(tuple(found[:limit]), found[limit - 1].seq)
         return Told(tuple(found), newer[-1].seq if newer else seq)
@@ -174,3 +178,8 @@ class Feed:
 def _project_of(event: Event) -> str | None:
     """Return the project that an event is of; None: it is of none."""
     return event.detail["project"] if event.kind == PROJECT and event.detail else None
+
+
+def _leaver_of(event: Event) -> str | None:
+    """Return who sees a project no more because of an event, and is told it all the same; None: nobody."""
+    return event.detail.get(LEAVER) if event.kind == PROJECT and event.detail else None

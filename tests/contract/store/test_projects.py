@@ -204,6 +204,24 @@ def test_events_are_for_those_who_see_the_project(store: Store, project: Project
     assert (told("ann"), told("ben"), told(None)) == ([project.id], [project.id, own.id], [project.id, own.id])
 
 
+def test_who_leaves_a_project_hears_of_it_and_of_nothing_after_it(store: Store) -> None:
+    project = store.projects.create(NewProject(name="Digits", members=("ben", "eye")), ANN, NOW)
+
+    def told(sees_only: str) -> list[tuple[str, str | None]]:
+        found = (event.detail or {} for event in store.events.read_after(first, sees_only=sees_only))
+        return [(detail["action"], detail.get("user")) for detail in found if detail.get("project") == project.id]
+
+    first = store.events.read_last_seq()
+    store.projects.change(project.id, ProjectPatch(members=("eye",)), ANN, NOW)
+    assert told("ben") == [("project.leave", "ben")]
+    assert told("eye") == told("ann") == [("project.leave", "ben"), ("project.change", None)]
+    store.projects.change(project.id, ProjectPatch(description="of ours"), ANN, NOW)
+    assert told("ben") == [("project.leave", "ben")]
+    first = store.events.read_last_seq()
+    store.projects.delete(project.id, ANN, NOW)
+    assert (told("ann"), told("eye"), told("ben")) == ([("project.leave", "ann")], [("project.leave", "eye")], [])
+
+
 def test_who_may_not(store: Store, project: Project) -> None:
     one = define(store, project)
     with pytest.raises(Forbidden, match="which changes nothing"):

@@ -197,6 +197,29 @@ def test_what_a_project_does_is_told_to_those_who_see_it(platform: Platform, dig
     assert told(from_memory, "ben") == ["definition.create"]
 
 
+def test_who_is_taken_out_hears_of_it_once(platform: Platform, digits: Any) -> None:
+    wait_for_memory(platform)
+    after = platform.get("events")["after"]
+    platform.ask("PATCH", "projects/Digits", {"members": []})
+    platform.ask("PATCH", "projects/Digits", {"description": "of ann alone"})
+    wait_for_memory(platform)
+
+    def told(query: str, who: str) -> list[str]:
+        events = platform.get(f"events{query}", who=who)["items"]
+        return [event["detail"]["action"] for event in events if event["kind"] == "project"]
+
+    from_store, from_memory = "", f"?after={after}"
+    for query in (from_store, from_memory):
+        assert told(query, "ben") == ["project.leave"]
+        assert told(query, "ann")[-3:] == ["project.leave", "project.change", "project.change"]
+    assert platform.ask("DELETE", "projects/Digits").status_code == 204
+    wait_for_memory(platform)
+    for query in (from_store, from_memory):
+        assert told(query, "ben") == ["project.leave"]
+        assert told(query, "ann") == ["project.leave"], "her own, at the end"
+        assert told(query, "eye")[-2:] == ["project.leave", "project.delete"]
+
+
 def test_viewers_see_no_values_and_no_code(platform: Platform, digits: Any) -> None:
     one = define(platform, digits, environment={"KEY": "geheim"})
     assert platform.get(f"definitions/{one['id']}", who="ben")["environment"] == {"KEY": "geheim"}
