@@ -17,6 +17,7 @@ from legato.commands.entry import load_room
 from legato.core.errors import LegatoError, UsageError
 from legato.core.spelling import ask_whether
 from legato.options import (
+    GuestOption,
     HeartbeatLimit,
     InitialWorkers,
     Keep,
@@ -152,15 +153,16 @@ def run(
     port: Port = 0,
     heartbeat_limit: HeartbeatLimit = 5.0,
     start: StartOption = Start.fork,
+    guest: GuestOption = None,
     plain: Plain = False,
 ) -> None:
     """Train with a program on this machine."""
     from msgspec import structs
 
-    from legato.core.spec import JobSpec, parse_workers
+    from legato.core.spec import JobSpec, parse_guest, parse_workers
     from legato.driver.journal import JobDirectory
     from legato.engines.gpus import find_devices
-    from legato.resuming import is_unfinished
+    from legato.resuming import is_unfinished, take_along
 
     script = Path(program)
     if not script.is_file():
@@ -191,6 +193,7 @@ def run(
         resume=bool(resume),
         heartbeat_limit_s=heartbeat_limit,
         heartbeat_interval_s=min(0.25, heartbeat_limit / 4),
+        guest=parse_guest(guest) if guest is not None else None,
     ).validate()
     if devices and max_workers > len(devices):
         raise UsageError(
@@ -199,8 +202,10 @@ def run(
         )
     directory = JobDirectory.of(job)
     if resume is None and name is not None and is_unfinished(directory, spec):
-        typer.echo(f"legato: job '{job}' goes on from its newest checkpoint; --no-resume starts afresh", err=True)
+        typer.echo(f"legato: job '{job}' goes on where it ended; --no-resume starts afresh", err=True)
         spec = structs.replace(spec, resume=True)
+    if spec.resume:
+        spec = take_along(directory, spec)
     if directory.is_locked():
         raise UsageError(
             f"Cannot run job '{job}': a job of this name is running. Watch it with 'legato attach {job}', stop it with "

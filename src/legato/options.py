@@ -138,6 +138,12 @@ HeartbeatLimit = Annotated[
         help="Give up a worker that is silent for so long.",
     ),
 ]
+GuestOption = Annotated[
+    str | None,
+    typer.Option(
+        "--guest", metavar="MODULE:FUNCTION", help="What lives in the driver's process beside the job, and its options."
+    ),
+]
 StartOption = Annotated[
     Start,
     typer.Option(

@@ -18,15 +18,30 @@ def is_of_another_program(directory: JobDirectory, script: Path) -> bool:
 
 
 def is_unfinished(directory: JobDirectory, spec: JobSpec) -> bool:
-    """Tell whether the last run under this name was of the same program, did not succeed, and left checkpoints."""
+    """Tell whether the last run under this name was of the same program, did not succeed, and left what to go on from.
+
+    That is a checkpoint, or what the job's guest keeps.
+    """
     last = directory.read_journal()
     if last is None or last.spec.program != spec.program or (last.outcome and last.outcome.outcome == "succeeded"):
         return False
-    return _has_checkpoints(directory, spec)
+    return _has_checkpoints(directory, spec) or (last.spec.guest is not None and directory.guest.is_dir())
+
+
+def take_along(directory: JobDirectory, spec: JobSpec) -> JobSpec:
+    """Return the spec of a job that goes on with what only its last run can say: its guest, and its variables.
+
+    Without its guest a job of ElasticDL would have its tasks handed out by nobody.
+    """
+    last = directory.read_journal()
+    if last is None:
+        return spec
+    environment = {**last.spec.environment, **spec.environment}
+    return structs.replace(spec, guest=spec.guest or last.spec.guest, environment=environment)
 
 
 def way_on(directory: JobDirectory) -> str | None:
-    """Return what to type here to go on with a job that is over; None if it succeeded or left no checkpoint."""
+    """Return what to type here to go on with a job that is over; None if it succeeded or left nothing to go on from."""
     last = directory.read_journal()
     if last is None or last.outcome is None or not is_unfinished(directory, last.spec):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,8 +18,10 @@ from tests.integration.harness import LIMIT_S, PROGRAMS, Result, Stage
 
 from legato.core.spec import GuestSpec, JobSpec
 from legato.driver.journal import Outcome
+from legato.resuming import way_on
 
 NAME: Final = "job"
+_GUEST: Final = "legato.compat.elasticdl.master:make_guest"
 _DRIVE: Final = """
 import sys, msgspec
 from legato import driving
@@ -51,10 +54,16 @@ class Job:
             max_workers=2,
             num_workers=2,
             heartbeat_interval_s=0.1,
-            guest=GuestSpec(entry="legato.compat.elasticdl.master:make_guest"),
+            guest=GuestSpec(entry=_GUEST),
         )
         (self.here / "spec.json").write_bytes(msgspec.json.encode(self.spec))
+
+    def begin(self) -> None:
         self.driver = self._start("-c", _DRIVE, str(self.here / "spec.json"))
+
+    def type(self, *words: str) -> None:
+        """Begin as one does who types ``legato`` and these words."""
+        self.driver = self._start("-m", "legato.cli", *words)
 
     def _start(self, *words: str) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -85,7 +94,7 @@ class Job:
         self.driver.wait()
 
     def take_over(self) -> None:
-        self.driver = self._start("-m", "legato.cli", "attach", "--plain", NAME)
+        self.type("attach", "--plain", NAME)
 
     def kill_worker(self, worker: int) -> Line:
         """SIGKILL a worker in the middle of a task, of which it has read one record; returns that."""
@@ -131,6 +140,7 @@ def start(stage: Stage) -> Iterator[Callable[..., Job]]:
 
     def begin(*words: Any) -> Job:
         made.append(Job(stage, *words))
+        made[-1].begin()
         return made[-1]
 
     yield begin
@@ -196,3 +206,28 @@ def test_who_dies_when_the_others_have_ended_is_replaced_while_there_are_tasks(s
     result = job.finish()
     job.check(killed)
     assert any("there is work left" in event["reason"] for event in result.of_kind("started")), job.story()
+
+
+def test_a_job_that_was_stopped_at_a_terminal_goes_on_with_its_tasks(stage: Stage) -> None:
+    job = Job(stage, 30)
+    try:
+        job.type("run", "--name", NAME, "--workers", "2", "--guest", _GUEST, *job.spec.program)
+        job.wait_for(lambda: job.read_by(0) and job.read_by(1), "both are in the middle of a task")
+        job.open_gate(0)
+        job.wait_for(lambda: len(job.read_by(0)) > 16, "four tasks are done")
+        job.driver.send_signal(signal.SIGINT)
+        assert job.driver.wait(timeout=LIMIT_S) == 0, job.story()
+        told = way_on(stage.directory)
+        assert told is not None and f"--name {NAME} --resume" in told, job.story()
+        job.open_gate()
+        legato, *words = shlex.split(told.rpartition(" && ")[2])
+        assert legato == "legato"
+        job.type(*words)
+        job.finish()
+    finally:
+        job.end()
+    done = [(line.what, line.record) for line in job.lines if line.what != "read"]
+    assert {record for what, record in done if what == "done-in-1"} == set(range(30)), job.story()
+    assert {record for what, record in done if what == "done-in-2"} == set(range(30)), job.story()
+    # No more than the task of each worker that was in hand when all were stopped is worked off again.
+    assert len(done) <= 60 + 2 * 4, job.story()

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from typer.testing import CliRunner
 
 from legato import cli, driving, resuming, watching
 from legato.core import wire
 from legato.core.errors import JobNotFound, UsageError
-from legato.core.spec import JobSpec
+from legato.core.spec import GuestSpec, JobSpec
 from legato.driver import client
 from legato.driver.journal import DriverFile, JobDirectory, JobJournal, Outcome
 
@@ -114,6 +115,31 @@ def test_the_command_to_go_on_asks_for_the_same(script: str, driven: dict[str, A
     call(*resuming.command_to_go_on(first)[1:])
     assert driven["spec"].resume
     assert {**_fields(first), "resume": True} == _fields(driven["spec"])
+
+
+def test_a_job_that_goes_on_takes_its_guest_and_its_variables_along(script: str, driven: dict[str, Any]) -> None:
+    call("run", "--name", "alpha", "--guest", "my.guest:make size=4 seed=7", script)
+    first = driven["spec"]
+    assert first.guest == GuestSpec(entry="my.guest:make", options={"size": "4", "seed": "7"})
+    directory = JobDirectory.of("alpha")
+    directory.guest.mkdir(parents=True)
+    last = structs.replace(first, environment={"SIZE": "4"})
+    directory.write_journal(JobJournal(spec=last, token="", outcome=Outcome("stopped", 0, "Ctrl-C")))
+    # Nothing was trained, so there is no checkpoint: what the guest keeps is what to go on from.
+    for options in ([], ["--resume"]):
+        call("run", "--name", "alpha", *options, script)
+        again = driven["spec"]
+        assert (again.guest, again.environment, again.resume) == (first.guest, {"SIZE": "4"}, True)
+    call("run", "--name", "alpha", "--resume", "--guest", "my.other:make", script)
+    assert driven["spec"].guest == GuestSpec(entry="my.other:make")
+    call("run", "--name", "alpha", "--no-resume", script)
+    assert (driven["spec"].guest, driven["spec"].environment) == (None, {})
+
+
+@pytest.mark.parametrize("guest", ["", "module", "module:", "a:b size", "a:b size=1 size=2", "a b:c"])
+def test_a_guest_that_cannot_be_read(script: str, guest: str) -> None:
+    code, _, err = call("run", "--guest", guest, script)
+    assert (code, "Cannot read the guest" in err, "Write MODULE:FUNCTION" in err) == (2, True, True)
 
 
 def test_fewer_workers_to_start_with(script: str, driven: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from legato.core.errors import LayoutError, UsageError
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _EVERY: Final = re.compile(r"[1-9][0-9]*(steps?|epochs?|s)")
 _COUNT: Final = re.compile(r"[0-9]+")
+_GUEST: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,6 +167,25 @@ def check_name(name: str, what: str = "a job") -> None:
             f"Cannot name {what} '{name}': a name has 1 to 63 letters, digits, '.', '_' or '-', and begins with a "
             "letter or digit."
         )
+
+
+def parse_guest(text: str) -> GuestSpec:
+    """Read ``MODULE:FUNCTION``, and options of the guest behind it.
+
+    Raises:
+        UsageError: it is not that.
+
+    >>> parse_guest("my.guest:make size=4").options
+    {'size': '4'}
+    """
+    entry, *words = text.split() or [""]
+    options = dict(word.split("=", 1) for word in words if "=" in word)
+    if not _GUEST.fullmatch(entry) or len(options) != len(words):
+        raise UsageError(
+            f"Cannot read the guest '{text}'. Write MODULE:FUNCTION, and options behind it, each once: "
+            "'my.guest:make size=4'."
+        )
+    return GuestSpec(entry=entry, options=options)
 
 
 def parse_workers(text: str) -> tuple[int, int, int]:
