@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
 import httpx
 
+from legato.client.downloads import download_code
 from legato.client.jobs import Job, Jobs
 from legato.client.line import Line, need_token
 from legato.client.pages import render_table
@@ -215,6 +216,16 @@ class Client(PoolCalls, PeopleCalls, ProjectCalls):
                 before_upload(packed)
             self._line.ask(Upload, "PUT", f"/code/{packed.sha256}", content=packed.content)
         return packed.sha256
+
+    def download_code(self, sha256: str, to: str | Path, *, overwrite: bool = False) -> Path:
+        """Bring uploaded code here, such as a training definition's, as a zip; return where it is.
+
+        Args:
+            sha256: of the code, as it was uploaded.
+            to: the file to write, whole or not at all.
+            overwrite: replace what is there already.
+        """
+        return download_code(self._line, sha256, Path(to), is_overwriting=overwrite)
 
     def _submit(self, fields: dict[str, Any], packed: Packed | None, key: str) -> Job:
         headers = {"Idempotency-Key": key}

@@ -29,7 +29,7 @@ class FileIsThere(UsageError):
 
     def __init__(self, to: Path, there: Path, remedy: str = "overwrite=True") -> None:
         super().__init__(
-            f"Cannot download to '{to}': '{there}' is there already. Choose another folder, or overwrite with {remedy}."
+            f"Cannot download to '{to}': '{there}' is there already. Choose another place, or overwrite with {remedy}."
         )
         self.to = to
         self.there = there
@@ -88,6 +88,29 @@ def download(line: Line, job: str, path: str, to: Path, *, is_overwriting: bool)
         except OSError as error:
             raise UsageError(f"Cannot write '{target}': {error.strerror or error}. Mend that and repeat.") from error
     return [target for _, target in wanted]
+
+
+def download_code(line: Line, sha256: str, to: Path, *, is_overwriting: bool) -> Path:
+    """Bring uploaded code here, as a zip, and return where it is.
+
+    Args:
+        line: to the server.
+        sha256: of the code.
+        to: the file; its folder is made where it is missing.
+        is_overwriting: a file that is there already is replaced.
+
+    Raises:
+        UsageError: the file is there already, or cannot be written.
+        NotFound: there is no such code, or it is not yours to use.
+    """
+    if to.exists() and not is_overwriting:
+        raise FileIsThere(to, to)
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        _fetch(line, f"/code/{quote(sha256, safe='')}/archive", to)
+    except OSError as error:
+        raise UsageError(f"Cannot write '{to}': {error.strerror or error}. Mend that and repeat.") from error
+    return to
 
 
 def _walk(line: Line, job: str, path: str) -> Iterator[File]:

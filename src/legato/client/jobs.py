@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
-from legato.client.downloads import download, list_files
+from legato.client.downloads import download, download_code, list_files
 from legato.client.frames import make_frame
 from legato.client.line import Line, PerhapsDone
 from legato.client.listing import Listing
@@ -275,6 +275,18 @@ class Job:
             overwrite: replace what is there already.
         """
         return download(self._line, self.id, path, Path(to), is_overwriting=overwrite)
+
+    def download_code(self, to: str | Path, *, overwrite: bool = False) -> Path:
+        """Bring the code that was uploaded for the job here, as a zip; arguments as of `Client.download_code`.
+
+        Raises:
+            UsageError: none was uploaded, or it is not yours to see.
+        """
+        if self.record.code is None:
+            directory = self.spec().directory
+            why = f"it runs in '{directory}' on the machines" if directory else f"it is {self.record.owner}'s"
+            raise UsageError(f"Cannot download the code of job '{self.name}': {why}.")
+        return download_code(self._line, self.record.code, Path(to), is_overwriting=overwrite)
 
     # ------------------------------------------------------------ change
 

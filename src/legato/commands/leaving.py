@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 from legato.commands.completing import complete_platform_jobs
 from legato.commands.connecting import find_job, open_client
 from legato.commands.entry import Entry
-from legato.commands.options import OutputOption, PlatformJob, ServerOption
+from legato.commands.options import OutputOption, OverwriteOption, PlatformJob, ServerOption
 from legato.commands.output import Output, leaving_off, make_table, render_for_programs, write
 from legato.commands.words import clean, render_clock
 from legato.core.errors import UsageError
@@ -99,18 +100,25 @@ def download(
     to: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Where they go. [default: a new folder with the job's name]")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")] = False,
+    overwrite: OverwriteOption = False,
     listing: Annotated[bool, typer.Option("--list", help="Only list what there is.")] = False,
     last: Annotated[bool, typer.Option("--checkpoint", help="The newest checkpoint.")] = False,
+    code: Annotated[bool, typer.Option("--code", help="The code that was uploaded, as JOB-code.zip.")] = False,
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
     """Bring files of a job here: what its program wrote, checkpoints, logs, metrics."""
-    from legato.client.downloads import DOWNLOAD_MARK, FileIsThere
+    from legato.client.downloads import DOWNLOAD_MARK
 
     found = find_job(job, server)
-    if last and (paths or listing):
-        raise UsageError("Cannot download the newest checkpoint and other things at once: leave one of them out.")
+    if last + code + bool(paths or listing) > 1:
+        one = "the newest checkpoint" if last else "the code"
+        raise UsageError(f"Cannot download {one} and other things at once: leave one of them out.")
+    if code:
+        with naming_overwrite():
+            file = found.download_code(Path(to or "", f"{found.name}-code.zip"), overwrite=overwrite)
+        write([str(file)], output, lambda: f"The code of job '{found.name}' is in '{file}'.")
+        return
     if listing:
         if paths and len(paths) > 1:
             raise UsageError("Cannot list several folders at once: name one of them.")
@@ -122,10 +130,8 @@ def download(
             raise UsageError(f"Job '{job}' has no checkpoint yet. --checkpoint-every of 'legato submit' makes some.")
         paths = [checkpoints[0].path]
     target = Path(to if to is not None else found.name)
-    try:
+    with naming_overwrite():
         written = [str(path) for one in paths or [""] for path in found.download(target, one, overwrite=overwrite)]
-    except FileIsThere as error:
-        raise FileIsThere(error.to, error.there, "--overwrite") from None
     kept = ", which is left out when code is uploaded" if (target / DOWNLOAD_MARK).exists() else ""
     num_files = f"{len(written)} file{'' if len(written) == 1 else 's'}"
     write(
@@ -145,6 +151,17 @@ ENTRIES: Final = (
     ),
     Entry("download", download, "legato download mnist work/results --to .", short="Bring files of a job here."),
 )
+
+
+@contextlib.contextmanager
+def naming_overwrite() -> Iterator[None]:
+    """Let the refusal to overwrite name the option that allows it."""
+    from legato.client.downloads import FileIsThere
+
+    try:
+        yield
+    except FileIsThere as error:
+        raise FileIsThere(error.to, error.there, "--overwrite") from None
 
 
 def _find_events(job: str | None, *, follow: bool, after: int | None, server: str | None) -> Iterable[Event]:

@@ -57,6 +57,8 @@ SinceOption = Annotated[
 ]
 UntilOption = Annotated[str | None, typer.Option(metavar="TIME", help="As --since. [default: now]")]
 
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", "--force", help="Replace files that are there already.")]
+
 # ---------------------------------------------------------------- what a job may be told
 
 NameOption = Annotated[

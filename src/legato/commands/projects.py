@@ -10,11 +10,13 @@ import typer
 
 from legato.commands.connecting import open_client
 from legato.commands.entry import Entry, enter, make_group
+from legato.commands.leaving import naming_overwrite
 from legato.commands.options import (
     CheckpointEveryOption,
     EnvironmentOption,
     FrameworkOption,
     OutputOption,
+    OverwriteOption,
     ParameterOption,
     ProjectOption,
     QueueOption,
@@ -226,6 +228,29 @@ def show_definition(
     write(found, output, draw)
 
 
+def download_definition(
+    definition: DefinitionRef,
+    to: Annotated[
+        str | None, typer.Option("--to", "-o", metavar="FILE", help="Where it goes. [default: NAME-code.zip]")
+    ] = None,
+    overwrite: OverwriteOption = False,
+    server: ServerOption = None,
+) -> None:
+    """Bring the code of a training definition here, as a zip."""
+    from legato.client.submission import make_name
+
+    client = open_client(server)
+    found = client.definition(definition)
+    if found.code is None:
+        raise UsageError(
+            f"Cannot download the code of training definition '{found.name}': it lies in '{found.directory}' on the "
+            "machines."
+        )
+    with naming_overwrite():
+        file = client.download_code(found.code, to or f"{make_name(found.name)}-code.zip", overwrite=overwrite)
+    typer.echo(f"The code of training definition '{found.name}' is in '{file}'.")
+
+
 def plan_definition(
     definition: DefinitionRef, output: OutputOption = Output.table, server: ServerOption = None
 ) -> None:
@@ -265,6 +290,12 @@ enter(
             short="Make a training definition.",
         ),
         Entry("show", show_definition, "legato definitions show CNN", short="Show a training definition."),
+        Entry(
+            "code",
+            download_definition,
+            "legato definitions code CNN --to cnn.zip",
+            short="Bring the code of one here.",
+        ),
         Entry("plan", plan_definition, "legato definitions plan CNN", short="Say what its run would mean now."),
         Entry("change", change_definition, "legato definitions change CNN --name Old", short="Rename or describe it."),
         Entry("delete", delete_definition, "legato definitions delete CNN", short="Delete one that nothing has."),

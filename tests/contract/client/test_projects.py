@@ -195,6 +195,37 @@ def test_a_command_line_is_submitted_with_parameters(shell: Shell, program: Path
     assert "single, static" in shell.type("frameworks")
 
 
+def test_code_is_brought_back(shell: Shell, ann: Client, client_of: NewClient, tmp_path: Path) -> None:
+    shell.type("projects", "create", "Digits", "--member", "ben")
+    create = ("definitions", "create", "--project", "Digits", "--command", "train.py")
+    shell.type(*create, "A CNN", "--code", "cnn.zip")
+    shell.type(*create, "Far", "--directory", "/work")
+    assert (
+        shell.type("definitions", "code", "A CNN")
+        == "The code of training definition 'A CNN' is in 'A-CNN-code.zip'.\n"
+    )
+    told = shell.type("definitions", "code", "A CNN", want=2)
+    assert "'A-CNN-code.zip' is there already. Choose another place, or overwrite with --overwrite." in told
+    Path("A-CNN-code.zip").write_text("old")
+    shell.type("definitions", "code", "A CNN", "--force")
+    shell.type("definitions", "code", "A CNN", "-o", "new/cnn.zip")
+    ann.submit("train.py", code=ann.definition("A CNN").code, name="mnist")
+    assert shell.type("download", "mnist", "--code") == "The code of job 'mnist' is in 'mnist-code.zip'.\n"
+    assert "overwrite with --overwrite" in shell.type("download", "mnist", "--code", want=2)
+    shell.type("download", "mnist", "--code", "--force")
+    shell.type("download", "mnist", "--code", "--to", "there")
+    for name in ("A-CNN-code.zip", "new/cnn.zip", "mnist-code.zip", "there/mnist-code.zip"):
+        with zipfile.ZipFile(name) as packed:
+            assert packed.read("train.py") == b"print('trained')\n", name
+    assert "it lies in '/work'" in " ".join(shell.type("definitions", "code", "Far", want=2).split())
+    assert "one of them out" in shell.type("download", "mnist", "--code", "--checkpoint", want=2)
+    ann.submit("train.py", directory=tmp_path / "cnn", name="far")
+    assert "on the machines" in shell.type("download", "far", "--code", want=2)
+    with pytest.raises(UsageError, match="job 'mnist': it is ann's"):
+        client_of("ben").job("mnist").download_code("b.zip")
+    assert not Path("b.zip").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

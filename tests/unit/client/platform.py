@@ -232,7 +232,7 @@ class Platform:
             return httpx.Response(200, json=self.canned[path])
         rooms = (
             (r"/jobs(?:/([^/]+)(?:/(.*))?)?", self._answer_jobs),
-            (r"/code/([0-9a-f]{64})", self._answer_code),
+            (r"/code/([0-9a-f]{64})(/archive)?", self._answer_code),
             (r"/queues(?:/([^/]+))?", self._answer_queues),
             (r"/users(?:/([^/]+)(/password)?)?", self._answer_users),
             (r"/tokens(?:/([^/]+))?", self._answer_tokens),
@@ -443,7 +443,7 @@ class Platform:
             return httpx.Response(206, content=content[first:], headers=told)
         return httpx.Response(200, content=content, headers={"etag": etag})
 
-    def _answer_code(self, request: httpx.Request, sha256: str) -> httpx.Response:
+    def _answer_code(self, request: httpx.Request, sha256: str, archive: str | None) -> httpx.Response:
         upload = {"sha256": sha256, "num_bytes": 1, "uploaded_by": "anna", "created_at": NOW, "used_at": NOW}
         if request.method == "PUT":
             assert hashlib.sha256(request.content).hexdigest() == sha256
@@ -452,6 +452,8 @@ class Platform:
             return httpx.Response(201 if is_new else 200, json=upload)
         if sha256 not in self.code:
             raise Refused("not-found", 404, "There is no such code.")
+        if archive:
+            return httpx.Response(200, content=self.code[sha256], headers={"etag": f'"{len(self.requests)}"'})
         return httpx.Response(200, json=upload)
 
     # ------------------------------------------------------------ queues and people

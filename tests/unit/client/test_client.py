@@ -558,6 +558,39 @@ def test_a_download_that_fails_leaves_nothing_half_done(job: Job, platform: Plat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_code_comes_whole_or_not_at_all(client: Client, platform: Platform, project: Path, tmp_path: Path) -> None:
+    sha256 = client.upload(pack(project))
+    target = tmp_path / "new" / "code.zip"
+
+    def broken(request: httpx.Request, do: Any) -> httpx.Response:
+        def tell() -> Any:
+            yield do().content[:100]
+            raise httpx.ReadError("")
+
+        return httpx.Response(200, headers=do().headers, content=tell())
+
+    platform.faults.append(broken)
+    platform.refuse_connection(1000)
+    with pytest.raises(Unavailable):
+        client.download_code(sha256, target)
+    assert list(target.parent.iterdir()) == []
+    platform.faults.clear()
+    platform.faults.append(broken)
+    assert client.download_code(sha256, target) == target
+    assert target.read_bytes() == platform.code[sha256]
+    target.write_text("mine")
+    with pytest.raises(UsageError, match=r"code\.zip' is there already.*overwrite=True"):
+        client.download_code(sha256, target)
+    assert target.read_text() == "mine"
+    client.download_code(sha256, str(target), overwrite=True)
+    assert target.read_bytes() == platform.code[sha256]
+    with pytest.raises(UsageError, match="Cannot write"):
+        client.download_code(sha256, target.parent, overwrite=True)
+    with pytest.raises(NotFound):
+        client.download_code("0" * 64, tmp_path / "none.zip")
+    assert {path.name for path in tmp_path.rglob("*") if path.suffix in (".zip", ".part")} == {"code.zip"}
+
+
 @pytest.mark.parametrize("name", ["../evil", "work/../../evil", "/etc/evil", "work/./../../evil"])
 def test_no_file_is_written_outside(job: Job, platform: Platform, tmp_path: Path, name: str) -> None:
     item = {"path": name, "kind": "file", "num_bytes": 1, "modified_at": NOW}

@@ -430,7 +430,7 @@ def test_download(platform: Platform, call: Call, job: dict[str, Any]) -> None:
     assert call("download", "mnist", "work/a.txt", "--to", ".")[1] == "1 file of job 'mnist' is in '.'.\n"
     code, _, err = call("download", "mnist")
     assert code == 2
-    assert err.endswith("is there already. Choose another folder, or overwrite with --overwrite.\n")
+    assert err.endswith("is there already. Choose another place, or overwrite with --overwrite.\n")
     assert call("download", "mnist", "--overwrite")[0] == 0
     assert [row.split()[0] for row in call("download", "mnist", "--list")[1].splitlines()] == [
         *("PATH", "checkpoints/", "work/")
