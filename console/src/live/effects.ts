@@ -15,5 +15,13 @@ export function findOld(event: PlatformEvent): (readonly [Area, ...string[]])[] 
   if (OF_POOL.has(event.kind)) old.push(["pool"], ["queues"]);
   if (event.kind === "queue") old.push(["queues"], ["pool"], ["jobs"]);
   if (event.kind === "project") old.push(["projects"], ["definitions"], ["experiments"]);
+  // Runs were seen because of the project, perhaps.
+  if (findLeaver(event) !== null) old.push(["jobs"], ["job"], ["pool"]);
   return old;
+}
+
+/** Return who sees a project no more since this event; null: nobody leaves one. */
+export function findLeaver(event: PlatformEvent): string | null {
+  const isLeaving = event.kind === "project" && event.detail?.action === "project.leave";
+  return isLeaving ? String(event.detail?.user) : null;
 }

@@ -149,5 +149,8 @@ describe("findOld", () => {
     expect(findOld(event(1, "granted"))).toContainEqual(["pool"]);
     expect(findOld(event(1, "queue", null))).toContainEqual(["queues"]);
     expect(findOld(event(1, "project", null))).toEqual([["projects"], ["definitions"], ["experiments"]]);
+    const detail = { action: "project.leave", user: "ben" } as never;
+    const leaving = { ...event(1, "project", null), detail };
+    expect(findOld(leaving)).toEqual([["projects"], ["definitions"], ["experiments"], ["jobs"], ["job"], ["pool"]]);
   });
 });

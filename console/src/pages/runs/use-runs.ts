@@ -9,7 +9,9 @@ import { ask } from "@/api/client";
 import { Problem } from "@/api/problems";
 import { useAsk } from "@/api/queries";
 import type { Job, Stage } from "@/api/types";
+import { findLeaver } from "@/live/effects";
 import { useEvents } from "@/live/live";
+import { useSession } from "@/session/session";
 import { fits, type RunsFilter } from "./filter";
 import { dropRun, listRuns, putRuns, type RunBook } from "./run-book";
 
@@ -32,9 +34,14 @@ export interface Runs {
   showMore: () => void;
 }
 
+interface JobPage {
+  items: readonly Job[];
+}
+
 /** Return the runs that fit. */
 export function useRuns(filter: RunsFilter): Runs {
   const queries = useQueryClient();
+  const { name } = useSession();
   const { stages, owner, project, queue, label } = filter;
   const query = useMemo(
     () => ({
@@ -63,14 +70,14 @@ export function useRuns(filter: RunsFilter): Runs {
 
   const [book, setBook] = useState<RunBook>(() => new Map());
   useEffect(() => {
-    const told = [...(pages.data?.pages ?? []).flatMap((page) => page.items), ...(active.data?.items ?? [])];
-    setBook((before) => putRuns(before, told));
+    setBook((before) => putRuns(before, gather(pages.data?.pages, active.data)));
   }, [pages.data, active.data]);
 
   const changed = useRef(new Set<string>());
   const timer = useRef<number | undefined>(undefined);
   useEffect(() => () => window.clearTimeout(timer.current), []);
   useEvents((event) => {
+    if (findLeaver(event) === name) void beginAnew();
     if (event.job === null) return;
     if (event.kind === "purged") setBook((before) => dropRun(before, event.job as string));
     if (event.kind !== "stage" && event.kind !== "changed") return;
@@ -83,6 +90,11 @@ export function useRuns(filter: RunsFilter): Runs {
       else for (const id of ids) void askOne(id);
     }, GATHER_MS);
   });
+  /** Which runs were seen through the project alone is not known here: all are asked for, and only what comes is shown. */
+  const beginAnew = async () => {
+    const [told, going] = await Promise.all([pages.refetch(), active.refetch()]);
+    if (told.isSuccess && going.isSuccess) setBook(putRuns(new Map(), gather(told.data.pages, going.data)));
+  };
   const askOne = async (job: string) => {
     try {
       const found = await ask("get", "/jobs/{job}", { path: { job } });
@@ -102,4 +114,8 @@ export function useRuns(filter: RunsFilter): Runs {
     isMoreComing: pages.isFetchingNextPage,
     showMore: () => void pages.fetchNextPage(),
   };
+}
+
+function gather(pages: readonly JobPage[] = [], active?: JobPage): Job[] {
+  return [...pages.flatMap((page) => page.items), ...(active?.items ?? [])];
 }
