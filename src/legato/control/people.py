@@ -60,6 +60,14 @@ class NewCode(msgspec.Struct, frozen=True):
         return f"NewCode('lgc_…', {self.expires_at})"
 
 
+class CodeTold(msgspec.Struct, frozen=True):
+    """Whom the code of a link logs in, and until when."""
+
+    name: str
+    role: Role
+    expires_at: float
+
+
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Who did what to what, and when. Never changed and never deleted."""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from sqlalchemy import Select, func, select, update
+from sqlalchemy import Connection, Row, Select, func, select, update
 
 from legato.control.credentials import TOKEN_PREFIX, hash_code, hash_secret, make_code, make_secret
 from legato.control.database import Database
 from legato.control.ids import make_id
-from legato.control.people import NewCode, NewToken, Token
+from legato.control.people import CodeTold, NewCode, NewToken, Token
 from legato.control.roles import Asker, Role, check_is_admin, lower_role
 from legato.control.schema import tokens, users
 from legato.control.store_accounts import create_first_admin
@@ -123,18 +123,7 @@ class Tokens:
         """
         with writing(self._database, now) as transaction:
             # Of two that come at once the second one waits for the lock, and finds it used.
-            found = transaction.connection.execute(
-                select(tokens.c.id, tokens.c.user, tokens.c.role, users.c.role.label("user_role"), users.c.disabled_at)
-                .join(users, users.c.name == tokens.c.user)
-                .where(tokens.c.secret_sha256 == hash_code(code), tokens.c.revoked_at.is_(None))
-                .where(tokens.c.expires_at > now)
-                .with_for_update(of=tokens)
-            ).first()
-            if found is None or found.disabled_at is not None:
-                raise Unauthenticated(
-                    "Cannot log in by this link: it is good once and for a short time, and has been used or has "
-                    "expired. Make another with 'legato console'."
-                )
+            found = _find_code(transaction.connection, _code_of(code, now).with_for_update(of=tokens))
             transaction.connection.execute(
                 update(tokens).where(tokens.c.id == found.id).values(revoked_at=now, used_at=now)
             )
@@ -143,6 +132,16 @@ class Tokens:
             token = self._insert(transaction, found.user, name, role, expires_at, hash_secret(secret))
             transaction.audit(found.user, "link.use", found.id, {"token": token.id})
             return NewToken(token, secret)
+
+    def look_at_code(self, code: str, now: float) -> CodeTold:
+        """Return whom a code logs in, without using it up.
+
+        Raises:
+            Unauthenticated: as of `redeem`.
+        """
+        with self._database.reading() as connection:
+            found = _find_code(connection, _code_of(code, now))
+        return CodeTold(found.user, lower_role(Role(found.role), Role(found.user_role)), found.expires_at)
 
     def find(self, secret: str) -> Token:
         """Return the token that has this secret, whether or not it is still good.
@@ -226,3 +225,23 @@ class Tokens:
 
 def _select() -> Select[Any]:
     return select(*(column for column in tokens.c if column is not tokens.c.secret_sha256))
+
+
+def _code_of(code: str, now: float) -> Select[Any]:
+    columns = (tokens.c.id, tokens.c.user, tokens.c.role, tokens.c.expires_at)
+    return (
+        select(*columns, users.c.role.label("user_role"), users.c.disabled_at)
+        .join(users, users.c.name == tokens.c.user)
+        .where(tokens.c.secret_sha256 == hash_code(code), tokens.c.revoked_at.is_(None))
+        .where(tokens.c.expires_at > now)
+    )
+
+
+def _find_code(connection: Connection, statement: Select[Any]) -> Row[Any]:
+    found = connection.execute(statement).first()
+    if found is None or found.disabled_at is not None:
+        raise Unauthenticated(
+            "Cannot log in by this link: it is good once and for a short time, and has been used or has "
+            "expired. Make another with 'legato console'."
+        )
+    return found

@@ -213,6 +213,12 @@ class NewSession(Body):
         return self
 
 
+class GivenCode(Body):
+    """The code of a link."""
+
+    code: Annotated[str, StringConstraints(max_length=256)]
+
+
 class NewUser(Body):
     """A user to create."""
 

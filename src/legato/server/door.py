@@ -29,7 +29,10 @@ _log = structlog.get_logger(__name__)
 
 API: Final = "/api/v1"
 UPLOADS: Final = f"{API}/code/"
-_OPEN: Final = (("POST", f"{API}/login"), ("POST", f"{API}/session"), ("GET", f"{API}/openapi.json"))
+_OPEN: Final = (
+    *(("POST", f"{API}/{path}") for path in ("login", "session", "session/links/look")),
+    ("GET", f"{API}/openapi.json"),
+)
 _MAX_BODY_BYTES: Final = 2**20
 _READS: Final = ("GET", "HEAD", "OPTIONS")
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}

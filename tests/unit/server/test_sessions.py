@@ -285,6 +285,22 @@ def test_a_link_logs_in_once(platform: Platform) -> None:
     assert ("ann", "link.create") in told and ("ann", "link.use") in told
 
 
+def test_a_link_tells_whom_it_logs_in_and_is_not_used_up_by_that(new_platform: Callable[..., Platform]) -> None:
+    platform = new_platform(logins_per_minute=2)
+    made = make_code(platform)
+
+    def look(code: str) -> httpx.Response:
+        return platform.ask("POST", "session/links/look", {"code": code}, who=None)
+
+    for _ in range(4):
+        assert look(made["code"]).json() == {"name": "ann", "role": "user", "expires_at": made["expires_at"]}
+    assert "set-cookie" not in look(made["code"]).headers
+    assert begin(platform, {"code": made["code"]}).json()["name"] == "ann"
+    check_problem(look(made["code"]), 401, "unauthenticated", "has been used")
+    check_problem(look("lgc_0"), 401, "unauthenticated")
+    check_problem(look("lgc_1"), 429, "too-many-requests")  # guesses count as those of a log-in
+
+
 def test_a_link_is_good_for_an_hour(platform: Platform) -> None:
     code = make_code(platform)["code"]
     platform.now += HOUR_S

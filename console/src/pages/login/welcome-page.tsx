@@ -1,7 +1,9 @@
 /** Where the link of the first start leads: its code is good once, and logs in at the press of a button. */
 
+import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { sayProblem } from "@/api/problems";
+import { ask } from "@/api/client";
+import { Problem, sayProblem } from "@/api/problems";
 import mark from "@/mark.svg";
 import { Button } from "@/parts/button";
 import { Note } from "@/parts/states";
@@ -9,11 +11,22 @@ import { go, Link } from "@/router/router";
 import { useSessionDoor } from "@/session/session";
 import "./login.css";
 
+const MAX_TRIES = 5;
+
 /** The page of a link with a code. It waits for the button: whoever looks ahead at a link does not use it up. */
 export function WelcomePage({ code }: { code: string }) {
-  const { logIn } = useSessionDoor();
+  const { state, logIn } = useSessionDoor();
   const [problem, setProblem] = useState<string | null>(null);
   const [isBusy, setBusy] = useState(false);
+  // Not before somebody knows whose it is: a link of somebody else's would have them work under another name.
+  const told = useQuery({
+    queryKey: ["link", code],
+    queryFn: () => ask("post", "/session/links/look", { body: { code } }),
+    enabled: code !== "",
+    retry: (numFailed, error) => error instanceof Problem && error.mayPass && numFailed < MAX_TRIES,
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+  const now = state.is === "in" ? state.session.name : null;
   const enter = async () => {
     setBusy(true);
     try {
@@ -32,9 +45,24 @@ export function WelcomePage({ code }: { code: string }) {
           <h1>Welcome to Legato</h1>
           <p className="soft">This link logs you in once. It is good for an hour.</p>
         </div>
-        {problem && <Note tone="bad">{problem}</Note>}
+        {told.data && (
+          <p className="login-who">
+            You will be logged in as <strong>{told.data.name}</strong> ({told.data.role}).
+          </p>
+        )}
+        {told.data && now !== null && now !== told.data.name && (
+          <Note tone="warn">
+            This browser is logged in as {now}. All of its tabs will go on as {told.data.name}.
+          </Note>
+        )}
+        {(problem ?? told.error) && <Note tone="bad">{problem ?? sayProblem(told.error)}</Note>}
         {!code && <Note tone="bad">The link has no code. Copy all of it, to its end.</Note>}
-        <Button look="main" isBusy={isBusy} disabled={!code} onClick={() => void enter()}>
+        <Button
+          look="main"
+          isBusy={isBusy || (told.isFetching && !told.data)}
+          disabled={!told.data}
+          onClick={() => void enter()}
+        >
           Log in
         </Button>
         <p className="login-other">

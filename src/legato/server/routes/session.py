@@ -9,12 +9,12 @@ from fastapi import APIRouter, Depends, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from legato.control.people import NewCode, NewToken
+from legato.control.people import CodeTold, NewCode, NewToken
 from legato.control.roles import Asker, Role
 from legato.core.errors import UsageError
 from legato.server.answers import Answer, tells
 from legato.server.asking import WhoAsks
-from legato.server.bodies import NewSession
+from legato.server.bodies import GivenCode, NewSession
 from legato.server.door import API, read_address
 from legato.server.routes.people import end_of_login
 from legato.server.services import Here, Services
@@ -86,6 +86,16 @@ def end_session(request: Request, here: Here, asker: WhoAsks, held: HeldToken) -
 def create_link(here: Here, asker: WhoAsks) -> Response:
     """Make a code that logs the asker in once, within an hour: for a link that is opened in a browser."""
     return Answer(here.store.tokens.create_code(asker, here.now(), expires_at=here.now() + LINK_S), 201)
+
+
+@router.post("/session/links/look", openapi_extra={"security": []}, **tells(CodeTold, errors=(413, 415)))
+async def look_at_link(body: GivenCode, request: Request, here: Here) -> Response:
+    """Say whom the code of a link would log in, without using it up. Codes that are none count as failed log-ins."""
+    address = read_address(request.scope)
+    here.gatekeeper.begin_login(address)
+    told = await run_in_threadpool(here.store.tokens.look_at_code, body.code, here.now())
+    here.gatekeeper.end_login(address)
+    return Answer(told)
 
 
 async def _log_in(body: NewSession, here: Services) -> NewToken:
