@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Select, delete, insert, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
 from legato.control.database import Database
 from legato.control.ids import make_id
@@ -21,6 +21,7 @@ from legato.core.errors import BadField
 
 _MOST_DEFINITIONS: Final = 100
 _NUM_RUNS: Final = 100
+_BATCH: Final = 5_000  # ids in one query; databases have a limit of some ten thousand
 
 
 class Experiments:
@@ -151,21 +152,39 @@ def _put_definitions(transaction: Transaction, experiment: str, meant: tuple[str
 
 
 def _read(connection: Connection, statement: Select[Any]) -> tuple[Experiment, ...]:
+    """Return the experiments of a query; however many there are, what belongs to them is asked for together."""
     rows = connection.execute(statement).mappings().all()
+    ids = [row["id"] for row in rows]
+    meant = _gather(connection, ids, _select_definitions)
+    came = _gather(connection, ids, _select_runs)
     return tuple(
-        Experiment(**row, definitions=_read_definitions(connection, row["id"]), runs=_read_runs(connection, row["id"]))
+        Experiment(**row, definitions=tuple(meant.get(row["id"], ())), runs=tuple(came.get(row["id"], ())))
         for row in rows
     )
 
 
-def _read_definitions(connection: Connection, experiment: str) -> tuple[str, ...]:
-    having = select(experiment_definitions.c.definition).where(experiment_definitions.c.experiment == experiment)
-    return tuple(connection.execute(having.order_by(experiment_definitions.c.place)).scalars())
+def _gather(
+    connection: Connection, ids: Sequence[str], select_pairs: Callable[[Sequence[str]], Select[Any]]
+) -> dict[str, list[str]]:
+    """Return what belongs to each of the experiments, in the order of the query for these pairs."""
+    found: dict[str, list[str]] = {}
+    for first in range(0, len(ids), _BATCH):
+        for experiment, other in connection.execute(select_pairs(ids[first : first + _BATCH])):
+            found.setdefault(experiment, []).append(other)
+    return found
 
 
-def _read_runs(connection: Connection, experiment: str) -> tuple[str, ...]:
-    came = select(jobs.c.id).where(jobs.c.experiment == experiment).order_by(jobs.c.id.desc()).limit(_NUM_RUNS)
-    return tuple(connection.execute(came).scalars())
+def _select_definitions(these: Sequence[str]) -> Select[Any]:
+    columns = experiment_definitions.c
+    pairs = select(columns.experiment, columns.definition).where(columns.experiment.in_(these))
+    return pairs.order_by(columns.experiment, columns.place)
+
+
+def _select_runs(these: Sequence[str]) -> Select[Any]:
+    """Return the query for the newest runs of each experiment."""
+    place = func.row_number().over(partition_by=jobs.c.experiment, order_by=jobs.c.id.desc()).label("place")
+    ranked = select(jobs.c.experiment, jobs.c.id, place).where(jobs.c.experiment.in_(these)).subquery()
+    return select(ranked.c.experiment, ranked.c.id).where(ranked.c.place <= _NUM_RUNS).order_by(ranked.c.id.desc())
 
 
 _INSIDE: Final = Inside(experiments, "experiment", "experiments", _read)

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 from tests.contract.store.making import ANN, BEN, EYE, NOW, make_job, make_people, make_pool, start, write
 
-from legato.control import store_submit
+from legato.control import store_experiments, store_submit
 from legato.control.project_records import (
     Definition,
     Distributed,
@@ -54,6 +55,22 @@ def plan(store: Store, project: Project, *definitions: Definition, name: str = "
 
 def make_run(experiment: Experiment, definition: Definition, **fields: Any) -> NewJob:
     return make_job(project=definition.project, experiment=experiment.id, definition=definition.id, **fields)
+
+
+def count_asked(store: Store, doing: Callable[[], object]) -> int:
+    """Return how often the database is asked something."""
+    asked: list[str] = []
+
+    def note(*about: Any) -> None:
+        asked.append(about[2])
+
+    engine = store.experiments._database._engine
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        doing()
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+    return len(asked)
 
 
 def test_what_is_made_is_found(store: Store, project: Project) -> None:
@@ -171,6 +188,36 @@ def test_several_jobs_come_all_or_none(store: Store, project: Project) -> None:
     store.experiments.delete(gone, ANN, NOW)
     with pytest.raises(NotFound, match=r"its experiment '.*' was deleted a moment ago"):
         store.jobs.submit_runs(new, ANN, NOW)
+
+
+def test_however_many_experiments_are_listed_the_store_asks_as_often(store: Store, project: Project) -> None:
+    ones = [define(store, project, name=str(number)) for number in range(3)]
+    lister = store.experiments.list
+    first = plan(store, project, ones[2], ones[0], name="first")
+    num_asked_of_one = count_asked(store, lambda: lister(project.id, ANN))
+    others = [plan(store, project, ones[1], name=str(number)) for number in range(5)]
+    new = [make_run(experiment, ones[1]) for experiment in (first, others[0], first)]
+    made, _ = store.jobs.submit_runs(new, ANN, NOW)
+    assert count_asked(store, lambda: lister(project.id, ANN)) == num_asked_of_one
+    found = {experiment.name: experiment for experiment in lister(project.id, ANN)}
+    assert list(found) == ["4", "3", "2", "1", "0", "first"]
+    assert found["first"].definitions == (ones[2].id, ones[0].id)
+    assert found["first"].runs == (made[2].id, made[0].id), "the newest first"
+    assert (found["0"].runs, found["4"].runs) == ((made[1].id,), ())
+
+
+def test_the_newest_runs_of_each_experiment_are_told(
+    store: Store, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_experiments, "_NUM_RUNS", 2)
+    one = define(store, project)
+    both = [plan(store, project, one, name=name) for name in "ab"]
+    made, _ = store.jobs.submit_runs([make_run(both[number % 2], one) for number in range(6)], ANN, NOW)
+    ids = [job.id for job in made]
+    assert [experiment.runs for experiment in store.experiments.list(project.id, ANN)] == [
+        (ids[5], ids[3]),
+        (ids[4], ids[2]),
+    ]
 
 
 def test_code_is_held_in_one_order_whichever_runs_are_named_first(
