@@ -3,24 +3,24 @@
 import { type RefObject, useEffect, useImperativeHandle, useLayoutEffect, useMemo, useRef } from "react";
 import { useWindow } from "@/parts/windowing";
 import { afterReturn, type Piece, readAnsi } from "./ansi";
-import type { LogLine } from "./log-book";
+import { findPlace, type LogBook } from "./log-book";
 
 const LINE_HEIGHT = 20;
 /** What is longer is cut where it is drawn; the file has all of it. */
 const MAX_DRAWN = 5000;
 
 export interface LogListHandle {
-  /** Bring a line, by its place among those shown, into the middle. */
-  show: (place: number) => void;
+  /** Bring the line with this number, or the next one that is shown, into the middle. */
+  show: (number: number) => void;
 }
 
 interface LogListProps {
-  lines: readonly LogLine[];
-  /** Places of the lines that are shown. */
-  places: readonly number[];
+  book: LogBook;
+  /** Numbers of the lines that are shown. */
+  numbers: readonly number[];
   /** Marked in the lines. */
   text: string;
-  /** The place, among those shown, of the line that is pointed out. */
+  /** The number of the line that is pointed out. */
   pointed: number | null;
   isFollowing: boolean;
   onFollow: (isFollowing: boolean) => void;
@@ -30,18 +30,19 @@ interface LogListProps {
 
 /** The list. It follows the end until somebody scrolls up. */
 export function LogList(props: LogListProps) {
-  const { lines, places, text, pointed, isFollowing, onFollow, handle, hasNames } = props;
+  const { book, numbers, text, pointed, isFollowing, onFollow, handle, hasNames } = props;
   const box = useRef<HTMLDivElement>(null);
-  const view = useWindow(box, places.length, LINE_HEIGHT);
+  const view = useWindow(box, numbers.length, LINE_HEIGHT);
   useImperativeHandle(handle, () => ({
-    show: (place) => {
+    show: (number) => {
+      const place = findPlace(numbers, number);
       if (box.current) box.current.scrollTop = place * LINE_HEIGHT - box.current.clientHeight / 2;
     },
   }));
   // biome-ignore lint/correctness/useExhaustiveDependencies: it goes to the end when there is more
   useLayoutEffect(() => {
     if (isFollowing && box.current) box.current.scrollTop = box.current.scrollHeight;
-  }, [isFollowing, places]);
+  }, [isFollowing, numbers]);
   useEffect(() => {
     const element = box.current;
     if (!element) return;
@@ -55,17 +56,16 @@ export function LogList(props: LogListProps) {
     element.addEventListener("scroll", look, { passive: true });
     return () => element.removeEventListener("scroll", look);
   }, [onFollow]);
-  const shown = useMemo(() => places.slice(view.first, view.end), [places, view.first, view.end]);
+  const shown = useMemo(() => numbers.slice(view.first, view.end), [numbers, view.first, view.end]);
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: who has no mouse scrolls it by keys
     <div className="log-list" ref={box} role="log" aria-label="Log lines" aria-live="off" tabIndex={0}>
       <div style={{ height: view.above }} />
-      {shown.map((at, place) => {
-        const line = lines[at];
+      {shown.map((number) => {
+        const line = book.at(number);
         if (!line) return null;
-        const isPointed = view.first + place === pointed;
         return (
-          <div key={at} className={isPointed ? "log-line log-line-pointed" : "log-line"}>
+          <div key={number} className={number === pointed ? "log-line log-line-pointed" : "log-line"}>
             {hasNames && <span className="log-name">{shortName(line.log)}</span>}
             <LogText line={line.text} text={text} />
           </div>

@@ -14,7 +14,7 @@ import { useToasts } from "@/parts/toast";
 import { useQueryValue } from "@/router/router";
 import type { Level } from "./ansi";
 import { readWhole, saveAs } from "./download";
-import { filterLines, hasText, type LogBook } from "./log-book";
+import { FilteredLines, findPlace, type LogBook, type LogFilter } from "./log-book";
 import { LogList, type LogListHandle } from "./log-list";
 import { findMoment } from "./moment";
 import { useLogs } from "./use-logs";
@@ -61,7 +61,6 @@ function Viewer({ job, files }: { job: Job; files: readonly LogFile[] }) {
   const told = names.join("\n");
   // biome-ignore lint/correctness/useExhaustiveDependencies: the same names are the same list
   const logs = useMemo(() => names, [told]);
-  const stream = useLogs(job.id, { logs, numBytes: files.reduce((sum, file) => sum + file.num_bytes, 0) });
   const [chosen, setChosen] = useQueryValue("log");
   const [level, setLevel] = useQueryValue("level", "debug");
   const [written, setWritten] = useQueryValue("find");
@@ -71,19 +70,21 @@ function Viewer({ job, files }: { job: Job; files: readonly LogFile[] }) {
   const [pointed, setPointed] = useState<number | null>(null);
   const handle = useRef<LogListHandle | null>(null);
   const text = useDeferredValue(written.toLowerCase());
-  const { book, version } = stream;
-
   const shownLogs = useMemo(() => readChosen(chosen, logs), [chosen, logs]);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the book changes inside; its version says when
-  const places = useMemo(
-    () => filterLines(book.lines, { logs: shownLogs, level: level as Level, text, isOnlyText }),
-    [book, version, shownLogs, level, text, isOnlyText],
-  );
-  const hits = useMemo(() => findHits(book, places, text), [places, text, book]);
-  const point = useCallback((place: number) => {
+  const stream = useLogs(job.id, {
+    hasDriver: shownLogs.has("driver"),
+    numBytes: files.reduce((sum, file) => sum + file.num_bytes, 0),
+  });
+  const { book } = stream;
+
+  const filter = { logs: shownLogs, level: level as Level, text };
+  const numbers = useFiltered(stream, { ...filter, isOnlyText });
+  const found = useFiltered(stream, { ...filter, isOnlyText: true });
+  const hits = text ? found : NO_LINES;
+  const point = useCallback((number: number) => {
     setFollowing(false);
-    setPointed(place);
-    handle.current?.show(place);
+    setPointed(number);
+    handle.current?.show(number);
   }, []);
   const step = (by: 1 | -1) => {
     if (!hits.length) return;
@@ -95,11 +96,11 @@ function Viewer({ job, files }: { job: Job; files: readonly LogFile[] }) {
   const moved = useRef("");
   useEffect(() => {
     if (moment.line === null || moved.current === at) return;
-    const place = places.findIndex((line) => line >= (moment.line as number));
-    if (place < 0) return;
+    const number = numbers[findPlace(numbers, moment.line)];
+    if (number === undefined) return;
     moved.current = at;
-    point(place);
-  }, [moment.line, places, at, point]);
+    point(number);
+  }, [moment.line, numbers, at, point]);
   const hitAt = pointed === null ? -1 : hits.indexOf(pointed);
 
   return (
@@ -186,14 +187,14 @@ function Viewer({ job, files }: { job: Job; files: readonly LogFile[] }) {
       {stream.isBroken && <Note tone="warn">The logs broke off; they begin again by themselves.</Note>}
       {book.lines.length === 0 ? (
         <Empty icon="file" title={stream.isOver ? "Nothing was written" : "Nothing was written yet"} />
-      ) : places.length === 0 ? (
+      ) : numbers.length === 0 ? (
         <Empty icon="filter" title="No line fits">
           Choose another level or worker, or search for something else.
         </Empty>
       ) : (
         <LogList
-          lines={book.lines}
-          places={places}
+          book={book}
+          numbers={numbers}
           text={text}
           pointed={pointed}
           isFollowing={isFollowing}
@@ -203,7 +204,7 @@ function Viewer({ job, files }: { job: Job; files: readonly LogFile[] }) {
         />
       )}
       <div className="logs-foot quiet small number">
-        {formatCount(places.length)} of {formatCount(book.lines.length)} lines
+        {formatCount(numbers.length)} of {formatCount(book.lines.length)} lines
         {book.numGone > 0 && ` · ${formatCount(book.numGone)} older ones are in the files`}
         {!stream.isOver && !stream.isBroken && " · live"}
       </div>
@@ -211,12 +212,17 @@ function Viewer({ job, files }: { job: Job; files: readonly LogFile[] }) {
   );
 }
 
-function findHits(book: LogBook, places: readonly number[], text: string): number[] {
-  if (!text) return [];
-  return places.flatMap((at, place) => {
-    const line = book.lines[at];
-    return line && hasText(line, text) ? [place] : [];
-  });
+const NO_LINES: readonly number[] = [];
+
+/** Return the numbers of the lines that fit; of a book that goes on only what is new is looked at. */
+function useFiltered({ book, version }: { book: LogBook; version: number }, filter: LogFilter): readonly number[] {
+  const { logs, level, text, isOnlyText } = filter;
+  const lines = useMemo(
+    () => new FilteredLines(book, { logs, level, text, isOnlyText }),
+    [book, logs, level, text, isOnlyText],
+  );
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the book changes inside; its version says when
+  return useMemo(() => lines.read(), [lines, version]);
 }
 
 /** The driver last; workers by their numbers. */
@@ -238,7 +244,7 @@ function toggle(chosen: string, log: string): string | null {
 }
 
 interface Moment {
-  /** The place of the line in the book; null: not known (yet). */
+  /** The number of the line; null: not known (yet). */
   line: number | null;
   told: string;
 }

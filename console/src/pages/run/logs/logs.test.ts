@@ -1,6 +1,6 @@
-import { describe, expect, it } from "vitest";
+import { afterEach, describe, expect, it, vi } from "vitest";
 import { findLevel, readAnsi, stripAnsi } from "./ansi";
-import { countBytes, filterLines, LogBook, MAX_LINES } from "./log-book";
+import { countBytes, FilteredLines, LogBook, type LogFilter, MAX_LINE_CHARS, MAX_LINES } from "./log-book";
 
 describe("readAnsi", () => {
   it("HTML stays text", () => {
@@ -75,6 +75,27 @@ describe("LogBook", () => {
     book.add("worker-0", "one\n");
     expect(book.find("worker-0", 0)).toBe(-1);
   });
+  it("keeps of a progress bar what it shows, however long it goes on", () => {
+    const book = new LogBook();
+    for (let step = 0; step < 2000; step += 1) book.add("worker-0", `\rstep ${step} of it`);
+    expect(book.lines).toEqual([{ log: "worker-0", text: "step 1999 of it", offset: 0 }]);
+    book.add("worker-0", "\r");
+    book.add("worker-0", "done ü\r\nnext");
+    const numBytes = new TextEncoder().encode(
+      `${Array.from({ length: 2000 }, (_, step) => `\rstep ${step} of it`).join("")}\rdone ü\r\n`,
+    ).length;
+    expect(book.lines).toEqual([
+      { log: "worker-0", text: "done ü\r", offset: 0 },
+      { log: "worker-0", text: "next", offset: numBytes },
+    ]);
+  });
+  it("keeps the beginning of a line without an end", () => {
+    const book = new LogBook();
+    for (let part = 0; part < 20; part += 1) book.add("worker-0", "x".repeat(MAX_LINE_CHARS / 10));
+    expect(book.lines[0]?.text).toHaveLength(MAX_LINE_CHARS);
+    book.add("worker-0", "\nnext");
+    expect(book.lines[1]?.offset).toBe(2 * MAX_LINE_CHARS + 1);
+  });
   it("lets the oldest go, and goes on in the line that is open", () => {
     const book = new LogBook();
     const many = "x\n".repeat(Math.ceil(MAX_LINES * 1.1));
@@ -86,16 +107,58 @@ describe("LogBook", () => {
   });
 });
 
-it("lines are found by log, level and text", () => {
-  const book = new LogBook();
-  book.add("worker-0", "epoch 1\n\x1b[31mERROR\x1b[0m no room\n");
-  book.add("driver", "Epoch begins\n");
+describe("FilteredLines", () => {
   const all = { logs: null, level: "debug", text: "", isOnlyText: false } as const;
-  expect(filterLines(book.lines, all)).toEqual([0, 1, 2]);
-  expect(filterLines(book.lines, { ...all, logs: new Set(["driver"]) })).toEqual([2]);
-  expect(filterLines(book.lines, { ...all, level: "warning" })).toEqual([1]);
-  expect(filterLines(book.lines, { ...all, text: "epoch", isOnlyText: true })).toEqual([0, 2]);
-  expect(filterLines(book.lines, { ...all, text: "error no", isOnlyText: true })).toEqual([1]);
+  const make = (filter: Partial<LogFilter>) => {
+    const book = new LogBook();
+    return { book, lines: new FilteredLines(book, { ...all, ...filter }) };
+  };
+  afterEach(() => vi.restoreAllMocks());
+
+  it.each<[Partial<LogFilter>, number[]]>([
+    [{}, [0, 1, 2]],
+    [{ logs: new Set(["driver"]) }, [2]],
+    [{ level: "warning" }, [1]],
+    [{ text: "epoch", isOnlyText: true }, [0, 2]],
+    [{ text: "error no", isOnlyText: true }, [1]],
+  ])("%j finds lines %j", (filter, want) => {
+    const { book, lines } = make(filter);
+    book.add("worker-0", "epoch 1\n\x1b[31mERROR\x1b[0m no room\n");
+    book.add("driver", "Epoch begins\n");
+    expect(lines.read()).toEqual(want);
+  });
+
+  it("looks at lines that are not ended again, and at no others", () => {
+    const { book, lines } = make({ level: "error", text: "e", isOnlyText: true });
+    book.add("worker-0", "an err");
+    book.add("worker-1", "Error: open\n".repeat(5000));
+    book.add("worker-1", "Error: 10 %");
+    expect(lines.read()).toHaveLength(5001);
+    book.add("worker-0", "or comes\n");
+    book.add("worker-1", "\rfine by now");
+    const at = vi.spyOn(book, "at");
+    const shown = lines.read();
+    expect(at.mock.calls.length).toBeLessThan(10);
+    expect([shown[0], shown.length]).toEqual([0, 5001]);
+    expect(lines.read()).toBe(shown);
+  });
+
+  it("goes on while the oldest lines go: each line keeps its number", () => {
+    const { book, lines } = make({ text: "odd", isOnlyText: true });
+    const many = Math.ceil(MAX_LINES * 1.1);
+    for (let number = 0; number < many - 1; number += 1) book.add("worker-0", number % 2 ? "odd\n" : "even\n");
+    const before = lines.read();
+    const one = before[before.length - 10] as number;
+    expect(book.numGone).toBe(0);
+    book.add("worker-0", "the last is odd\n");
+    const after = lines.read();
+    expect(book.numGone).toBe(many - MAX_LINES);
+    expect(after.every((number) => book.at(number)?.text.includes("odd"))).toBe(true);
+    expect(after.at(-1)).toBe(many - 1);
+    expect(after).toContain(one);
+    expect(after).toHaveLength(book.lines.filter((line) => line.text.includes("odd")).length);
+    expect(book.find("worker-0", 0)).toBe(-1);
+  });
 });
 
 it("countBytes counts as UTF-8 does", () => {

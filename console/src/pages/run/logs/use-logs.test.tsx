@@ -9,7 +9,10 @@ class Stream {
   onerror: (() => void) | null = null;
   private hearers: Record<string, (message: { data: string }) => void> = {};
 
-  constructor() {
+  readonly address: string;
+
+  constructor(address: string) {
+    this.address = address;
     Stream.opened.push(this);
   }
 
@@ -19,8 +22,8 @@ class Stream {
 
   close() {}
 
-  tell(text: string) {
-    this.hearers.log?.({ data: JSON.stringify({ log: "worker-0", text }) });
+  tell(text: string, log = "worker-0") {
+    this.hearers.log?.({ data: JSON.stringify({ log, text }) });
   }
 }
 
@@ -38,7 +41,7 @@ describe("useLogs", () => {
   const last = () => Stream.opened.at(-1) as Stream;
 
   it("keeps what was read while the server is away, and has nothing twice afterwards", async () => {
-    const { result } = renderHook(() => useLogs("j-1", { logs: ["worker-0"], numBytes: 10 }));
+    const { result } = renderHook(() => useLogs("j-1", { hasDriver: false, numBytes: 10 }));
     const texts = () => result.current.book.lines.map((line) => line.text);
     const wait = (time_ms: number) => act(() => vi.advanceTimersByTimeAsync(time_ms));
     act(() => last().onopen?.());
@@ -56,5 +59,27 @@ describe("useLogs", () => {
     await wait(500);
     expect(texts()).toEqual(["one", "two"]);
     expect(result.current.isBroken).toBe(false);
+  });
+
+  it("reads nothing again when there is another worker, or when the driver's log is wanted", async () => {
+    const { result, rerender } = renderHook((options) => useLogs("j-1", options), {
+      initialProps: { hasDriver: false, numBytes: 10 },
+    });
+    const { book } = result.current;
+    act(() => last().onopen?.());
+    act(() => last().tell("one\n"));
+    rerender({ hasDriver: false, numBytes: 20 });
+    act(() => last().tell("first of another\n", "worker-1"));
+    expect(Stream.opened.map((stream) => stream.address)).toEqual(["/api/v1/jobs/j-1/logs"]);
+    rerender({ hasDriver: true, numBytes: 30 });
+    expect(Stream.opened.map((stream) => stream.address).slice(1)).toEqual(["/api/v1/jobs/j-1/logs?log=driver"]);
+    act(() => last().onopen?.());
+    act(() => last().tell("begins\n", "driver"));
+    rerender({ hasDriver: false, numBytes: 40 });
+    rerender({ hasDriver: true, numBytes: 40 });
+    expect(Stream.opened).toHaveLength(2);
+    await act(() => vi.advanceTimersByTimeAsync(500));
+    expect(result.current.book).toBe(book);
+    expect(book.lines.map((line) => line.log)).toEqual(["worker-0", "worker-1", "driver"]);
   });
 });

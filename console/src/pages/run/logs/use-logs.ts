@@ -1,7 +1,7 @@
 /** The logs of a run as one stream, followed while the page is open. What is told twice after a lost connection stands once. */
 
-import { useEffect, useState } from "react";
-import { API } from "@/api/client";
+import { useEffect, useRef, useState } from "react";
+import { makeAddress } from "@/api/client";
 import { LogBook } from "./log-book";
 
 /** Logs that are larger together are read from their ends only. */
@@ -21,64 +21,92 @@ export interface Logs {
 }
 
 interface Options {
-  logs: readonly string[];
+  /** The driver's log, too; once it was wanted it goes on. */
+  hasDriver: boolean;
   numBytes: number;
-  tail?: number;
 }
 
-/** Follow these logs of a job; the same list of logs goes on with the same book. */
-export function useLogs(job: string, { logs, numBytes }: Options): Logs {
+/** Follow the logs of a job: of all its workers, also of those that come later, and the driver's. */
+export function useLogs(job: string, { hasDriver, numBytes }: Options): Logs {
   const [isWhole] = useState(() => numBytes <= MAX_WHOLE_BYTES);
-  const [book, setBook] = useState(() => new LogBook(isWhole));
+  const [begun, setBegun] = useState(() => new LogBook(isWhole));
+  const [book, setBook] = useState(begun);
   const [version, setVersion] = useState(0);
-  const [isOver, setOver] = useState(false);
   const [isBroken, setBroken] = useState(false);
-  const [numTries, setNumTries] = useState(0);
-  const names = logs.join("\n");
+  const [followsDriver, setFollowsDriver] = useState(hasDriver);
+  if (hasDriver && !followsDriver) setFollowsDriver(true);
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: numTries begins anew
-  useEffect(() => {
-    const begun = new LogBook(isWhole);
-    setOver(false);
-    const query = new URLSearchParams(names.split("\n").map((log) => ["log", log]));
-    if (!isWhole) query.set("tail", String(TAIL_LINES));
-    const stream = new EventSource(`${API}/jobs/${encodeURIComponent(job)}/logs?${query}`);
-    let drawing: number | undefined;
-    let again: number | undefined;
-    const draw = () => {
-      drawing ??= window.setTimeout(() => {
-        drawing = undefined;
+  const drawing = useRef<number | undefined>(undefined);
+  const again = useRef<number | undefined>(undefined);
+  const [hears] = useState(() => ({
+    onAdded: () => {
+      drawing.current ??= window.setTimeout(() => {
+        drawing.current = undefined;
         setVersion((before) => before + 1);
       }, DRAW_EVERY_MS);
-    };
+    },
+    onBroken: () => {
+      // From the beginning: what stood behind the last id would be told a second time.
+      setBroken(true);
+      again.current ??= window.setTimeout(() => {
+        again.current = undefined;
+        setBegun(new LogBook(isWhole));
+      }, AGAIN_MS);
+    },
+    onOpen: (opened: LogBook) => {
+      // Not before: while the server is away, what was read stays to be read.
+      setBook(opened);
+      setBroken(false);
+    },
+  }));
+  useEffect(
+    () => () => {
+      window.clearTimeout(drawing.current);
+      window.clearTimeout(again.current);
+      drawing.current = undefined;
+      again.current = undefined;
+    },
+    [],
+  );
+
+  const tail = isWhole ? {} : { tail: TAIL_LINES };
+  // Without a name those of all workers come, of new ones too: nothing is read again when there is another one.
+  const areWorkersOver = useFollowed(makeAddress(PATH, { job }, tail), begun, hears);
+  const driver = makeAddress(PATH, { job }, { log: "driver", ...tail });
+  const isDriverOver = useFollowed(followsDriver ? driver : null, begun, hears);
+  return { book, version, isWhole, isOver: areWorkersOver && (isDriverOver || !followsDriver), isBroken };
+}
+
+const PATH = "/jobs/{job}/logs";
+
+interface Hears {
+  onAdded: () => void;
+  onBroken: () => void;
+  onOpen: (book: LogBook) => void;
+}
+
+/** Write one stream into a book; return whether all is told. A new book begins a new stream. */
+function useFollowed(address: string | null, book: LogBook, hears: Hears): boolean {
+  const [isOver, setOver] = useState(false);
+  useEffect(() => {
+    setOver(false);
+    if (address === null) return;
+    const stream = new EventSource(address);
     stream.addEventListener("log", (message) => {
       const told = JSON.parse((message as MessageEvent<string>).data) as { log: string; text: string };
-      begun.add(told.log, told.text);
-      draw();
+      book.add(told.log, told.text);
+      hears.onAdded();
     });
     stream.addEventListener("end", () => {
       stream.close();
       setOver(true);
-      draw();
     });
-    stream.onopen = () => {
-      // Not before: while the server is away, what was read stays to be read.
-      setBook(begun);
-      setBroken(false);
-    };
+    stream.onopen = () => hears.onOpen(book);
     stream.onerror = () => {
-      // From the beginning: what stood behind the last id would be told a second time.
       stream.close();
-      setBroken(true);
-      window.clearTimeout(again);
-      again = window.setTimeout(() => setNumTries((before) => before + 1), AGAIN_MS);
+      hears.onBroken();
     };
-    return () => {
-      stream.close();
-      window.clearTimeout(drawing);
-      window.clearTimeout(again);
-    };
-  }, [job, names, isWhole, numTries]);
-
-  return { book, version, isWhole, isOver, isBroken };
+    return () => stream.close();
+  }, [address, book, hears]);
+  return isOver;
 }
