@@ -33,14 +33,14 @@ EXIT_USAGE: Final = 2
 # Where commands are, in the order in which they are listed: each room is loaded when one of its commands is called.
 ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
     "legato.commands.verbs": ("status", "attach", "logs", "scale", "stop"),
-    "legato.commands.submitting": ("submit", "plan"),
-    "legato.commands.jobs": ("ps", "show", "explain", "set", "pause", "resume", "wait", "clone"),
-    "legato.commands.leaving": ("events", "metrics", "download"),
+    "legato.commands.submitting": ("submit", "plan", "clone"),
+    "legato.commands.jobs": ("ps", "show", "explain", "set", "pause", "resume", "wait"),
+    "legato.commands.leaving": ("events", "attempts", "metrics", "download"),
     "legato.commands.top": ("top",),
     "legato.commands.projects": ("projects", "definitions", "frameworks"),
     "legato.commands.experiments": ("experiments",),
     "legato.commands.pool": ("nodes", "slots", "usage", "queues"),
-    "legato.commands.sharing": ("shares", "moves"),
+    "legato.commands.sharing": ("shares", "moves", "timeline"),
     "legato.commands.login": ("login", "logout"),
     "legato.commands.console": ("console",),
     "legato.commands.people": ("users", "tokens", "audit"),

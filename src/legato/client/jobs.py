@@ -20,6 +20,7 @@ from legato.client.logs import (
     follow_logs,
     name_log,
     read_logs,
+    read_logs_since,
     search_logs,
 )
 from legato.client.pages import render_job, render_jobs
@@ -197,6 +198,7 @@ class Job:
         worker: int | None = None,
         driver: bool = False,
         tail: int | None = None,
+        since: float | None = None,
     ) -> Iterator[LogLine]:
         """Yield what the job wrote, line by line.
 
@@ -205,12 +207,17 @@ class Job:
             worker: of this one only. None: of all.
             driver: the log of its driver instead.
             tail: so many lines of each log from its end. None: all.
+            since: what was written from this time on (seconds since 1970), of one log after the other. None: all.
         """
         if worker is not None and driver:
             raise UsageError(
                 "Cannot show logs of both a worker and the driver: choose one, or neither for all workers."
             )
         chosen = [DRIVER] if driver else [] if worker is None else [name_log(worker)]
+        if since is not None:
+            if follow or tail is not None:
+                raise UsageError("Cannot show logs from a time on while following them, or of their last lines.")
+            return read_logs_since(self._line, self.id, chosen, since)
         return (follow_logs if follow else read_logs)(self._line, self.id, chosen, tail)
 
     def search_logs(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -117,7 +117,21 @@ def read_logs(line: Line, job: str, logs: Sequence[str], tail: int | None) -> It
         if log not in ends:
             raise NotFound(f"There is no log '{log}' of this job, or not yet. {_tell_logs(list(ends))}")
         holder = _Holder()
-        for text in _read_pieces(line, job, log, tail, ends.get(log, 0)):
+        for text in _read_pieces(line, job, log, {"offset": 0} if tail is None else {"tail": tail}, ends.get(log, 0)):
+            yield from holder.add(log, text)
+        yield from holder.close()
+
+
+def read_logs_since(line: Line, job: str, logs: Sequence[str], time: float) -> Iterator[LogLine]:
+    """Yield what was written to logs from a time on (seconds since 1970), one log after the other.
+
+    Where nothing was noted of when lines were written, a log comes whole. Other arguments as of `read_logs`.
+    """
+    ends = {found.log: found.num_bytes for found in line.ask(Page[Log], "GET", f"/jobs/{job}/logs").items}
+    for log in logs or [name for name in ends if name != DRIVER]:
+        place = line.ask(LogPlace, "GET", f"/jobs/{job}/logs/{log}/at", params={"time": time})
+        holder = _Holder()
+        for text in _read_pieces(line, job, log, {"offset": place.offset}, ends.get(log, 0)):
             yield from holder.add(log, text)
         yield from holder.close()
 
@@ -142,9 +156,9 @@ def _tell_logs(known: Sequence[str]) -> str:
     return f"There are: {', '.join(known[-_NUM_NAMED:])}{left_out}." if known else "There are none; look again later."
 
 
-def _read_pieces(line: Line, job: str, log: str, tail: int | None, end: int) -> Iterator[str]:
-    """Yield a log up to the byte at which it ended when this began."""
-    params: dict[str, Any] = {"tail": tail} if tail is not None else {"offset": 0}
+def _read_pieces(line: Line, job: str, log: str, begin: Mapping[str, int], end: int) -> Iterator[str]:
+    """Yield a log up to the byte at which it ended when this began. ``begin``: its ``tail``, or an ``offset``."""
+    params = dict(begin)
     while True:
         response = line.send("GET", f"/jobs/{job}/logs/{log}", params=params)
         yield response.content.decode(errors="replace")

@@ -19,7 +19,7 @@ from legato.present import render_number
 if TYPE_CHECKING:
     from legato.client.platform_records import AuditEntry, Node, Queue, Slot, Token, Usage, User
     from legato.client.project_records import Definition, Experiment, Framework, Project
-    from legato.client.records import Checkpoint, File, JobRecord, Series
+    from legato.client.records import Attempt, Checkpoint, File, JobRecord, Series
 
 STAGE_STYLES: Final[Mapping[str, str]] = {
     "queued": "yellow",
@@ -143,6 +143,14 @@ SERIES_COLUMNS: Final[Sequence[Column[Series]]] = (
     Column("LOWEST", lambda series: _number(min(_values(series), default=None)), is_number=True),
     Column("HIGHEST", lambda series: _number(max(_values(series), default=None)), is_number=True),
     Column("COURSE", lambda series: render_sparkline(_values(series))),
+)
+
+ATTEMPT_COLUMNS: Final[Sequence[Column[Attempt]]] = (
+    Column("ATTEMPT", lambda attempt: attempt.attempt, is_number=True),
+    Column("STARTED", lambda attempt: render_time(attempt.started_at)),
+    Column("ENDED", lambda attempt: render_time(attempt.ended_at)),
+    Column("OUTCOME", lambda attempt: attempt.outcome),
+    Column("REASON", lambda attempt: attempt.reason),
 )
 
 PROJECT_COLUMNS: Final[Sequence[Column[Project]]] = (

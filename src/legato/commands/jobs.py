@@ -1,13 +1,13 @@
-"""Commands on jobs of the platform: list, show, explain, change, pause, resume, wait, clone. Decides nothing."""
+"""Commands on jobs of the platform: list, show, explain, change, pause, resume, wait. Decides nothing."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from legato.commands.completing import complete_stages
+from legato.commands.completing import complete_definitions, complete_experiments, complete_stages
 from legato.commands.connecting import find_job, open_client
 from legato.commands.entry import Entry
 from legato.commands.options import (
@@ -15,7 +15,6 @@ from legato.commands.options import (
     LimitOption,
     MaxWorkersOption,
     MinWorkersOption,
-    NameOption,
     OutputOption,
     PlatformJob,
     PriorityOption,
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from legato.client.client import Client
     from legato.client.jobs import Job
     from legato.client.records import JobRecord
-    from legato.client.submission import JobOptions
 
 EXIT_TIME_IS_UP: Final = 124  # as of timeout(1)
 _GOES_ON: Final = ("queued", "starting", "running", "pausing", "paused", "stopping")
@@ -62,6 +60,14 @@ def ps(
         str | None, typer.Option(metavar="TEXT", help="With this in the name or id, in small or large letters.")
     ] = None,
     project: ProjectOption = None,
+    experiment: Annotated[
+        str | None,
+        typer.Option(metavar="EXPERIMENT", help="Runs of this one.", autocompletion=complete_experiments),
+    ] = None,
+    definition: Annotated[
+        str | None,
+        typer.Option(metavar="DEFINITION", help="Runs of this one.", autocompletion=complete_definitions),
+    ] = None,
     limit: LimitOption = 100,
     output: OutputOption = Output.table,
     again: WatchOption = False,
@@ -81,6 +87,8 @@ def ps(
             name=name,
             search=search,
             project=project,
+            experiment=experiment,
+            definition=definition,
             limit=limit + 1,
         )
         records = [job.record for job in found[:limit]]
@@ -195,25 +203,6 @@ def wait_for(
     raise typer.Exit(exit_code_of(found.record) if found.has_ended else 0)
 
 
-def clone(
-    job: PlatformJob,
-    name: NameOption = None,
-    workers: WorkersOption = None,
-    min_workers: MinWorkersOption = None,
-    max_workers: MaxWorkersOption = None,
-    priority: PriorityOption = None,
-    queue: QueueOption = None,
-    server: ServerOption = None,
-) -> None:
-    """Submit a new job like another one; it begins anew."""
-    found = find_job(job, server)
-    low, high = read_bounds(workers, min_workers, max_workers)
-    said = {"name": name, "min_workers": low, "max_workers": high, "priority": priority, "queue": queue}
-    options = cast("JobOptions", {key: value for key, value in said.items() if value is not None})
-    made = found.clone(**options)
-    typer.echo(f"Job '{made.name}' ({made.id}) is submitted, like {found.id}. 'legato attach {made.id}' follows it.")
-
-
 ENTRIES: Final = (
     Entry("ps", ps, "legato ps --stage running -w", short="List the platform's jobs."),
     Entry("show", show, "legato show mnist -o json | jq .num_slots", short="Show all that is known of a job."),
@@ -229,7 +218,6 @@ ENTRIES: Final = (
     Entry(
         "wait", wait_for, "legato wait mnist --timeout 2h && legato download mnist", short="Wait until a job has ended."
     ),
-    Entry("clone", clone, "legato clone mnist --name mnist-2 --workers 1..8", short="Submit a job like another one."),
 )
 
 

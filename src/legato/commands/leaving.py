@@ -1,4 +1,4 @@
-"""Commands on what jobs leave: events, metrics, files. Changes nothing on the platform."""
+"""Commands on what jobs leave: events, attempts, metrics, files. Changes nothing on the platform."""
 
 from __future__ import annotations
 
@@ -60,6 +60,20 @@ def events(
         return
     listed = list(found)
     write(listed, output, lambda: "\n".join(_render_all(listed, with_job=job is None)) or "Nothing happened.")
+
+
+def attempts(job: PlatformJob, output: OutputOption = Output.table, server: ServerOption = None) -> None:
+    """List the lives of a job's driver: a new one after each pause and each retry."""
+    found = find_job(job, server).attempts()
+
+    def draw() -> Any:
+        from legato.commands.columns import ATTEMPT_COLUMNS
+
+        if not found:
+            return f"Job '{job}' has not started yet. 'legato explain {job}' says why."
+        return make_table(ATTEMPT_COLUMNS, found, is_wide=output is Output.wide)
+
+    write(list(found), output, draw)
 
 
 def metrics(
@@ -143,6 +157,7 @@ def download(
 
 ENTRIES: Final = (
     Entry("events", events, "legato events mnist --follow", short="Show what happened, and why."),
+    Entry("attempts", attempts, "legato attempts mnist", short="List the lives of a job's driver."),
     Entry(
         "metrics",
         metrics,

@@ -1,20 +1,26 @@
-"""Commands on how the pool is shared: what is fair, who borrows, who gave GPUs up to whom. Divides nothing."""
+"""Commands on how the pool is shared: what is fair, who borrows, who had how much when. Divides nothing."""
 
 from __future__ import annotations
 
+import bisect
+import enum
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import typer
+
+from legato.commands.completing import complete_platform_jobs
 from legato.commands.connecting import open_client
 from legato.commands.entry import Entry
 from legato.commands.options import LimitOption, OutputOption, ServerOption, SinceOption, UntilOption, WatchOption
 from legato.commands.output import Output, make_table, watch, write
 from legato.commands.table import Column
-from legato.commands.words import read_moment, render_clock
+from legato.commands.words import read_moment, render_clock, render_sparkline
+from legato.options import read_one_of
 
 if TYPE_CHECKING:
-    from legato.client.platform_records import QueueShare, SlotMove
+    from legato.client.platform_records import HeldSlots, QueueShare, SlotMove, Timeline
 
 _UNKNOWN: Final = "-"
 
@@ -40,8 +46,7 @@ def moves(
 ) -> None:
     """Show who was asked to give GPUs up, and who had them next; of the last hour, unless said otherwise."""
     now = time.time()
-    begins = None if since is None else read_moment(since, now, "the beginning")
-    ends = None if until is None else read_moment(until, now, "the end")
+    begins, ends = _read_times(since, until, now)
     found = open_client(server).moves(begins, ends, limit=limit)
 
     def draw() -> Any:
@@ -50,6 +55,51 @@ def moves(
         return make_table(_move_columns(now), found, is_wide=output is Output.wide)
 
     write(list(found), output, draw)
+
+
+class By(enum.StrEnum):
+    """Whose slots are one line."""
+
+    JOB = "job"
+    OWNER = "owner"
+    QUEUE = "queue"
+    PROJECT = "project"
+
+
+def timeline(
+    job: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JOB]...", help="Of these jobs only, by name or id.", autocompletion=complete_platform_jobs
+        ),
+    ] = None,
+    by: Annotated[
+        By,
+        typer.Option(
+            parser=read_one_of("whose slots are one line", By),
+            metavar="[job|owner|queue|project]",
+            help="Whose GPUs are one line.",
+        ),
+    ] = By.JOB,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    points: Annotated[
+        int, typer.Option(min=4, max=10_000, metavar="NUMBER", help="Of each line at most; the extremes stay.")
+    ] = 500,
+    output: OutputOption = Output.table,
+    server: ServerOption = None,
+) -> None:
+    """Show who held how many GPUs when; of the last hour, unless said otherwise. -o json has every step."""
+    now = time.time()
+    begins, ends = _read_times(since, until, now)
+    told = open_client(server).timeline(begins, ends, by=by.value, points=points, jobs=job or None)
+
+    def draw() -> Any:
+        if not told.items:
+            return "Nobody held a GPU in that time."
+        return make_table(_line_columns(told), told.items, is_wide=output is Output.wide)
+
+    write(told, output, draw)
 
 
 def draw_shares(found: Sequence[QueueShare], *, is_wide: bool, below: str | None = None) -> Any:
@@ -69,10 +119,50 @@ def draw_shares(found: Sequence[QueueShare], *, is_wide: bool, below: str | None
     return make_table(columns, found, is_wide=is_wide, below=below)
 
 
+def sum_held(line: HeldSlots, until: float) -> float:
+    """Return how many slots were held for how long, in seconds of slots.
+
+    >>> from types import SimpleNamespace as Line
+    >>> sum_held(Line(times=(0.0, 10.0), slots=(4, 2)), 15.0)
+    50.0
+    """
+    ends = (*line.times, until)[1:]
+    return sum((end - begin) * held for begin, end, held in zip(line.times, ends, line.slots, strict=True))
+
+
+def sample_held(line: HeldSlots, since: float, until: float, number: int = 24) -> list[float]:
+    """Return how many slots were held at as many moments, evenly spread between two times.
+
+    >>> from types import SimpleNamespace as Line
+    >>> sample_held(Line(times=(2.0, 10.0), slots=(4, 2)), 0.0, 12.0, 4)
+    [0.0, 4.0, 4.0, 2.0]
+    """
+    moments = [since + (until - since) * place / (number - 1) for place in range(number)]
+    held = [bisect.bisect_right(line.times, moment) for moment in moments]
+    return [float(line.slots[place - 1]) if place else 0.0 for place in held]
+
+
 ENTRIES: Final = (
     Entry("shares", shares, "legato shares -w", short="Show what is fair, and who borrows."),
     Entry("moves", moves, "legato moves --since 8h", short="Show who gave GPUs up to whom."),
+    Entry("timeline", timeline, "legato timeline --by queue --since 8h", short="Show who held how many GPUs when."),
 )
+
+
+def _read_times(since: str | None, until: str | None, now: float) -> tuple[float | None, float | None]:
+    begins = None if since is None else read_moment(since, now, "the beginning")
+    return begins, None if until is None else read_moment(until, now, "the end")
+
+
+def _line_columns(told: Timeline) -> Sequence[Column[HeldSlots]]:
+    return (
+        Column("WHO", lambda line: "others" if line.title is None else line.title or "no project"),
+        Column("LEAST", lambda line: min(line.slots, default=0), is_number=True),
+        Column("MOST", lambda line: max(line.slots, default=0), is_number=True),
+        Column("AT THE END", lambda line: line.slots[-1] if line.slots else 0, is_number=True),
+        Column("GPU HOURS", lambda line: f"{sum_held(line, told.until) / 3600:.2f}", is_number=True),
+        Column("COURSE", lambda line: render_sparkline(sample_held(line, told.since, told.until))),
+    )
 
 
 def _move_columns(now: float) -> Sequence[Column[SlotMove]]:

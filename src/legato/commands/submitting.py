@@ -1,4 +1,4 @@
-"""Commands that submit a job, or say what would happen if one were submitted. Decides nothing of it."""
+"""Commands that submit a job, or one like another, or say what would happen if one were submitted. Decides nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
-from legato.commands.connecting import open_client
+from legato.commands.connecting import find_job, open_client
 from legato.commands.entry import Entry
 from legato.commands.options import (
     CheckpointEveryOption,
@@ -24,6 +24,7 @@ from legato.commands.options import (
     NameOption,
     OutputOption,
     ParameterOption,
+    PlatformJob,
     PriorityOption,
     QueueOption,
     RetriesOption,
@@ -238,6 +239,53 @@ def plan(
     write(told, output, draw)
 
 
+def clone(
+    job: PlatformJob,
+    name: NameOption = None,
+    parameter: ParameterOption = None,
+    workers: WorkersOption = None,
+    min_workers: MinWorkersOption = None,
+    max_workers: MaxWorkersOption = None,
+    queue: QueueOption = None,
+    priority: PriorityOption = None,
+    label: LabelOption = None,
+    data: DataOption = None,
+    seed: SeedOption = None,
+    retries: RetriesOption = None,
+    max_time: MaxTimeOption = None,
+    threads: ThreadsOption = None,
+    checkpoint_every: CheckpointEveryOption = None,
+    keep: KeepOption = None,
+    server: ServerOption = None,
+) -> None:
+    """Submit a new job like another one; it begins anew. What is not said is as it was."""
+    said = read_flags(
+        name=name,
+        parameter=parameter,
+        workers=workers,
+        min_workers=min_workers,
+        max_workers=max_workers,
+        queue=queue,
+        priority=priority,
+        label=label,
+        data=data,
+        seed=seed,
+        retries=retries,
+        max_time=max_time,
+        threads=threads,
+        checkpoint_every=checkpoint_every,
+        keep=keep,
+    )
+    found = find_job(job, server)
+    # What is said stands beside what the job has, or in its place.
+    if label:
+        said["labels"] = {**found.record.labels, **said["labels"]}
+    if parameter:
+        said["parameters"] = {**found.spec().parameters, **said["parameters"]}
+    made = found.clone(**cast("JobOptions", said))
+    typer.echo(f"Job '{made.name}' ({made.id}) is submitted, like {found.id}. 'legato attach {made.id}' follows it.")
+
+
 ENTRIES: Final = (
     Entry(
         "submit",
@@ -245,6 +293,12 @@ ENTRIES: Final = (
         "legato submit --workers 1..4 --name mnist train.py -- --epochs 20",
         short="Submit a job to the platform.",
         takes_all=True,
+    ),
+    Entry(
+        "clone",
+        clone,
+        "legato clone mnist --name mnist-2 --parameter rate=0.05",
+        short="Submit a job like another one.",
     ),
     Entry(
         "plan", plan, "legato plan --workers 2..8 --priority 8000", short="Say what would happen if it were submitted."

@@ -7,6 +7,7 @@ known. ``--local`` and ``--server`` say it clearly. An id always means the platf
 from __future__ import annotations
 
 import enum
+import time
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -17,7 +18,7 @@ from legato.commands.connecting import find_job, is_server_known
 from legato.commands.entry import Entry
 from legato.commands.options import AnyJob, LocalOption, Now, OutputOption, ServerOption, WaitOption, WatchOption
 from legato.commands.output import Output, leaving_off
-from legato.commands.words import tell_waiting, tell_when
+from legato.commands.words import read_moment, tell_waiting, tell_when
 from legato.core.errors import NotFound, ServerError, UsageError
 from legato.core.spec import parse_workers
 from legato.driver.journal import PLATFORM_JOB
@@ -188,6 +189,12 @@ def logs(
             help="Only lines with at least this; of a platform's job.",
         ),
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="From then on: how long ago (10m, 2h), or a date and time; of a platform's job."
+        ),
+    ] = None,
     local: LocalOption = False,
     server: ServerOption = None,
 ) -> None:
@@ -195,12 +202,19 @@ def logs(
     is_searching = search is not None or level is not None
     if is_searching and (follow or tail is not None):
         raise UsageError("Cannot search a log while following it, or in its last lines: leave --follow and --tail out.")
+    if since is not None and (is_searching or follow or tail is not None):
+        raise UsageError("Cannot show a log from a time on and otherwise chosen at once: keep --since, or the others.")
+    begins = None if since is None else read_moment(since, time.time(), "the beginning")
     found = find(job, local=local, server=server)
     if found is None:
         if is_searching:
             raise UsageError(
                 f"Cannot search the logs of job '{job}' of this machine: --search and --level are for jobs of a "
                 f"platform. Use: legato logs {job} | grep TEXT"
+            )
+        if begins is not None:
+            raise UsageError(
+                f"Cannot show what job '{job}' of this machine wrote from a time on: --since is for jobs of a platform."
             )
         if driver:
             raise UsageError(
@@ -221,7 +235,7 @@ def logs(
     if follow and (told := tell_waiting(found.record)) is not None:
         typer.echo(f"legato: {told}", err=True)
     with leaving_off():
-        for line in found.logs(follow, worker=worker, driver=driver, tail=tail):
+        for line in found.logs(follow, worker=worker, driver=driver, tail=tail, since=begins):
             typer.echo(line.text if is_alone else f"{line.worker} | {line.text}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 import time
 from pathlib import Path
@@ -348,6 +349,7 @@ def test_the_commands_ask_the_real_server(
     monkeypatch.setenv("LEGATO_SERVER", platform.url)
     monkeypatch.setenv("LEGATO_TOKEN", platform.secrets["admin"])
     monkeypatch.chdir(tmp_path)
+    later = dt.datetime.fromtimestamp(NOW + 60, dt.UTC).isoformat()
     for command, want in (
         (["ps", "-o", "wide"], "2 of 1..2"),
         (["show", "mnist"], "running"),
@@ -356,6 +358,10 @@ def test_the_commands_ask_the_real_server(
         (["events", "mnist"], "its workers train"),
         (["events", "mnist", "--training"], "worker 0 is in view 1"),
         (["events"], "slot"),
+        (["attempts", "mnist"], "ATTEMPT"),
+        (["timeline", "--until", later], "ann/mnist"),
+        (["timeline", "mnist", "--by", "queue", "--until", later], "default"),
+        (["logs", "mnist", "--worker", "0", "--since", "2d"], "epoch 0"),
         (["metrics", "mnist"], "accuracy"),
         (["logs", "mnist", "--tail", "1"], "0 | epöch 1"),
         (["download", "mnist", "--list"], "checkpoints/"),
@@ -375,7 +381,7 @@ def test_the_commands_ask_the_real_server(
         (["set", "mnist", "--priority", "6000"], "5000 → 6000"),
         (["scale", "mnist", "1"], "1..1"),
         (["submit", "-d", "--directory", "/w", "train.py"], "is submitted as"),
-        (["clone", "mnist"], "like"),
+        (["clone", "mnist", "--parameter", "rate=1", "--seed", "7"], "like"),
         (["pause", "train"], "is paused"),
         (["stop", "train"], "is stopped"),
         (["wait", "train"], "was stopped"),

@@ -158,6 +158,8 @@ def test_the_commands_from_a_project_to_its_runs(shell: Shell) -> None:
     assert shell.type("ps", "--project", "Digits").count("First-") == 2
     counts = [shell.type("ps", "--search", text).count("First-") for text in ("ST-shell", runs[0]["id"], "%")]
     assert counts == [1, 1, 0]
+    assert shell.type("ps", "--experiment", "First").count("First-") == 2
+    assert shell.type("ps", "--definition", "CNN").count("First-") == 1
     one = json.loads(shell.type("experiments", "run", "First", "-d", "CNN", "--nodes", "1", "-o", "json"))
     assert [(job["name"], job["max_workers"]) for job in one] == [("First-CNN", 1)]
     assert "version 2" in shell.type("projects", "change", "Digits", "--description", "all of them")

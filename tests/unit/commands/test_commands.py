@@ -396,6 +396,15 @@ def test_clone(platform: Platform, call: Call, job: dict[str, Any]) -> None:
         out == "Job 'again' (j-0000000002) is submitted, like j-0000000001. 'legato attach j-0000000002' follows it.\n"
     )
     assert sent(platform) == {"name": "again", "max_workers": 8}
+    platform.specs[job["id"]]["parameters"] = {"rate": 0.1, "wide": True}
+    had = job["labels"]
+    call("clone", job["id"], "--parameter", "rate=0.5", "-l", "team=audio", "--seed", "7", "--max-time", "1h")
+    assert sent(platform) == {
+        "parameters": {"rate": 0.5, "wide": True},
+        "labels": {**had, "team": "audio"},
+        "seed": 7,
+        "max_run_s": 3600.0,
+    }
 
 
 def test_logs(platform: Platform, call: Call, job: dict[str, Any]) -> None:
@@ -520,6 +529,29 @@ def test_how_the_pool_is_shared(platform: Platform, call: Call) -> None:
     assert (float(asked["since"]), asked["limit"]) == (NOW - 8 * 3600, "7")
 
 
+def test_who_had_how_much_when(platform: Platform, call: Call) -> None:
+    lines = [
+        {"key": "j-1", "title": "anna/a", "times": [NOW - 7200, NOW - 3600], "slots": [4, 1]},
+        {"key": None, "title": None, "times": [NOW - 1800], "slots": [2]},
+        {"key": "", "title": "", "times": [], "slots": []},
+    ]
+    told = {"since": NOW - 7200, "until": NOW, "num_slots": {"times": [], "values": []}, "items": lines}
+    platform.canned["/timeline"] = told
+    rows = [row.split() for row in call("timeline", "--since", "2h", "--by", "project", "a", "b")[1].splitlines()[1:]]
+    assert [row[:-1] for row in rows] == [
+        ["anna/a", "1", "4", "1", "5.00"],
+        ["others", "2", "2", "2", "1.00"],
+        ["no", "project", "0", "0", "0", "0.00"],
+    ]
+    assert (rows[0][-1][0], rows[0][-1][-1], len(rows[0][-1])) == ("█", "▁", 24)
+    asked = platform.requests[-1].url.params
+    assert (float(asked["since"]), asked["by"], asked.get_list("job")) == (NOW - 7200, "project", ["a", "b"])
+    assert json.loads(call("timeline", "-o", "json")[1]) == told
+    platform.canned["/timeline"] = told | {"items": []}
+    assert call("timeline")[1] == "Nobody held a GPU in that time.\n"
+    assert "Write job or owner or queue or project" in call("timeline", "--by", "node")[2]
+
+
 def test_what_another_queue_would_mean(platform: Platform, call: Call) -> None:
     platform.add_queue("night")
     reason = "in the end anna/a 2 → 1"
@@ -529,6 +561,21 @@ def test_what_another_queue_would_mean(platform: Platform, call: Call) -> None:
     call("queues", "plan", "new", "--floor", "1")
     assert sent(platform) == {"queues": [{"name": "new", "floor": 1}]}
     assert json.loads(call("queues", "plan", "night", "-o", "json")[1])["reason"] == reason
+
+
+def test_logs_from_a_time_on(platform: Platform, call: Call, job: dict[str, Any]) -> None:
+    below = f"/jobs/{job['id']}/logs"
+    platform.logs = {"worker-0": "early\nlate\n", "worker-1": "first\nlater\n", "driver": "it starts\n"}
+    for log, offset in (("worker-0", 6), ("worker-1", 6), ("driver", 0)):
+        platform.canned[f"{below}/{log}/at"] = {"offset": offset, "time": NOW - 600}
+    assert call("logs", "mnist", "--since", "10m")[1] == "0 | late\n1 | later\n"
+    times = [float(one.url.params["time"]) for one in platform.requests if one.url.path.endswith("/at")]
+    assert times == [NOW - 600] * 2
+    assert call("logs", "mnist", "-k", "1", "--since", "10m")[1] == "later\n"
+    assert call("logs", "mnist", "--driver", "--since", "10m")[1] == "it starts\n"
+    for more in (("--follow",), ("--tail", "3"), ("--search", "a")):
+        assert "keep --since, or the others" in call("logs", "mnist", "--since", "10m", *more)[2]
+    assert "--since is for jobs of a platform" in call("logs", "mnist", "--local", "--since", "10m")[2]
 
 
 def test_logs_are_searched(platform: Platform, call: Call, job: dict[str, Any]) -> None:
@@ -772,7 +819,7 @@ def test_who_means_a_job_of_this_machine_is_told_where_it_is(
 
 
 JOB_COMMANDS = (
-    *("show", "explain", "pause", "resume", "wait", "clone", "events", "metrics", "download"),
+    *("show", "explain", "pause", "resume", "wait", "clone", "events", "attempts", "metrics", "download"),
     *("status", "attach", "logs", "stop"),
 )
 
