@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import enum
 import operator
+import os
 import re
 import time as clock
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,9 @@ from legato.driver.log_marks import MARKS_FILE, LogEnd, read_ends
 from legato.server.job_files import open_file
 from legato.server.logs import MAX_MARKS_BYTES, is_of_worker, open_log, read_worker
 
-MAX_READ_BYTES: Final = 32 * 2**20
+MAX_READ_BYTES: Final = 8 * 2**20
+_MAX_TOLD_BYTES: Final = 4 * 2**20
+_MAX_GAP_BYTES: Final = 2**18
 _MAX_LINE_BYTES: Final = 2**16
 _MAX_TOLD_CHARS: Final = 4000
 _HEAD_CHARS: Final = 200
@@ -29,7 +32,11 @@ _NAMED: Final = re.compile(
 )
 _RAISED: Final = re.compile(r"[\w.]*(?:Error|Exception|Interrupt|Exit)(?::|$)")
 _TRACEBACK: Final = "Traceback (most recent call last)"
-_BETWEEN: Final = ("During handling of", "The above exception")
+_BETWEEN: Final = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
+_RAISED_LAST: Final = re.compile(r"(?!(?:DEBUG|INFO|WARNING|WARN)\b)[^\W\d][\w.<>]*(?::|$)")
 _STAMP: Final = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) ")
 
 
@@ -97,22 +104,23 @@ def search_log(root: Path, log: str, *, contains: str, level: Level | None, afte
         NotFound: there is no such log.
     """
     wanted = contains.casefold()
-    judge = _Judge()
     found: list[FoundLine] = []
-    end = after
+    end, num_told = after, 0
     with open_log(root, log) as file:
         find_time = _read_times(root, log)
+        judge = _judge_before(file, after)
         for line in _read_lines(file, after):
-            if len(found) == limit or end - after > MAX_READ_BYTES:
+            if len(found) == limit or end - after > MAX_READ_BYTES or num_told > _MAX_TOLD_BYTES:
                 return FoundLines(tuple(found), line.offset, line.offset)
             end = line.end
             text = line.content.decode(errors="replace").rstrip("\r\n")
-            plain = _ESCAPES.sub("", text) if "\x1b" in text else text
+            plain = _strip(text)
             is_of = judge.judge(plain)
             if wanted and wanted not in plain.casefold():
                 continue
             if level is None or (is_of is not None and _ORDER[is_of] >= _ORDER[level]):
                 found.append(FoundLine(line.offset, find_time(line), is_of, text[:_MAX_TOLD_CHARS]))
+                num_told += min(len(line.content), _MAX_TOLD_CHARS)
     return FoundLines(tuple(found), None, end)
 
 
@@ -139,24 +147,48 @@ def find_place(root: Path, log: str, time: float) -> LogPlace:
 
 
 class _Judge:
-    """Says of one line after the other how much it matters; the lines of a traceback matter as its error does."""
+    """Says of one line after the other how much it matters; the lines of a traceback matter as its first one does."""
 
     def __init__(self) -> None:
-        self._is_traceback = False
+        self._of_traceback: Level | None = None  # in which the line before is
 
     def judge(self, text: str) -> Level | None:
-        if self._is_traceback:
-            if text[:1] in (" ", "\t", "") or text.startswith(_BETWEEN):
-                return Level.ERROR
-            # The error itself ends it; another one may follow, with a beginning of its own.
-            self._is_traceback = text.startswith(_TRACEBACK)
-            return Level.ERROR
+        level = self._of_traceback
+        if level is not None:
+            if text[:1] in (" ", "\t", ""):
+                return level
+            self._of_traceback = None
+            # The error itself ends it. What is no error was written in between, or the traceback was cut off.
+            if _RAISED_LAST.match(text):
+                return level
         head = text[:_HEAD_CHARS]
-        self._is_traceback = _TRACEBACK in head
-        named = _NAMED.search(head)
-        if named is not None and named.lastindex is not None:
-            return tuple(Level)[(named.lastindex - 1) % len(Level)]
-        return Level.ERROR if _RAISED.match(head) else None
+        found = _find_level(head)
+        if _TRACEBACK in head:
+            self._of_traceback = found
+        return found
+
+
+def _find_level(head: str) -> Level | None:
+    named = _NAMED.search(head)
+    if named is not None and named.lastindex is not None:
+        return tuple(Level)[(named.lastindex - 1) % len(Level)]
+    return Level.ERROR if _RAISED.match(head) or head.startswith(_BETWEEN) else None
+
+
+def _judge_before(file: BinaryIO, after: int) -> _Judge:
+    """Return the judge for the lines from a byte on: whether they are of a traceback stands in those before."""
+    judge = _Judge()
+    first = max(after - _MAX_LINE_BYTES, 0)
+    file.seek(first)
+    lines = file.read(after - first).split(b"\n")[:-1]
+    for line in lines[1:] if first else lines:
+        judge.judge(_strip(line.decode(errors="replace").rstrip("\r")))
+    return judge
+
+
+def _strip(text: str) -> str:
+    """Return a line without its colours."""
+    return _ESCAPES.sub("", text) if "\x1b" in text else text
 
 
 def _read_lines(file: BinaryIO, first: int) -> Iterator[_Line]:
@@ -201,15 +233,43 @@ def _read_stamp(content: bytes) -> float | None:
 
 
 def _find_stamped(file: BinaryIO, time: float) -> LogPlace:
-    found = LogPlace(0, None)
-    for line in _read_lines(file, 0):
-        written_at = _read_stamp(line.content)
-        if written_at is None:
-            continue
-        if written_at > time and found.time is not None:
+    """Return the last line that was written until then, or else the first one that has a time.
+
+    The log is halved again and again, since it was written in order of time: of the longest one few pieces are read.
+    Where long stretches have no times, it may be a line before the last one.
+    """
+    high = os.fstat(file.fileno()).st_size
+    found = _find_stamp(file, 0, high)
+    if found is None:
+        return LogPlace(0, None)
+    place, written_at = found
+    low = place
+    while high - low > _MAX_LINE_BYTES:
+        middle = (low + high) // 2
+        found = _find_stamp(file, _begin_line(file, middle), high)
+        if found is None or found[1] > time:
+            high = middle
+        else:
+            place, written_at = found
+            low = max(place, middle)
+    for line in _read_lines(file, _begin_line(file, low)):
+        stamp = _read_stamp(line.content)
+        if line.offset >= high or (stamp is not None and stamp > time):
             break
-        found = LogPlace(line.offset, written_at)
-    return found
+        if stamp is not None:
+            place, written_at = line.offset, stamp
+    return LogPlace(place, written_at)
+
+
+def _find_stamp(file: BinaryIO, first: int, end: int) -> tuple[int, float] | None:
+    """Return the first line from a byte on that has a time, and that; None: there is none, or not before long."""
+    for line in _read_lines(file, first):
+        if line.offset >= min(end, first + _MAX_GAP_BYTES):
+            return None
+        stamp = _read_stamp(line.content)
+        if stamp is not None:
+            return line.offset, stamp
+    return None
 
 
 def _begin_line(file: BinaryIO, offset: int) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 from tests.unit.server.platform import NOW, Platform, check_problem
@@ -89,6 +91,46 @@ def test_levels_are_told(platform: Platform, job: str) -> None:
     assert told == [None, None, "warning", "error", "debug"]
 
 
+TRACEBACK = """WARNING:root:tried in vain Traceback (most recent call last):
+  File "a.py", line 1, in <module>
+Odd.Trouble: first
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "a.py", line 2, in <module>
+__main__.f.<locals>.Worse
+epoch 1 loss 0.5
+  + Exception Group Traceback (most recent call last):
+  |   File "a.py", line 3, in <module>
+  +------------------------------------
+epoch 2 loss 0.4
+Traceback (most recent call last):
+  File "a.py", line 4, in <module>
+INFO:root:was written in between
+DEBUG
+"""
+
+
+def test_lines_of_a_traceback_have_the_level_of_its_first_line(platform: Platform, job: str) -> None:
+    write(platform, job, "worker-1", TRACEBACK)
+    told = search(platform, job, "", "worker-1")["items"]
+    levels = "warning " * 3 + "None error None " + "error " * 3 + "None " + "error " * 3 + "None error error info debug"
+    assert [str(one["level"]) for one in told] == levels.split()
+
+
+def test_who_goes_on_in_the_middle_of_a_traceback_is_told_its_level(platform: Platform, job: str) -> None:
+    write(platform, job, "worker-1", TRACEBACK)
+    whole = search(platform, job, "", "worker-1")["items"]
+    for one in whole:
+        (told,) = search(platform, job, f"limit=1&after={one['offset']}", "worker-1")["items"]
+        assert told == one
+    long = "y" * 70_000 + "\nTraceback (most recent call last):\n" + "  z\n" * 20_000
+    write(platform, job, "worker-2", long)
+    (told,) = search(platform, job, f"limit=1&after={long.index('  z')}", "worker-2")["items"]
+    assert told["level"] == "error"
+
+
 def test_in_parts(platform: Platform, job: str) -> None:
     found, after, num_asked = [], 0, 0
     while after is not None:
@@ -110,6 +152,14 @@ def test_much_is_read_in_parts_even_where_nothing_is_found(
     while told["after"] is not None:
         told = search(platform, job, f"contains=without&after={told['after']}")
     assert texts(told) == ["last without an end"]
+
+
+def test_much_is_told_in_parts(platform: Platform, job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_search, "_MAX_TOLD_BYTES", 10_000)
+    write(platform, job, "worker-1", ("x" * 7_999 + "\n") * 9)
+    told = search(platform, job, "", "worker-1")
+    assert [len(one["text"]) for one in told["items"]] == [4000] * 3 and told["after"] == 24_000
+    assert len(search(platform, job, "after=48000", "worker-1")["items"]) == 3
 
 
 def test_a_line_that_never_ends(platform: Platform, job: str) -> None:
@@ -157,6 +207,34 @@ def test_the_driver_writes_the_time_itself(platform: Platform, job: str) -> None
     length = len(lines[0])
     for when, offset in ((NOW - 50, 8), (NOW + 1, 8), (NOW + 61, 8 + length), (NOW + 999, 8 + 2 * length)):
         assert platform.get(f"jobs/{job}/logs/driver/at?time={when}")["offset"] == offset
+
+
+def test_of_a_long_log_of_the_driver_little_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Also where lines without a time, long ones among them, stand between those with one."""
+    parts, moments = [], []
+    for number in range(3_000):
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S,000 INFO said\n", time.localtime(NOW + 2 * number))
+        moments.append((sum(map(len, parts[-3:])) + (moments[-1][0] if moments else 0), NOW + 2 * number))
+        parts += [stamp, "  of no time\n" * (number % 50), "x" * (100_000 if number % 500 == 7 else 3_000) + "\n"]
+    text = "".join(parts).encode()
+    assert len(text) > 9_000_000
+    (tmp_path / "driver.log").write_bytes(text)
+    num_bytes = 0
+    read_lines = log_search._read_lines
+
+    def count(file: BinaryIO, first: int) -> Iterator[Any]:
+        nonlocal num_bytes
+        for line in read_lines(file, first):
+            num_bytes += len(line.content)
+            yield line
+
+    monkeypatch.setattr(log_search, "_read_lines", count)
+    for offset, when in [*moments[::157], *moments[5:10], moments[-1]]:
+        for later_s in (0.0, 1.9):
+            num_bytes = 0
+            assert log_search.find_place(tmp_path, "driver", when + later_s) == log_search.LogPlace(offset, when)
+            assert num_bytes < len(text) / 5
+    assert log_search.find_place(tmp_path, "driver", NOW - 1) == log_search.LogPlace(*moments[0])
 
 
 def test_what_there_is_not(platform: Platform, job: str) -> None:
