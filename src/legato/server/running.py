@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -19,7 +18,6 @@ from legato.control.work import Work, check_places, check_work, read_work
 from legato.core.errors import BadField
 from legato.core.frameworks import DistributedName, Framework, Wanted
 from legato.server.services import Services
-from legato.server.uploads import CodeRoom
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,17 +219,7 @@ def find_files(sha256: str | None, here: Services, asker: Asker) -> tuple[str, .
     here.store.uploads.get(sha256, asker)
     if not here.code.has(sha256):
         raise missing_code(sha256)
-    return list_code(here.code, sha256)
-
-
-def list_code(code: CodeRoom, sha256: str) -> tuple[str, ...]:
-    """Return the names of the files of uploaded code, from its top on."""
-    top = code.path / sha256
-    return tuple(
-        os.path.relpath(os.path.join(folder, name), top)  # noqa: PTH118 -- many files, and paths take long to make
-        for folder, _, names in os.walk(top)
-        for name in names
-    )
+    return here.code.names.list(sha256)
 
 
 def _count_nodes(definition: NewDefinition, wishes: Wishes) -> tuple[int, int]:

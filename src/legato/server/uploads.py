@@ -19,6 +19,7 @@ from legato.control.settings import Settings
 from legato.control.store_retention import Purged
 from legato.control.unpacking import Caps, unpack
 from legato.core.errors import UsageError
+from legato.server.code_names import CodeNames
 from legato.server.problems import Problem
 
 _LOCK: Final = ".lock"
@@ -47,6 +48,7 @@ class CodeRoom:
 
     def __init__(self, path: Path, max_bytes: int, caps: Caps) -> None:
         self.path = path
+        self.names = CodeNames(path)
         self._max_bytes = max_bytes
         self._caps = caps
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -135,7 +137,11 @@ class CodeRoom:
     def take_away(self, purged: Purged) -> None:
         """Delete code that the store knows no more. In one's `turn`."""
         for sha256 in purged.uploads:
-            shutil.rmtree(self.path / sha256, ignore_errors=True)
+            # In one step, so that nobody takes a part of it for the whole.
+            gone = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=self.path))
+            with contextlib.suppress(FileNotFoundError):
+                (self.path / sha256).rename(gone / "code")
+            shutil.rmtree(gone, ignore_errors=True)
 
     def sweep(self, older_than: float) -> None:
         """Delete what uploads left behind that a crash cut off before this time."""

@@ -19,7 +19,7 @@ from legato.server.door import API
 from legato.server.frameworks import Frameworks, Offered
 from legato.server.project_bodies import ExperimentBody, ExperimentPatchBody, RunsBody
 from legato.server.routes.jobs import IfMatch, Key, find_made, read_key, read_version
-from legato.server.running import Wishes, check_places_here, list_code, make_run
+from legato.server.running import Wishes, check_places_here, make_run
 from legato.server.services import Here, Services
 
 router = APIRouter(prefix=API, tags=["experiments"])
@@ -136,7 +136,7 @@ def _make(
     framework = frameworks.find_again(definition.framework, definition.name)
     if definition.code is not None and not here.code.has(definition.code):
         raise missing_code(definition.code)
-    files = None if definition.code is None else list_code(here.code, definition.code)
+    files = None if definition.code is None else here.code.names.list(definition.code)
     new = make_run(definition, framework, files, asker.name, wishes, queue=queue, experiment=experiment)
     check_places_here(here, f"Cannot run training definition '{definition.name}'", new)
     return new

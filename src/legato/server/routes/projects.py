@@ -21,7 +21,7 @@ from legato.server.frameworks import Frameworks
 from legato.server.planning import check_queue, imagine
 from legato.server.project_bodies import DefinitionBody, NamingBody, ProjectBody, ProjectPatchBody
 from legato.server.routes.jobs import After, IfMatch, read_version
-from legato.server.running import Wishes, check_definition, check_places_here, find_files, list_code, make_run
+from legato.server.running import Wishes, check_definition, check_places_here, find_files, make_run
 from legato.server.services import Here, make_rules
 
 router = APIRouter(prefix=API, tags=["projects"])
@@ -161,7 +161,7 @@ def plan_definition(definition: str, here: Here, asker: WhoAsks, frameworks: Fra
     project = here.store.projects.find(found.project, asker)
     check_may_add(f"run training definition '{found.name}'", project, asker)
     framework = frameworks.find_again(found.framework, found.name)
-    files = None if found.code is None else list_code(here.code, found.code)
+    files = None if found.code is None else here.code.names.list(found.code)
     wishes = Wishes(priority=here.settings.default_priority)
     new = make_run(found, framework, files, asker.name, wishes, queue=project.queue)
     check_queue(here.store, new.queue, asker)
