@@ -2045,6 +2045,7 @@ export interface components {
          *             preloads: what the script imports may be loaded before the workers are forked.
          *             environment: variables that it needs; those of the job go before them.
          *             guest: what lives beside it in the driver's process. None: nothing.
+         *             most_workers: more are of no use to the program: it divides its work by this number. None: it does not matter.
          */
         Launcher: {
             module: string;
@@ -2060,6 +2061,8 @@ export interface components {
             };
             /** @default null */
             guest: components["schemas"]["GuestSpec"] | null;
+            /** @default null */
+            most_workers: number | null;
         };
         /**
          * GuestSpec

@@ -18,6 +18,8 @@ export interface LinkHears {
   onState: (state: LinkState) => void;
   /** The link is there (again): whatever was asked before this moment may be old. */
   onLinked: () => void;
+  /** The server's store is an older one, as from a backup: nothing that was asked before holds. */
+  onAnew: () => void;
 }
 
 interface Parts {
@@ -116,6 +118,7 @@ export class Link {
       this.isStreaming = true;
       this.become({ is: "live" });
       this.hears.onLinked();
+      void this.lookForOlderStore();
     };
     for (const kind of KINDS) stream.addEventListener(kind, (message) => this.take(message as MessageEvent<string>));
     stream.onerror = () => {
@@ -150,13 +153,30 @@ export class Link {
       this.become({ is: "polling" });
       for (const event of told.items) this.hear(event);
       this.last = Math.max(this.last ?? 0, told.after);
-      if (wasAway) this.hears.onLinked();
+      if (wasAway) {
+        this.hears.onLinked();
+        await this.lookForOlderStore();
+      }
     } catch (thrown) {
       if (this.isSilent() || this.isStreaming) return;
       const isAway = !(thrown instanceof Problem) || thrown.kind === "away" || thrown.status >= 500;
       if (isAway) this.become({ is: "away", since: this.state.is === "away" ? this.state.since : this.parts.now() });
     }
     if (!this.isSilent() && !this.isStreaming) this.pollTimer = setTimeout(() => void this.poll(), POLL_EVERY_S * 1000);
+  }
+
+  /** Begin anew if the newest event of the server is older than what was heard: its store was restored from a backup. */
+  private async lookForOlderStore(): Promise<void> {
+    const { last } = this;
+    if (last === null) return;
+    const told = await this.parts.read(`${API}/events?after=now&limit=1`).catch(() => null);
+    if (!told || told.after >= last || this.isSilent()) return;
+    this.last = told.after;
+    this.hears.onAnew();
+    if (!this.stream) return;
+    this.stream.close();
+    this.isStreaming = false;
+    this.openStream();
   }
 
   private become(state: LinkState): void {

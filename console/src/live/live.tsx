@@ -16,15 +16,18 @@ type Hear = (event: PlatformEvent) => void;
 
 interface Live {
   state: LinkState;
+  /** Grows when nothing that was asked before holds any more. */
+  numStores: number;
   hear: (told: Hear) => () => void;
 }
 
-const Context = createContext<Live>({ state: { is: "starting" }, hear: () => () => {} });
+const Context = createContext<Live>({ state: { is: "starting" }, numStores: 0, hear: () => () => {} });
 
 /** Hold the link for all pages inside; there is one per page of the browser. */
 export function LiveProvider({ children }: { children: ReactNode }) {
   const queries = useQueryClient();
   const [state, setState] = useState<LinkState>({ is: "starting" });
+  const [numStores, setNumStores] = useState(0);
   const hearers = useRef(new Set<Hear>());
 
   useEffect(() => {
@@ -55,6 +58,10 @@ export function LiveProvider({ children }: { children: ReactNode }) {
         const linkedAt = Date.now();
         void queries.invalidateQueries({ predicate: (query) => query.state.dataUpdatedAt < linkedAt });
       },
+      onAnew: () => {
+        setNumStores((before) => before + 1);
+        void queries.resetQueries();
+      },
     });
     const hurry = () => link.hurry();
     let resting: ReturnType<typeof setTimeout> | undefined;
@@ -81,12 +88,17 @@ export function LiveProvider({ children }: { children: ReactNode }) {
     hearers.current.add(told);
     return () => void hearers.current.delete(told);
   });
-  return <Context.Provider value={{ state, hear }}>{children}</Context.Provider>;
+  return <Context.Provider value={{ state, numStores, hear }}>{children}</Context.Provider>;
 }
 
 /** Return how the link to the server is. */
 export function useLinkState(): LinkState {
   return useContext(Context).state;
+}
+
+/** Return a number that grows when nothing that was asked before holds any more: the server's store was restored. */
+export function useNumStores(): number {
+  return useContext(Context).numStores;
 }
 
 /** Call `told` with each event while this is shown. */

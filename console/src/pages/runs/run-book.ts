@@ -2,16 +2,24 @@
 
 import type { Job } from "@/api/types";
 
-export type RunBook = ReadonlyMap<string, Job>;
+interface Told {
+  job: Job;
+  asked_ms: number;
+}
 
-/** Return the book with these runs in it; the same book if nothing is new. An answer that is older than what is known is left out. */
-export function putRuns(book: RunBook, jobs: readonly Job[]): RunBook {
-  let next: Map<string, Job> | null = null;
+export type RunBook = ReadonlyMap<string, Told>;
+
+/**
+ * Return the book with these runs in it, as they were told to a question that was asked at a time; the same book if
+ * nothing is new. What is older than what is known is left out.
+ */
+export function putRuns(book: RunBook, jobs: readonly Job[], asked_ms: number): RunBook {
+  let next: Map<string, Told> | null = null;
   for (const job of jobs) {
     const known = (next ?? book).get(job.id);
-    if (known && !isNewer(job, known)) continue;
+    if (known && !isNewer(job, asked_ms, known)) continue;
     next ??= new Map(book);
-    next.set(job.id, job);
+    next.set(job.id, { job, asked_ms });
   }
   return next ?? book;
 }
@@ -24,18 +32,20 @@ export function dropRun(book: RunBook, job: string): RunBook {
   return next;
 }
 
-function isNewer(job: Job, known: Job): boolean {
+function isNewer(job: Job, asked_ms: number, { job: known, asked_ms: known_ms }: Told): boolean {
   if (job.version !== known.version) return job.version > known.version;
   if ((job.progress?.time ?? 0) !== (known.progress?.time ?? 0)) {
     return (job.progress?.time ?? 0) > (known.progress?.time ?? 0);
   }
-  // The version does not grow with slots and words.
-  return JSON.stringify(job) !== JSON.stringify(known);
+  // The version does not grow with slots and words: of these the later question knows more.
+  return asked_ms >= known_ms && JSON.stringify(job) !== JSON.stringify(known);
 }
 
 /** Return the runs in the order of the server: the newest first. */
 export function listRuns(book: RunBook): Job[] {
-  return [...book.values()].sort(
-    (one, other) => other.submitted_at - one.submitted_at || (one.id < other.id ? 1 : one.id > other.id ? -1 : 0),
-  );
+  return [...book.values()]
+    .map(({ job }) => job)
+    .sort(
+      (one, other) => other.submitted_at - one.submitted_at || (one.id < other.id ? 1 : one.id > other.id ? -1 : 0),
+    );
 }

@@ -1,8 +1,9 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
+import type { Job } from "@/api/types";
 import { makeJob, makeProgress } from "@/jobs/make-job";
 import { fits, groupOf, readFilter, readSaved, writeSaved } from "./filter";
-import { dropRun, listRuns, putRuns } from "./run-book";
+import { dropRun, listRuns, putRuns, type RunBook } from "./run-book";
 
 const read = (query: string) => readFilter(new URLSearchParams(query));
 
@@ -42,24 +43,27 @@ describe("the filter", () => {
 });
 
 describe("the book of runs", () => {
-  const book = putRuns(new Map(), [makeJob({ id: "j-1", version: 3 }), makeJob({ id: "j-2", submitted_at: 950 })]);
+  const put = (book: RunBook, job: Job, asked_ms = 10) => putRuns(book, [job], asked_ms);
+  const book = putRuns(new Map(), [makeJob({ id: "j-1", version: 3 }), makeJob({ id: "j-2", submitted_at: 950 })], 10);
   it("lists the newest first", () => {
     expect(listRuns(book).map((job) => job.id)).toEqual(["j-2", "j-1"]);
   });
   it("takes no answer that is older than what it knows", () => {
-    expect(putRuns(book, [makeJob({ id: "j-1", version: 2, stage: "queued" })])).toBe(book);
-    expect(putRuns(book, [makeJob({ id: "j-1", version: 3, progress: makeProgress({ time: 5 }) })])).toBe(book);
+    expect(put(book, makeJob({ id: "j-1", version: 2, stage: "queued" }))).toBe(book);
+    expect(put(book, makeJob({ id: "j-1", version: 3, progress: makeProgress({ time: 5 }) }))).toBe(book);
+    expect(put(book, makeJob({ id: "j-1", version: 3, num_slots: 4 }), 9)).toBe(book);
   });
-  it("takes what is newer, by version, by progress, or by slots", () => {
+  it("takes what is newer, by version, by progress, or by when slots were asked for", () => {
     const changes = [
       makeJob({ id: "j-1", version: 4, progress: null }),
       makeJob({ id: "j-1", version: 3, progress: makeProgress({ time: 2000 }) }),
-      makeJob({ id: "j-1", version: 3, num_slots: 4 }),
     ];
-    for (const job of changes) expect(putRuns(book, [job]).get("j-1")).toBe(job);
+    for (const job of changes) expect(put(book, job, 9).get("j-1")?.job).toBe(job);
+    const slots = makeJob({ id: "j-1", version: 3, num_slots: 4 });
+    expect(put(book, slots, 11).get("j-1")?.job).toBe(slots);
   });
   it("stays the same book while nothing changes, so that nothing is drawn", () => {
-    expect(putRuns(book, [makeJob({ id: "j-1", version: 3 })])).toBe(book);
+    expect(put(book, makeJob({ id: "j-1", version: 3 }), 11)).toBe(book);
     expect(dropRun(book, "j-9")).toBe(book);
     expect(dropRun(book, "j-1").size).toBe(1);
   });

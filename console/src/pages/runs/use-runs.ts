@@ -3,21 +3,22 @@
  * ended are asked for again every few seconds and at each event, all in one question.
  */
 
-import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
-import { useEffect, useMemo, useRef, useState } from "react";
-import { ask } from "@/api/client";
+import { type InfiniteData, keepPreviousData, useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { type Asked, ask } from "@/api/client";
 import { Problem } from "@/api/problems";
-import { useAsk } from "@/api/queries";
 import type { Job, Stage } from "@/api/types";
 import { findLeaver } from "@/live/effects";
-import { useEvents } from "@/live/live";
+import { useEvents, useNumStores } from "@/live/live";
 import { useSession } from "@/session/session";
 import { fits, type RunsFilter } from "./filter";
 import { dropRun, listRuns, putRuns, type RunBook } from "./run-book";
 
 const RUNS_PER_PAGE = 250;
 const MAX_ACTIVE = 1000;
-const ASK_ACTIVE_EVERY_S = 3;
+const ASK_ACTIVE_EVERY_MS = 3000;
+const TYPING_MS = 250;
+const MAX_SEARCH_CHARS = 255;
 const GATHER_MS = 300;
 /** Of more runs that changed at once the page is asked for anew. */
 const MAX_SINGLE = 12;
@@ -34,8 +35,16 @@ export interface Runs {
   showMore: () => void;
 }
 
-interface JobPage {
+/** Runs as they were told to a question that was asked at a time. */
+interface Answer {
   items: readonly Job[];
+  after: string | null;
+  asked_ms: number;
+}
+
+async function askRuns(query: Asked<"/jobs", "get">["query"], signal: AbortSignal): Promise<Answer> {
+  const asked_ms = performance.now();
+  return { ...(await ask("get", "/jobs", { query: query ?? {}, signal })), asked_ms };
 }
 
 /** Return the runs that fit. */
@@ -53,25 +62,37 @@ export function useRuns(filter: RunsFilter): Runs {
     }),
     [stages, owner, project, queue, label],
   );
+  const search = useLater(filter.text.trim().slice(0, MAX_SEARCH_CHARS));
   const pages = useInfiniteQuery({
-    queryKey: ["job-pages", query],
+    queryKey: ["job-pages", query, search],
     queryFn: ({ pageParam, signal }) =>
-      ask("get", "/jobs", { query: { ...query, limit: RUNS_PER_PAGE, after: pageParam }, signal }),
+      askRuns({ ...query, ...(search ? { search } : {}), limit: RUNS_PER_PAGE, after: pageParam }, signal),
     initialPageParam: null as string | null,
     getNextPageParam: (page) => page.after,
     staleTime: 30_000,
+    placeholderData: keepPreviousData,
   });
-  const active = useAsk(
-    ["jobs"],
-    "/jobs",
-    { query: { ...query, stage: [...NOT_ENDED], limit: MAX_ACTIVE } },
-    { every_s: ASK_ACTIVE_EVERY_S },
-  );
+  const active = useQuery({
+    queryKey: ["jobs", "active", query],
+    queryFn: ({ signal }) => askRuns({ ...query, stage: [...NOT_ENDED], limit: MAX_ACTIVE }, signal),
+    refetchInterval: ASK_ACTIVE_EVERY_MS,
+  });
 
   const [book, setBook] = useState<RunBook>(() => new Map());
-  useEffect(() => {
-    setBook((before) => putRuns(before, gather(pages.data?.pages, active.data)));
-  }, [pages.data, active.data]);
+  // What was deleted for good: an answer that was on its way does not bring it back.
+  const purged = useRef(new Set<string>());
+  const put = useCallback((items: readonly Job[], asked_ms: number) => {
+    const left = items.filter((job) => !purged.current.has(job.id));
+    setBook((before) => putRuns(before, left, asked_ms));
+  }, []);
+  const putAll = useCallback(
+    (answers: readonly Answer[] = []) => {
+      for (const { items, asked_ms } of answers) put(items, asked_ms);
+    },
+    [put],
+  );
+  useEffect(() => putAll(pages.data?.pages), [pages.data, putAll]);
+  useEffect(() => putAll(active.data && [active.data]), [active.data, putAll]);
 
   const changed = useRef(new Set<string>());
   const timer = useRef<number | undefined>(undefined);
@@ -79,7 +100,10 @@ export function useRuns(filter: RunsFilter): Runs {
   useEvents((event) => {
     if (findLeaver(event) === name) void beginAnew();
     if (event.job === null) return;
-    if (event.kind === "purged") setBook((before) => dropRun(before, event.job as string));
+    if (event.kind === "purged") {
+      purged.current.add(event.job);
+      forget(event.job);
+    }
     if (event.kind !== "stage" && event.kind !== "changed") return;
     changed.current.add(event.job);
     timer.current ??= window.setTimeout(() => {
@@ -90,17 +114,34 @@ export function useRuns(filter: RunsFilter): Runs {
       else for (const id of ids) void askOne(id);
     }, GATHER_MS);
   });
-  /** Which runs were seen through the project alone is not known here: all are asked for, and only what comes is shown. */
+  /** Out of the table, and out of the answers of which it is made. */
+  const forget = (job: string) => {
+    const leaveOut = (answer: Answer): Answer => ({ ...answer, items: answer.items.filter((one) => one.id !== job) });
+    queries.setQueriesData<InfiniteData<Answer>>(
+      { queryKey: ["job-pages"] },
+      (known) => known && { ...known, pages: known.pages.map(leaveOut) },
+    );
+    queries.setQueriesData<Answer>({ queryKey: ["jobs", "active"] }, (known) => known && leaveOut(known));
+    setBook((before) => dropRun(before, job));
+  };
+  /** Which runs are to be seen no more is not known here: all are asked for, and only what comes is shown. */
   const beginAnew = async () => {
     const [told, going] = await Promise.all([pages.refetch(), active.refetch()]);
-    if (told.isSuccess && going.isSuccess) setBook(putRuns(new Map(), gather(told.data.pages, going.data)));
+    if (!told.isSuccess || !going.isSuccess) return;
+    setBook(new Map());
+    putAll([...told.data.pages, going.data]);
   };
+  const numStores = useNumStores();
+  // biome-ignore lint/correctness/useExhaustiveDependencies: once for each store
+  useEffect(() => {
+    if (numStores) void beginAnew();
+  }, [numStores]);
   const askOne = async (job: string) => {
+    const asked_ms = performance.now();
     try {
-      const found = await ask("get", "/jobs/{job}", { path: { job } });
-      setBook((before) => putRuns(before, [found]));
+      put([await ask("get", "/jobs/{job}", { path: { job } })], asked_ms);
     } catch (thrown) {
-      if (thrown instanceof Problem && thrown.status === 404) setBook((before) => dropRun(before, job));
+      if (thrown instanceof Problem && thrown.status === 404) forget(job);
     }
   };
 
@@ -116,6 +157,12 @@ export function useRuns(filter: RunsFilter): Runs {
   };
 }
 
-function gather(pages: readonly JobPage[] = [], active?: JobPage): Job[] {
-  return [...pages.flatMap((page) => page.items), ...(active?.items ?? [])];
+/** Return a text as it was when nobody had typed for a moment. */
+function useLater(text: string): string {
+  const [later, setLater] = useState(text);
+  useEffect(() => {
+    const timer = window.setTimeout(() => setLater(text), TYPING_MS);
+    return () => window.clearTimeout(timer);
+  }, [text]);
+  return later;
 }
