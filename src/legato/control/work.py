@@ -13,7 +13,7 @@ from legato.control.arguments import check_parameters, write_parameters
 from legato.control.drivers import DriverOrder
 from legato.control.project_records import Parameter
 from legato.control.records import Job
-from legato.core.errors import BadField, UsageError
+from legato.core.errors import BadField, LayoutError, UsageError
 from legato.core.frameworks import Launcher
 from legato.core.spec import JobSpec
 from legato.decoding import convert
@@ -109,7 +109,19 @@ def check_work(work: Work, *, name: str, min_workers: int, max_workers: int, has
     if odd:
         raise UsageError(f"{told}: the variable {odd[0]} is the driver's to set. Choose another name.")
     check_parameters(work.parameters)
+    check_most_workers(work, told, max_workers)
     _spec(work, name, "/", min_workers, max_workers, max_workers).validate()
+
+
+def check_most_workers(work: Work, told: str, max_workers: int) -> None:
+    """Raise LayoutError if a job may have more workers than are of use to it. ``told``: begins the message."""
+    most = None if work.launcher is None else work.launcher.most_workers
+    if most is not None and max_workers > most:
+        raise LayoutError(
+            f"{told}: max_workers={max_workers} is above {most}, with which it was submitted: its program divides each "
+            f"step by that number, and more workers would have nothing to compute. Give {most} or fewer, or submit it "
+            "anew with more."
+        )
 
 
 def check_data(data: str | None, told: str = "The") -> None:

@@ -32,6 +32,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         preloads: what the script imports may be loaded before the workers are forked.
         environment: variables that it needs; those of the job go before them.
         guest: what lives beside it in the driver's process. None: nothing.
+        most_workers: more are of no use to the program: it divides its work by this number. None: it does not matter.
     """
 
     module: str
@@ -40,6 +41,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     preloads: bool = False
     environment: dict[str, str] = {}
     guest: GuestSpec | None = None
+    most_workers: int | None = None
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

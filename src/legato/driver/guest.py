@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from legato.core.errors import UsageError
-from legato.core.lifecycle import WorkerPhase
 from legato.core.spec import JobSpec
 from legato.driver import words
-from legato.driver.job import Job
+from legato.driver.job import AWAY, Job
 
 _log = logging.getLogger(__name__)
-
-_AWAY = (WorkerPhase.FINISHED, WorkerPhase.FAILED, WorkerPhase.FENCED, WorkerPhase.GONE)
 
 
 class Host(Protocol):
@@ -46,6 +43,10 @@ class Host(Protocol):
         While there is, the place of a worker that dies is filled also when others have finished. Who does some is
         forgiven the deaths in its slot.
         """
+        ...
+
+    def give_up(self, worker: int, reason: str) -> None:
+        """Have a worker killed, and its place filled again; ``reason`` is told behind "worker N"."""
         ...
 
 
@@ -153,7 +154,7 @@ class Lodging:
         """Tell the guest who is there, if that has changed."""
         if self._guest is None or not self._is_open:
             return
-        workers = frozenset(worker.number for worker in job.workers.values() if worker.phase not in _AWAY)
+        workers = frozenset(worker.number for worker in job.workers.values() if worker.phase not in AWAY)
         if workers != self._workers:
             self._workers = workers
             self._guest.note_workers(workers)
@@ -188,3 +189,7 @@ class Lodging:
         if is_left != self._is_left or is_forgiven:
             self._is_left = is_left
             self._feed(words.Worked(is_left, by))
+
+    def give_up(self, worker: int, reason: str) -> None:
+        """Have a worker killed."""
+        self._feed(words.GivenUp(worker, reason))

@@ -13,6 +13,8 @@ from legato.core.wire import DriverMessage, Welcome
 from legato.driver.words import Book, Instruction, Record, Send, StartWorker, StopWorker
 
 KEPT_VIEWS: Final = 32  # views remembered by number; a worker is never that many views behind
+AWAY: Final = (WorkerPhase.FINISHED, WorkerPhase.FAILED, WorkerPhase.FENCED, WorkerPhase.GONE)
+"""Of workers that have come to their end, or are given up."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from legato.core.exits import EXIT_LOST_LINK, EXIT_REFUSED, EXIT_UNSTARTED
 from legato.core.lifecycle import JobState, WorkerPhase
 from legato.core.wire import Failed, Refused
 from legato.driver.ending import fail, give_up_slot, note_failed
-from legato.driver.job import Job, Worker
+from legato.driver.job import AWAY, Job, Worker
 
 _SIGNALLED = 128  # a shell or container reports a death by signal N as 128 + N
 # By these a worker ends through no fault of its program, so another one is started.
@@ -86,6 +86,13 @@ def note_commit(job: Job, worker: Worker, *, step: int = 0, num_rounds: int = 0)
     job.num_breaks = 0
     for member in job.members():
         job.deaths.pop(member.slot, None)
+
+
+def give_up(job: Job, number: int, reason: str) -> None:
+    """Fence a worker that a guest gives up, unless it has come to its end already."""
+    worker = job.workers.get(number)
+    if worker is not None and worker.phase not in AWAY:
+        fence(job, worker, reason)
 
 
 def note_worked(job: Job, *, is_left: bool, by: int | None) -> None:

@@ -19,11 +19,12 @@ from legato.driver import health, plan
 from legato.driver.ending import conclude, dismiss, fail, stop
 from legato.driver.hearing import hear
 from legato.driver.job import Job, Worker
-from legato.driver.loss import fence, note_exited, note_worked, refuse
+from legato.driver.loss import fence, give_up, note_exited, note_worked, refuse
 from legato.driver.slots import assign, scale
 from legato.driver.words import (
     Book,
     Event,
+    GivenUp,
     Heard,
     Instruction,
     Journal,
@@ -166,6 +167,8 @@ class Membership:
                 stop(self.job, at_once=at_once, reason=reason)
             case Worked(is_left=is_left, by=by):
                 note_worked(self.job, is_left=is_left, by=by)
+            case GivenUp(worker=number, reason=reason):
+                give_up(self.job, number, reason)
 
     def _take_from_engine(self, event: EngineEvent) -> None:
         job = self.job

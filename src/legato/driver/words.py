@@ -63,7 +63,19 @@ class Worked(msgspec.Struct, frozen=True):
     by: int | None = None
 
 
-Event = Heard | Lost | Tick | ScaleAsked | SlotsAssigned | StopAsked | Worked | EngineEvent
+class GivenUp(msgspec.Struct, frozen=True):
+    """A guest gives a worker up.
+
+    Args:
+        worker: which is killed, if it is there.
+        reason: what it did or did not do, behind "worker N".
+    """
+
+    worker: int
+    reason: str
+
+
+Event = Heard | Lost | Tick | ScaleAsked | SlotsAssigned | StopAsked | Worked | GivenUp | EngineEvent
 
 # ---------------------------------------------------------------- instructions: what to do, in this order
 

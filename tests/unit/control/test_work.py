@@ -12,7 +12,7 @@ from legato.control.records import Job
 from legato.control.stages import Stage
 from legato.control.work import Work, check_work, make_order, read_work
 from legato.core import spec
-from legato.core.errors import UsageError
+from legato.core.errors import LayoutError, UsageError
 from legato.core.frameworks import Launcher
 from legato.core.spec import GuestSpec
 
@@ -33,6 +33,13 @@ def test_what_is_usual_is_taken() -> None:
     check()
     check(has_code=True)
     check(data="/data", seed=0, environment={"PATH_2": "x", "_y": ""}, max_run_s=0.5, num_micro_batches=1)
+
+
+def test_more_workers_than_a_program_can_use_are_refused() -> None:
+    check(launcher=Launcher(module="legato.cli", most_workers=4))
+    with pytest.raises(LayoutError, match="max_workers=4 is above 3, with which it was submitted") as refusal:
+        check(launcher=Launcher(module="legato.cli", most_workers=3))
+    assert str(refusal.value).endswith("Give 3 or fewer, or submit it anew with more.")
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,12 @@ def test_a_guest_hears_who_is_there_and_workers_hear_of_it(tmp_path: Path) -> No
             # The place of the dead is filled at the moment in which it is known to be free.
             assert guests[0].heard == ["opened", {0, 1}, {1, 2}]
             guests[0].host.tell("said by the guest", "warning")
+            guests[0].host.give_up(1, "keeps others waiting")
+            assert guests[0].heard[-1] == {2}, "at once"
+            guests[0].host.give_up(1, "keeps others waiting")
+            guests[0].host.give_up(77, "was never there")
+            await stage.orchestra.until(lambda: 3 in stage.machine.running)
+            await stage.until_training(2)
             outcome = await stage.finish()
             assert outcome.outcome == "succeeded"
             assert guests[0].heard[-1] == "closed"
@@ -83,6 +89,8 @@ def test_a_guest_hears_who_is_there_and_workers_hear_of_it(tmp_path: Path) -> No
             told = [(event.reason, event.level) for event in stage.events if event.kind == "note"]
             assert ("said by the guest", "warning") in told
             assert ("one page is empty", "error") in told
+            fenced = [event.reason for event in stage.events if event.kind == "fenced"]
+            assert fenced == ["worker 1 keeps others waiting; it is killed"]
 
     asyncio.run(play())
 

@@ -56,6 +56,8 @@ class ElasticPrograms:
                 preloads=True,
                 environment={} if num_minibatches is None else {_MINIBATCHES: num_minibatches},
                 guest=GuestSpec(entry=_GUEST, options={"num_workers": str(wanted.max_nodes), **told}),
+                # The mini-batches of a step: whoever comes beyond them would have none.
+                most_workers=wanted.max_nodes,
             ),
         )
 

@@ -9,7 +9,8 @@ import asyncio
 from typing import Any, Final
 
 from legato.compat.elasticdl.book import Book
-from legato.compat.elasticdl.commands import Command, Desk, Get, Reopen, Report, SetWorkers
+from legato.compat.elasticdl.commands import Command, Desk, Forget, Get, Notify, Reach, Reopen, Report, SetWorkers
+from legato.compat.elasticdl.laggards import Laggards
 from legato.compat.elasticdl.service import Service, address_of
 from legato.compat.elasticdl.task_words import DEFAULT_NUM_MINIBATCHES, Task, TaskKind
 from legato.compat.elasticdl.tasks import Reported
@@ -44,6 +45,7 @@ class Master:
         self._seed = self._read_option("seed", 0, at_least=0)
         self._book = Book(host.directory / "tasks.jsonl")
         self._service = Service(self)
+        self._laggards = Laggards(host.give_up)
         self._changed = asyncio.Event()
         self._address = ""
         self._is_left = False
@@ -66,6 +68,7 @@ class Master:
             self._host.tell(f"{told}, and only workers that start from now on find it", "warning")
         self._address = f"127.0.0.1:{port}"
         self._book.begin(port, self.desk)
+        self._laggards.follow(self.desk.syncs)
         self._tell_work(None)
 
     def variables_of(self, worker: int) -> dict[str, str]:
@@ -89,6 +92,7 @@ class Master:
 
     async def close(self) -> None:
         """Stop listening."""
+        self._laggards.close()
         await self._service.close()
         self._book.close()
 
@@ -104,6 +108,8 @@ class Master:
         self.note(command)
         if isinstance(command, Report):
             self._note_report(command, result)
+        if isinstance(command, Reach | Notify | Forget | SetWorkers):
+            self._laggards.follow(self.desk.syncs)
         return result
 
     def note(self, command: Command) -> None:

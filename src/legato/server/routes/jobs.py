@@ -16,7 +16,7 @@ from legato.control.stages import Stage
 from legato.control.store_projects import check_may_add
 from legato.control.store_submit import check_new_job
 from legato.control.store_uploads import check_sha256, missing_code
-from legato.control.work import Work, check_work, read_work
+from legato.control.work import Work, check_most_workers, check_work, read_work
 from legato.core.errors import Forbidden, NotFound, StaleVersion, UsageError
 from legato.core.frameworks import Framework
 from legato.policy.whatif import Plan
@@ -195,8 +195,7 @@ def patch(job: str, body: Patch, here: Here, asker: WhoAsks, if_match: IfMatch =
             values["labels"] = _merge(found.labels, given["labels"])
             seen = found.version if version is None else version
         try:
-            changed = here.store.jobs.change(found.id, JobPatch(**values), asker, here.now(), version=seen)
-            return show_job(changed)
+            return _change(found, JobPatch(**values), here, asker, seen)
         except StaleVersion:
             if version is not None or left == 0:
                 raise
@@ -208,7 +207,14 @@ def resize(job: str, body: Resize, here: Here, asker: WhoAsks, if_match: IfMatch
     """Change the bounds of a job's workers."""
     found = here.store.jobs.find(job, asker)
     wanted = JobPatch(min_workers=body.min_workers, max_workers=body.max_workers)
-    return show_job(here.store.jobs.change(found.id, wanted, asker, here.now(), version=read_version(if_match)))
+    return _change(found, wanted, here, asker, read_version(if_match))
+
+
+def _change(job: Job, patch: JobPatch, here: Services, asker: Asker, version: int | None) -> Response:
+    if (patch.max_workers or 0) > job.max_workers:
+        work = read_work(here.store.jobs.read_spec(job.id))
+        check_most_workers(work, f"Cannot change job '{job.name}'", patch.max_workers or 0)
+    return show_job(here.store.jobs.change(job.id, patch, asker, here.now(), version=version))
 
 
 @router.post("/jobs/{job}/pause", **_CHANGES)

@@ -25,6 +25,7 @@ def test_a_module_is_run_with_the_guest_that_hands_out_its_tasks() -> None:
     assert (launcher.script, launcher.preloads) == ("zoo/mnist/mnist_pytorch.py", True)
     assert launcher.environment == {"LEGATO_ELASTICDL_MINIBATCHES_PER_TASK": "2"}
     assert launcher.guest is not None
+    assert launcher.most_workers == 3
     assert launcher.guest.options == {"num_workers": "3", "num_minibatches_per_task": "2"}
 
 

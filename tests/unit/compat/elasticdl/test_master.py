@@ -17,6 +17,7 @@ import pytest
 from tests.unit.compat.elasticdl.raw import RawClient
 from tests.unit.driver.players import make_spec
 
+from legato.compat.elasticdl.laggards import LIMIT_S
 from legato.compat.elasticdl.master import Master
 from legato.core.errors import UsageError
 from legato.core.spec import GuestSpec, JobSpec
@@ -40,6 +41,9 @@ class Host:
     def note_work(self, *, is_left: bool, by: int | None = None) -> None:
         if not self.work or self.work[-1][0] != is_left or by is not None:
             self.work.append((is_left, by))
+
+    def give_up(self, worker: int, reason: str) -> None:
+        self.told.append((f"worker {worker} {reason}", "given up"))
 
 
 @contextlib.asynccontextmanager
@@ -339,6 +343,70 @@ def test_workers_wait_for_one_another_at_named_points(tmp_path: Path) -> None:
         assert await client.ask("wait_worker_sync", {1: "a"}) == {}
 
     run(tmp_path, play, workers=(0, 1, 2))
+
+
+class Hour:
+    """What is due in an hour, on the loop that runs; none of it comes by itself."""
+
+    def __init__(self) -> None:
+        self._due: list[tuple[asyncio.TimerHandle, Callable[[], None]]] = []
+        loop = asyncio.get_running_loop()
+        usual = loop.call_later
+
+        def call_later(delay: float, act: Callable[..., None], *words: Any, **how: Any) -> asyncio.TimerHandle:
+            handle = usual(delay, act, *words, **how)
+            if delay == LIMIT_S:
+                self._due.append((handle, lambda: act(*words)))
+            return handle
+
+        loop.call_later = call_later  # type: ignore[method-assign,assignment]
+
+    def pass_by(self) -> None:
+        due, self._due = self._due, []
+        for handle, act in due:
+            if not handle.cancelled():
+                act()
+
+
+def given_up(host: Host) -> list[str]:
+    return [text for text, level in host.told if level == "given up"]
+
+
+def test_who_keeps_others_waiting_for_an_hour_is_given_up(tmp_path: Path) -> None:
+    async def play(master: Master, host: Host, client: RawClient) -> None:
+        hour = Hour()
+        # Of points that were passed, or whose name stands for another one now, nobody is blamed.
+        for worker in range(4):
+            await client.ask("worker_sync", {1: "passed", 2: worker})
+        await client.ask("worker_sync", {1: "told", 2: 0})
+        await client.ask("wait_worker_sync", {1: "told", 2: True})
+        await client.ask("worker_sync", {1: "forgotten", 2: 0})
+        await client.ask("delete_worker_sync", {1: "forgotten"})
+        await client.ask("worker_sync", {1: "late", 2: 0})
+        await client.ask("worker_sync", {1: "late", 2: 2})
+        assert given_up(host) == []
+        hour.pass_by()
+        want = [f"worker {worker} has not come to 'late' in 3600 s, where others wait for it" for worker in (1, 3)]
+        assert given_up(host) == want
+        assert await client.ask("wait_worker_sync", {1: "late"}) == {}
+        master.note_workers(frozenset({0, 2, 4, 5}))  # their places are filled; who came later is not waited for
+        assert await client.ask("wait_worker_sync", {1: "late"}) == {1: 1}
+        hour.pass_by()
+        assert given_up(host) == want
+
+    run(tmp_path, play, workers=(0, 1, 2, 3))
+
+
+def test_a_new_one_gives_up_whom_the_last_one_awaited(tmp_path: Path) -> None:
+    async def act() -> None:
+        async with open_master(tmp_path) as (_, first, client):
+            await client.ask("worker_sync", {1: "late", 2: 0})
+        hour = Hour()
+        async with open_master(tmp_path) as (_, second, _client):
+            hour.pass_by()
+            assert (len(given_up(first)), len(given_up(second))) == (0, 1)
+
+    asyncio.run(act())
 
 
 # ---------------------------------------------------------------- a new one in its place

@@ -1,0 +1,52 @@
+"""Gives up who keeps others waiting at a named point for too long. Never changes a point."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from legato.compat.elasticdl.syncs import Point, Syncs
+
+LIMIT_S: Final = 3600.0  # as ever, from the first that reaches a point; a new driver counts anew
+
+
+class _Watched(NamedTuple):
+    point: Point
+    timer: asyncio.TimerHandle
+
+
+class Laggards:
+    """The clock of all named points.
+
+    Args:
+        give_up: has a worker killed, for a reason that is told behind "worker N".
+    """
+
+    def __init__(self, give_up: Callable[[int, str], None]) -> None:
+        self._give_up = give_up
+        self._watched: dict[str, _Watched] = {}
+
+    def follow(self, syncs: Syncs) -> None:
+        """Take note of the points that somebody is waited for at, all of them."""
+        awaited = {name: point for name, point in syncs.points.items() if point.awaited and not point.is_notified}
+        for name, watched in [*self._watched.items()]:
+            # One that was forgotten and reached anew is another point.
+            if awaited.get(name) is not watched.point:
+                watched.timer.cancel()
+                del self._watched[name]
+        loop = asyncio.get_running_loop()
+        for name in awaited.keys() - self._watched.keys():
+            timer = loop.call_later(LIMIT_S, self._end, name)
+            self._watched[name] = _Watched(awaited[name], timer)
+
+    def close(self) -> None:
+        """Wait for nobody any more."""
+        for watched in self._watched.values():
+            watched.timer.cancel()
+        self._watched.clear()
+
+    def _end(self, name: str) -> None:
+        # Each one that is given up is awaited no more, which changes the point.
+        for worker in sorted(self._watched.pop(name).point.awaited):
+            self._give_up(worker, f"has not come to '{name[:100]}' in {LIMIT_S:g} s, where others wait for it")
