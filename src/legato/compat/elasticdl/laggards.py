@@ -28,11 +28,10 @@ class Laggards:
         self._watched: dict[str, _Watched] = {}
 
     def follow(self, syncs: Syncs) -> None:
-        """Take note of the points that somebody is waited for at, all of them."""
+        """Take note of the points that somebody is waited for at, all of them, whenever that may have changed."""
         awaited = {name: point for name, point in syncs.points.items() if point.awaited and not point.is_notified}
         for name, watched in [*self._watched.items()]:
-            # One that was forgotten and reached anew is another point.
-            if awaited.get(name) is not watched.point:
+            if name not in awaited:
                 watched.timer.cancel()
                 del self._watched[name]
         loop = asyncio.get_running_loop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.unit.server.platform import JOB, Platform, check_problem, make_template
+from tests.unit.server.platform import Platform, check_problem, make_template
 
 from legato.commands.serving import find_guests
 
