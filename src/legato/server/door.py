@@ -94,7 +94,7 @@ class Door:
         headers, path = Headers(scope=scope), scope["path"]
         _check_body(scope["method"], path, headers)
         if path.startswith(f"{API}/") and (scope["method"], path) not in _OPEN:
-            shown = read_shown(headers)
+            shown = read_shown(scope)
             check_csrf(scope["method"], headers, shown)
             asker = await self._gatekeeper.recognize(shown.secret, read_address(scope))
             scope["state"] |= {"asker": asker, "secret": shown.secret, "by_cookie": shown.by_cookie}

@@ -17,7 +17,9 @@ from starlette.requests import cookie_parser
 from legato.core.errors import Unauthenticated
 from legato.server.problems import Problem
 
-COOKIE: Final = "legato_session"
+_COOKIE: Final = "legato_session"
+# Browsers take a cookie of such a name over TLS alone, and from this very host: no neighbour in its domain can set it.
+_TLS_COOKIE: Final = f"__Host-{_COOKIE}"
 CSRF_HEADER: Final = "X-Legato-CSRF"
 _SAFE: Final = ("GET", "HEAD")
 _MAX_TOKEN_LENGTH: Final = 256
@@ -34,14 +36,18 @@ class Shown(NamedTuple):
     by_cookie: bool
 
 
-def read_shown(headers: Headers) -> Shown:
+def read_shown(scope: Any) -> Shown:
     """Return the token of a request. Where there are a header and a cookie, the header is meant.
+
+    Args:
+        scope: of the request; its scheme is that of a proxy where one is trusted.
 
     Raises:
         Unauthenticated: there is none.
     """
+    headers = Headers(scope=scope)
     if "authorization" not in headers:
-        secret = read_cookie(headers)
+        secret = cookie_parser(headers.get("cookie", "")).get(name_cookie(scope)) or None
         if secret is not None:
             return Shown(_check_token(secret), by_cookie=True)
     kind, _, secret = headers.get("authorization", "").partition(" ")
@@ -53,9 +59,9 @@ def read_shown(headers: Headers) -> Shown:
     return Shown(_check_token(secret), by_cookie=False)
 
 
-def read_cookie(headers: Headers) -> str | None:
-    """Return the token in the cookie of a session; None: there is none."""
-    return cookie_parser(headers.get("cookie", "")).get(COOKIE) or None
+def name_cookie(scope: Any) -> str:
+    """Return what the cookie of a session is called: over TLS no other is one."""
+    return _TLS_COOKIE if _is_tls(scope) else _COOKIE
 
 
 def make_csrf(secret: str) -> str:
@@ -84,8 +90,12 @@ def render_cookie(secret: str, max_age_s: float, scope: Any) -> str:
         max_age_s: how long the browser keeps it.
         scope: of the request; its scheme is that of a proxy where one is trusted.
     """
-    secure = "; Secure" if scope.get("scheme") == "https" else ""
-    return f"{COOKIE}={secret}; Max-Age={max(int(max_age_s), 0)}; Path=/; HttpOnly; SameSite=Strict{secure}"
+    secure = "; Secure" if _is_tls(scope) else ""
+    return f"{name_cookie(scope)}={secret}; Max-Age={max(int(max_age_s), 0)}; Path=/; HttpOnly; SameSite=Strict{secure}"
+
+
+def _is_tls(scope: Any) -> bool:
+    return bool(scope.get("scheme") == "https")
 
 
 def _check_token(secret: str) -> str:

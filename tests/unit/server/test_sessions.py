@@ -12,6 +12,7 @@ import pytest
 from tests.unit.server.platform import ADMIN, API, JOB, LIMIT_S, NOW, Messages, Platform, check_problem
 
 from legato.server import streams
+from legato.server.sessions import make_csrf
 
 PASSWORD = "correct horse"
 HOUR_S = 3600.0
@@ -21,10 +22,10 @@ def begin(platform: Platform, body: Any, **headers: str) -> httpx.Response:
     return platform.ask("POST", "session", body, who=None, **headers)
 
 
-def cookie_of(answer: httpx.Response) -> Morsel[str]:
+def cookie_of(answer: httpx.Response, name: str = "legato_session") -> Morsel[str]:
     found = SimpleCookie(answer.headers["set-cookie"])
-    assert list(found) == ["legato_session"]
-    return found["legato_session"]
+    assert list(found) == [name]
+    return found[name]
 
 
 class Browser:
@@ -113,8 +114,25 @@ def test_guessers_wait(new_platform: Callable[..., Platform]) -> None:
 def test_the_cookie_is_for_tls_alone_where_there_is_tls(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(trusted_proxies=("127.0.0.1", "::1"))
     body = {"token": platform.secrets["ann"]}
-    assert cookie_of(begin(platform, body, X_Forwarded_Proto="https"))["secure"]
-    assert not cookie_of(begin(platform, body, X_Forwarded_Proto="http"))["secure"]
+    over_tls = cookie_of(begin(platform, body, X_Forwarded_Proto="https"), "__Host-legato_session")
+    # What browsers ask of a cookie of this name.
+    assert over_tls["secure"] and over_tls["path"] == "/" and not over_tls["domain"]
+    plain = cookie_of(begin(platform, body, X_Forwarded_Proto="http"))
+    assert not plain["secure"]
+
+    def ask(name: str, value: str, proto: str, method: str = "GET") -> httpx.Response:
+        platform.http.cookies.clear()
+        shown = {"Cookie": f"{name}={value}", "X_Forwarded_Proto": proto}
+        csrf = make_csrf(value)
+        return platform.ask(method, "session", who=None, X_Legato_CSRF=csrf, **shown)
+
+    assert ask("__Host-legato_session", over_tls.value, "https").status_code == 200
+    assert ask("legato_session", plain.value, "http").status_code == 200
+    # Over TLS a neighbour in the domain could set the plain one; without it nobody's name means anything.
+    check_problem(ask("legato_session", over_tls.value, "https"), 401, "unauthenticated")
+    check_problem(ask("__Host-legato_session", plain.value, "http"), 401, "unauthenticated")
+    gone = cookie_of(ask("__Host-legato_session", over_tls.value, "https", "DELETE"), "__Host-legato_session")
+    assert (gone.value, gone["max-age"], bool(gone["secure"])) == ("", "0", True)
 
 
 def test_who_is_no_proxy_is_not_believed(platform: Platform) -> None:
