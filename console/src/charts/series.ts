@@ -57,6 +57,16 @@ export function stepToAskAfter(metrics: JobMetrics): number {
   return Math.max(0, last - 1);
 }
 
+/**
+ * Return whether later metrics, asked for behind `stepToAskAfter`, go on where the known ones end. An attempt that began
+ * at step 0 has not yet come so far, or came there later than what is known.
+ */
+export function goesOn(known: JobMetrics, later: JobMetrics): boolean {
+  const last = known.steps.time.at(-1);
+  const first = later.steps.time[0];
+  return last === undefined || (first !== undefined && first <= last);
+}
+
 /** Return how many points are held. */
 export function countPoints(metrics: JobMetrics): number {
   return metrics.steps.step.length + metrics.series.reduce((sum, series) => sum + series.step.length, 0);

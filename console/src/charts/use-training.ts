@@ -4,7 +4,7 @@ import { queryOptions, useQuery } from "@tanstack/react-query";
 import { ask } from "@/api/client";
 import type { Job, JobMetrics, TrainingEvent } from "@/api/types";
 import { ENDED } from "@/parts/stage";
-import { countPoints, mergeMetrics, stepToAskAfter } from "./series";
+import { countPoints, goesOn, mergeMetrics, stepToAskAfter } from "./series";
 
 const NUM_POINTS = 1200;
 /** Of more points all are asked for anew, thinned by the server. */
@@ -18,13 +18,16 @@ export function askMetrics(job: Pick<Job, "id" | "stage">) {
     queryKey: ["job", job.id, "metrics"],
     queryFn: async ({ signal, client, queryKey }): Promise<JobMetrics> => {
       const before = client.getQueryData<JobMetrics>(queryKey);
-      const known = before && countPoints(before) <= MAX_POINTS ? before : null;
-      const told = await ask("get", "/jobs/{job}/metrics", {
-        path: { job: job.id },
-        query: { points: NUM_POINTS, ...(known ? { after_step: stepToAskAfter(known) } : {}) },
-        signal,
-      });
-      return known ? mergeMetrics(known, told) : told;
+      const askAfter = (after_step?: number) =>
+        ask("get", "/jobs/{job}/metrics", {
+          path: { job: job.id },
+          query: { points: NUM_POINTS, ...(after_step === undefined ? {} : { after_step }) },
+          signal,
+        });
+      if (!before || countPoints(before) > MAX_POINTS) return askAfter();
+      const told = await askAfter(stepToAskAfter(before));
+      // An attempt that begins at step 0 has metrics of its own.
+      return goesOn(before, told) ? mergeMetrics(before, told) : askAfter();
     },
     refetchInterval: ENDED.has(job.stage) ? false : ASK_EVERY_MS,
     structuralSharing: false,
@@ -38,13 +41,18 @@ export function askTrainingEvents(job: Pick<Job, "id" | "stage">) {
     queryFn: async ({ signal, client, queryKey }): Promise<TrainingEvent[]> => {
       let known = client.getQueryData<TrainingEvent[]>(queryKey) ?? [];
       for (;;) {
-        const after = known.at(-1)?.seq ?? 0;
+        const last = known.at(-1);
         const told = await ask("get", "/jobs/{job}/training-events", {
           path: { job: job.id },
-          query: { after, limit: EVENTS_PER_ANSWER },
+          // The last one is told again, but where an attempt has begun to count anew.
+          query: { after: Math.max(0, (last?.seq ?? 0) - 1), limit: EVENTS_PER_ANSWER },
           signal,
         });
-        const fresh = told.items.filter((event) => event.seq > after);
+        if (last && told.items[0]?.time !== last.time) {
+          known = [];
+          continue;
+        }
+        const fresh = told.items.filter((event) => event.seq > (last?.seq ?? 0));
         if (fresh.length) known = [...known, ...fresh];
         if (told.items.length < EVENTS_PER_ANSWER) return known;
       }
