@@ -237,6 +237,19 @@ class Settings(BaseSettings):
         "sweep; more make each round longer for everybody. None: any number",
     )
 
+    max_projects: int | None = Field(
+        default=200,
+        ge=1,
+        description="projects that one user may own; admins have no such bound. 200: years of work. None: any number",
+    )
+    max_in_project: int = Field(
+        default=1_000,
+        ge=1,
+        le=10_000,
+        description="training definitions that one project may have, and as many experiments, whoever makes them. "
+        "1000: they are shown in one list",
+    )
+
     # ------------------------------------------------------------ what is kept
 
     keep_jobs_days: float | None = Field(

@@ -42,7 +42,9 @@ class Definitions:
         self._database = database
         self._random_bits = random_bits
 
-    def create(self, project: str, new: NewDefinition, asker: Asker, now: float) -> Definition:
+    def create(
+        self, project: str, new: NewDefinition, asker: Asker, now: float, *, most: int | None = None
+    ) -> Definition:
         """Add a training definition to a project.
 
         Args:
@@ -50,6 +52,7 @@ class Definitions:
             new: the definition, which was checked.
             asker: who adds it.
             now: seconds since 1970.
+            most: that the project may have, this one included. None: any number.
 
         Raises:
             NotFound: there is no such project that the asker may see, or no such upload that the asker may use.
@@ -68,7 +71,7 @@ class Definitions:
                 using = update(code_uploads).where(code_uploads.c.sha256 == new.code, may_use(asker))
                 if connection.execute(using.values(used_at=now)).rowcount == 0:
                     raise missing_code(new.code)
-            _INSIDE.check_room(transaction, doing, project)
+            _INSIDE.check_room(transaction, doing, project, most)
             transaction.lock_sequence()
             definition = make_id("d", now, self._random_bits, _INSIDE.last_id(transaction))
             plan = {name: getattr(new, name) for name in Plan.__struct_fields__}

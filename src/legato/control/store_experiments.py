@@ -36,7 +36,9 @@ class Experiments:
         self._database = database
         self._random_bits = random_bits
 
-    def create(self, project: str, new: NewExperiment, asker: Asker, now: float) -> Experiment:
+    def create(
+        self, project: str, new: NewExperiment, asker: Asker, now: float, *, most: int | None = None
+    ) -> Experiment:
         """Add an experiment to a project.
 
         Args:
@@ -44,6 +46,7 @@ class Experiments:
             new: the experiment, whose data and arguments were checked.
             asker: who adds it.
             now: seconds since 1970.
+            most: that the project may have, this one included. None: any number.
 
         Raises:
             NotFound: there is no such project that the asker may see.
@@ -57,7 +60,7 @@ class Experiments:
         with writing(self._database, now) as transaction:
             check_may_add(doing, lock_project(transaction, project, asker), asker)
             meant = _check_definitions(transaction, doing, project, new.definitions)
-            _INSIDE.check_room(transaction, doing, project)
+            _INSIDE.check_room(transaction, doing, project, most)
             transaction.lock_sequence()
             experiment = make_id("x", now, self._random_bits, _INSIDE.last_id(transaction))
             row = {name: getattr(new, name) for name in ("name", "description", "data", "arguments")}

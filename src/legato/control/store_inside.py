@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from sqlalchemy import Connection, Select, Table, func, select
 
@@ -14,8 +14,6 @@ from legato.control.store_sight import sees_project
 from legato.control.titles import check_description, check_title
 from legato.control.transactions import Transaction
 from legato.core.errors import Conflict, NotFound
-
-_MOST: Final = 1_000
 
 
 class Thing(Protocol):
@@ -125,12 +123,15 @@ class Inside(Generic[R]):
             if transaction.connection.execute(same).first() is not None:
                 raise self.taken(doing)
 
-    def check_room(self, transaction: Transaction, doing: str, project: str) -> None:
-        """Raise Conflict if there are as many in a project as there may be."""
+    def check_room(self, transaction: Transaction, doing: str, project: str, most: int | None) -> None:
+        """Raise Conflict if there are as many in a project as there may be. None: any number may."""
         counting = select(func.count()).select_from(self._table).where(self._table.c.project == project)
         number: int = transaction.connection.execute(counting).scalar_one()
-        if number >= _MOST:
-            raise Conflict(f"Cannot {doing}: the project has {number} already. Delete some that nobody needs any more.")
+        if most is not None and number >= most:
+            raise Conflict(
+                f"Cannot {doing}: the project has {number} already, and {most} may be in one. Delete some that nobody "
+                "needs any more, take another project, or ask the operator to raise max_in_project."
+            )
 
     def taken(self, doing: str) -> Conflict:
         """Return the error for a name that is taken."""

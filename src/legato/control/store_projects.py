@@ -11,7 +11,7 @@ from legato.control.database import Database
 from legato.control.ids import make_id
 from legato.control.project_records import NewProject, Project, ProjectPatch
 from legato.control.records import Page
-from legato.control.roles import Asker, check_may_act
+from legato.control.roles import Asker, Role, check_may_act
 from legato.control.schema import definitions, experiments, jobs, project_members, projects, users
 from legato.control.store_sight import sees_project
 from legato.control.store_submit import check_may_use_queue
@@ -39,14 +39,20 @@ class Projects:
         self._database = database
         self._random_bits = random_bits
 
-    def create(self, new: NewProject, asker: Asker, now: float) -> Project:
+    def create(self, new: NewProject, asker: Asker, now: float, *, max_owned: int | None = None) -> Project:
         """Make a project, which is the asker's.
+
+        Args:
+            new: the project.
+            asker: who makes it.
+            now: seconds since 1970.
+            max_owned: projects that the asker may own, this one included, unless that is an admin. None: any number.
 
         Raises:
             Forbidden: the asker changes nothing, or may not use the queue.
             NotFound: there is no such queue.
             BadField: the name or a member cannot be used.
-            Conflict: the asker has a project of this name.
+            Conflict: the asker has a project of this name, or as many as one may own.
         """
         doing = f"make project '{new.name[:100]}'"
         check_may_act(doing, asker)
@@ -55,7 +61,9 @@ class Projects:
         with writing(self._database, now) as transaction:
             check_may_use_queue(transaction, doing, new.queue, asker)
             members = _check_members(transaction, doing, new.members, asker.name)
+            # Behind it nobody makes another one meanwhile.
             transaction.lock_sequence()
+            _check_owned(transaction, doing, asker, max_owned)
             project = make_id("p", now, self._random_bits, transaction.connection.execute(_LAST).scalar_one())
             row: dict[str, Any] = {"id": project, "name": new.name, "owner": asker.name, "queue": new.queue}
             row |= {"description": new.description, "version": 1, "created_at": now}
@@ -222,6 +230,19 @@ def missing_project(ref: str) -> NotFound:
 
 def _taken(doing: str, owner: str) -> Conflict:
     return Conflict(f"Cannot {doing}: '{owner}' has a project of this name already. Take another name.")
+
+
+def _check_owned(transaction: Transaction, doing: str, asker: Asker, max_owned: int | None) -> None:
+    """Raise Conflict if the asker, who is no admin, owns as many projects as one may. None: any number may be."""
+    if max_owned is None or asker.role is Role.ADMIN:
+        return
+    counting = select(func.count()).where(projects.c.owner == asker.name)
+    number: int = transaction.connection.execute(counting).scalar_one()
+    if number >= max_owned:
+        raise Conflict(
+            f"Cannot {doing}: '{asker.name}' has {number} projects already, and {max_owned} may be. Delete some that "
+            "nobody needs any more, or ask the operator to raise max_projects."
+        )
 
 
 def _check_members(transaction: Transaction, doing: str, members: Iterable[str], owner: str) -> tuple[str, ...]:

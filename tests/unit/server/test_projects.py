@@ -320,6 +320,27 @@ def test_names_are_taken_once(platform: Platform, digits: Any) -> None:
     assert define(platform, other)["name"] == "CNN"
 
 
+def test_so_many_projects_and_so_much_in_them(new_platform: NewPlatform) -> None:
+    platform = new_platform(max_projects=2, max_in_project=1)
+    digits = make(platform, "projects", **PROJECT)
+    make(platform, "projects", name="Two")
+    check_problem(platform.ask("POST", "projects", {"name": "Three"}), 409, "conflict", "raise max_projects")
+    make(platform, "projects", "ben", name="Three")
+    for name in "abc":
+        make(platform, "projects", "admin", name=name)
+    assert platform.ask("DELETE", "projects/Two").status_code == 204
+    make(platform, "projects", name="Three")
+    one = define(platform, digits, directory="/d")
+    for who in ("ben", "admin"):
+        again = DEFINITION | {"name": "Two", "directory": "/d"}
+        answer = platform.ask("POST", f"projects/{digits['id']}/definitions", again, who=who)
+        check_problem(answer, 409, "conflict", "raise max_in_project")
+    new = {"name": "First", "definitions": [one["id"]]}
+    make(platform, f"projects/{digits['id']}/experiments", **new)
+    answer = platform.ask("POST", f"projects/{digits['id']}/experiments", new | {"name": "Second"})
+    check_problem(answer, 409, "conflict", "raise max_in_project")
+
+
 def test_what_is_needed_is_not_deleted(platform: Platform, digits: Any) -> None:
     one = define(platform, digits)
     experiment = make(platform, f"projects/{digits['id']}/experiments", name="One", definitions=[one["id"]])

@@ -40,7 +40,7 @@ def create_experiment(project: str, body: ExperimentBody, here: Here, asker: Who
     found = here.store.projects.find(project, asker)
     new = body.as_record()
     _check(new.data, new.arguments)
-    made = here.store.experiments.create(found.id, new, asker, here.now())
+    made = here.store.experiments.create(found.id, new, asker, here.now(), most=here.settings.max_in_project)
     return show_version(made, made.version, f"experiments/{made.id}")
 
 

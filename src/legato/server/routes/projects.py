@@ -71,7 +71,7 @@ def list_projects(
 @router.post("/projects", **tells(Project, 201, errors=_MAKES))
 def create_project(body: ProjectBody, here: Here, asker: WhoAsks) -> Response:
     """Make a project."""
-    made = here.store.projects.create(body.as_record(), asker, here.now())
+    made = here.store.projects.create(body.as_record(), asker, here.now(), max_owned=here.settings.max_projects)
     return show_version(made, made.version, f"projects/{made.id}")
 
 
@@ -122,7 +122,7 @@ def create_definition(
     new = body.as_record()
     run = check_definition(new, frameworks.find(new.framework), find_files(new.code, here, asker), asker.name)
     check_places_here(here, f"Cannot make training definition '{new.name}'", run)
-    made = here.store.definitions.create(found.id, new, asker, here.now())
+    made = here.store.definitions.create(found.id, new, asker, here.now(), most=here.settings.max_in_project)
     return show_version(_as_seen(made, asker), made.version, f"definitions/{made.id}")
 
 
