@@ -1,6 +1,7 @@
 """Measure, write the results down, and put them into the documentation.
 
-``python -m benchmarks [--quick] [--only step_time,changes,deaths,peers,scheduling,sharing,load,consoles] [--out DIR]``
+``python -m benchmarks [--quick] [--only NAME,...] [--out DIR]``, where a NAME is ``step_time``, ``changes``,
+``deaths``, ``peers``, ``scheduling``, ``sharing``, ``load``, ``consoles`` or ``elasticdl``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import changes, consoles, deaths, load, peers, report, scheduling, sharing, step_time
+from benchmarks import changes, consoles, deaths, elasticdl, load, peers, report, scheduling, sharing, step_time
 from benchmarks.jobs import ROOT, BenchmarkError, Say
 from benchmarks.provenance import provenance
 
@@ -29,6 +30,7 @@ _MEASURES: Final[dict[str, Callable[..., Iterator[dict[str, Any]]]]] = {
     "sharing": sharing.measure,
     "load": load.measure,
     "consoles": consoles.measure,
+    "elasticdl": elasticdl.measure,
 }
 
 

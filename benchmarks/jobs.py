@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from legato.core.spec import JobSpec
+from legato.core.spec import GuestSpec, JobSpec
 from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory
 from legato.driver.record import Event
@@ -139,8 +139,22 @@ def run_job(
     conduct: Conduct | None = None,
     heartbeat_limit_s: float = 5.0,
     limit_s: float = 120.0,
+    launcher: tuple[str, ...] = (),
+    guest: GuestSpec | None = None,
 ) -> list[tuple[float, Event]]:
     """Run a program of `benchmarks.programs` to its end, or until its conductor is done.
+
+    Args:
+        program: its name.
+        args: of it.
+        directory: of the job.
+        num_workers: with which it begins.
+        max_workers: that it may have; as many as it begins with, if nobody says.
+        conduct: asks for changes.
+        heartbeat_limit_s: a worker silent for so long is given up.
+        limit_s: for the whole job.
+        launcher: what runs the program, if it is no job's program by itself.
+        guest: what lives in the driver's process beside the job.
 
     Returns:
         The job's events, each with its moment.
@@ -150,13 +164,14 @@ def run_job(
     """
     spec = JobSpec(
         name="benchmark",
-        program=(str(PROGRAMS / f"{program}.py"), *args),
+        program=(*launcher, str(PROGRAMS / f"{program}.py"), *args),
         directory=str(directory),
         max_workers=max_workers or num_workers,
         num_workers=num_workers,
         heartbeat_limit_s=heartbeat_limit_s,
         # Every kill is wanted here.
         max_deaths=1_000,
+        guest=guest,
     )
     return asyncio.run(_run(spec, directory, conduct, limit_s))
 

@@ -181,6 +181,33 @@ def _reach(row: dict[str, Any]) -> str:
     return f"{sign} {row['target']:g} {row['unit']}: {'reached' if better else '**not reached**'}"
 
 
+def _elasticdl(rows: Sequence[dict[str, Any]]) -> list[str]:
+    told = {
+        "end": "end of the job: from its last step until all is over",
+        "join": "2 → 3 workers: from the request to the newcomer's first step",
+        "pause": "2 → 3 workers: what the longest step of the others took longer than usual",
+        "kill": "SIGKILL of one of 3: until the others' next step",
+        "collapse": "SIGKILL of one of 3: jobs that came to nothing",
+        "forming": "SIGKILL while a new world forms: jobs that came to nothing, or began anew",
+    }
+    table = [
+        (
+            told[row["case"]],
+            *_beside_steps(row),
+            row["original"],
+            "-" if row["ratio"] is None else f"**{row['ratio']:g}**",
+        )
+        for row in rows
+    ]
+    return _table(("what", "Legato", "in steps of 0.1 s", "original", "original / Legato"), table)
+
+
+def _beside_steps(row: dict[str, Any]) -> tuple[str, str]:
+    if "gap_s" not in row:
+        return f"**{row['lost']} of {row['number']}**", "-"
+    return f"{_with_worst(row['gap_s'])}, {_number(row)} times", f"{row['gap_s']['median'] / row['step_s']:.1f}"
+
+
 _RENDERERS: Final[dict[str, Callable[[Sequence[dict[str, Any]]], list[str]]]] = {
     "step_time": _step_time,
     "changes": _changes,
@@ -190,6 +217,7 @@ _RENDERERS: Final[dict[str, Callable[[Sequence[dict[str, Any]]], list[str]]]] = 
     "sharing": _sharing,
     "load": _load,
     "consoles": _load,
+    "elasticdl": _elasticdl,
 }
 
 

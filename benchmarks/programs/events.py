@@ -11,32 +11,20 @@ import time
 _BEGUN = time.monotonic()
 
 import json
-import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import legato
 import torch
 from torch.nn.functional import cross_entropy
 
+from benchmarks.diary import DiaryWriter
 from benchmarks.models import make_data, make_model
-
-
-class Diary:
-    """One worker's lines. Each is written at once: the process may be killed any time."""
-
-    def __init__(self, directory: Path) -> None:
-        path = directory / f"worker-{os.environ['LEGATO_WORKER']}.jsonl"
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-
-    def note(self, what: str, at: float, **facts: Any) -> None:
-        os.write(self._descriptor, json.dumps({"what": what, "at": at, **facts}).encode() + b"\n")
 
 
 def main() -> None:
     case = json.loads(sys.argv[1])
-    diary = Diary(Path(case["directory"]))
+    diary = DiaryWriter(Path(case["directory"]))
     diary.note("begun", _BEGUN)
     run = legato.elastic(
         global_batch_size=case["micro_batches"] * case["micro_batch_size"], micro_batch_size=case["micro_batch_size"]

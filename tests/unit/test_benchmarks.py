@@ -3,7 +3,7 @@ import re
 from pathlib import Path
 
 import pytest
-from benchmarks import peers, report
+from benchmarks import elasticdl, peers, report
 from benchmarks.diaries import Diary, first_step_among, median_step
 from benchmarks.figures import summarize
 
@@ -67,6 +67,26 @@ def step_time_result(ratio, target):
 def test_a_figure_out_of_reach_is_called_so():
     assert "≤ 1.15: **not reached**" in report.render(step_time_result(1.2, 1.15))
     assert "≤ 1.15: reached" in report.render(step_time_result(1.1, 1.15))
+
+
+def test_figures_beside_those_of_another_system_say_how_many_times_longer_it_took():
+    rows = [elasticdl._row("kill", [0.5, 0.3, 0.4]), elasticdl._counted("collapse", 0, 12)]
+    shown = report.render({**step_time_result(1.0, None), "name": "elasticdl", "rows": rows})
+    assert (
+        "| **0.400 s** (worst 0.500), 3 times | 4.0 | 30.2, 31.2, 32.3 and 30.3 s, where it recovered | **75.5** |"
+        in shown
+    )
+    assert "| **0 of 12** | - | 3 of 7 | - |" in shown
+
+
+def test_a_job_that_begins_anew_is_seen():
+    commits = {step: (float(step), 3) for step in range(1, 10)}
+    blow = elasticdl.Blow(9.5, 1)
+    went_on = {**commits, **{step: (step + 1.0, 2) for step in range(10, 14)}}
+    assert elasticdl._begun_anew({0: Diary(commits=went_on)}, [blow]) == []
+    other = Diary(commits={step: (step + 10.0, 2) for step in range(1, 4)})
+    (told,) = elasticdl._begun_anew({0: Diary(commits=commits), 2: other}, [blow])
+    assert told == "after the death of worker 1 it began anew"
 
 
 def test_what_could_not_be_measured_is_told():
