@@ -25,5 +25,12 @@ export default defineConfig({
       "/version": { target: server, changeOrigin: true },
     },
   },
-  test: { environment: "node", include: ["src/**/*.test.{ts,tsx}"], restoreMocks: true, unstubGlobals: true },
+  test: {
+    environment: "node",
+    include: ["src/**/*.test.{ts,tsx}"],
+    restoreMocks: true,
+    unstubGlobals: true,
+    testTimeout: 30_000,
+    setupFiles: ["src/test-setup.ts"],
+  },
 });

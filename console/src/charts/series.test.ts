@@ -86,7 +86,7 @@ it("marks are resizes, deaths and checkpoints, with their reasons", () => {
     ["resize", 1],
     ["death", 3],
   ]);
-  expect(marks[0]?.reason).toContain("bob");
+  expect(marks[0]?.reason).toBe("4 → 2 workers: bob came");
 });
 
 it("placeAt finds the last one that is not later", () => {

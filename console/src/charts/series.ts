@@ -127,11 +127,13 @@ const MARKS: Record<string, MarkKind> = {
   saved: { tone: "note", word: "Checkpoint" },
 };
 
-/** Return what is worth a mark, in order of time. */
+/** Return what is worth a mark, in order of time; arrows are those of all pages, whatever the driver writes. */
 export function findMarks(events: readonly TrainingEvent[]): Mark[] {
   return events.flatMap((event) => {
     const kind = MARKS[event.kind];
-    return kind ? [{ ...kind, time: event.time, step: event.step, reason: event.reason }] : [];
+    return kind
+      ? [{ ...kind, time: event.time, step: event.step, reason: event.reason.replaceAll(" -> ", " → ") }]
+      : [];
   });
 }
 

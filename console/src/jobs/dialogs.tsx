@@ -1,19 +1,21 @@
-/** Dialogs that change jobs: stop, priority, resize, clone. */
+/** Dialogs that change jobs: stop, priority, queue and labels, resize, clone. */
 
 import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { makeKey } from "@/api/client";
+import { useAsk } from "@/api/queries";
 import type { Job, Spec } from "@/api/types";
 import { countOf } from "@/format/numbers";
 import { type ParameterValue, splitCommand } from "@/pages/submit/command";
 import { type Pair, parametersOf } from "@/pages/submit/draft";
 import { PairsField } from "@/pages/submit/pairs-field";
 import { Dialog } from "@/parts/dialog";
-import { AreaField, CheckField, TextField } from "@/parts/field";
+import { AreaField, CheckField, SelectField, TextField } from "@/parts/field";
+import { ENDED } from "@/parts/stage";
 import { Note } from "@/parts/states";
 import { useToasts } from "@/parts/toast";
 import { go } from "@/router/router";
-import { cloneJob, forgetJobs, patchJob, resizeJob, stopJob, useDoToJobs } from "./changes";
+import { cloneJob, forgetJobs, type JobPatch, patchJob, resizeJob, stopJob, useDoToJobs } from "./changes";
 import { joinCommand } from "./command";
 import "./jobs.css";
 import "@/pages/submit/submit.css";
@@ -77,6 +79,69 @@ export function PriorityDialog({ jobs, onClose }: OfJobs) {
       />
     </Dialog>
   );
+}
+
+/** Ask for another queue, and for labels; a run that has ended stays where it was. */
+export function BelongsDialog({ job, onClose }: { job: Job; onClose: () => void }) {
+  const toasts = useToasts();
+  const known = useQueryClient();
+  const [queue, setQueue] = useState(job.queue);
+  const [pairs, setPairs] = useState(() => listPairs(job.labels));
+  const queues = useAsk(["queues"], "/queues");
+  const names = [...new Set([job.queue, ...(queues.data?.items ?? []).map((one) => one.name)])];
+  const isOver = ENDED.has(job.stage);
+  const wrong = checkLabels(pairs);
+  const patch = findPatch(job, queue, pairs);
+  return (
+    <Dialog
+      title={isOver ? `Labels of ${job.name}` : `Queue and labels of ${job.name}`}
+      action="Change"
+      isBlocked={wrong !== null || Object.keys(patch).length === 0}
+      onClose={onClose}
+      onDo={async () => {
+        await patchJob(job.id, patch);
+        forgetJobs(known);
+        toasts.tell(`Changed ${job.name}`);
+      }}
+    >
+      {!isOver && (
+        <SelectField
+          label="Queue"
+          choices={names.map((name) => ({ value: name, label: name }))}
+          hint="Its share of the pool is that of its queue."
+          value={queue}
+          onValue={setQueue}
+        />
+      )}
+      <PairsField
+        label="Labels"
+        hint="To find it by: a press on a label shows all runs with it."
+        pairs={pairs}
+        onPairs={setPairs}
+        nameHint="team"
+        valueHint="vision"
+        wrong={wrong ?? undefined}
+      />
+    </Dialog>
+  );
+}
+
+function checkLabels(pairs: readonly Pair[]): string | null {
+  const names = pairs.map((pair) => pair.name.trim());
+  const twice = names.find((name, place) => name && names.indexOf(name) !== place);
+  if (twice) return `${twice} is there twice.`;
+  return pairs.some((pair) => !pair.name.trim() && pair.value.trim()) ? "A value has no name." : null;
+}
+
+/** Return what differs, as the server takes it: labels that are gone are null. */
+export function findPatch(job: Pick<Job, "queue" | "labels">, queue: string, pairs: readonly Pair[]): JobPatch {
+  const wanted = new Map(pairs.filter((pair) => pair.name.trim()).map((pair) => [pair.name.trim(), pair.value.trim()]));
+  const gone = Object.keys(job.labels).filter((name) => !wanted.has(name));
+  const labels = Object.fromEntries<string | null>([
+    ...[...wanted].filter(([name, value]) => job.labels[name] !== value),
+    ...gone.map((name) => [name, null] as const),
+  ]);
+  return { ...(queue === job.queue ? {} : { queue }), ...(Object.keys(labels).length ? { labels } : {}) };
 }
 
 /** Ask for new bounds. */

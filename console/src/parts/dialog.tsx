@@ -3,6 +3,7 @@
 import { type FormEvent, type ReactNode, useEffect, useId, useRef, useState } from "react";
 import { sayProblem } from "@/api/problems";
 import { Button } from "./button";
+import { Held } from "./field";
 import { Note } from "./states";
 
 interface DialogProps {
@@ -60,7 +61,7 @@ export function Dialog({ title, children, action, onDo, onClose, isBad, isWide, 
           <Button icon="cross" look="plain" isSmall aria-label="Close" onClick={onClose} />
         </div>
         <div className="dialog-body">
-          {children}
+          <Held isHeld={isBusy}>{children}</Held>
           {problem && <Note tone="bad">{problem}</Note>}
         </div>
         {action && (

@@ -6,6 +6,8 @@ import {
   type SelectHTMLAttributes,
   type TextareaHTMLAttributes,
   useId,
+  useLayoutEffect,
+  useRef,
 } from "react";
 
 interface FieldProps {
@@ -120,5 +122,24 @@ export function CheckField({
       />
       <span>{label}</span>
     </label>
+  );
+}
+
+/** Fields that cannot be changed while what they say is being sent; whoever typed in one of them is there again afterwards. */
+export function Held({ isHeld, children }: { isHeld: boolean; children: ReactNode }) {
+  const box = useRef<HTMLFieldSetElement>(null);
+  const left = useRef<HTMLElement | null>(null);
+  const active = document.activeElement;
+  // Seen while it is drawn: a field that is disabled loses the focus at once.
+  if (isHeld && box.current?.contains(active) && !box.current.disabled) left.current = active as HTMLElement;
+  useLayoutEffect(() => {
+    if (isHeld) return;
+    left.current?.focus();
+    left.current = null;
+  }, [isHeld]);
+  return (
+    <fieldset className="held" disabled={isHeld} ref={box}>
+      {children}
+    </fieldset>
   );
 }

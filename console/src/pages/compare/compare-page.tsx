@@ -10,7 +10,7 @@ import { askMetrics } from "@/charts/use-training";
 import { Button } from "@/parts/button";
 import { Segments } from "@/parts/segments";
 import { ENDED } from "@/parts/stage";
-import { Empty, ErrorState, Loading } from "@/parts/states";
+import { Empty, ErrorState, Loading, Note } from "@/parts/states";
 import { go, useQueryValue, useRoute } from "@/router/router";
 import { compareFacts, listFacts } from "../run/diff";
 import { type Axis, type Compared, colourAt, findExtent, findLine, listNames, type Whole } from "./compare";
@@ -30,13 +30,24 @@ const AXES: readonly { value: Axis; label: string }[] = [
 /** The page. */
 export default function ComparePage() {
   const { query } = useRoute();
-  const ids = useMemo(() => [...new Set(query.getAll("run"))].slice(0, MAX_RUNS), [query]);
+  const all = useMemo(() => [...new Set(query.getAll("run"))], [query]);
+  const ids = useMemo(() => all.slice(0, MAX_RUNS), [all]);
   return (
     <div className="page">
       <div className="page-head">
         <h1>Compare runs</h1>
       </div>
-      <RunPicker chosen={ids} max={MAX_RUNS} onChoose={(next) => go("/compare", { run: next }, true)} />
+      <RunPicker
+        chosen={ids}
+        max={MAX_RUNS}
+        onChoose={(next) => go("/compare", { run: [...next, ...all.slice(MAX_RUNS)] }, true)}
+      />
+      {all.length > ids.length && (
+        <Note tone="warn">
+          These are the first {ids.length} of {all.length} runs: more lines could not be told apart. Open fewer at once
+          to see the others.
+        </Note>
+      )}
       {ids.length === 0 ? <Nothing /> : <Comparison ids={ids} />}
     </div>
   );

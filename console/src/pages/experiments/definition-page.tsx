@@ -60,7 +60,7 @@ function DefinitionView({ definition }: { definition: Definition }) {
         <div className="page-title">
           <span className="small">
             <Link to="/projects">Projects</Link> <span className="quiet">/</span>{" "}
-            <Link to={`/projects/${definition.project}`}>{project.data?.name ?? definition.project}</Link>
+            <Link to={`/projects/${definition.project}`}>{project.data?.name ?? "Project"}</Link>
           </span>
           <h1>{definition.name}</h1>
           {definition.description && <p className="soft">{definition.description}</p>}

@@ -68,7 +68,7 @@ function ExperimentView({ experiment }: { experiment: Experiment }) {
         <div className="page-title">
           <span className="small">
             <Link to="/projects">Projects</Link> <span className="quiet">/</span>{" "}
-            <Link to={`/projects/${experiment.project}`}>{project.data?.name ?? experiment.project}</Link>
+            <Link to={`/projects/${experiment.project}`}>{project.data?.name ?? "Project"}</Link>
           </span>
           <h1>{experiment.name}</h1>
           {experiment.description && <p className="soft">{experiment.description}</p>}

@@ -18,7 +18,7 @@ export type Distributed = Schemas["Distributed"];
 /** What is wrong, by the name of the field. */
 export type FieldErrors = Readonly<Record<string, string>>;
 
-const MAX_PROJECTS = 1000;
+export const MAX_PROJECTS = 1000;
 
 export function useProjects() {
   return useAsk(["projects"], "/projects", { query: { limit: MAX_PROJECTS } }, { every_s: 60 });

@@ -5,7 +5,10 @@ import { ask } from "@/api/client";
 import { useAsk } from "@/api/queries";
 import { Dialog } from "@/parts/dialog";
 import { AreaField, SelectField, TextField } from "@/parts/field";
+import { useSession } from "@/session/session";
+import { findUnknown, MembersField, useUserNames } from "./members-field";
 import { type FieldErrors, fieldErrorsOf, type Project, readNames, useOutdate } from "./project-data";
+import "./projects.css";
 
 interface DialogProps {
   /** To change; a new one without it. */
@@ -19,13 +22,18 @@ export function ProjectDialog({ project, onDone, onClose }: DialogProps) {
   const [name, setName] = useState(project?.name ?? "");
   const [description, setDescription] = useState(project?.description ?? "");
   const [queue, setQueue] = useState(project?.queue ?? "default");
-  const [members, setMembers] = useState(project?.members.join(", ") ?? "");
+  const [members, setMembers] = useState<readonly string[]>(project?.members ?? []);
+  const [typed, setTyped] = useState("");
   const [wrong, setWrong] = useState<FieldErrors>({});
   const queues = useAsk(["queues"], "/queues");
   const outdate = useOutdate();
   const names = [...new Set([queue, ...(queues.data?.items ?? []).map((one) => one.name)])];
+  const session = useSession();
+  const owner = project?.owner ?? session.name;
+  const allMembers = [...new Set([...members, ...readNames(typed)])];
+  const unknown = findUnknown(allMembers, useUserNames());
   const save = async () => {
-    const body = { name: name.trim(), description: description.trim(), queue, members: readNames(members) };
+    const body = { name: name.trim(), description: description.trim(), queue, members: allMembers };
     try {
       const made = project
         ? await ask("patch", "/projects/{project}", { path: { project: project.id }, body })
@@ -41,7 +49,7 @@ export function ProjectDialog({ project, onDone, onClose }: DialogProps) {
     <Dialog
       title={project ? `Change ${project.name}` : "New project"}
       action={project ? "Save" : "Create"}
-      isBlocked={!name.trim()}
+      isBlocked={!name.trim() || unknown !== null}
       onDo={save}
       onClose={onClose}
     >
@@ -55,15 +63,16 @@ export function ProjectDialog({ project, onDone, onClose }: DialogProps) {
         value={queue}
         onValue={setQueue}
       />
-      <TextField
-        label="Members"
-        placeholder="anna, ben"
-        autoCapitalize="none"
-        spellCheck={false}
-        hint="User names, apart by commas. Members see all of it, add to it, and start runs."
+      <MembersField
+        owner={owner}
+        members={members}
+        onMembers={(next) => {
+          setMembers(next);
+          setWrong({});
+        }}
+        typed={typed}
+        onTyped={setTyped}
         wrong={wrong.members}
-        value={members}
-        onValue={setMembers}
       />
     </Dialog>
   );

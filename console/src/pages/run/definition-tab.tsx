@@ -2,6 +2,7 @@
 
 import { useAsk } from "@/api/queries";
 import type { Job, Spec } from "@/api/types";
+import { useProjectNames } from "@/pages/runs/project-names";
 import { CopyButton } from "@/parts/button";
 import { Answered, ErrorState, Loading } from "@/parts/states";
 import { Link } from "@/router/router";
@@ -41,10 +42,13 @@ export function DefinitionTab({ job }: { job: Job }) {
 }
 
 function Origin({ job }: { job: Job }) {
-  if (!job.project) return null;
+  const projects = useProjectNames();
+  // Its experiment and definition are seen by those who see the project.
+  const project = job.project && projects.get(job.project);
+  if (!project) return null;
   return (
     <span className="row small">
-      <Link to={`/projects/${job.project}`}>Project</Link>
+      <Link to={`/projects/${job.project}`}>{project}</Link>
       {job.experiment && <Link to={`/experiments/${job.experiment}`}>Experiment</Link>}
       {job.definition && <Link to={`/definitions/${job.definition}`}>Training definition</Link>}
     </span>

@@ -6,7 +6,7 @@ import type { Job } from "@/api/types";
 import { formatCount, formatShare, formatValue } from "@/format/numbers";
 import { formatDuration, formatFullTime } from "@/format/time";
 import { pauseJob, resumeJob, useDoToJobs } from "@/jobs/changes";
-import { CloneDialog, PriorityDialog, ResizeDialog, StopDialog } from "@/jobs/dialogs";
+import { BelongsDialog, CloneDialog, PriorityDialog, ResizeDialog, StopDialog } from "@/jobs/dialogs";
 import { canDo, saySlots, secondsLeft, secondsRun, secondsWaited, shareDone } from "@/jobs/facts";
 import { Button, CopyButton } from "@/parts/button";
 import { jobColour, Swatch } from "@/parts/colour";
@@ -18,7 +18,7 @@ import { Note } from "@/parts/states";
 import { Link } from "@/router/router";
 import { mayChange, maySubmit, useSession } from "@/session/session";
 
-type Asking = "stop" | "priority" | "resize" | "clone";
+type Asking = "stop" | "priority" | "belongs" | "resize" | "clone";
 
 /** The head. */
 export function RunHeader({ job }: { job: Job }) {
@@ -87,12 +87,15 @@ export function RunHeader({ job }: { job: Job }) {
               Clone
             </Button>
           )}
-          {may && !isOver && (
+          {may && (
             <Menu
               label={null}
               name="More actions"
               icon="dots"
-              items={[{ label: "Priority…", icon: "arrowUp", onPick: () => setAsking("priority") }]}
+              items={[
+                { label: "Priority…", icon: "arrowUp", isOff: isOver, onPick: () => setAsking("priority") },
+                { label: isOver ? "Labels…" : "Queue and labels…", icon: "flag", onPick: () => setAsking("belongs") },
+              ]}
             />
           )}
         </div>
@@ -101,6 +104,7 @@ export function RunHeader({ job }: { job: Job }) {
       <Figures job={job} />
       {asking === "stop" && <StopDialog jobs={[job]} onClose={close} />}
       {asking === "priority" && <PriorityDialog jobs={[job]} onClose={close} />}
+      {asking === "belongs" && <BelongsDialog job={job} onClose={close} />}
       {asking === "resize" && <ResizeDialog job={job} onClose={close} />}
       {asking === "clone" && <Clone job={job} onClose={close} />}
     </header>

@@ -39,8 +39,8 @@ export function makeColumns(tell: RunsTell, menu: (job: Job) => React.ReactNode)
       width: 92,
       grows: 0.6,
       leaves: 8,
-      show: (job) => (job.project ? (tell.projects.get(job.project) ?? job.project) : <span className="quiet">–</span>),
-      sortBy: (job) => (job.project ? (tell.projects.get(job.project) ?? job.project) : null),
+      show: (job) => <Project job={job} names={tell.projects} />,
+      sortBy: (job) => (job.project ? (tell.projects.get(job.project) ?? null) : null),
     },
     {
       name: "stage",
@@ -112,6 +112,12 @@ export function makeColumns(tell: RunsTell, menu: (job: Job) => React.ReactNode)
     { name: "menu", title: <span className="only-heard">Actions</span>, width: 58, isEnd: true, leaves: 1, show: menu },
   ];
   return tell.projects.size ? columns : columns.filter((column) => column.name !== "project");
+}
+
+function Project({ job, names }: { job: Job; names: RunsTell["projects"] }) {
+  const name = job.project === null ? null : names.get(job.project);
+  if (name) return name;
+  return <span className="quiet">{name === null ? "–" : "not visible"}</span>;
 }
 
 function Name({ job }: { job: Job }) {

@@ -17,7 +17,7 @@ import {
 import { ProjectDialog } from "@/pages/projects/project-dialog";
 import { Button } from "@/parts/button";
 import { Card } from "@/parts/card";
-import { AreaField, SelectField, TextField } from "@/parts/field";
+import { AreaField, Held, SelectField, TextField } from "@/parts/field";
 import { Answered, Empty, Loading, NoPermission, Note } from "@/parts/states";
 import { useToasts } from "@/parts/toast";
 import { go, useRoute } from "@/router/router";
@@ -171,103 +171,105 @@ function Builder({ projects }: { projects: readonly Project[] }) {
       </div>
       <div className="builder">
         <div className="builder-form">
-          <Card title="Experiment">
-            <div className="stack">
-              <div className="builder-project">
-                {project ? (
-                  <SelectField
-                    label="Project"
-                    choices={projects.map((one) => ({ value: one.id, label: `${one.name} (${one.owner})` }))}
-                    hint={`Its runs go to the queue ${project.queue}.`}
-                    value={project.id}
-                    onValue={(value) => change({ project: value })}
-                  />
-                ) : (
-                  <Note tone="info">An experiment belongs to a project. Make one first; it takes a name.</Note>
-                )}
-                <Button icon="plus" onClick={() => setNewProject(true)}>
-                  New project
-                </Button>
-              </div>
-              <TextField
-                label="Name"
-                required
-                maxLength={100}
-                wrong={wrong.name}
-                value={draft.name}
-                onValue={(name) => change({ name })}
-              />
-              <AreaField
-                label="Description"
-                rows={2}
-                wrong={wrong.description}
-                value={draft.description}
-                onValue={(description) => change({ description })}
-              />
-              <TextField
-                label="Data path"
-                className="input mono"
-                placeholder="/data/pytorch-mnist"
-                spellCheck={false}
-                hint="A directory on the machines with the source files, which the programs find in the variable LEGATO_DATA; or nothing."
-                wrong={wrong.data}
-                value={draft.data}
-                onValue={(data) => change({ data })}
-              />
-              <div className="definition-pair">
+          <Held isHeld={busy !== null}>
+            <Card title="Experiment">
+              <div className="stack">
+                <div className="builder-project">
+                  {project ? (
+                    <SelectField
+                      label="Project"
+                      choices={projects.map((one) => ({ value: one.id, label: `${one.name} (${one.owner})` }))}
+                      hint={`Its runs go to the queue ${project.queue}.`}
+                      value={project.id}
+                      onValue={(value) => change({ project: value })}
+                    />
+                  ) : (
+                    <Note tone="info">An experiment belongs to a project. Make one first; it takes a name.</Note>
+                  )}
+                  <Button icon="plus" onClick={() => setNewProject(true)}>
+                    New project
+                  </Button>
+                </div>
                 <TextField
-                  label="Global command option"
+                  label="Name"
+                  required
+                  maxLength={100}
+                  wrong={wrong.name}
+                  value={draft.name}
+                  onValue={(name) => change({ name })}
+                />
+                <AreaField
+                  label="Description"
+                  rows={2}
+                  wrong={wrong.description}
+                  value={draft.description}
+                  onValue={(description) => change({ description })}
+                />
+                <TextField
+                  label="Data path"
                   className="input mono"
-                  placeholder="--verbose"
+                  placeholder="/data/pytorch-mnist"
                   spellCheck={false}
-                  hint="Given to every program behind its own arguments."
-                  wrong={wrong.arguments}
-                  value={draft.arguments}
-                  onValue={(value) => change({ arguments: value })}
+                  hint="A directory on the machines with the source files, which the programs find in the variable LEGATO_DATA; or nothing."
+                  wrong={wrong.data}
+                  value={draft.data}
+                  onValue={(data) => change({ data })}
                 />
-                <TextField
-                  label="Priority"
-                  inputMode="numeric"
-                  placeholder="as usual"
-                  hint="Of its runs, 1 to 10000; more goes first."
-                  wrong={wrong.priority}
-                  value={draft.priority}
-                  onValue={(priority) => change({ priority })}
-                />
-              </div>
-            </div>
-          </Card>
-          <Card
-            title="Training definitions"
-            isFlush
-            tools={
-              <Button icon="plus" isSmall disabled={!project} onClick={() => setAdding(true)}>
-                Add training definition
-              </Button>
-            }
-          >
-            {ids.length === 0 ? (
-              <Empty icon="file" title="No training definition yet">
-                It says what is trained and how: code, command, and how many nodes.
-                {wrong.definitions && <span className="field-wrong"> {wrong.definitions}</span>}
-              </Empty>
-            ) : (
-              <ul className="definitions">
-                {definitions.map((one) => (
-                  <DefinitionRow
-                    key={one.id}
-                    definition={one}
-                    onRemove={() => setIds(ids.filter((id) => id !== one.id))}
-                    onEdit={() => {
-                      const names = [...known.values()].map((other) => other.name);
-                      onDefinition({ ...draftOf(one), name: nextName(one.name, names) });
-                      setAdding(true);
-                    }}
+                <div className="definition-pair">
+                  <TextField
+                    label="Global command option"
+                    className="input mono"
+                    placeholder="--verbose"
+                    spellCheck={false}
+                    hint="Given to every program behind its own arguments."
+                    wrong={wrong.arguments}
+                    value={draft.arguments}
+                    onValue={(value) => change({ arguments: value })}
                   />
-                ))}
-              </ul>
-            )}
-          </Card>
+                  <TextField
+                    label="Priority"
+                    inputMode="numeric"
+                    placeholder="as usual"
+                    hint="Of its runs, 1 to 10000; more goes first."
+                    wrong={wrong.priority}
+                    value={draft.priority}
+                    onValue={(priority) => change({ priority })}
+                  />
+                </div>
+              </div>
+            </Card>
+            <Card
+              title="Training definitions"
+              isFlush
+              tools={
+                <Button icon="plus" isSmall disabled={!project} onClick={() => setAdding(true)}>
+                  Add training definition
+                </Button>
+              }
+            >
+              {ids.length === 0 ? (
+                <Empty icon="file" title="No training definition yet">
+                  It says what is trained and how: code, command, and how many nodes.
+                  {wrong.definitions && <span className="field-wrong"> {wrong.definitions}</span>}
+                </Empty>
+              ) : (
+                <ul className="definitions">
+                  {definitions.map((one) => (
+                    <DefinitionRow
+                      key={one.id}
+                      definition={one}
+                      onRemove={() => setIds(ids.filter((id) => id !== one.id))}
+                      onEdit={() => {
+                        const names = [...known.values()].map((other) => other.name);
+                        onDefinition({ ...draftOf(one), name: nextName(one.name, names) });
+                        setAdding(true);
+                      }}
+                    />
+                  ))}
+                </ul>
+              )}
+            </Card>
+          </Held>
         </div>
         <aside className="builder-side" aria-label="What would happen">
           <Card title="If you run it now">

@@ -1,0 +1,42 @@
+// @vitest-environment jsdom
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { act, cleanup, fireEvent, render, screen } from "@testing-library/react";
+import { afterEach, expect, it, vi } from "vitest";
+import { ToastProvider } from "@/parts/toast";
+import { BelongsDialog } from "./dialogs";
+import { makeJob } from "./make-job";
+
+afterEach(cleanup);
+
+it("queue and labels are changed by what differs alone, and a refusal leaves what was typed", async () => {
+  const bodies: unknown[] = [];
+  vi.stubGlobal("fetch", async (address: string, init: RequestInit) => {
+    if (address.endsWith("/queues")) return Response.json({ items: [{ name: "default" }, { name: "night" }] });
+    bodies.push(JSON.parse(String(init.body)));
+    return Response.json({ detail: "The queue is closed to you." }, { status: 403 });
+  });
+  const job = makeJob({ labels: { team: "vision", old: "1", same: "x" } });
+  render(
+    <QueryClientProvider client={new QueryClient()}>
+      <ToastProvider>
+        <BelongsDialog job={job} onClose={() => {}} />
+      </ToastProvider>
+    </QueryClientProvider>,
+  );
+  const button = () => screen.getByRole<HTMLButtonElement>("button", { name: "Change", hidden: true });
+  const type = (label: string, value: string) => fireEvent.change(screen.getByLabelText(label), { target: { value } });
+  expect(button().disabled).toBe(true);
+  await screen.findByText("night");
+  type("Queue", "night");
+  type("Labels: value 1", "speech");
+  fireEvent.click(screen.getByLabelText("Take away old"));
+  type("Labels: name 3", "same");
+  expect(screen.getByText("same is there twice.")).toBeTruthy();
+  expect(button().disabled).toBe(true);
+  type("Labels: name 3", "new");
+  type("Labels: value 3", "2");
+  await act(async () => void fireEvent.submit(screen.getByLabelText("Queue")));
+  expect(bodies).toEqual([{ queue: "night", labels: { team: "speech", old: null, new: "2" } }]);
+  expect(screen.getByRole("alert", { hidden: true }).textContent).toBe("The queue is closed to you.");
+  expect(screen.getByLabelText<HTMLInputElement>("Labels: value 3").value).toBe("2");
+});

@@ -1,0 +1,27 @@
+// @vitest-environment jsdom
+import { act, cleanup, fireEvent, render, screen } from "@testing-library/react";
+import { afterEach, expect, it } from "vitest";
+import { Dialog } from "./dialog";
+import { TextField } from "./field";
+
+afterEach(cleanup);
+
+it("fields cannot be changed while they are being sent, and are typed in again where that was refused", async () => {
+  let refuse: (reason: Error) => void = () => {};
+  const sent = new Promise((_, reject) => {
+    refuse = reject;
+  });
+  render(
+    <Dialog title="New" action="Create" onDo={() => sent} onClose={() => {}}>
+      <TextField label="Name" />
+    </Dialog>,
+  );
+  const name = screen.getByLabelText<HTMLInputElement>("Name");
+  name.focus();
+  fireEvent.submit(name);
+  expect(name.matches(":disabled")).toBe(true);
+  await act(async () => refuse(new Error("It is taken.")));
+  expect(screen.getByRole("alert", { hidden: true }).textContent).toBe("It is taken.");
+  expect(name.matches(":disabled")).toBe(false);
+  expect(document.activeElement).toBe(name);
+});
