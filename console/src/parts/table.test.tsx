@@ -1,6 +1,6 @@
 // @vitest-environment jsdom
-import { fireEvent, render, screen } from "@testing-library/react";
-import { describe, expect, it, vi } from "vitest";
+import { cleanup, fireEvent, render, screen } from "@testing-library/react";
+import { afterEach, describe, expect, it, vi } from "vitest";
 import { type Column, fitColumns, sortRows, Table } from "./table";
 import { findShift, findWindow } from "./windowing";
 
@@ -14,6 +14,8 @@ const COLUMNS: Column<Row>[] = [
   { name: "size", title: "Size", width: 80, leaves: 1, show: (row) => row.size, sortBy: (row) => row.size },
   { name: "other", title: "Other", width: 80, leaves: 2, show: () => "" },
 ];
+afterEach(cleanup);
+
 const keyOf = (row: Row) => row.id;
 
 describe("findWindow", () => {
@@ -81,5 +83,51 @@ describe("Table", () => {
     expect(onChoose).toHaveBeenLastCalledWith(new Set(["run-1", "run-0"]));
     fireEvent.click(screen.getByLabelText("Choose all"));
     expect(onChoose).toHaveBeenLastCalledWith(new Set(["run-0", "run-1", "run-2"]));
+  });
+  it("is walked through by keys: from row to row, by page, to its ends; Enter opens, Space chooses", async () => {
+    const [onOpen, onChoose] = [vi.fn(), vi.fn()];
+    render(
+      <Table
+        label="Runs"
+        rows={rows}
+        columns={COLUMNS}
+        keyOf={keyOf}
+        rowHeight={40}
+        onOpen={onOpen}
+        chosen={new Set(["run-1"])}
+        onChoose={onChoose}
+      />,
+    );
+    const box = screen.getByLabelText("Runs").parentElement as HTMLElement;
+    Object.defineProperty(box, "clientHeight", { value: 400 });
+    Object.defineProperty(box, "scrollHeight", { value: 200_000 });
+    const press = (key: string) => fireEvent.keyDown(document.activeElement as Element, { key });
+    const here = () => (document.activeElement as HTMLElement).dataset.key;
+    const stops = () => [...box.querySelectorAll<HTMLElement>("tr[tabindex='0']")].map((row) => row.dataset.key);
+    expect(stops()).toEqual(["run-0"]);
+    box.querySelector<HTMLElement>("tr[tabindex='0']")?.focus();
+    for (const [key, want] of [
+      ["ArrowUp", "run-0"],
+      ["ArrowDown", "run-1"],
+      ["PageDown", "run-10"],
+      ["PageUp", "run-1"],
+    ]) {
+      press(key as string);
+      expect(here()).toBe(want);
+    }
+    expect(stops()).toEqual(["run-1"]);
+    press("Enter");
+    expect(onOpen.mock.calls.map(([row]) => row.id)).toEqual(["run-1"]);
+    press(" ");
+    expect(onChoose).toHaveBeenLastCalledWith(new Set());
+    press("End");
+    fireEvent.scroll(box);
+    expect(here()).toBe("run-4999");
+    expect(box.scrollTop).toBe(5000 * 40 - 400);
+    press("Home");
+    fireEvent.scroll(box);
+    expect(here()).toBe("run-0");
+    fireEvent.keyDown(screen.getByLabelText("Choose run-0"), { key: "Enter" });
+    expect(onOpen).toHaveBeenCalledOnce();
   });
 });

@@ -1,7 +1,17 @@
 /** Tables: thousands of rows stay quick, rows that are looked at stay where they are, columns go where there is no room. */
 
-import { type MouseEvent, memo, type ReactNode, type RefObject, useMemo, useRef, useState } from "react";
+import {
+  type KeyboardEvent,
+  type MouseEvent,
+  memo,
+  type ReactNode,
+  type RefObject,
+  useMemo,
+  useRef,
+  useState,
+} from "react";
 import { Icon } from "./icon";
+import { useRowKeys } from "./row-keys";
 import { useAnchor, useWidth, useWindow } from "./windowing";
 
 export interface Column<R> {
@@ -31,7 +41,7 @@ interface TableProps<R> {
   columns: readonly Column<R>[];
   keyOf: (row: R) => string;
   rowHeight?: number;
-  /** Called when a row is pressed, beside its links and buttons. */
+  /** Called when a row is pressed, beside its links and buttons, and at Enter on it. */
   onOpen?: (row: R) => void;
   chosen?: ReadonlySet<string>;
   onChoose?: (chosen: ReadonlySet<string>) => void;
@@ -59,6 +69,7 @@ export function Table<R>(props: TableProps<R>) {
   const keys = useMemo(() => sorted.map(keyOf), [sorted, keyOf]);
   const view = useWindow(box, sorted.length, rowHeight);
   useAnchor(box, keys, rowHeight);
+  const rowKeys = useRowKeys(box, keys, rowHeight, view);
 
   const numColumns = columns.length + (onChoose ? 1 : 0);
   const grows = columns.reduce((sum, column) => sum + (column.grows ?? 0), 0);
@@ -76,8 +87,17 @@ export function Table<R>(props: TableProps<R>) {
     onOpen?.(row);
   };
   // Rows are drawn anew only when they change themselves; what they do is looked up when it is done.
-  const acts = useRef({ open, choose });
-  acts.current = { open, choose };
+  const press = (event: KeyboardEvent, key: string, row: R) => {
+    // What stands in a row has keys of its own.
+    if (event.target !== event.currentTarget) return;
+    if (event.key === "Enter" && onOpen) onOpen(row);
+    else if (event.key === " " && onChoose) {
+      event.preventDefault();
+      choose(key, !chosen?.has(key));
+    } else rowKeys.move(event, key);
+  };
+  const acts = useRef({ open, choose, press, focus: rowKeys.onFocus });
+  acts.current = { open, choose, press, focus: rowKeys.onFocus };
   const isAll = sorted.length > 0 && keys.every((key) => chosen?.has(key));
 
   return (
@@ -131,6 +151,7 @@ export function Table<R>(props: TableProps<R>) {
                 columns={columns}
                 isChosen={onChoose ? isChosen : null}
                 canOpen={onOpen !== undefined}
+                isStop={key === rowKeys.stop}
                 acts={acts}
               />
             );
@@ -147,6 +168,8 @@ export function Table<R>(props: TableProps<R>) {
 interface Acts<R> {
   open: (event: MouseEvent, row: R) => void;
   choose: (key: string, isOn: boolean) => void;
+  press: (event: KeyboardEvent, key: string, row: R) => void;
+  focus: (key: string) => void;
 }
 
 interface RowProps<R> {
@@ -157,15 +180,21 @@ interface RowProps<R> {
   /** Null: rows are not chosen in this table. */
   isChosen: boolean | null;
   canOpen: boolean;
+  /** The tabulator stops at this row; from there keys go on. */
+  isStop: boolean;
   acts: RefObject<Acts<R>>;
 }
 
-function DrawnRow<R>({ row, rowKey, place, columns, isChosen, canOpen, acts }: RowProps<R>) {
+function DrawnRow<R>({ row, rowKey, place, columns, isChosen, canOpen, isStop, acts }: RowProps<R>) {
   return (
     <tr
       aria-rowindex={place + 2}
       {...(isChosen === null ? {} : { "aria-selected": isChosen })}
       className={canOpen ? "table-goes" : undefined}
+      data-key={rowKey}
+      tabIndex={isStop ? 0 : -1}
+      onFocus={() => acts.current.focus(rowKey)}
+      onKeyDown={(event) => acts.current.press(event, rowKey, row)}
       onClick={(event) => acts.current.open(event, row)}
     >
       {isChosen !== null && (

@@ -1,5 +1,5 @@
-import { expect, it } from "vitest";
-import { foldTimeline, gatherMoves, readTimeline } from "./pool-data";
+import { expect, it, vi } from "vitest";
+import { foldTimeline, gatherMoves, queryOf, readTimeline } from "./pool-data";
 
 const item = (key: string, slots: number, from = 0) => ({
   ...{ key, title: key, isHidden: false },
@@ -39,4 +39,14 @@ it("tells slots that went together as one", () => {
     [["2"], null],
     [["3"], "j-2"],
   ]);
+});
+
+it("asks in one second for one stretch, so that the server draws it once", () => {
+  vi.useFakeTimers({ now: 5_000_100 });
+  const first = queryOf({ span_s: 60 });
+  vi.setSystemTime(5_000_900);
+  expect(queryOf({ span_s: 60 })).toEqual(first);
+  expect(first).toEqual({ since: 4940 });
+  expect(queryOf({ since: 1.5, until: 2.5 })).toEqual({ since: 1.5, until: 2.5 });
+  vi.useRealTimers();
 });

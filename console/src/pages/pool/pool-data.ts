@@ -46,9 +46,9 @@ export function boundsOf(stretch: Stretch, now: number): { since: number; until:
   return "span_s" in stretch ? { since: now - stretch.span_s, until: now } : stretch;
 }
 
-/** Return the query of a stretch that begins so long ago as it is asked. */
-function queryOf(stretch: Stretch): { since: number; until?: number } {
-  return "span_s" in stretch ? { since: Date.now() / 1000 - stretch.span_s } : stretch;
+/** Return the query of a stretch that begins so long ago as it is asked; who asks in the same second asks for the same. */
+export function queryOf(stretch: Stretch): { since: number; until?: number } {
+  return "span_s" in stretch ? { since: Math.floor(Date.now() / 1000) - stretch.span_s } : stretch;
 }
 
 function everyOf(stretch: Stretch): number {
