@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from benchmarks.platform import Platform
 from tests.console.conftest import Person
 
+from legato.client.jobs import Job
+
 PROGRAMS = Path(__file__).parent / "programs"
+NUM_PLACES = 24  # at which a chart is read
 
 
 class Scientist:
@@ -64,7 +70,7 @@ class Scientist:
         row.get_by_text(re.compile(rf"^{slots} of 4$")).wait_for()
 
 
-def test_two_data_scientists_share_four_slots(people: Callable[..., Person], tmp_path: Path) -> None:
+def test_two_data_scientists_share_four_slots(people: Callable[..., Person], running: Platform, tmp_path: Path) -> None:
     ann = Scientist(people("ann"), tmp_path, "digits.py", "Legato")
     bob = Scientist(people("bob"), tmp_path, "digits_EDT.py", "PyTorch, elastic (FabricModel)")
 
@@ -102,7 +108,7 @@ def test_two_data_scientists_share_four_slots(people: Callable[..., Person], tmp
     ann.person.finds_no_barrier()
     ann.person.shows("runs")
     row.get_by_role("link").first.click()
-    looks_at_the_run(ann)
+    looks_at_the_run(ann, running)
 
     bob.is_slow.unlink()
     bob.person.opens("/runs")
@@ -110,13 +116,14 @@ def test_two_data_scientists_share_four_slots(people: Callable[..., Person], tmp
     compares(bob)
 
 
-def looks_at_the_run(ann: Scientist) -> None:
+def looks_at_the_run(ann: Scientist, running: Platform) -> None:
     """See its charts with the workers over time, its logs, and why it had what it had."""
     page = ann.page
     workers = page.get_by_role("figure", name=re.compile("^Chart of Workers"))
     workers.wait_for()
     assert "1 → 4" in (told := workers.get_attribute("aria-label")) or "4 → 2" in told, told
-    assert page.get_by_role("figure", name=re.compile("^Chart of loss")).count() == 1
+    (job,) = running.client.jobs(search="FIRST-digits")
+    sees_the_loss(page, job)
     ann.person.finds_no_barrier()
     ann.person.shows("run-charts")
 
@@ -140,6 +147,42 @@ def looks_at_the_run(ann: Scientist) -> None:
         page.get_by_role("tabpanel").wait_for()
         ann.person.finds_no_barrier()
         ann.person.shows(f"run-{tab.lower().replace(' ', '-')}")
+
+
+def sees_the_loss(page: Any, job: Job) -> None:
+    """Read the chart of the loss under the cursor, at places all over it: it shows what REST tells."""
+    told = job.series("loss")
+    (loss,) = told.series
+    assert len(loss.value) > 100, "a point for each step"
+    joined = min(event.time for event in job.training_events() if event.kind == "joined")
+    begin = min(joined, told.steps.time[0])
+    end = max(told.steps.time[-1], *(event.time for event in job.training_events()))
+
+    chart = page.get_by_role("figure", name=re.compile("^Chart of loss"))
+    label = chart.get_attribute("aria-label")
+    assert label.startswith("Chart of loss. Last values: loss: "), label
+    assert is_shown(label.rpartition(" ")[2], loss.value[-1])
+    area = chart.locator(".u-over").bounding_box()
+    s_per_pixel = (end - begin) / area["width"]
+    seen = set()
+    for place in range(1, NUM_PLACES):
+        left = round(area["width"] * place / NUM_PLACES)
+        page.mouse.move(area["x"] + left, area["y"] + area["height"] / 2)
+        text = chart.locator(".chart-told").inner_text()
+        at = begin + left * s_per_pixel
+        # What was logged last before that moment, a pixel or two to the left or right.
+        first = max(bisect.bisect(loss.time, at - 2 * s_per_pixel) - 1, 0)
+        near = loss.value[first : max(bisect.bisect(loss.time, at + 2 * s_per_pixel), first + 1)]
+        value, _, clock = text.partition(" · ")
+        assert clock, f"nothing is told under the cursor: {text}"
+        assert any(is_shown(value, one) for one in near), f"{text} is told at {left} px, where {near} was logged"
+        seen.add(value)
+    assert len(seen) > NUM_PLACES // 4
+
+
+def is_shown(text: str, value: float | None) -> bool:
+    """Return whether a text is a value, as far as it has digits."""
+    return value is not None and abs(float(text) - value) <= 6e-4 * abs(value)
 
 
 def compares(bob: Scientist) -> None:
