@@ -29,7 +29,18 @@ class Answer(Response):
 
     def render(self, content: Any) -> bytes:
         """Return the bytes."""
-        return msgspec.json.encode(content)
+        return encode(content)
+
+
+class Encoded(Response):
+    """JSON that was encoded before."""
+
+    media_type = "application/json"
+
+
+def encode(record: Any) -> bytes:
+    """Return a record as JSON, for an answer that several get."""
+    return msgspec.json.encode(record)
 
 
 class Listed(msgspec.Struct, Generic[T], frozen=True):

@@ -83,6 +83,11 @@ class Feed:
         async with self._news:
             self._news.notify_all()
 
+    @property
+    def last(self) -> int:
+        """The number of the newest event that followers may have heard of."""
+        return self._last or 0
+
     async def read_last(self) -> int:
         """Return the number of the newest event."""
         return await self.in_thread(self._store.events.read_last_seq)

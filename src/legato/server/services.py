@@ -22,8 +22,10 @@ from legato.server.asking import Gatekeeper
 from legato.server.feed import Feed
 from legato.server.figures import Figures
 from legato.server.planning import Works
+from legato.server.sharing import Shared
 from legato.server.uploads import CodeRoom, make_caps
 
+PICTURES_S: Final = 1.0
 JOBS: Final = "jobs"
 CODE: Final = "code"
 
@@ -88,6 +90,7 @@ class Services:
         login_turn: so many passwords are checked at once; each takes 64 MiB.
         upload_turn: so many uploads are unpacked, or packed again, at once; each may be large.
         arrivals: counts uploads that are being received.
+        pictures: of the pool, which take long to draw; a second old where nobody has heard of anything since.
     """
 
     store: Store
@@ -103,6 +106,7 @@ class Services:
     login_turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     upload_turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
     arrivals: Arrivals = field(default_factory=lambda: Arrivals("uploads"))
+    pictures: Shared = field(default_factory=lambda: Shared(PICTURES_S, 2))
 
     def directory(self, job: Job) -> Path:
         """Return the directory of a job; it is there from its first start on."""

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Query
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from legato.control.records import Allocation, Queue, QueueLoad, Usage
 from legato.control.roles import Asker
 from legato.control.stages import Stage
 from legato.core.errors import NotFound, UsageError
-from legato.server.answers import Answer, Listed, tells
+from legato.server.answers import Answer, Encoded, Listed, encode, tells
 from legato.server.asking import WhoAsks
 from legato.server.bodies import QueueBody
 from legato.server.door import API
@@ -151,7 +152,7 @@ def list_usage(here: Here, asker: WhoAsks, since: Moment = None, until: Moment =
 
 
 @router.get("/timeline", **tells(Timeline, errors=(404,)))
-def get_timeline(
+async def get_timeline(
     here: Here,
     asker: WhoAsks,
     by: By = By.JOB,
@@ -161,9 +162,15 @@ def get_timeline(
     job: Annotated[list[str] | None, Query(max_length=_MAX_JOBS)] = None,
 ) -> Response:
     """Return how many slots each job, owner, queue or project held between two times, as lines of steps."""
-    since, until = _read_times(here, since, until, _HOUR_S)
-    these = None if job is None else {here.store.jobs.find(one, asker).id for one in job}
-    return Answer(draw_timeline(here.store, asker, by, since, until, num_points=points, these=these))
+    begins, ends = _read_times(here, since, until, _HOUR_S)
+    these = None if job is None else await run_in_threadpool(_find_ids, here, asker, job)
+
+    def draw() -> bytes:
+        return encode(draw_timeline(here.store, asker, by, begins, ends, num_points=points, these=these))
+
+    # As it was asked: who names no end means the present moment, each another one.
+    key = ("timeline", asker.sees_only, by, since, until, points, these)
+    return Encoded(await here.pictures.get(key, here.feed.last, draw))
 
 
 @router.get("/moves", **tells(Listed[SlotMove]))
@@ -241,6 +248,10 @@ def list_slot_states(here: Services, asker: Asker) -> tuple[SlotState, ...]:
             )
         )
     return tuple(states)
+
+
+def _find_ids(here: Services, asker: Asker, jobs: Iterable[str]) -> frozenset[str]:
+    return frozenset(here.store.jobs.find(job, asker).id for job in jobs)
 
 
 def _seen(here: Services, jobs: Iterable[str], asker: Asker) -> frozenset[str]:

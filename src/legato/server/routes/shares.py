@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from legato.control.records import Queue
@@ -56,10 +57,15 @@ class QueuesPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @router.get("/pool/shares", **tells(Listed[QueuePart]))
-def list_shares(here: Here, asker: WhoAsks) -> Response:
+async def list_shares(here: Here, asker: WhoAsks) -> Response:
     """List each queue's part of the pool: what is fair, what it holds, borrows and wants."""
-    seen = {queue.name for queue in here.store.queues.list(asker.sees_only)}
-    parts = _describe(here, look(here.store, here.works, here.now()), make_rules(here.settings))
+
+    def describe() -> tuple[QueuePart, ...]:
+        return _describe(here, look(here.store, here.works, here.now()), make_rules(here.settings))
+
+    # Of all queues: each asker is told of those that are the asker's.
+    parts = await here.pictures.get("shares", here.feed.last, describe)
+    seen = {queue.name for queue in await run_in_threadpool(here.store.queues.list, asker.sees_only)}
     return Answer(Listed(tuple(part for part in parts if part.queue in seen)))
 
 
