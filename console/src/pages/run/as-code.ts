@@ -2,7 +2,7 @@
 
 import type { Job, Spec } from "@/api/types";
 import { joinCommand } from "@/jobs/command";
-import { quoteWord, writeParameters } from "@/pages/submit/command";
+import { type ParameterValue, quoteWord, writeParameters } from "@/pages/submit/command";
 
 /** Return the fields of a submission that differ from what holds without them. */
 export function makeSubmission(job: Job, spec: Spec): Record<string, unknown> {
@@ -58,12 +58,33 @@ export function writeShell(job: Job, spec: Spec): string {
   for (const [name, value] of Object.entries(job.labels)) words.push("--label", quoteWord(`${name}=${value}`));
   for (const [name, value] of Object.entries(spec.environment))
     words.push("--env", quoteWord(`${name}=${value ?? ""}`));
-  const [script = "", ...given] = [...spec.program, ...writeParameters(spec.parameters)];
-  const program = given.length ? `${quoteWord(script)} -- ${joinCommand(given)}` : quoteWord(script);
-  const again = ["# The same once more:", `legato clone ${job.id}`];
-  // What is no Python script of Legato's is started from its definition.
-  if (spec.framework !== "legato") return again.join("\n");
-  return ["# In the folder with the code:", `${words.join(" ")} ${program}`, "", ...again].join("\n");
+  const isScript = spec.framework === "legato";
+  if (!isScript) words.push("--framework", quoteWord(spec.framework));
+  const { read, written } = partParameters(spec.parameters);
+  for (const [name, value] of Object.entries(read)) words.push("--parameter", quoteWord(`${name}=${value}`));
+  const [script = "", ...given] = [...spec.program, ...writeParameters(written)];
+  // Words of a framework stand as they are; of a script "--" says that what follows is its own.
+  const program = [quoteWord(script), ...(isScript && given.length ? ["--"] : []), joinCommand(given)].join(" ").trim();
+  return [
+    "# In the folder with the code:",
+    `${words.join(" ")} ${program}`,
+    "",
+    "# The same once more:",
+    `legato clone ${job.id}`,
+  ].join("\n");
+}
+
+type Parameters = Record<string, ParameterValue>;
+
+/** Part parameters into those that the command reads as they are, and texts that it would take for a number or for yes or no. */
+function partParameters(parameters: Parameters): { read: Parameters; written: Parameters } {
+  const read: Parameters = {};
+  const written: Parameters = {};
+  for (const [name, value] of Object.entries(parameters)) {
+    const isMisread = typeof value === "string" && (value === "true" || value === "false" || /^[-+.\d]/.test(value));
+    (isMisread ? written : read)[name] = value;
+  }
+  return { read, written };
 }
 
 /** Return the request, for curl. */

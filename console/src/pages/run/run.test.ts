@@ -47,13 +47,20 @@ describe("as code", () => {
     expect(told).toContain(`--name 'o'"'"'brien' --workers 1..4`);
     expect(told).toContain("--seed 7");
     expect(told).toContain("--label 'team=a b'");
-    expect(told).toContain("train.py -- --epochs 20 --rate 0.1 --wide");
-    expect(told).not.toContain("quiet");
+    expect(told).toContain("--parameter rate=0.1 --parameter wide=true --parameter quiet=false");
+    expect(told).toContain("train.py -- --epochs 20\n");
     expect(told).toContain("legato clone j-1");
   });
-  it("static runs are static, and what is no script of Legato's is cloned only", () => {
+  it("static runs are static", () => {
     expect(writeShell(makeJob({ is_elastic: false }), makeSpec())).toContain("--workers 4 --static");
-    expect(writeShell(makeJob(), makeSpec({ framework: "command" }))).not.toContain("submit");
+  });
+  it("what another framework runs is its words, as they stand", () => {
+    const told = writeShell(makeJob(), makeSpec({ framework: "command", program: ["bash", "my train.sh", "-x"] }));
+    expect(told).toContain("--framework command bash 'my train.sh' -x\n");
+  });
+  it("a text that would be read as a number or as yes stays a text", () => {
+    const told = writeShell(makeJob(), makeSpec({ parameters: { title: "a b", tag: "007", on: "true" } }));
+    expect(told).toContain("--parameter 'title=a b' train.py -- --epochs 20 --tag 007 --on true\n");
   });
   it("a request is JSON with what differs from the usual", () => {
     const body = writeRest(makeJob(), makeSpec(), "https://legato.example").match(/--data '([^']*)'/)?.[1];
