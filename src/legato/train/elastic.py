@@ -202,6 +202,9 @@ class Run:
             # Broken off by the program, by an error or because this worker leaves: its end will tell.
             session.is_broken_off = True
             raise
+        finally:
+            # A notebook that trains again and again would gather processes; whoever still evaluates starts new ones.
+            self._close_loaders()
         self._replay.end_epochs()
 
     def batches(
@@ -369,7 +372,8 @@ class Run:
         return order, loader
 
     def _close_loaders(self) -> None:
-        for _, (_, loader) in self._loaders:
+        loaders, self._loaders = self._loaders, []
+        for _, (_, loader) in loaders:
             loader.close()
 
 

@@ -17,6 +17,7 @@ import pickle
 import signal
 import sys
 import traceback
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
@@ -160,6 +161,7 @@ class LoaderProcesses:
             raise DataError("Cannot load data: the loader is closed.")
         forked = self._context.get_start_method() == "fork"
         private_fds = tuple(self._private_fds()) if forked else ()
+        elders = [end for each in _living for process in each._processes for end in (process.requests, process.results)]
         ends: list[Connection] = []
         for index in range(self._num_processes):
             their_requests, requests = self._context.Pipe(duplex=False)
@@ -170,8 +172,8 @@ class LoaderProcesses:
                 num_processes=self._num_processes,
                 # A process of a fork server has that server for a parent, not this process.
                 parent_pid=None if self._context.get_start_method() == "forkserver" else os.getpid(),
-                # They inherit this end of their own and of their elders' pipes, and would never see them closed.
-                parents_ends=tuple(ends) if forked else (),
+                # They inherit this end of their own and of their elders' pipes, and none would see its own closed.
+                parents_ends=(*elders, *ends) if forked else (),
                 private_fds=private_fds,
             )
             process = self._context.Process(  # type: ignore[attr-defined]
@@ -184,6 +186,7 @@ class LoaderProcesses:
             their_requests.close()
             their_results.close()
             self._processes.append(_Process(process, requests, results))
+        _living.add(self)
 
     def _ready(self, *, block: bool) -> Iterator[_Process]:
         # A dead process closes its end of the pipe, so its results tell of its death too.
@@ -219,6 +222,10 @@ class LoaderProcesses:
             "If it was killed for memory, take fewer loader processes or a lower prefetch_factor; "
             "with num_workers=0 errors of the data set show themselves here."
         )
+
+
+_living: Final[weakref.WeakSet[LoaderProcesses]] = weakref.WeakSet()
+"""Those that have started processes."""
 
 
 def _render_exit(code: int) -> str:

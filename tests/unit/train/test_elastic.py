@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 import re
 from collections.abc import Iterator
@@ -234,6 +235,18 @@ def test_the_loaders_that_were_used_last_are_kept(monkeypatch: pytest.MonkeyPatc
 
 
 # ---------------------------------------------------------------- notes
+
+
+def test_the_end_of_the_loop_ends_the_processes_that_load() -> None:
+    run, model, optimizer = make_run()
+    for _ in run.epochs(1):
+        for inputs, targets in run.batches(make_data(), num_workers=1):
+            run.backward(cross_entropy(model(inputs), targets))
+            optimizer.step()
+            optimizer.zero_grad()
+        run.evaluate(model, make_data(), cross_entropy, num_workers=1)
+        assert len(multiprocessing.active_children()) == 2
+    assert multiprocessing.active_children() == []
 
 
 def test_what_each_turn_noted_is_known_after_the_step() -> None:

@@ -424,6 +424,21 @@ def test_close_ends_the_processes_and_can_be_repeated() -> None:
         loader.take()
 
 
+def test_the_elder_of_two_loaders_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[BaseProcess] = []
+    kill = BaseProcess.kill
+    monkeypatch.setattr(BaseProcess, "kill", lambda process: (killed.append(process), kill(process)))
+    order = Order(40, LAYOUT, seed=3)
+    elder, younger = (Loader(Augmented(), order, seed=3, num_workers=2) for _ in range(2))
+    for loader in (elder, younger):
+        loader.follow(iter(keys_of(order)))
+        loader.take()
+    elder.close()
+    younger.take()
+    younger.close()
+    assert killed == [], "those that wait for work end when their pipe does"
+
+
 PROGRAM = textwrap.dedent(
     """
     import os, signal, sys
