@@ -39,7 +39,7 @@ ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
     "legato.commands.top": ("top",),
     "legato.commands.projects": ("projects", "definitions", "frameworks"),
     "legato.commands.experiments": ("experiments",),
-    "legato.commands.pool": ("nodes", "slots", "usage", "queues"),
+    "legato.commands.pool": ("pool", "nodes", "slots", "usage", "queues"),
     "legato.commands.sharing": ("shares", "moves", "timeline"),
     "legato.commands.login": ("login", "logout"),
     "legato.commands.console": ("console",),

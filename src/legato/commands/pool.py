@@ -24,6 +24,18 @@ _DAY_S: Final = 86400
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="Its name.", autocompletion=complete_queues)]
 
 
+def pool(output: OutputOption = Output.table, server: ServerOption = None) -> None:
+    """Show the pool in numbers: its policy, its GPUs, the jobs that you may see by stage, what was decided last."""
+    found = open_client(server).pool()
+
+    def draw() -> Any:
+        from legato.commands.cards import draw_record
+
+        return draw_record(found)
+
+    write(found, output, draw)
+
+
 def nodes(output: OutputOption = Output.table, again: WatchOption = False, server: ServerOption = None) -> None:
     """List the machines of the pool, and how many of their GPUs are free."""
     client = open_client(server, is_watching=again)
@@ -232,6 +244,7 @@ enter(
 
 GROUPS: Final = (queues,)
 ENTRIES: Final = (
+    Entry("pool", pool, "legato pool -o json | jq .num_free", short="Show the pool in numbers."),
     Entry("nodes", nodes, "legato nodes", short="List the machines."),
     Entry("slots", slots, "legato slots -w", short="List the GPUs and who has them."),
     Entry("usage", usage, "legato usage --since 7d", short="Show who had how many GPU hours."),

@@ -367,6 +367,8 @@ def test_the_commands_ask_the_real_server(
         (["download", "mnist", "--list"], "checkpoints/"),
         (["download", "mnist", "--checkpoint"], "1 file"),
         (["top"], "node  AA"),
+        (["pool"], "running=1"),
+        (["pool", "-o", "json"], '"num_slots": 2'),
         (["nodes"], "node"),
         (["slots"], "ann/mnist"),
         (["usage"], ""),
