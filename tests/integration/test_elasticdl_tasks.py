@@ -9,18 +9,20 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import pytest
 from tests.integration.harness import LIMIT_S, PROGRAMS, Result, Stage
 
+from legato.compat.elasticdl.site import launch
 from legato.core.spec import GuestSpec, JobSpec
 from legato.driver.journal import Outcome
 from legato.resuming import way_on
 
 NAME: Final = "job"
+RECORDS: Final = str(PROGRAMS / "records.py")
 _GUEST: Final = "legato.compat.elasticdl.master:make_guest"
 _DRIVE: Final = """
 import sys, msgspec
@@ -43,13 +45,13 @@ class Line(NamedTuple):
 class Job:
     """A job that works records off, its driver in a process of its own."""
 
-    def __init__(self, stage: Stage, num_records: int, *words: str) -> None:
+    def __init__(self, stage: Stage, num_records: int, *words: str, program: Sequence[str] = (RECORDS,)) -> None:
         self.stage = stage
         self.here = stage.home.parent
         self.num_records = num_records
         self.spec = JobSpec(
             name=NAME,
-            program=(str(PROGRAMS / "records.py"), str(self.here), str(num_records), *words),
+            program=(*program, str(self.here), str(num_records), *words),
             directory=str(self.here),
             max_workers=2,
             num_workers=2,
@@ -138,8 +140,8 @@ class Job:
 def start(stage: Stage) -> Iterator[Callable[..., Job]]:
     made: list[Job] = []
 
-    def begin(*words: Any) -> Job:
-        made.append(Job(stage, *words))
+    def begin(*words: Any, **how: Any) -> Job:
+        made.append(Job(stage, *words, **how))
         made[-1].begin()
         return made[-1]
 
@@ -206,6 +208,25 @@ def test_who_dies_when_the_others_have_ended_is_replaced_while_there_are_tasks(s
     result = job.finish()
     job.check(killed)
     assert any("there is work left" in event["reason"] for event in result.of_kind("started")), job.story()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+def test_records_of_loaders_are_worked_off_once_each_whoever_is_killed(
+    start: Callable[..., Job], start_method: str
+) -> None:
+    # 61 records: the last task and the last batch are short, and batches run across tasks.
+    program = (str(launch.__file__), str(PROGRAMS / "elasticdl/handed.py"))
+    job = start(61, start_method, program=program)
+    job.wait_for(lambda: job.read_by(0) and job.read_by(1), "both have a batch, and their loaders more")
+    job.kill_worker(1)
+    job.wait_for(lambda: job.read_by(2), "another one is in its place")
+    job.open_gate()
+    result = job.finish()
+    done = Counter(line.record for line in job.lines if line.what == "done")
+    assert done == Counter(range(61)), job.story()
+    assert [event["worker"] for event in result.of_kind("died")] == [1]
+    assert not [event for event in result.events if "not all tasks" in event["reason"]], job.story()
 
 
 def test_a_job_that_was_stopped_at_a_terminal_goes_on_with_its_tasks(stage: Stage) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from legato.compat.elasticdl.client import take_client
 from legato.compat.elasticdl.forms import read_service
-from legato.compat.elasticdl.handing import HandedOut
+from legato.compat.elasticdl.handing import HandedOut, InOrder
 from legato.compat.elasticdl.loading import Feed, end_forked_with_parent, feed_of_loader, watch_loaders
 from legato.compat.elasticdl.office import Address, Office
 from legato.compat.elasticdl.shard_checkpoint import read_place, write_checkpoint
@@ -84,6 +84,7 @@ class DataShardService:
         self.training: Training | None = None
         self._join: Callable[[], None] | None = None
         self._handed: HandedOut | None = None
+        self._pass: InOrder | None = None
         self._office: Office | None = None
         self._feed: Feed | None = None
         self._feed_owner = 0
@@ -169,13 +170,20 @@ class DataShardService:
 
     # ------------------------------------------------------------ what loaders ask for
 
-    def begin_loading(self, num_processes: int) -> None:
-        """Take note that a loader begins, before its processes are started."""
+    def begin_loading(self, num_processes: int, *, is_ordered: bool) -> InOrder | None:
+        """Take note that a loader begins, before its processes are started; returns what hands out its batches."""
         if self.training is not None:
             self._generation = self.training.plan.begin_generation()
             self._feed = None
+        elif is_ordered:
+            self._generation, self._feed = self._generation + 1, None
+            # Nobody is asked for tasks before the processes run: they may be forked.
+            self._pass = InOrder(lambda: self._hand_out().next_batch(), self.batch_size)
+        else:
+            self._pass = None
         if num_processes:
             self._open_office()
+        return self._pass
 
     def join(self, num_processes: int, may_come: Callable[[], bool]) -> None:
         """Join the job, when so many processes of the loader run."""
@@ -198,7 +206,9 @@ class DataShardService:
     def _answer(self, number: int, generation: int) -> tuple[Record, ...] | None:
         """Answer a loader process, on a thread of its own."""
         if self.training is None:
-            return self._hand_out().next_batch() or None
+            if self._pass is None:
+                return self._hand_out().next_batch() or None
+            return self._pass.ask(number) if generation == self._generation else None
         if not self.training.has_begun and not generation and self._join is not None:
             # Nobody has seen this loader begin: its data set hides the service.
             self._join()
@@ -206,7 +216,8 @@ class DataShardService:
 
     def _ask_directly(self, number: int, generation: int) -> tuple[Record, ...] | None:
         if self.training is None:
-            return self._hand_out().next_batch() or None
+            in_order = None if self._pass is None or self._pass.is_closed else self._pass
+            return in_order.ask(number) if in_order is not None else self._hand_out().next_batch() or None
         if not self.training.has_begun and self._join is not None:
             self._join()
         return self.training.plan.ask(number, generation, is_direct=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 
 from legato.compat.elasticdl.stream import Record
 from legato.compat.elasticdl.task_words import Task
@@ -88,3 +89,50 @@ class HandedOut:
             self._left.clear()
         for task in given_back:
             self._client.report_task_result(task.number, self._dataset, error)
+
+
+class InOrder:
+    """The batches of one pass of a loader, handed out in the loader's order, whichever process asks first.
+
+    At the end of the data a loader throws away what it has of a batch, and all that comes behind. So only the last
+    batch may be short, and it is filled with its last record; who has it from the loader cuts it again.
+
+    Args:
+        next_batch: returns the next records; fewer than a batch only at the end, and then none.
+        batch_size: of all others.
+
+    Attributes:
+        is_closed: whether nothing is handed out any more.
+    """
+
+    def __init__(self, next_batch: Callable[[], tuple[Record, ...]], batch_size: int) -> None:
+        self._next_batch = next_batch
+        self._batch_size = batch_size
+        self._turn = threading.Condition()
+        self._next = 0
+        self.is_closed = False
+        self._sizes: dict[int, int] = {}
+
+    def ask(self, number: int) -> tuple[Record, ...] | None:
+        """Return the records of a batch by its number, when those before it are handed out; None at the end."""
+        with self._turn:
+            self._turn.wait_for(lambda: self._next >= number or self.is_closed)
+            if self.is_closed:
+                return None
+            records = self._next_batch()
+            self._next = max(self._next, number + 1)
+            self._turn.notify_all()
+        if 0 < len(records) < self._batch_size:
+            self._sizes[number] = len(records)
+            records += records[-1:] * (self._batch_size - len(records))
+        return records or None
+
+    def size_of(self, number: int) -> int | None:
+        """Return how many records a batch has that was filled, None if it was not."""
+        return self._sizes.get(number)
+
+    def close(self) -> None:
+        """Hand nothing out any more, also to those who wait."""
+        with self._turn:
+            self.is_closed = True
+            self._turn.notify_all()

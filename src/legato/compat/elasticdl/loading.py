@@ -16,8 +16,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from legato.compat.elasticdl.batches import cut_batch
+from legato.compat.elasticdl.handing import InOrder
 from legato.compat.elasticdl.office import Address, Counter
 from legato.compat.elasticdl.stream import Record
 from legato.core.errors import ProgramError
@@ -36,8 +38,16 @@ class Loaded(Protocol):
     def is_planned(self) -> bool:
         """Whether a controller trains these records."""
 
-    def begin_loading(self, num_processes: int) -> None:
-        """Take note that a loader begins, before its processes are started."""
+    def begin_loading(self, num_processes: int, *, is_ordered: bool) -> InOrder | None:
+        """Take note that a loader begins, before its processes are started.
+
+        Args:
+            num_processes: of them.
+            is_ordered: its batches are those of the service, in their order.
+
+        Returns:
+            What hands out its batches, if nobody plans them and they have an order.
+        """
 
     def join(self, num_processes: int, may_come: Callable[[], bool]) -> None:
         """Join the job, when the loader's processes run, or will not."""
@@ -120,10 +130,10 @@ def watch_loaders(kind: type[Any]) -> None:
             return original(loader)
         if service.is_planned:
             check_loader(loader, service.batch_size)
-        service.begin_loading(loader.num_workers)
+        in_order = service.begin_loading(loader.num_workers, is_ordered=_is_ordered(loader, service.batch_size))
         batches = original(loader)
         if not service.is_planned:
-            return batches
+            return batches if in_order is None else _cutting(batches, in_order, service.batch_size)
         service.join(loader.num_workers, lambda: _may_ask(batches))
         return _delivering(batches, service)
 
@@ -151,6 +161,21 @@ def check_loader(loader: DataLoader[Any], batch_size: int) -> None:
         )
     if not getattr(loader, "in_order", True):
         raise ProgramError("The DataLoader has in_order=False: batches would be taken for others. Leave it out.")
+
+
+def _is_ordered(loader: DataLoader[Any], batch_size: int) -> bool:
+    """Tell whether a loader's batches are those of its service, one by one; an iterable data set makes its own."""
+    is_one_by_one = not isinstance(loader.dataset, IterableDataset) and loader.batch_size == batch_size
+    return is_one_by_one and getattr(loader, "in_order", True) and not loader.persistent_workers
+
+
+def _cutting(batches: Any, in_order: InOrder, batch_size: int) -> Iterator[Any]:
+    try:
+        for number, batch in enumerate(batches):
+            size = in_order.size_of(number)
+            yield batch if size is None else cut_batch(batch, batch_size, size, ())
+    finally:
+        in_order.close()
 
 
 def _delivering(batches: Any, service: Loaded) -> Iterator[Any]:

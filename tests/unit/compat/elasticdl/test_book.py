@@ -9,8 +9,8 @@ import pytest
 
 from legato.compat.elasticdl import book as book_module
 from legato.compat.elasticdl.book import Book
-from legato.compat.elasticdl.commands import Command, Desk, Get, Register, SetWorkers
-from legato.compat.elasticdl.task_words import DatasetParams
+from legato.compat.elasticdl.commands import Command, Desk, Get, Register, Reopen, Report, SetWorkers
+from legato.compat.elasticdl.task_words import DatasetParams, Task
 
 PARAMS = DatasetParams(name="d", batch_size=1, num_epochs=1, dataset_size=100, num_minibatches_per_shard=1)
 
@@ -89,6 +89,32 @@ def test_a_disk_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     writer.do(Get(0, "d"))
     assert read(folder / "tasks.jsonl") == (7, 0, 3)
     writer.book.close()
+
+
+def test_a_file_that_lost_its_end_loses_no_record(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    writer = Writer(path)
+    for _ in range(4):
+        writer.do(Get(0, "d"))
+        writer.do(Report(writer.desk.tasks.state.next_number - 1))
+    writer.do(Get(0, "d"))
+    writer.book.close()
+    whole = path.read_bytes()
+    first = whole.index(b"\n") + 1
+    for length in range(first, len(whole) + 1, 7):
+        path.write_bytes(whole[:length])
+        head, commands = Book(path).read()
+        desk = Desk(seed=0, state=head.state)
+        for command in [*commands, Reopen(), SetWorkers((1,)), Register(PARAMS)]:
+            desk.carry_out(command)
+        num_done = sum(isinstance(command, Report) for command in commands)
+        records: list[int] = []
+        while isinstance(task := desk.carry_out(Get(1, "d")), Task):
+            assert task.number > 1000, "a report of an older number, which was lost, means nothing"
+            records += task.records
+            desk.carry_out(Report(task.number))
+        # What was done since is done again, and all that was not.
+        assert sorted(records) == list(range(num_done, 100))
 
 
 @pytest.mark.parametrize("content", ["", '{"port":7'], ids=["empty", "torn"])
