@@ -10,7 +10,7 @@ export interface paths {
         };
         /**
          * List Jobs
-         * @description List jobs.
+         * @description List jobs, unless what the asker has is the same.
          */
         get: operations["list_jobs"];
         put?: never;
@@ -1874,6 +1874,14 @@ export interface components {
             detail: Record<string, never> | null;
         };
         /**
+         * Page[Job]
+         * @description A part of a list. ``after``: give it to get the next part; None: there is none.
+         */
+        Page_Job_: {
+            items: components["schemas"]["Job"][];
+            after: string | null;
+        };
+        /**
          * Job
          * @description A job as it is now, without its spec (see ``Jobs.read_spec``).
          *
@@ -1988,14 +1996,6 @@ export interface components {
             title: string;
             before: number;
             after: number;
-        };
-        /**
-         * Page[Job]
-         * @description A part of a list. ``after``: give it to get the next part; None: there is none.
-         */
-        Page_Job_: {
-            items: components["schemas"]["Job"][];
-            after: string | null;
         };
         /**
          * Spec
@@ -2851,7 +2851,9 @@ export interface operations {
                 after?: string | null;
                 order?: "newest" | "oldest";
             };
-            header?: never;
+            header?: {
+                "if-none-match"?: string | null;
+            };
             path?: never;
             cookie?: never;
         };
@@ -2865,6 +2867,13 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Page_Job_"];
                 };
+            };
+            /** @description Nothing has changed since the answer of this ETag. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description The request cannot be read */
             400: {

@@ -12,7 +12,7 @@ from legato.control.records import Event
 from legato.control.schema import audit_log, counters, events, jobs, projects
 from legato.control.store_projects import KIND, LEAVER
 from legato.control.store_sight import is_visible, sees_project
-from legato.control.transactions import EVENTS, read_all, writing
+from legato.control.transactions import EVENTS, QUIET, read_all, writing
 
 
 class Events:
@@ -59,6 +59,13 @@ class Events:
         with self._database.reading() as connection:
             value: int = connection.execute(select(counters.c.value).where(counters.c.name == EVENTS)).scalar_one()
             return value
+
+    def read_version(self) -> tuple[int, int]:
+        """Return a version of all that lists of jobs show, to whomever: no two states of it have the same one."""
+        statement = select(counters.c.name, counters.c.value).where(counters.c.name.in_((EVENTS, QUIET)))
+        with self._database.reading() as connection:
+            values = {row.name: row.value for row in connection.execute(statement)}
+        return values[EVENTS], values[QUIET]
 
 
 class Audit:

@@ -163,6 +163,7 @@ def _write_one(transaction: Transaction, job: Job, change: JobChange) -> None:
         attempt = move_job(transaction, job, change.stage, change.reason, **values)
     elif values:
         transaction.connection.execute(update(jobs).where(jobs.c.id == job.id).values(values))
+        transaction.change_quietly()
     if change.released and ask_rows(transaction, job.id, attempt, change.released):
         _note_slots(transaction, "released", job.id, attempt, change.released, change.reason)
     if change.granted:
@@ -179,6 +180,7 @@ def _decide(transaction: Transaction, job: Job, attempt: int, verdict: Verdict) 
     newest = {"decided": job.id, "decided_slots": verdict.num_slots, "decided_reason": verdict.reason}
     transaction.connection.execute(_NEWEST, newest)
     if not verdict.is_new:
+        transaction.change_quietly()
         return
     row = {"job": job.id, "attempt": attempt, "time": transaction.now}
     row |= {"num_slots": verdict.num_slots, "reason": verdict.reason}

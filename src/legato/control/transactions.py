@@ -21,6 +21,7 @@ from legato.decoding import convert
 _T = TypeVar("_T")
 
 EVENTS: Final = "events"  # the name of their counter
+QUIET: Final = "quiet"  # that of changes of jobs of which no event tells
 
 # Made once: to build a statement takes as long as to run it.
 _AUDIT: Final = audit_log.insert()
@@ -31,6 +32,7 @@ _COUNT: Final = (
     .values(value=counters.c.value + bindparam("step"))
     .returning(counters.c.value)
 )
+_COUNT_QUIET: Final = update(counters).where(counters.c.name == QUIET).values(value=counters.c.value + 1)
 
 
 class Transaction:
@@ -45,6 +47,11 @@ class Transaction:
         self.connection = connection
         self.now = now
         self._events: list[dict[str, Any]] = []
+        self._has_quiet = False
+
+    def change_quietly(self) -> None:
+        """Say that something was changed that lists of jobs show, and that no event tells of."""
+        self._has_quiet = True
 
     def note(
         self,
@@ -89,7 +96,12 @@ class Transaction:
             self.connection.execute(select(counters.c.value).where(counters.c.name == EVENTS).with_for_update())
 
     def finish(self) -> None:
-        """Number the events and write them."""
+        """Number the events and write them. The counters are locked in one order, by all."""
+        self._write_events()
+        if self._has_quiet:
+            self.connection.execute(_COUNT_QUIET)
+
+    def _write_events(self) -> None:
         if not self._events:
             return
         step = len(self._events)

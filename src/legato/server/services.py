@@ -26,6 +26,7 @@ from legato.server.sharing import Shared
 from legato.server.uploads import CodeRoom, make_caps
 
 PICTURES_S: Final = 1.0
+_LISTS_S: Final = 1.0
 JOBS: Final = "jobs"
 CODE: Final = "code"
 
@@ -90,6 +91,7 @@ class Services:
         login_turn: so many passwords are checked at once; each takes 64 MiB.
         upload_turn: so many uploads are unpacked, or packed again, at once; each may be large.
         arrivals: counts uploads that are being received.
+        lists: of jobs; those who ask for the same at once share one.
         pictures: of the pool, which take long to draw; a second old where nobody has heard of anything since.
     """
 
@@ -106,6 +108,7 @@ class Services:
     login_turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     upload_turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
     arrivals: Arrivals = field(default_factory=lambda: Arrivals("uploads"))
+    lists: Shared = field(default_factory=lambda: Shared(_LISTS_S, 4))
     pictures: Shared = field(default_factory=lambda: Shared(PICTURES_S, 2))
 
     def directory(self, job: Job) -> Path:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from legato.control.records import Job, JobFilter, JobPatch, NewJob, Page, RequestKey
@@ -20,10 +21,11 @@ from legato.control.work import Work, check_most_workers, check_work, read_work
 from legato.core.errors import Forbidden, NotFound, StaleVersion, UsageError
 from legato.core.frameworks import Framework
 from legato.policy.whatif import Plan
-from legato.server.answers import Answer, show_job, tells
+from legato.server.answers import Answer, Encoded, encode, show_job, tells
 from legato.server.asking import WhoAsks
 from legato.server.bodies import JobFields, Patch, Resize, Stop, Submission, make_job
 from legato.server.door import API
+from legato.server.etags import is_known, make_tag, tell_unchanged
 from legato.server.frameworks import Frameworks
 from legato.server.planning import check_queue, imagine
 from legato.server.problems import Problem
@@ -33,6 +35,8 @@ from legato.server.services import Here, Services, make_rules
 router = APIRouter(prefix=API, tags=["jobs"])
 
 _MAX_TRIES: Final = 5
+_LIST: Final[dict[str, Any]] = tells(Page[Job], errors=(404,))
+_LIST["responses"][304] = {"description": "Nothing has changed since the answer of this ETag."}
 _CHANGES: Final[dict[str, Any]] = tells(Job, errors=(404, 409, 412, 413, 415))
 
 IfMatch = Annotated[str | None, Header(max_length=100)]
@@ -128,8 +132,8 @@ def plan(body: Submission, here: Here, asker: WhoAsks) -> Response:
 # ---------------------------------------------------------------- look
 
 
-@router.get("/jobs", **tells(Page[Job], errors=(404,)))
-def list_jobs(
+@router.get("/jobs", **_LIST)
+async def list_jobs(
     here: Here,
     asker: WhoAsks,
     stage: Annotated[list[Stage] | None, Query(max_length=20)] = None,
@@ -144,22 +148,39 @@ def list_jobs(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     after: After = None,
     order: Literal["newest", "oldest"] = "newest",
+    if_none_match: Annotated[str | None, Header(max_length=1000)] = None,
 ) -> Response:
-    """List jobs."""
+    """List jobs, unless what the asker has is the same."""
     store = here.store
-    wanted = JobFilter(
-        stages=frozenset(stage or ()),
-        owner=owner,
-        queue=queue,
-        labels=read_labels(label or []),
-        name_prefix=name,
-        search=search,
-        project=None if project is None else store.projects.find(project, asker).id,
-        experiment=None if experiment is None else store.experiments.find(experiment, asker).id,
-        definition=None if definition is None else store.definitions.find(definition, asker).id,
-    )
-    page = store.jobs.list(wanted, sees_only=asker.sees_only, after=after, limit=limit, oldest_first=order == "oldest")
-    return Answer(Page(tuple(_as_seen(job, asker) for job in page.items), page.after))
+
+    def read_filter() -> JobFilter:
+        return JobFilter(
+            stages=frozenset(stage or ()),
+            owner=owner,
+            queue=queue,
+            labels=read_labels(label or []),
+            name_prefix=name,
+            search=search,
+            project=None if project is None else store.projects.find(project, asker).id,
+            experiment=None if experiment is None else store.experiments.find(experiment, asker).id,
+            definition=None if definition is None else store.definitions.find(definition, asker).id,
+        )
+
+    # The version first: whatever is read after it is at least so new.
+    version, wanted = await run_in_threadpool(lambda: (store.events.read_version(), read_filter()))
+    asked = _tell_list(wanted, asker, after, limit, order)
+    tag = make_tag(version, asked)
+    if is_known(if_none_match, tag):
+        return tell_unchanged(tag)
+
+    def read() -> bytes:
+        is_oldest_first = order == "oldest"
+        page = store.jobs.list(
+            wanted, sees_only=asker.sees_only, after=after, limit=limit, oldest_first=is_oldest_first
+        )
+        return encode(Page(tuple(_as_seen(job, asker) for job in page.items), page.after))
+
+    return Encoded(await here.lists.get(asked, version, read), headers={"ETag": tag})
 
 
 @router.get("/jobs/{job}", **tells(Job, errors=(404,)))
@@ -286,6 +307,13 @@ def may_see_inside(job: Job, asker: Asker) -> bool:
 def _as_seen(job: Job, asker: Asker) -> Job:
     """Return a job without the SHA-256 of its code, unless its code is the asker's to see."""
     return job if job.code is None or may_see_inside(job, asker) else msgspec.structs.replace(job, code=None)
+
+
+def _tell_list(wanted: JobFilter, asker: Asker, *more: Any) -> str:
+    """Return all that a list of jobs depends on besides the jobs: the same text for the same list alone."""
+    told = msgspec.structs.asdict(wanted) | {"stages": sorted(wanted.stages), "labels": sorted(wanted.labels.items())}
+    # Who sees all sees the same.
+    return repr((asker.role, asker.sees_only, told, more))
 
 
 def _merge(labels: dict[str, str], given: dict[str, str | None] | None) -> dict[str, str]:

@@ -1,0 +1,38 @@
+"""Tags of answers that are asked for again and again: who has the same one already is told so, and nothing is read."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from starlette.responses import Response
+
+import legato
+
+
+def make_tag(*parts: Any) -> str:
+    """Return the tag of an answer. It is a weak one: a version of a job is another thing.
+
+    Args:
+        parts: all that the answer depends on, with a text of their own that is the same in every process.
+
+    >>> make_tag(1, "a") == make_tag(1, "a"), make_tag(1, "a") == make_tag(2, "a")
+    (True, False)
+    """
+    digest = hashlib.sha256(repr((legato.__version__, parts)).encode())
+    return f'W/"{digest.hexdigest()[:32]}"'
+
+
+def is_known(if_none_match: str | None, tag: str) -> bool:
+    """Return whether who asks has the answer of this tag already.
+
+    >>> is_known('W/"a", "b"', '"a"'), is_known('"c"', '"a"'), is_known(None, '"a"')
+    (True, False, False)
+    """
+    known = (one.strip().removeprefix("W/") for one in (if_none_match or "").split(","))
+    return tag.removeprefix("W/") in known
+
+
+def tell_unchanged(tag: str) -> Response:
+    """Return the answer to who has it already."""
+    return Response(status_code=304, headers={"ETag": tag})
