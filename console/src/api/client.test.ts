@@ -76,3 +76,31 @@ describe("requests", () => {
     expect(told).toHaveBeenCalledOnce();
   });
 });
+
+describe("answers with a weak tag", () => {
+  const tagged = (tag: string, body: unknown) =>
+    new Response(JSON.stringify(body), { headers: { "Content-Type": "application/json", ETag: tag } });
+  const unchanged = () => new Response(null, { status: 304 });
+  const askJobs = (limit: number) => ask("get", "/jobs", { query: { limit } });
+  const shownIn = (call: unknown[]) => new Headers((call[1] as RequestInit).headers).get("If-None-Match");
+
+  it("are kept, and are the same until the server has another one", async () => {
+    const fetched = serve(tagged('W/"1"', { items: [] }), unchanged(), tagged('W/"2"', { items: [1] }), unchanged());
+    const first = await askJobs(5);
+    expect(await askJobs(5)).toBe(first);
+    expect(await askJobs(5)).toEqual({ items: [1] });
+    expect(await askJobs(5)).toEqual({ items: [1] });
+    expect(fetched.mock.calls.map(shownIn)).toEqual([null, 'W/"1"', 'W/"1"', 'W/"2"']);
+  });
+  it("are of one address and of one session; strong tags are no such", async () => {
+    const fetched = serve(
+      ...[tagged('W/"1"', {}), tagged('W/"2"', {}), tagged('W/"3"', {}), tagged('"7"', {}), tagged('"7"', {})],
+    );
+    await askJobs(5);
+    await askJobs(6);
+    setCsrf("c-2");
+    await askJobs(5);
+    for (let time = 0; time < 2; time += 1) await ask("get", "/jobs/{job}", { path: { job: "j" } });
+    expect(fetched.mock.calls.map(shownIn)).toEqual([null, null, null, null, null]);
+  });
+});

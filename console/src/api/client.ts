@@ -53,12 +53,16 @@ let numSessions = 0;
 let isShut = false;
 let lookWho: LookWho | null = null;
 const whenLoggedOut = new Set<() => void>();
+const MAX_KEPT = 30;
+/** Answers with a weak tag, by address: asked again, the server says whether there is another one. Only of this session. */
+const kept = new Map<string, { tag: string; told: unknown }>();
 
 /** Take the value that proves to the server that a change was asked for by this page; with it a session begins. */
 export function setCsrf(value: string | null): void {
   csrf = value;
   numSessions += 1;
   isShut = false;
+  kept.clear();
 }
 
 /** Call `told` whenever the server says that nobody is logged in any more; return how to stop that. */
@@ -134,7 +138,7 @@ async function sendOnce(method: string, address: string, init: RequestInit): Pro
     if (init.signal?.aborted) throw thrown;
     throw makeAway();
   }
-  if (answer.ok) return answer;
+  if (answer.ok || answer.status === 304) return answer;
   throw await readProblem(answer);
 }
 
@@ -151,8 +155,23 @@ export async function ask<M extends Method, P extends PathOf<M>>(
     headers["Content-Type"] = "application/json";
     init.body = JSON.stringify(asked.body);
   }
-  const answer = await send(method.toUpperCase(), makeAddress(path, asked.path, asked.query as Query), init);
-  return (answer.status === 204 ? undefined : await answer.json()) as AnswerOf<P, M>;
+  const address = makeAddress(path, asked.path, asked.query as Query);
+  const known = method === "get" ? kept.get(address) : undefined;
+  if (known) headers["If-None-Match"] = known.tag;
+  const answer = await send(method.toUpperCase(), address, init);
+  if (known && answer.status === 304) return known.told as AnswerOf<P, M>;
+  const told: unknown = answer.status === 204 ? undefined : await answer.json();
+  const tag = answer.headers.get("ETag");
+  // A strong one is the version of a single thing, which does not grow with all that is told of it.
+  if (method === "get" && tag?.startsWith("W/")) keep(address, tag, told);
+  return told as AnswerOf<P, M>;
+}
+
+function keep(address: string, tag: string, told: unknown): void {
+  kept.delete(address);
+  kept.set(address, { tag, told });
+  const [oldest] = kept.keys();
+  if (kept.size > MAX_KEPT && oldest !== undefined) kept.delete(oldest);
 }
 
 /** Return a key under which the server makes a thing once, however often the request comes. */
