@@ -100,6 +100,18 @@ def test_each_historic_form_trains_every_record_once_per_epoch(
     assert _last(_LEDGER, result) == {"4.00000 to 4.00000"}
 
 
+@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+def test_loaders_that_are_started_anew_end_with_their_worker_and_change_nothing(
+    stage: Stage, start_method: str
+) -> None:
+    job = Job(stage, "forms.py", "release_1_0", "2", start_method)
+    # Whether another one comes in time depends on how long its loaders take to start; nothing else does.
+    result = job.run(workers=(1, 2, 2), plan=[Act(both(at_step(2), with_members(2)), kill(0), "kill the first")])
+    job.check(result, num_steps=48)
+    assert _last(_LEDGER, result) == {"4.00000 to 4.00000"}
+    assert not result.left_over
+
+
 def test_without_a_fixed_batch_every_record_is_trained_once_per_epoch_all_the_same(stage: Stage) -> None:
     os.environ["LEGATO_ELASTICDL_SUM"] = "1"
     job = Job(stage, "forms.py", "november_2020", "0", "", "0", mini_batches=3)

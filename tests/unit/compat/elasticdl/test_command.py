@@ -93,6 +93,28 @@ def test_a_folder_that_is_not_there_is_refused(
     assert platform.requests == []
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--job_name=Bad_Name", "Try 'bad-name'"),
+        ("--job_name=" + "a" * 46, "1 to 45"),
+        ("--num_workers=-2", "--num_workers=-2: it is below 0"),
+        ("--num_workers=0", "give at least 1"),
+        ("--num_minibatches_per_task=-1", "--num_minibatches_per_task=-1: it is below 0"),
+        ("--num_epochs=-1", "--num_epochs=-1: it is below 0"),
+        ("--job_command=python nowhere.py", "nowhere.py"),
+        ("--aux_params=min_workers=4", "from 1 to --num_workers=3"),
+    ],
+    ids=["sign", "length", "workers", "none", "mini-batches", "epochs", "program", "minimum"],
+)
+def test_what_makes_no_sense_is_refused_and_nobody_is_asked(
+    here: Path, platform: Platform, capsys: pytest.CaptureFixture[str], words: str, told: str
+) -> None:
+    assert command.main([*TRAIN, ALLREDUCE, words]) == 1
+    assert told in capsys.readouterr().err
+    assert platform.requests == []
+
+
 def test_folders_of_other_machines_are_told(
     here: Path, platform: Platform, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -80,6 +80,7 @@ def test_what_no_release_takes_is_a_type_error(args: tuple[Any, ...], kwargs: di
         ({"batch_size": -4}, "batch_size=-4 is below 1"),
         ({"batch_size": 2.5}, "batch_size=2.5 is no whole number"),
         ({"batch_size": 4, "dataset_size": 0}, "dataset_size=0: there are no records. Check the folder"),
+        ({"batch_size": 4, "dataset_size": -3}, "dataset_size=-3: there are no records. Check the folder"),
         ({"batch_size": 4, "dataset_size": 3}, "batch_size=4 is larger than dataset_size=3"),
         ({"batch_size": 4, "num_minibatches_per_shard": -1}, "num_minibatches_per_shard=-1 is below 0"),
     ],
