@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from benchmarks.deaths import Blow
 from benchmarks.diaries import Diary, first_step_among, median_step, read_diaries
 from benchmarks.figures import plain
 from benchmarks.jobs import BenchmarkError, Conduct, Look, Say, run_job, scratch
@@ -51,13 +52,6 @@ ORIGINAL: Final = {
     "collapse": Original("3 of 7"),
     "forming": Original("2 lost, 1 hung, 1 went on with fresh weights, of 4"),
 }
-
-
-class Blow(NamedTuple):
-    """A worker that was killed."""
-
-    at: float
-    worker: int
 
 
 def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
