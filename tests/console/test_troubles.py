@@ -113,7 +113,7 @@ def test_a_session_that_is_over_asks_to_log_in_over_the_page_and_all_that_was_ty
     ann.finds_no_barrier()
     ann.shows("session-over")
     assert again.get_by_label("User name").input_value() == "ann"
-    again.locator("input[name=password]").fill(PASSWORD)
+    ann.page.keyboard.type(PASSWORD)  # the field has the focus
     again.get_by_role("button", name="Log in").click()
     again.wait_for(state="detached")
     assert dialog.get_by_label("Description").input_value() == "a long story", "nothing typed is lost"

@@ -100,6 +100,7 @@ describe("a session that is over", () => {
     await act(() => send("GET", "/api/v1/jobs").catch(() => {}));
     expect(screen.getByText(/Your session is over/)).toBeTruthy();
     expect(screen.getByLabelText<HTMLInputElement>("User name").value).toBe("anna");
+    expect(document.activeElement).toBe(screen.getByLabelText("Password", { selector: "input" }));
     const numAsked = fetched.mock.calls.length;
     await expect(send("GET", "/api/v1/jobs")).rejects.toMatchObject({ status: 401 });
     expect(fetched.mock.calls).toHaveLength(numAsked);

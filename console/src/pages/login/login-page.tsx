@@ -26,7 +26,10 @@ export function LoginDialog({ user }: { user: string }) {
   const box = useRef<HTMLDialogElement>(null);
   const open = () => {
     const dialog = box.current;
-    if (dialog && !dialog.open) dialog.showModal?.();
+    if (!dialog || dialog.open) return;
+    dialog.showModal?.();
+    // Who they are is known: the rest is to be typed.
+    dialog.querySelector<HTMLElement>("input[name=password]")?.focus();
   };
   useEffect(open, []);
   return (
@@ -105,7 +108,6 @@ function LoginForm({ known = "", children }: { known?: string; children?: ReactN
                 name="password"
                 type="password"
                 autoComplete="current-password"
-                autoFocus={known !== ""}
                 required
                 value={password}
                 onValue={setPassword}

@@ -1,0 +1,62 @@
+"""How somebody new begins: a project, an experiment, a training definition, before a small window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+from benchmarks.platform import Platform
+from tests.console.conftest import Person
+
+from legato.client.client import Client
+
+HEIGHT: Final = 800
+
+
+def comes(people: Callable[..., Person], running: Platform, width: int = 1280) -> Person:
+    """Return somebody before a small window who has a project."""
+    ann = people("ann", width=width)
+    ann.page.set_viewport_size({"width": width, "height": HEIGHT})
+    with Client(running.url, running.client.add_token("t", user="ann").secret) as client:
+        client.add_project("digits")
+    return ann
+
+
+def is_in_sight(found: Any) -> bool:
+    """Whether what stands at the middle of an element is that element."""
+    seen: bool = found.evaluate(
+        "one => { const { left, top, width, height } = one.getBoundingClientRect();"
+        " return one.contains(document.elementFromPoint(left + width / 2, top + height / 2)); }"
+    )
+    return seen
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_what_decides_stays_in_sight_in_the_dialog_of_a_definition(
+    people: Callable[..., Person], running: Platform, width: int
+) -> None:
+    ann = comes(people, running, width)
+    ann.opens("/submit")
+    ann.page.get_by_role("button", name="Add training definition").click()
+    dialog = ann.page.get_by_role("dialog")
+    tab = dialog.get_by_role("tab", name="New training definition")
+    tab.wait_for()
+    plan = dialog.get_by_text("Starts now with 4 of 4")
+    plan.wait_for()
+    dialog.get_by_role("button", name="Create").click()
+    problem = dialog.get_by_role("alert").filter(has_text="see the fields")
+    problem.wait_for()
+    box = tab.bounding_box()
+    assert box and box["height"] > 20, f"the tab is {box} large"
+    assert is_in_sight(tab), "the tab cannot be clicked"
+    assert is_in_sight(plan), "the plan is below the fold"
+    assert is_in_sight(problem), "what went wrong is below the fold"
+    ann.finds_no_barrier()
+    ann.shows(f"definition-dialog-{width}")
+    dialog.get_by_label("Name", exact=True).fill("mine")
+    problem.wait_for(state="detached")
+    dialog.get_by_role("tab", name="Existing training definition").click()
+    dialog.get_by_text("No training definition to add").wait_for()
+    assert plan.count() == 0
+    ann.shows(f"definition-dialog-existing-{width}")
