@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { countOf, formatBytes, formatCount, formatShare, formatValue } from "./numbers";
-import { formatAgo, formatDuration, formatTime } from "./time";
+import { formatAgo, formatDuration, formatSince, formatTime } from "./time";
 
 describe("formatDuration", () => {
   it.each([
@@ -32,6 +32,12 @@ describe("formatAgo", () => {
   ])("%s is %s", (time, want) => {
     expect(formatAgo(time, 1000)).toBe(want);
   });
+});
+
+it("what has happened is never told as to come because clocks differ by minutes", () => {
+  expect([1007, 1060, 1300].map((time) => formatSince(time, 1000))).toEqual(["just now", "just now", "just now"]);
+  expect(formatSince(970, 1000)).toBe("30 s ago");
+  expect(formatSince(1000 + 7200, 1000)).toBe("in 2 h");
 });
 
 describe("formatTime", () => {

@@ -17,6 +17,8 @@ const WITH_YEAR = new Intl.DateTimeFormat("en-GB", {
 });
 const FULL = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 
+/** By so much the clocks of a server and of a browser may differ. */
+const CLOCKS_DIFFER_S = 600;
 const MINUTE_S = 60;
 const HOUR_S = 3600;
 const DAY_S = 86400;
@@ -54,6 +56,12 @@ export function formatAgo(time: number | null | undefined, now: number): string 
   if (Math.abs(passed) < 5) return "just now";
   const told = formatRough(Math.abs(passed));
   return passed > 0 ? `${told} ago` : `in ${told}`;
+}
+
+/** Return how long ago something was that has happened: a clock that is a little ahead of this one makes it `just now`. */
+export function formatSince(time: number | null | undefined, now: number): string {
+  if (time === null || time === undefined) return "–";
+  return formatAgo(time > now && time - now <= CLOCKS_DIFFER_S ? now : time, now);
 }
 
 /** Return the time of day, and the date too unless it is today's: `14:03:22`, `3 Nov 14:03`. */

@@ -1,5 +1,15 @@
 import { describe, expect, it } from "vitest";
-import { canDo, saySlots, secondsLeft, secondsRun, secondsWaited, shareDone, slotSeconds } from "./facts";
+import {
+  canDo,
+  mayHavePaused,
+  saySlots,
+  secondsHeld,
+  secondsLeft,
+  secondsRun,
+  secondsWaited,
+  shareDone,
+  slotSeconds,
+} from "./facts";
 import { makeJob, makeProgress } from "./make-job";
 
 describe("secondsLeft", () => {
@@ -34,6 +44,20 @@ it("waiting ends with the first start, or with the end", () => {
   expect(secondsWaited(makeJob({ started_at: null, ended_at: 950 }), 2000)).toBe(50);
   expect(secondsRun(makeJob(), 2000)).toBe(1090);
   expect(secondsRun(makeJob({ started_at: null }), 2000)).toBeNull();
+});
+
+it("the time of running stands still while a run is paused, and pauses are no part of what it held slots", () => {
+  const paused = makeJob({ stage: "paused", num_slots: 0, staged_at: 950 });
+  expect([secondsRun(paused, 1000), secondsRun(paused, 2000)]).toEqual([40, 40]);
+  expect(mayHavePaused(paused)).toBe(false);
+  expect(mayHavePaused(makeJob({ stage: "queued" }))).toBe(true);
+  expect(mayHavePaused(makeJob({ attempt: 2 }))).toBe(true);
+  const attempts = [
+    { started_at: 910, ended_at: 950 },
+    { started_at: 1500, ended_at: null },
+  ];
+  expect(secondsHeld(attempts, 1510)).toBe(50);
+  expect(secondsHeld(attempts.slice(0, 1), 2000)).toBe(40);
 });
 
 it("slots are said with their bounds", () => {

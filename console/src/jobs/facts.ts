@@ -1,6 +1,6 @@
 /** What can be told of a job by counting: how far it is, how long it takes, what may be done with it. */
 
-import type { Job, Stage } from "@/api/types";
+import type { Attempt, Job, Stage } from "@/api/types";
 import { ENDED } from "@/parts/stage";
 
 const WITH_SLOTS: ReadonlySet<Stage> = new Set(["starting", "running", "pausing", "stopping"]);
@@ -37,9 +37,21 @@ export function secondsWaited(job: Job, now: number): number {
   return Math.max(0, (job.started_at ?? job.ended_at ?? now) - job.submitted_at);
 }
 
-/** Return the seconds from its first start to its end, or to now; null: it did not start. */
+/** Return the seconds from its first start to when it last had slots, pauses between included; null: it did not start. */
 export function secondsRun(job: Job, now: number): number | null {
-  return job.started_at === null ? null : Math.max(0, (job.ended_at ?? now) - job.started_at);
+  if (job.started_at === null) return null;
+  const until = job.ended_at ?? (WITH_SLOTS.has(job.stage) ? now : job.staged_at);
+  return Math.max(0, until - job.started_at);
+}
+
+/** Return whether `secondsRun` may hold times without slots: it was started more than once, or waits to be. */
+export function mayHavePaused(job: Job): boolean {
+  return job.attempt > 1 || (job.stage === "queued" && job.started_at !== null);
+}
+
+/** Return the seconds that a job held slots, over all its attempts, as its limit of time counts them. */
+export function secondsHeld(attempts: readonly Pick<Attempt, "started_at" | "ended_at">[], now: number): number {
+  return attempts.reduce((sum, one) => sum + Math.max(0, (one.ended_at ?? now) - one.started_at), 0);
 }
 
 /** Return the slots as people say them: `2 of 1–4`, `4 of 4`; of a job that has ended what it could have had. */

@@ -1,7 +1,7 @@
 /** The time as it passes, for pages that show how long things last. One clock ticks for all of them. */
 
 import { useSyncExternalStore } from "react";
-import { formatAgo, formatFullTime } from "@/format/time";
+import { formatFullTime, formatSince } from "@/format/time";
 
 let now = Math.floor(Date.now() / 1000);
 let timer: number | undefined;
@@ -29,5 +29,5 @@ export function useNow(step_s = 1): number {
 /** How long ago something was; the whole date when pointed at. */
 export function Ago({ time }: { time: number | null | undefined }) {
   const at = useNow();
-  return <span title={formatFullTime(time)}>{formatAgo(time, at)}</span>;
+  return <span title={formatFullTime(time)}>{formatSince(time, at)}</span>;
 }

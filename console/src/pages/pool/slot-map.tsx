@@ -3,7 +3,7 @@
 import { type CSSProperties, type KeyboardEvent, useRef, useState } from "react";
 import type { Job } from "@/api/types";
 import { countOf } from "@/format/numbers";
-import { formatAgo, formatFullTime } from "@/format/time";
+import { formatFullTime, formatSince } from "@/format/time";
 import { jobColour, Swatch } from "@/parts/colour";
 import { useNow } from "@/parts/now";
 import { Link } from "@/router/router";
@@ -136,14 +136,14 @@ function Said({ slot, jobs }: { slot: SlotState; jobs: ReadonlyMap<string, Job> 
       {kind === "hidden" && "is held by a run that you may not see"}
       {slot.since !== null && (
         <span title={formatFullTime(slot.since)}>
-          {kind === "hidden" ? ", " : ""}since {formatAgo(slot.since, now)}
+          {kind === "hidden" ? ", " : ""}since {formatSince(slot.since, now)}
         </span>
       )}
-      {kind === "leaving" && <span>; asked back {formatAgo(slot.release_asked_at, now)}, not yet left</span>}
+      {kind === "leaving" && <span>; asked back {formatSince(slot.release_asked_at, now)}, not yet left</span>}
       {slot.unusable_since !== null && (
         <span>
           {" "}
-          not usable since {formatAgo(slot.unusable_since, now)}: {slot.unusable_reason}
+          not usable since {formatSince(slot.unusable_since, now)}: {slot.unusable_reason}
         </span>
       )}
     </>

@@ -5,6 +5,7 @@ import { useAsk } from "@/api/queries";
 import type { Job } from "@/api/types";
 import { formatValue } from "@/format/numbers";
 import { formatDuration } from "@/format/time";
+import { mayHavePaused, secondsRun } from "@/jobs/facts";
 import { Button } from "@/parts/button";
 import { Card } from "@/parts/card";
 import { jobColour, Swatch } from "@/parts/colour";
@@ -96,7 +97,8 @@ const COLUMNS: Column<Job>[] = [
 
 function RunTime({ job }: { job: Job }) {
   const now = useNow();
-  return <>{job.started_at === null ? "–" : formatDuration((job.ended_at ?? now) - job.started_at)}</>;
+  const told = formatDuration(secondsRun(job, now));
+  return mayHavePaused(job) ? <span title="At most: with pauses">≤ {told}</span> : told;
 }
 
 const keyOf = (job: Job) => job.id;

@@ -1,22 +1,22 @@
 /** The head of a run: state and reason, how far it is, what it has, and what can be done with it. */
 
-import { type ReactNode, useState } from "react";
+import { useState } from "react";
 import { useAsk } from "@/api/queries";
 import type { Job } from "@/api/types";
-import { formatCount, formatShare, formatValue } from "@/format/numbers";
-import { formatDuration, formatFullTime } from "@/format/time";
+import { formatFullTime } from "@/format/time";
 import { pauseJob, resumeJob, useDoToJobs } from "@/jobs/changes";
 import { BelongsDialog, CloneDialog, PriorityDialog, ResizeDialog, StopDialog } from "@/jobs/dialogs";
-import { canDo, saySlots, secondsLeft, secondsRun, secondsWaited, shareDone } from "@/jobs/facts";
+import { canDo } from "@/jobs/facts";
+import { useProjectNames } from "@/pages/runs/project-names";
 import { Button, CopyButton } from "@/parts/button";
-import { jobColour, Swatch } from "@/parts/colour";
+import { Swatch } from "@/parts/colour";
 import { Menu } from "@/parts/menu";
-import { Ago, useNow } from "@/parts/now";
-import { Meter, SlotBar } from "@/parts/slots";
+import { Ago } from "@/parts/now";
 import { ENDED, StageBadge } from "@/parts/stage";
 import { Note } from "@/parts/states";
 import { Link } from "@/router/router";
 import { mayChange, maySubmit, useSession } from "@/session/session";
+import { Figures } from "./figures";
 
 type Asking = "stop" | "priority" | "belongs" | "resize" | "clone";
 
@@ -33,10 +33,7 @@ export function RunHeader({ job }: { job: Job }) {
       <div className="run-title">
         <div className="grow">
           <nav className="small quiet run-path" aria-label="Where this is">
-            <Link to="/runs">Runs</Link> /{" "}
-            <Link to="/runs" query={{ owner: job.owner }}>
-              {job.owner}
-            </Link>
+            <Link to="/runs">Runs</Link>
           </nav>
           <h1 className="run-name">
             <Swatch id={job.id} />
@@ -49,7 +46,14 @@ export function RunHeader({ job }: { job: Job }) {
             <span title={formatFullTime(job.submitted_at)}>
               submitted <Ago time={job.submitted_at} />
             </span>
+            <span>
+              by{" "}
+              <Link to="/runs" query={{ owner: job.owner }} title={`Runs of ${job.owner}`}>
+                {job.owner}
+              </Link>
+            </span>
             <span>queue {job.queue}</span>
+            <Belongs job={job} />
             {job.attempt > 1 && <span>attempt {job.attempt}</span>}
             {Object.entries(job.labels).map(([name, value]) => (
               <Link key={name} to="/runs" query={{ label: `${name}=${value}` }} className="chip">
@@ -100,7 +104,16 @@ export function RunHeader({ job }: { job: Job }) {
           )}
         </div>
       </div>
-      {job.stage === "failed" ? <Note tone="bad">{job.reason}</Note> : <p className="run-reason">{sayReason(job)}</p>}
+      {job.stage === "failed" ? (
+        <Note tone="bad">
+          {job.reason}{" "}
+          <Link to={`/runs/${job.id}`} query={{ tab: "logs" }}>
+            Its logs
+          </Link>
+        </Note>
+      ) : (
+        <p className="run-reason">{sayReason(job)}</p>
+      )}
       <Figures job={job} />
       {asking === "stop" && <StopDialog jobs={[job]} onClose={close} />}
       {asking === "priority" && <PriorityDialog jobs={[job]} onClose={close} />}
@@ -111,72 +124,29 @@ export function RunHeader({ job }: { job: Job }) {
   );
 }
 
-function sayReason(job: Job): string {
-  const decided = ENDED.has(job.stage) ? null : job.decided_reason;
-  const told = [...new Set([job.reason, decided])].filter((each) => each !== null && each !== "");
+/** The project and the experiment of a run, for those who see them. */
+function Belongs({ job }: { job: Job }) {
+  const projects = useProjectNames();
+  const project = job.project && projects.get(job.project);
+  if (!project) return null;
+  return (
+    <>
+      <span>
+        project <Link to={`/projects/${job.project}`}>{project}</Link>
+      </span>
+      {job.experiment && <Link to={`/experiments/${job.experiment}`}>its experiment</Link>}
+    </>
+  );
+}
+
+/** Return why a run is as it is, in sentences; what the decision says again is told once. */
+export function sayReason(job: Pick<Job, "stage" | "reason" | "decided_reason">): string {
+  const decided = ENDED.has(job.stage) || job.reason.includes(job.decided_reason ?? "") ? null : job.decided_reason;
+  const told = [job.reason, decided].filter((each) => each !== null && each !== "");
   return told.map((each) => `${each?.charAt(0).toUpperCase()}${each?.slice(1)}.`).join(" ");
 }
 
 function Clone({ job, onClose }: { job: Job; onClose: () => void }) {
   const spec = useAsk(["job", job.id], "/jobs/{job}/spec", { path: { job: job.id } });
   return spec.data ? <CloneDialog job={job} spec={spec.data} onClose={onClose} /> : null;
-}
-
-function Figures({ job }: { job: Job }) {
-  const now = useNow();
-  const progress = job.progress;
-  const share = shareDone(job);
-  const left = secondsLeft(job, now);
-  const isOver = ENDED.has(job.stage);
-  const steps =
-    progress?.step === null || progress?.step === undefined
-      ? "–"
-      : `step ${formatCount(progress.step)}${progress.num_steps ? ` of ${formatCount(progress.num_steps)}` : ""}`;
-  return (
-    <dl className="run-figures card">
-      <Figure name="Progress" isWide>
-        <strong>{share === null ? steps : formatShare(share)}</strong>
-        {share !== null && <Meter share={share} label="Progress" colour={jobColour(job.id)} />}
-        <small>
-          {share !== null && steps}
-          {left !== null && ` · about ${formatDuration(left)} left`}
-          {progress?.epoch !== null && progress?.epoch !== undefined && ` · epoch ${progress.epoch + 1}`}
-        </small>
-      </Figure>
-      <Figure name={isOver ? "Slots it might have" : "Slots"}>
-        <strong>{saySlots(job)}</strong>
-        <SlotBar num={job.num_slots} min={job.min_workers} max={job.max_workers} colour={jobColour(job.id)} />
-        <small>
-          {!job.is_elastic && "static"}
-          {!isOver && job.decided_slots !== null && job.decided_slots !== job.num_slots && `soon ${job.decided_slots}`}
-        </small>
-      </Figure>
-      <Figure name="Loss">
-        <strong>{formatValue(progress?.loss)}</strong>
-      </Figure>
-      <Figure name="Throughput">
-        <strong>{formatValue(progress?.samples_per_s, 3)}</strong>
-        <small>samples per second</small>
-      </Figure>
-      <Figure name={isOver ? "Ran" : "Runs for"}>
-        <strong>{formatDuration(secondsRun(job, now))}</strong>
-        <small>waited {formatDuration(secondsWaited(job, now))}</small>
-      </Figure>
-      <Figure name="Priority">
-        <strong>{job.priority}</strong>
-        {progress?.resize_s !== null && progress?.resize_s !== undefined && (
-          <small>last resize took {formatValue(progress.resize_s, 2)} s</small>
-        )}
-      </Figure>
-    </dl>
-  );
-}
-
-function Figure({ name, children, isWide }: { name: string; children: ReactNode; isWide?: boolean }) {
-  return (
-    <div className={isWide ? "run-figure run-figure-wide" : "run-figure"}>
-      <dt>{name}</dt>
-      <dd className="number">{children}</dd>
-    </div>
-  );
 }

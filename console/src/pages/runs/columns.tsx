@@ -3,7 +3,7 @@
 import type { Job } from "@/api/types";
 import { formatShare, formatValue } from "@/format/numbers";
 import { formatDuration, formatRough } from "@/format/time";
-import { saySlots, secondsLeft, secondsRun, secondsWaited, shareDone } from "@/jobs/facts";
+import { mayHavePaused, saySlots, secondsLeft, secondsRun, secondsWaited, shareDone } from "@/jobs/facts";
 import { jobColour, Swatch } from "@/parts/colour";
 import { Ago, useNow } from "@/parts/now";
 import { Meter, SlotBar, type StepLine, StepSpark } from "@/parts/slots";
@@ -106,7 +106,7 @@ export function makeColumns(tell: RunsTell, menu: (job: Job) => React.ReactNode)
       width: 100,
       isEnd: true,
       leaves: 6,
-      show: (job) => <Lasting job={job} measure={secondsRun} />,
+      show: (job) => <Runtime job={job} />,
       sortBy: (job) => secondsRun(job, Date.now() / 1000),
     },
     { name: "menu", title: <span className="only-heard">Actions</span>, width: 58, isEnd: true, leaves: 1, show: menu },
@@ -189,6 +189,14 @@ function Progress({ job }: { job: Job }) {
       </div>
       {share !== null && <Meter share={share} label={`Progress of ${job.name}`} colour={jobColour(job.id)} />}
     </div>
+  );
+}
+
+function Runtime({ job }: { job: Job }) {
+  const lasting = <Lasting job={job} measure={secondsRun} />;
+  if (!mayHavePaused(job)) return lasting;
+  return (
+    <span title="At most: since its first start, with pauses. The run itself tells it without them.">≤ {lasting}</span>
   );
 }
 
