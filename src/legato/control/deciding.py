@@ -85,7 +85,7 @@ def _describe(
         standing=_standing(pool, job, report),
         wanted=memory.wanted if memory else None,
         wanted_since=memory.wanted_since if memory else None,
-        last_resized_at=memory.resized_at if memory else None,
+        last_resized_at=memory.cools_since if memory else None,
         resize_cost_s=job.progress.resize_s if job.progress else None,
         due_slot_s=memory.account.due_slot_s if memory else 0.0,
         served_slot_s=memory.account.served_slot_s if memory else 0.0,
@@ -119,6 +119,8 @@ def carry_out(pool: Pool, decisions: policy.Decisions, memories: dict[str, Memor
         memory.wanted, memory.wanted_since = decision.wanted, decision.wanted_since
         memory.account = memory.account.after(decision)
         kept = set(pool.kept(job))
+        if decision.wanted_since is None and len(kept) == len(pool.held(job)):
+            memory.is_hurried = False
         granted = sorted(set(decision.slots) - kept)
         if granted and pool.is_paused_by_policy(job):
             # It begins anew when its driver has ended.

@@ -24,6 +24,8 @@ class Memory:
         wanted_since: likewise.
         num_workers: as last reported.
         resized_at: when that changed.
+        bounds: its least, its most and its priority, as last seen.
+        is_hurried: somebody has changed those, and it has not come yet to what they ask for.
         given_up: slots that the driver uses no more.
         most: slots that were left to it when it gave up the last one; it is given none in their place. None: any.
         pace: how fast it trains.
@@ -37,12 +39,25 @@ class Memory:
     wanted_since: float | None = None
     num_workers: int | None = None
     resized_at: float | None = None
+    bounds: tuple[int, int, int] | None = None
+    is_hurried: bool = False
     given_up: set[str] = field(default_factory=set)
     most: int | None = None
     pace: Pace = field(default_factory=Pace)
     account: Account = field(default_factory=Account)
     trouble: Trouble = field(default_factory=Trouble)
     again_at: float = 0.0
+
+    @property
+    def cools_since(self) -> float | None:
+        """Since when it is spared another resize. None: it is not; what a person asks for does not wait for that."""
+        return None if self.is_hurried else self.resized_at
+
+    def see_bounds(self, job: Job) -> None:
+        """Note whether somebody has changed what the job may have."""
+        bounds = (job.min_workers, job.max_workers, job.priority)
+        self.is_hurried |= self.bounds not in (None, bounds)
+        self.bounds = bounds
 
     def forget_the_future(self, now: float) -> None:
         """Have nothing wait for a moment again that was before the clock was set back."""

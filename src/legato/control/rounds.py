@@ -60,6 +60,7 @@ def learn(pool: Pool, reports: Mapping[str, DriverReport], memories: dict[str, M
         if report is None or report.attempt != job.attempt or job.stage not in HOLDING:
             continue
         memory = memory_of(job, memories)
+        memory.see_bounds(job)
         memory.trouble = memory.trouble.after(report.state, now, is_under_way=report.is_under_way)
         change = None
         if report.state is DriverState.ENDED:

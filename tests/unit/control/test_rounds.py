@@ -177,3 +177,27 @@ def test_the_policy_hears_when_a_job_was_resized_last() -> None:
         learn(pool, reports, memories, now)
         heard.append(make_snapshot(pool, reports, memories, {}, now).jobs[0].last_resized_at)
     assert heard == [None, None, None, 40.0, 40.0, 60.0], "its start is no resize"
+
+
+def test_what_somebody_asks_for_waits_for_no_cooling() -> None:
+    job, memories = make_running(2, "said"), {}
+
+    def hear(job: Job, now: float, num_workers: int, held: int, *, wanted_since: float | None) -> float | None:
+        """Play a round; returns since when the policy takes the job to be cooling."""
+        pool, reports = make_pool(job, SLOTS[:held]), {job.id: make_report(num_workers)}
+        learn(pool, reports, memories, now)
+        heard = make_snapshot(pool, reports, memories, {}, now).jobs[0].last_resized_at
+        decision = Decision(
+            job=job.id, slots=SLOTS[:held], verb=Verb.KEEP, reason="said", wanted=3, wanted_since=wanted_since
+        )
+        carry_out(pool, Decisions(decisions=(decision,), summary=""), memories)
+        return heard
+
+    assert hear(job, 10.0, 2, 2, wanted_since=None) is None
+    assert hear(job, 20.0, 1, 1, wanted_since=None) == 20.0
+    more = msgspec.structs.replace(job, max_workers=job.max_workers + 1)
+    assert hear(more, 21.0, 1, 1, wanted_since=21.0) is None, "somebody has asked for more"
+    assert hear(more, 25.0, 2, 2, wanted_since=21.0) is None, "it has not come to that yet"
+    assert hear(more, 30.0, 3, 3, wanted_since=None) is None
+    assert hear(more, 31.0, 3, 3, wanted_since=None) == 30.0
+    assert hear(msgspec.structs.replace(more, priority=1), 32.0, 3, 3, wanted_since=32.0) is None
