@@ -25,3 +25,9 @@ export function findLeaver(event: PlatformEvent): string | null {
   const isLeaving = event.kind === "project" && event.detail?.action === "project.leave";
   return isLeaving ? String(event.detail?.user) : null;
 }
+
+/** Return the runs that were deleted for good by what this event tells. */
+export function findPurged(event: PlatformEvent): readonly string[] {
+  const jobs = event.kind === "purged" ? event.detail?.jobs : null;
+  return Array.isArray(jobs) ? jobs.map(String) : [];
+}

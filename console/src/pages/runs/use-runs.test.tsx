@@ -65,7 +65,10 @@ it("a run that was purged does not come back with an answer that was on its way"
   const { queries } = show();
   await waitFor(() => expect(names()).toEqual(["one", "two"]));
   await act(async () =>
-    parts.tell({ seq: 2, time: 2, kind: "purged", reason: "", job: "j-2", attempt: null, detail: null }),
+    parts.tell({
+      ...{ seq: 2, time: 2, kind: "purged", reason: "", job: null, attempt: null },
+      detail: { jobs: ["j-2"], uploads: [] },
+    }),
   );
   expect(names()).toEqual(["one"]);
   // The same answers again, and one that differs.

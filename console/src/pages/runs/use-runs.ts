@@ -8,7 +8,7 @@ import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { type Asked, ask } from "@/api/client";
 import { Problem } from "@/api/problems";
 import type { Job, Stage } from "@/api/types";
-import { findLeaver } from "@/live/effects";
+import { findLeaver, findPurged } from "@/live/effects";
 import { useEvents, useNumStores } from "@/live/live";
 import { useSession } from "@/session/session";
 import { fits, type RunsFilter } from "./filter";
@@ -99,11 +99,11 @@ export function useRuns(filter: RunsFilter): Runs {
   useEffect(() => () => window.clearTimeout(timer.current), []);
   useEvents((event) => {
     if (findLeaver(event) === name) void beginAnew();
-    if (event.job === null) return;
-    if (event.kind === "purged") {
-      purged.current.add(event.job);
-      forget(event.job);
+    for (const job of findPurged(event)) {
+      purged.current.add(job);
+      forget(job);
     }
+    if (event.job === null) return;
     if (event.kind !== "stage" && event.kind !== "changed") return;
     changed.current.add(event.job);
     timer.current ??= window.setTimeout(() => {
