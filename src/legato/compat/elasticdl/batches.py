@@ -1,22 +1,30 @@
-"""What a program gives its training function: which of it is the batch, and how it is cut to size. Pure."""
+"""What a program gives its training function: which of it is the batch, and how it is cut to size. Pure.
+
+The last batch of a training is short. Its loader is given the last record again until it is full, so what belongs to
+the batch can be told by that: its last entries are alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+import copy
+import dataclasses
+import weakref
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
 
+import numpy as np
 import torch
 
 from legato.core.errors import ProgramError
 
+_NUM_SEEN: Final = 64
+
+Leaf = torch.Tensor | np.ndarray[Any, Any]
+
 
 def tensors_of(node: Any) -> list[torch.Tensor]:
-    """Return the tensors in lists, tuples and dicts that have a first dimension, parameters of models not."""
-    if isinstance(node, torch.Tensor):
-        return [node] if node.dim() and not isinstance(node, torch.nn.Parameter) else []
-    if isinstance(node, dict):
-        node = list(node.values())
-    return [tensor for part in node for tensor in tensors_of(part)] if isinstance(node, list | tuple) else []
+    """Return the tensors in lists, tuples, mappings and dataclasses that have a first dimension, parameters not."""
+    return [leaf for leaf in _leaves_of(node) if isinstance(leaf, torch.Tensor)]
 
 
 def check_batch(tensors: Sequence[torch.Tensor], batch_size: int) -> None:
@@ -29,24 +37,203 @@ def check_batch(tensors: Sequence[torch.Tensor], batch_size: int) -> None:
 
 
 def cut_batch(node: Any, batch_size: int, num_records: int, constants: Collection[int]) -> Any:
-    """Cut the tensors of a batch to its first records.
+    """Cut a batch that was filled with its last record to its first ones; what is no part of it stays as it is.
 
     Args:
-        node: tensors, also in lists, tuples and dicts.
-        batch_size: what is as long as that in its first dimension is cut.
+        node: tensors and arrays, cut in the dimension of this length: the first one, or another whose last entries are
+            alike. Lists and tuples of other values that are as long, and whose last entries are alike, are cut too.
+            All of them may stand in lists, tuples, mappings and dataclasses, whose types are kept.
+        batch_size: what is as long as that is cut.
         num_records: to be left.
-        constants: ids of tensors that are no part of the batch.
+        constants: ids of tensors and arrays that are no part of the batch.
 
-    >>> cut_batch([torch.arange(3), "name"], 3, 2, ())
-    [tensor([0, 1]), 'name']
+    Raises:
+        ProgramError: it holds a packed sequence, which cannot be cut.
+
+    >>> cut_batch([torch.arange(3), "name", ["a", "b", "b"]], 3, 2, ())
+    [tensor([0, 1]), 'name', ['a', 'b']]
     """
-    if isinstance(node, torch.Tensor):
-        is_batch = node.dim() and node.shape[0] == batch_size and id(node) not in constants
-        return node[:num_records] if is_batch and not isinstance(node, torch.nn.Parameter) else node
-    if isinstance(node, dict):
-        return {name: cut_batch(part, batch_size, num_records, constants) for name, part in node.items()}
+    if isinstance(node, torch.nn.utils.rnn.PackedSequence):
+        raise ProgramError(
+            "The last mini-batch has fewer records than the others, and a PackedSequence cannot be cut. Give the "
+            "function of elastic_run the padded tensor and its lengths, and pack them inside of it."
+        )
+    if _is_leaf(node):
+        return node if id(node) in constants else _cut_leaf(node, batch_size, num_records)
+    if isinstance(node, list | tuple) and _is_filled_list(node, batch_size, num_records):
+        return _like(node, node[:num_records])
+    if isinstance(node, Mapping):
+        cut = {name: cut_batch(part, batch_size, num_records, constants) for name, part in node.items()}
+        return node if _are_same(cut.values(), node.values()) else _with_entries(node, cut)
     if isinstance(node, list | tuple):
         parts = [cut_batch(part, batch_size, num_records, constants) for part in node]
-        # A named tuple takes its parts one by one.
-        return type(node)(*parts) if hasattr(node, "_fields") else type(node)(parts)
+        return node if _are_same(parts, node) else _like(node, parts)
+    if _is_record(node):
+        fields = _fields_of(node)
+        cut = {name: cut_batch(part, batch_size, num_records, constants) for name, part in fields.items()}
+        return node if _are_same(cut.values(), fields.values()) else _with_fields(node, cut)
     return node
+
+
+class Arguments:
+    """What a program gives its training function, call by call: by that constants are told from batches."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[weakref.ref[Any], int | None]] = []
+        self._is_first = True
+        self._constants: frozenset[int] = frozenset()
+
+    def enter(self, args: Any, batch_size: int, num_records: int) -> None:
+        """Take note of a call.
+
+        Args:
+            args: all arguments.
+            batch_size: of whole batches.
+            num_records: of this one.
+        """
+        leaves = [leaf for leaf in _leaves_of(args) if not isinstance(leaf, torch.Tensor) or not leaf.is_sparse]
+        if num_records < batch_size:
+            self._constants = frozenset(self._find_constants(leaves, batch_size, num_records))
+        self._seen = [(weakref.ref(leaf), _version_of(leaf)) for leaf in leaves[:_NUM_SEEN]]
+        self._is_first = False
+
+    def cut(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], batch_size: int, num_records: int
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of the present call, cut to the records that this batch has.
+
+        Raises:
+            ProgramError: nothing in them could be cut.
+        """
+        # One by one: two arguments are no batch of two.
+        cut = tuple(cut_batch(part, batch_size, num_records, self._constants) for part in args)
+        named = {name: cut_batch(part, batch_size, num_records, self._constants) for name, part in kwargs.items()}
+        is_same = _are_same(cut, args) and _are_same(named.values(), kwargs.values())
+        if is_same and not any(leaf.shape[0] == num_records for leaf in _leaves_of((args, kwargs))):
+            raise ProgramError(
+                f"The last mini-batch has {num_records} records; its loader has filled it to {batch_size}, and nothing "
+                "that the function of elastic_run was given could be cut to size. Give it what the loader brings, as "
+                "tensors, arrays, or lists with an entry for each record, in lists, tuples, mappings or dataclasses; "
+                f"or let dataset_size times num_epochs be a multiple of batch_size={batch_size}."
+            )
+        return cut, named
+
+    def _find_constants(self, leaves: Sequence[Leaf], batch_size: int, num_records: int) -> Iterator[int]:
+        """Find what is no part of the batch: it was there in the call before, or cannot be what was filled."""
+        known = {id(leaf): version for ref, version in self._seen if (leaf := ref()) is not None}
+        filled = {id(leaf) for leaf in leaves if _filled_dimension(leaf, batch_size, num_records) is not None}
+        for leaf in leaves:
+            if id(leaf) in known:
+                # A tensor into which each batch is copied is there in each call too, but changes.
+                version = _version_of(leaf)
+                has_changed = version is None or version != known[id(leaf)]
+                if not (has_changed and id(leaf) in filled):
+                    yield id(leaf)
+            elif self._is_first and filled and id(leaf) not in filled:
+                yield id(leaf)
+
+
+# ---------------------------------------------------------------- parts
+
+
+def _is_leaf(node: Any) -> bool:
+    return isinstance(node, torch.Tensor | np.ndarray)
+
+
+def _is_record(node: Any) -> bool:
+    return dataclasses.is_dataclass(node) and not isinstance(node, type)
+
+
+def _fields_of(node: Any) -> dict[str, Any]:
+    return {field.name: getattr(node, field.name, None) for field in dataclasses.fields(node)}
+
+
+def _leaves_of(node: Any) -> list[Leaf]:
+    if _is_leaf(node):
+        return [node] if node.ndim and not isinstance(node, torch.nn.Parameter) else []
+    if isinstance(node, Mapping):
+        node = list(node.values())
+    elif _is_record(node):
+        node = list(_fields_of(node).values())
+    return [leaf for part in node for leaf in _leaves_of(part)] if isinstance(node, list | tuple) else []
+
+
+def _version_of(leaf: Leaf) -> int | None:
+    """Return what grows when a tensor is written to; None if nobody counts."""
+    if not isinstance(leaf, torch.Tensor) or leaf.is_inference():
+        return None
+    return int(leaf._version)
+
+
+def _cut_leaf(leaf: Leaf, batch_size: int, num_records: int) -> Leaf:
+    if not leaf.ndim or isinstance(leaf, torch.nn.Parameter):
+        return leaf
+    if leaf.shape[0] == batch_size:
+        return leaf[:num_records]
+    dimension = _filled_dimension(leaf, batch_size, num_records)
+    return leaf if dimension is None else leaf[(slice(None),) * dimension + (slice(num_records),)]
+
+
+def _filled_dimension(leaf: Leaf, batch_size: int, num_records: int) -> int | None:
+    """Return in which dimension a tensor has the length of a batch, and its last entries are alike; None: in none."""
+    for dimension, length in enumerate(leaf.shape):
+        if length == batch_size:
+            tail: Any = leaf[(slice(None),) * dimension + (slice(num_records - 1, None),)]
+            first: Any = leaf[(slice(None),) * dimension + (slice(num_records - 1, num_records),)]
+            return dimension if bool(((tail == first) | (tail != tail)).all()) else None  # noqa: PLR0124 - no number
+    return None
+
+
+def _is_filled_list(node: Sequence[Any], batch_size: int, num_records: int) -> bool:
+    """Tell whether a list has an entry for each record of a batch that was filled."""
+    if len(node) != batch_size or hasattr(node, "_fields"):
+        return False
+    inner = [part for part in node if _is_leaf(part) and part.ndim]
+    if any(part.shape[0] == batch_size and _filled_dimension(part, batch_size, num_records) == 0 for part in inner):
+        # A batch of as many parts as it has records.
+        return False
+    return all(_are_alike(node[num_records - 1], part) for part in node[num_records:])
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    if one is other or type(one) is not type(other):
+        return one is other
+    if _is_leaf(one):
+        is_alike = one.shape == other.shape and one.dtype == other.dtype
+        return is_alike and bool(((one == other) | ((one != one) & (other != other))).all())  # noqa: PLR0124
+    if _is_record(one):
+        one, other = _fields_of(one), _fields_of(other)
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(_are_alike(one[name], other[name]) for name in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_are_alike, one, other))
+    try:
+        return bool(one == other or (one != one and other != other))  # noqa: PLR0124
+    except (TypeError, ValueError):
+        # It has its own idea of what is equal.
+        return False
+
+
+def _are_same(some: Collection[Any], others: Collection[Any]) -> bool:
+    return all(one is other for one, other in zip(some, others, strict=True))
+
+
+def _like(node: Any, parts: Sequence[Any]) -> Any:
+    # A named tuple takes its parts one by one.
+    return type(node)(*parts) if hasattr(node, "_fields") else type(node)(parts)
+
+
+def _with_entries(node: Any, entries: dict[Any, Any]) -> Any:
+    if not hasattr(node, "__setitem__"):
+        return type(node)(entries)
+    made = copy.copy(node)
+    for name, part in entries.items():
+        made[name] = part
+    return made
+
+
+def _with_fields(node: Any, fields: dict[str, Any]) -> Any:
+    made = copy.copy(node)
+    for name, part in fields.items():
+        object.__setattr__(made, name, part)
+    return made

@@ -28,7 +28,7 @@ class AllReduceController:
     Its arguments are those of all releases; the service is the one called ``data_shard_service``, or the last.
 
     Raises:
-        UsageError: there is no service.
+        UsageError: there is no service, or it has handed out tasks.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -37,6 +37,12 @@ class AllReduceController:
             raise UsageError(
                 f"{type(self).__name__} has no data shard service, by which it knows what there is to train. Give it a "
                 "RecordIndexService or DataShardService of elasticai_api."
+            )
+        if service._handed is not None and service.get_current_epoch() > 0:
+            raise UsageError(
+                "This data shard service has handed out tasks, or goes on from a checkpoint of tasks: which of them "
+                "are trained, a controller cannot tell. Give it a checkpoint that was got under a controller, or make a "
+                "service of its own for it."
             )
         self.data_shard_service: Any = service
         self.global_batch_num_per_step = num_workers_asked()

@@ -3,13 +3,47 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Self
 
 from legato.compat.elasticdl.stream import Stream
-from legato.core.errors import DataError
+from legato.core.errors import DataError, UsageError
 
 _VERSION: Final = "v1.0"
 _PLACE: Final = "trained_minibatches"
+_ORDER: Final = "order"
+_NUM_EPOCHS: Final = "num_epochs"
+
+
+class Start(int):
+    """After how many micro-batches a training goes on; knows of which stream a checkpoint has said so.
+
+    Args:
+        place: micro-batches that are trained.
+        order: `Stream.order` of the training that was left.
+    """
+
+    def __new__(cls, place: int, order: Mapping[str, Any]) -> Self:
+        """Make one; numbers are made, not initialised."""
+        made = super().__new__(cls, place)
+        made._order = dict(order)
+        return made
+
+    _order: dict[str, Any]
+
+    def check(self, stream: Stream) -> None:
+        """Raise UsageError unless the stream is the one that was left."""
+        now = {**stream.order, _NUM_EPOCHS: stream.num_epochs}
+        other = [
+            f"{name}={json.dumps(self._order.get(name))}, and now {json.dumps(now.get(name))}"
+            for name in sorted(stream.order.keys() | self._order.keys())
+            if self._order.get(name) != now.get(name)
+        ]
+        if other:
+            raise UsageError(
+                f"Cannot go on from this checkpoint of shards: it was written with {'; '.join(other)}. Other records "
+                "would be trained twice, or never. Make the data shard service as it was then, or begin anew."
+            )
 
 
 def write_checkpoint(stream: Stream, place: int, dataset: str, records_per_task: int) -> str:
@@ -23,6 +57,10 @@ def write_checkpoint(stream: Stream, place: int, dataset: str, records_per_task:
         for start in range(0, stream.num_records, records_per_task)
         if start + records_per_task > within and epoch < stream.num_epochs
     ]
+    order: dict[str, Any] = dict(stream.order)
+    if place * stream.batch_size > stream.num_stream_records:
+        # The last, short one is trained: another number of epochs would begin in the midst of a whole one.
+        order[_NUM_EPOCHS] = stream.num_epochs
     content: dict[str, Any] = {
         "dataset_name": dataset,
         "todo": todo,
@@ -33,11 +71,12 @@ def write_checkpoint(stream: Stream, place: int, dataset: str, records_per_task:
         "dataset_size": stream.num_records,
         "version": _VERSION,
         _PLACE: place,
+        _ORDER: order,
     }
     return json.dumps(content)
 
 
-def read_place(content: str) -> int | None:
+def read_place(content: str) -> Start | None:
     """Return after how many micro-batches a checkpoint was written; None if it is not of a training.
 
     Raises:
@@ -47,5 +86,11 @@ def read_place(content: str) -> int | None:
         known = json.loads(content)
     except ValueError as error:
         raise DataError(f"Cannot go on from this checkpoint of shards: {error}. Give it as it was got.") from error
-    place = known.get(_PLACE) if isinstance(known, dict) else None
-    return place if isinstance(place, int) and place >= 0 and known.get("version") == _VERSION else None
+    if not isinstance(known, dict) or known.get("version") != _VERSION:
+        return None
+    place, order = known.get(_PLACE), known.get(_ORDER)
+    if type(place) is not int or place < 0:
+        return None
+    if not isinstance(order, dict):
+        raise DataError("Cannot go on from this checkpoint of shards: it does not say of what order. Begin anew.")
+    return Start(place, order)

@@ -93,6 +93,18 @@ class Stream:
         order = (self._records_per_task * self._shuffle_shards, self._shuffle)
         return f"{self.num_records} records, {self.num_epochs} epochs, batches of {self.batch_size}, order {order}"
 
+    @property
+    def order(self) -> dict[str, int | bool | None]:
+        """What decides which records each micro-batch has, by the names that programs know."""
+        return {
+            "dataset_size": self.num_records,
+            "batch_size": self.batch_size,
+            "shuffle": self._shuffle,
+            "shuffle_shards": self._shuffle_shards,
+            "records_per_task": self._records_per_task if self._shuffle_shards else None,
+            "seed": self._seed if self._shuffle or self._shuffle_shards else None,
+        }
+
     def num_records_of(self, place: int) -> int:
         """Return how many records a micro-batch has."""
         return min(self.batch_size, self.num_stream_records - place * self.batch_size)

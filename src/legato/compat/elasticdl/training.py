@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import torch
 
-from legato.compat.elasticdl.batches import check_batch, cut_batch, tensors_of
+from legato.compat.elasticdl.batches import Arguments, check_batch, tensors_of
 from legato.compat.elasticdl.between import BetweenSteps
 from legato.compat.elasticdl.plan import Plan
+from legato.compat.elasticdl.shard_checkpoint import Start
 from legato.compat.elasticdl.stream import Stream, StreamSteps
 from legato.core.errors import ProgramError, UsageError
 from legato.train import job
@@ -26,8 +26,6 @@ from legato.train.elastic import Run, elastic
 from legato.train.order import Key
 from legato.train.schedulers import find_schedulers
 from legato.train.seeds import seed_micro_batch
-
-_NUM_CONSTANTS: Final = 64
 
 
 class Progress:
@@ -69,11 +67,16 @@ class Training:
         num_per_step: micro-batches of a step; if it is not fixed, no more than that.
         epoch_of: returns in which epoch a job is that has trained so many micro-batches.
         start: micro-batches that were trained before, in a job whose checkpoint of shards this one goes on from.
+
+    Raises:
+        UsageError: that job trained another stream.
     """
 
     def __init__(
         self, stream: Stream, seed: int, num_per_step: int, epoch_of: Callable[[int], int], start: int = 0
     ) -> None:
+        if isinstance(start, Start):
+            start.check(stream)
         self.stream = stream
         self.num_before = 0
         """Micro-batches that the program counts as trained before these."""
@@ -94,7 +97,7 @@ class Training:
         self._due: tuple[Key, int] | None = None
         self._is_open = self._is_over = self._has_ended = False
         self._result: Any = torch.tensor(float("nan"))
-        self._constants: list[weakref.ref[torch.Tensor]] = []
+        self._arguments = Arguments()
         self._between = BetweenSteps((), ())
         self._progress = Progress(self._between, self._steps, start, num_per_step)
 
@@ -253,16 +256,15 @@ class Training:
 
     def _take(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         place = self.plan.begin_call()
-        constants = {id(tensor) for ref in self._constants if (tensor := ref()) is not None}
-        tensors = tensors_of((args, kwargs))
-        self._constants = [weakref.ref(tensor) for tensor in tensors[:_NUM_CONSTANTS]]
+        size = self.stream.batch_size
+        num_records = size if place is None else self.stream.num_records_of(place)
+        self._arguments.enter((args, kwargs), size, num_records)
         if place is None:
             return
-        check_batch(tensors, self.stream.batch_size)
-        num_records = self.stream.num_records_of(place)
-        if num_records < self.stream.batch_size:
+        check_batch(tensors_of((args, kwargs)), size)
+        if num_records < size:
             # The loader has filled it with its last record.
-            args, kwargs = cut_batch((args, kwargs), self.stream.batch_size, num_records, constants)
+            args, kwargs = self._arguments.cut(args, kwargs, size, num_records)
         self.plan.hold(place, (args, kwargs))
 
     def _compute(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
