@@ -28,6 +28,6 @@ export function findLeaver(event: PlatformEvent): string | null {
 
 /** Return the runs that were deleted for good by what this event tells. */
 export function findPurged(event: PlatformEvent): readonly string[] {
-  const jobs = event.kind === "purged" ? event.detail?.jobs : null;
+  const jobs: unknown = event.kind === "purged" ? event.detail?.jobs : null;
   return Array.isArray(jobs) ? jobs.map(String) : [];
 }

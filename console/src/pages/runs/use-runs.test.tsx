@@ -67,7 +67,7 @@ it("a run that was purged does not come back with an answer that was on its way"
   await act(async () =>
     parts.tell({
       ...{ seq: 2, time: 2, kind: "purged", reason: "", job: null, attempt: null },
-      detail: { jobs: ["j-2"], uploads: [] },
+      detail: { jobs: ["j-2"], uploads: [] } as never,
     }),
   );
   expect(names()).toEqual(["one"]);
