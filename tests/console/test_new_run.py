@@ -44,6 +44,8 @@ def test_what_decides_stays_in_sight_in_the_dialog_of_a_definition(
     tab.wait_for()
     plan = dialog.get_by_text("Starts now with 4 of 4")
     plan.wait_for()
+    dialog.get_by_label("Name", exact=True).fill("mine")
+    dialog.get_by_label("Execution command").fill("train.py")
     dialog.get_by_role("button", name="Create").click()
     problem = dialog.get_by_role("alert").filter(has_text="see the fields")
     problem.wait_for()
@@ -54,7 +56,7 @@ def test_what_decides_stays_in_sight_in_the_dialog_of_a_definition(
     assert is_in_sight(problem), "what went wrong is below the fold"
     ann.finds_no_barrier()
     ann.shows(f"definition-dialog-{width}")
-    dialog.get_by_label("Name", exact=True).fill("mine")
+    dialog.get_by_label("Name", exact=True).fill("mine too")
     problem.wait_for(state="detached")
     dialog.get_by_role("tab", name="Existing training definition").click()
     dialog.get_by_text("No training definition to add").wait_for()

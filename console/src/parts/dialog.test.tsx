@@ -25,3 +25,20 @@ it("fields cannot be changed while they are being sent, and are typed in again w
   expect(name.matches(":disabled")).toBe(false);
   expect(document.activeElement).toBe(name);
 });
+
+it("what went wrong stands beside the buttons, and is over when a field says something else", async () => {
+  const refuse = () => {
+    throw new Error("It is taken.");
+  };
+  render(
+    <Dialog title="New" action="Create" aside="Starts now" onDo={refuse} onClose={() => {}}>
+      <TextField label="Name" />
+    </Dialog>,
+  );
+  const name = screen.getByLabelText<HTMLInputElement>("Name");
+  await act(async () => void fireEvent.submit(name));
+  const foot = screen.getByText("Starts now").closest(".dialog-foot");
+  expect(foot?.textContent).toContain("It is taken.");
+  fireEvent.change(name, { target: { value: "another" } });
+  expect(screen.queryByText("It is taken.")).toBeNull();
+});

@@ -18,10 +18,15 @@ interface DialogProps {
   isWide?: boolean;
   /** It cannot be done with what the fields say now. */
   isBlocked?: boolean;
+  /** What stands beside the buttons, in sight however far the fields are scrolled. */
+  aside?: ReactNode;
+  /** What the fields say: what went wrong before is over when it changes. */
+  typed?: unknown;
 }
 
 /** A dialog that is open as long as it is shown. */
-export function Dialog({ title, children, action, onDo, onClose, isBad, isWide, isBlocked }: DialogProps) {
+export function Dialog(props: DialogProps) {
+  const { title, children, action, onDo, onClose, isBad, isWide, isBlocked, aside, typed } = props;
   const box = useRef<HTMLDialogElement>(null);
   const heading = useId();
   const [problem, setProblem] = useState<string | null>(null);
@@ -31,6 +36,8 @@ export function Dialog({ title, children, action, onDo, onClose, isBad, isWide, 
     if (dialog && !dialog.open) dialog.showModal?.();
     return () => dialog?.close?.();
   }, []);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: whenever the fields say something else
+  useEffect(() => setProblem(null), [typed]);
   const act = async (event: FormEvent) => {
     event.preventDefault();
     setProblem(null);
@@ -55,17 +62,22 @@ export function Dialog({ title, children, action, onDo, onClose, isBad, isWide, 
       }}
       onClick={(event) => event.target === box.current && onClose()}
     >
-      <form className="dialog-form" onSubmit={act}>
+      <form className="dialog-form" onSubmit={act} onChange={() => setProblem(null)}>
         <div className="dialog-head">
           <h2 id={heading}>{title}</h2>
           <Button icon="cross" look="plain" isSmall aria-label="Close" onClick={onClose} />
         </div>
         <div className="dialog-body">
           <Held isHeld={isBusy}>{children}</Held>
-          {problem && <Note tone="bad">{problem}</Note>}
         </div>
         {action && (
           <div className="dialog-foot">
+            {(problem || aside) && (
+              <div className="dialog-said">
+                {problem && <Note tone="bad">{problem}</Note>}
+                {aside}
+              </div>
+            )}
             <Button onClick={onClose}>Cancel</Button>
             <Button type="submit" look="main" isBad={isBad ?? false} isBusy={isBusy} disabled={isBlocked}>
               {action}

@@ -75,6 +75,8 @@ export function DefinitionDialog(props: DialogProps) {
       isWide
       action={tab === "new" ? "Create" : "Add"}
       isBlocked={tab === "existing" && chosen === null}
+      aside={tab === "new" && <DraftPlan draft={draft} queue={project.queue} />}
+      typed={tab === "new" ? draft : chosen}
       onDo={tab === "new" ? create : add}
       onClose={onClose}
     >
@@ -91,18 +93,15 @@ export function DefinitionDialog(props: DialogProps) {
         {tab === "new" ? (
           <Answered asked={frameworks} what="the frameworks">
             {(answer) => (
-              <div className="stack">
-                <DefinitionForm
-                  draft={draft}
-                  onDraft={(change) => {
-                    setWrong({});
-                    onDraft(change);
-                  }}
-                  wrong={wrong}
-                  frameworks={answer.items}
-                />
-                <DraftPlan draft={draft} queue={project.queue} />
-              </div>
+              <DefinitionForm
+                draft={draft}
+                onDraft={(change) => {
+                  setWrong({});
+                  onDraft(change);
+                }}
+                wrong={wrong}
+                frameworks={answer.items}
+              />
             )}
           </Answered>
         ) : (
