@@ -25,6 +25,8 @@ interface ChartProps {
   title: string;
   /** What stands behind a value, such as `/s`. */
   unit?: string;
+  /** What stands behind the last value, of where it is from. */
+  lastNote?: string;
   lines: readonly ChartLine[];
   marks?: readonly Mark[];
   /** Charts with the same group share their cursor. */
@@ -166,7 +168,7 @@ export function Chart(props: ChartProps) {
           </span>
         )}
         <span className="chart-told number" ref={told}>
-          {sayLast(lines, unit)}
+          {sayLast(props)}
         </span>
       </figcaption>
       <div className="chart-box" ref={box}>
@@ -196,9 +198,9 @@ export function joinLines(lines: readonly Line[]): uPlot.AlignedData {
 function sayCursor(chart: uPlot, props: ChartProps, kind: string): string {
   const { lines, unit = "" } = props;
   const place = chart.cursor.idx;
-  if (place === null || place === undefined) return sayLast(lines, unit);
+  if (place === null || place === undefined) return sayLast(props);
   const left = chart.cursor.left ?? -1;
-  if (left < 0) return sayLast(lines, unit);
+  if (left < 0) return sayLast(props);
   const x = chart.posToVal(left, "x");
   const values = lines.map((line, at) => {
     const column = chart.data[at + 1] as (number | null)[];
@@ -212,10 +214,10 @@ function sayCursor(chart: uPlot, props: ChartProps, kind: string): string {
   return `${values.join("  ")} · ${kind === "time" ? formatTime(x) : `${props.xLabel ?? ""} ${formatValue(x)}`}`;
 }
 
-function sayLast(lines: readonly ChartLine[], unit: string): string {
+function sayLast({ lines, unit = "", lastNote = "" }: ChartProps): string {
   const only = lines[0];
   if (lines.length !== 1 || !only?.values.length) return "";
-  return `${formatValue(only.values.at(-1))}${unit}`;
+  return `${formatValue(only.values.at(-1))}${unit}${lastNote}`;
 }
 
 function sayWhole(title: string, unit: string, lines: readonly ChartLine[]): string {

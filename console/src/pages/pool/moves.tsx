@@ -3,21 +3,34 @@
 import { useMemo } from "react";
 import { countOf } from "@/format/numbers";
 import { formatFullTime, formatTime } from "@/format/time";
+import { Button } from "@/parts/button";
 import { Swatch } from "@/parts/colour";
 import { Icon } from "@/parts/icon";
 import { Empty } from "@/parts/states";
 import { Link } from "@/router/router";
 import { gatherMoves, type Move } from "./pool-data";
 
+interface MovesProps {
+  moves: readonly Move[];
+  /** The time that is looked at, such as `in the last 5 min`. */
+  when: string;
+  /** Looks further back. */
+  wider: { label: string; onLook: () => void } | null;
+}
+
 /** The list. */
-export function Moves({ moves }: { moves: readonly Move[] }) {
+export function Moves({ moves, when, wider }: MovesProps) {
   const gathered = useMemo(
     () => gatherMoves(moves.toSorted((one, other) => other.time - one.time)).slice(0, 50),
     [moves],
   );
   if (gathered.length === 0) {
     return (
-      <Empty icon="resize" title="Nobody shrank for anybody">
+      <Empty
+        icon="resize"
+        title={`Nobody shrank for anybody ${when}`}
+        action={wider && <Button onClick={wider.onLook}>Look at the last {wider.label}</Button>}
+      >
         When a run gives slots to another one, it is told here, with the reason.
       </Empty>
     );

@@ -13,7 +13,7 @@ import { Moves } from "./moves";
 import { type PoolState, useMoves } from "./pool-data";
 import { Shares } from "./shares";
 import { SlotMap } from "./slot-map";
-import { readStretch, TimelineCard } from "./timeline-card";
+import { findWider, readStretch, sayStretch, setStretch, TimelineCard } from "./timeline-card";
 import "./pool.css";
 
 const SHOWN = ["queued", "starting", "running", "pausing", "paused", "stopping"] as const;
@@ -28,7 +28,9 @@ export default function PoolPage() {
   const slots = useAsk(["pool"], "/slots", {}, { every_s: 15 });
   const jobs = useAsk(["jobs"], "/jobs", { query: { stage: [...SHOWN], limit: MAX_JOBS } }, { every_s: 5 });
   const shares = useAsk(["pool"], "/pool/shares", {}, { every_s: 10 });
-  const moves = useMoves(readStretch(query));
+  const stretch = readStretch(query);
+  const wider = findWider(stretch);
+  const moves = useMoves(stretch);
   const byId = useMemo(() => new Map((jobs.data?.items ?? []).map((job: Job) => [job.id, job])), [jobs.data]);
   useMemo(() => keepApart(startedFirst(jobs.data?.items ?? []).map((job) => job.id)), [jobs.data]);
   const hasGpu = slots.data?.items.some((slot) => !/^cpu/i.test(slot.device)) ?? false;
@@ -57,9 +59,15 @@ export default function PoolPage() {
           </Answered>
         </Card>
         <TimelineCard moves={moved} lit={lit} onLight={setLit} />
-        <Card title="Who shrank for whom" isFlush className="pool-moves">
+        <Card title={`Who shrank for whom ${sayStretch(stretch)}`} isFlush className="pool-moves">
           <Answered asked={moves} what="the moves">
-            {(answer) => <Moves moves={answer.items} />}
+            {(answer) => (
+              <Moves
+                moves={answer.items}
+                when={sayStretch(stretch)}
+                wider={wider && { label: wider.label, onLook: () => setStretch({ range: wider.value }) }}
+              />
+            )}
           </Answered>
         </Card>
         <Card title="Fair shares" tools={<Link to="/queues">Queues</Link>}>

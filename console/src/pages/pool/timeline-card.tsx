@@ -1,7 +1,7 @@
 /** The allocation timeline: by what, how it is drawn, over which time; and who has what under the cursor. */
 
 import { useMemo, useState } from "react";
-import { formatTime } from "@/format/time";
+import { formatDuration, formatTime } from "@/format/time";
 import { Button } from "@/parts/button";
 import { Card } from "@/parts/card";
 import { jobColour, keepApart, Swatch } from "@/parts/colour";
@@ -45,7 +45,21 @@ export function readStretch(query: URLSearchParams): Stretch {
   return { span_s: Number.isFinite(span_s) && span_s > 0 ? span_s : Number(USUAL_RANGE) };
 }
 
-function setStretch(values: { range?: string; since?: number; until?: number }): void {
+/** Return a stretch as it stands behind what is told of it: `in the last 5 min`, `from 14:03:00 to 14:05:00`. */
+export function sayStretch(stretch: Stretch): string {
+  if (!("span_s" in stretch)) return `from ${formatTime(stretch.since)} to ${formatTime(stretch.until)}`;
+  const known = RANGES.find(({ value }) => value === String(stretch.span_s));
+  return `in the last ${known?.label ?? formatDuration(stretch.span_s)}`;
+}
+
+/** Return the next longer range up to now that can be chosen; null: there is none. */
+export function findWider(stretch: Stretch): { value: string; label: string } | null {
+  const span_s = "span_s" in stretch ? stretch.span_s : stretch.until - stretch.since;
+  return RANGES.find(({ value }) => Number(value) > span_s) ?? null;
+}
+
+/** Look at another stretch of time. */
+export function setStretch(values: { range?: string; since?: number; until?: number }): void {
   const { path, query } = readRoute(window.location.hash);
   for (const name of ["range", "since", "until"]) query.delete(name);
   for (const [name, value] of Object.entries(values)) {

@@ -5,13 +5,14 @@ import type { Job, JobMetrics, Series, TrainingEvent } from "@/api/types";
 import { Chart, type ChartLine, type Range } from "@/charts/chart";
 import { findMarks, findThroughput, findWorkers, type Mark, smooth } from "@/charts/series";
 import { useTraining } from "@/charts/use-training";
+import { formatCount } from "@/format/numbers";
 import { formatTime } from "@/format/time";
 import { Button } from "@/parts/button";
 import { colourPlace } from "@/parts/colour";
 import { Icon } from "@/parts/icon";
 import { ENDED } from "@/parts/stage";
 import { Empty, ErrorState, Loading } from "@/parts/states";
-import { go, readRoute } from "@/router/router";
+import { go, Link, readRoute } from "@/router/router";
 
 const FIRST = /^(?:train(?:ing)?[_/ -]?)?loss$/i;
 const SMOOTHINGS = [0, 0.6, 0.9, 0.97] as const;
@@ -24,12 +25,23 @@ export function ChartsTab({ job }: { job: Job }) {
     return <ErrorState error={metrics.error} retry={() => void metrics.refetch()} what="the charts" />;
   }
   if (!metrics.data || !events.data) return <Loading numLines={8} />;
-  if (!metrics.data.steps.step.length && !events.data.length) {
+  const hasSteps = metrics.data.steps.step.length > 0 || metrics.data.series.length > 0;
+  if (!hasSteps && ENDED.has(job.stage)) {
+    const toLogs = (
+      <Link to={`/runs/${job.id}`} query={{ tab: "logs" }}>
+        Its logs
+      </Link>
+    );
+    return (
+      <Empty icon="compare" title="It ended before its first step" action={toLogs}>
+        {job.reason}
+      </Empty>
+    );
+  }
+  if (!hasSteps && !events.data.length) {
     return (
       <Empty icon="compare" title="Nothing was measured yet">
-        {ENDED.has(job.stage)
-          ? "The run ended before its first step. Its logs may say why."
-          : "Charts begin with the first step. The tab Why says what the run waits for."}
+        Charts begin with the first step. The tab Why says what the run waits for.
       </Empty>
     );
   }
@@ -58,6 +70,7 @@ function Charts({ job, metrics, events }: { job: Job; metrics: JobMetrics; event
       <Chart
         {...common}
         title={each.name}
+        lastNote={` logged at step ${formatCount(each.step.at(-1) ?? 0)}`}
         isLog={isLog && each.value.every((value) => value === null || value > 0)}
         lines={drawSmoothed(each.name, each.time, each.value, weight, colour)}
       />
@@ -106,6 +119,7 @@ function Charts({ job, metrics, events }: { job: Job; metrics: JobMetrics; event
           <Chart
             {...common}
             title="Throughput"
+            lastNote=" over the last stretch"
             unit=" steps/s"
             fromZero
             lines={[{ ...throughput, label: "Throughput", colour, isFilled: true }]}

@@ -39,8 +39,14 @@ export default function RunPage({ names }: PageProps) {
   );
 }
 
+/** Return the tab on which a run opens. */
+export function firstTab(job: Job): string {
+  return job.stage === "failed" && !job.progress?.step ? "logs" : "charts";
+}
+
 function Run({ job }: { job: Job }) {
-  const [chosen, choose] = useQueryValue("tab", "charts");
+  // Of what failed before its first step there is nothing to draw: its logs say why.
+  const [chosen, choose] = useQueryValue("tab", firstTab(job));
   const tab = TABS.find((each) => each.name === chosen) ?? TABS[0];
   const Shown = tab.page;
   return (

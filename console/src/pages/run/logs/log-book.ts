@@ -52,6 +52,11 @@ export class LogBook {
     return this.lines[number - this.numGone];
   }
 
+  /** Return how many lines of these logs there are. */
+  countLines(logs: ReadonlySet<string>): number {
+    return [...logs].reduce((sum, log) => sum + (this.numbers.get(log)?.length ?? 0), 0);
+  }
+
   /** Return the numbers of the lines that are not ended, and so may change. */
   listOpen(): number[] {
     return [...this.open.values()].flatMap(({ number }) => (number === null ? [] : [number]));

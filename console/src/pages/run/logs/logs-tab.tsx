@@ -11,7 +11,7 @@ import { Menu } from "@/parts/menu";
 import { ENDED } from "@/parts/stage";
 import { Answered, Empty, Note } from "@/parts/states";
 import { useToasts } from "@/parts/toast";
-import { useQueryValue } from "@/router/router";
+import { Link, useQueryValue } from "@/router/router";
 import type { Level } from "./ansi";
 import { readWhole, saveAs } from "./download";
 import { FilteredLines, findPlace, type LogBook, type LogFilter } from "./log-book";
@@ -186,7 +186,7 @@ function Viewer({ job, files }: { job: Job; files: readonly LogFile[] }) {
       )}
       {stream.isBroken && <Note tone="warn">The logs broke off; they begin again by themselves.</Note>}
       {book.lines.length === 0 ? (
-        <Empty icon="file" title={stream.isOver ? "Nothing was written" : "Nothing was written yet"} />
+        <NothingWritten job={job} isOver={stream.isOver} />
       ) : numbers.length === 0 ? (
         <Empty icon="filter" title="No line fits">
           Choose another level or worker, or search for something else.
@@ -204,11 +204,28 @@ function Viewer({ job, files }: { job: Job; files: readonly LogFile[] }) {
         />
       )}
       <div className="logs-foot quiet small number">
-        {formatCount(numbers.length)} of {formatCount(book.lines.length)} lines
+        {formatCount(numbers.length)} of {formatCount(book.countLines(shownLogs))} lines
         {book.numGone > 0 && ` · ${formatCount(book.numGone)} older ones are in the files`}
         {!stream.isOver && !stream.isBroken && " · live"}
       </div>
     </div>
+  );
+}
+
+function NothingWritten({ job, isOver }: { job: Job; isOver: boolean }) {
+  const toCharts = (
+    <Link to={`/runs/${job.id}`} query={{ tab: "charts" }}>
+      Its charts
+    </Link>
+  );
+  return (
+    <Empty
+      icon="file"
+      title={isOver ? "Nothing was written" : "Nothing was written yet"}
+      action={job.progress?.step ? toCharts : null}
+    >
+      {job.progress?.step ? "Its program printed nothing; what it measured is under Charts." : null}
+    </Empty>
   );
 }
 

@@ -166,3 +166,11 @@ it("countBytes counts as UTF-8 does", () => {
     expect(countBytes(text)).toBe(new TextEncoder().encode(text).length);
   }
 });
+
+it("only lines of the logs that are shown are counted, whatever else the page knows", () => {
+  const book = new LogBook();
+  book.add("driver", "a\n");
+  book.add("worker-0", "b\nc\n");
+  expect(book.countLines(new Set(["worker-0"]))).toBe(2);
+  expect(book.countLines(new Set(["worker-0", "driver", "worker-7"]))).toBe(3);
+});

@@ -1,0 +1,24 @@
+// @vitest-environment jsdom
+import { cleanup, fireEvent, render, screen } from "@testing-library/react";
+import { afterEach, expect, it, vi } from "vitest";
+import { Moves } from "./moves";
+import { findWider, sayStretch } from "./timeline-card";
+
+afterEach(cleanup);
+
+it("a stretch says what it is, and which one is longer", () => {
+  expect(sayStretch({ span_s: 300 })).toBe("in the last 5 min");
+  expect(sayStretch({ span_s: 200 })).toBe("in the last 3 min 20 s");
+  expect(sayStretch({ since: 1_700_000_000, until: 1_700_000_060 })).toMatch(/^from .+ to .+/);
+  expect(findWider({ span_s: 300 })?.value).toBe("900");
+  expect(findWider({ since: 0, until: 4000 })?.label).toBe("8 h");
+  expect(findWider({ span_s: 604_800 })).toBeNull();
+});
+
+it("where nobody shrank the time is told, and a longer one is offered", () => {
+  const look = vi.fn();
+  render(<Moves moves={[]} when="in the last 5 min" wider={{ label: "15 min", onLook: look }} />);
+  expect(screen.getByText("Nobody shrank for anybody in the last 5 min")).toBeTruthy();
+  fireEvent.click(screen.getByRole("button", { name: "Look at the last 15 min" }));
+  expect(look).toHaveBeenCalledOnce();
+});
