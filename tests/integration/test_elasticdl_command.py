@@ -17,7 +17,7 @@ from tests.png_folders import write_png_folders
 PROGRAMS = ROOT / "tests/integration/programs"
 NAME = "test-mnist-allreduce"
 HANDED_OUT = """
-import os, sys
+import os, sys, time
 import own, told
 from elasticai_api.common.data_shard_service import build_data_shard_service
 
@@ -27,6 +27,8 @@ while True:
     shard = service.fetch_shard()
     if shard is None:
         break
+    while not os.path.exists(os.environ["GO"]):
+        time.sleep(0.02)
     print("shard", shard.start, shard.end)
     service.report_batch_done(shard.end - shard.start)
 """
@@ -167,10 +169,15 @@ def test_tasks_are_handed_out_by_the_job_s_driver(server: Server, terminal: Term
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_text(text)
     command = "cd work && export SAID='a b' && PYTHONPATH=.:/parts python -u tools/run.py --x=1 2>&1 | tee /log"
-    words = {"job_command": command, "aux_params": "exact_num_workers=True", "envs": "", "worker_pod_priority": "high"}
+    words = {"job_command": command, "aux_params": "exact_num_workers=True", "worker_pod_priority": "high"}
+    words["envs"] = f"GO={terminal.folder}/go"
     done = terminal.type(*seed_command(terminal, 2, **words), "--use_go_ps=true")
     assert done.returncode == 0, done.stderr
     assert "exactly 2 workers" in done.stderr
+    wait_for_training(admin, 2)
+    assert admin.get(f"jobs/{NAME}")["stage"] == "running", "who takes no step works too"
+    assert terminal.pods()[0][1:3] == ["1/1", "Running"]
+    (terminal.folder / "go").touch()
     job = admin.wait(f"jobs/{NAME}", lambda found: found["stage"] in ("succeeded", "failed", "stopped"), 120)
     logs = [admin.http.get(f"jobs/{NAME}/logs/worker-{number}").text for number in (0, 1)]
     assert job["stage"] == "succeeded", (job["reason"], logs)

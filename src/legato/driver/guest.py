@@ -45,6 +45,10 @@ class Host(Protocol):
         """
         ...
 
+    def note_taken_up(self, by: int) -> None:
+        """Say that a worker has some work in hand: it counts as one that works, though it may never train."""
+        ...
+
     def give_up(self, worker: int, reason: str) -> None:
         """Have a worker killed, and its place filled again; ``reason`` is told behind "worker N"."""
         ...
@@ -189,6 +193,13 @@ class Lodging:
         if is_left != self._is_left or is_forgiven:
             self._is_left = is_left
             self._feed(words.Worked(is_left, by))
+
+    def note_taken_up(self, by: int) -> None:
+        """Take note of who has some work in hand."""
+        assert self._job is not None
+        worker = self._job.workers.get(by)
+        if worker is not None and not worker.works:
+            self._feed(words.TakenUp(by))
 
     def give_up(self, worker: int, reason: str) -> None:
         """Have a worker killed."""

@@ -30,6 +30,7 @@ class Worker:
         trained: whether its program called Legato's training, as it said at its end; None before that.
         saved: the path of the checkpoint that it said last that it had written.
         repeats: what it will say of one again, because it has connected anew.
+        works: it has had some of a guest's work in hand, as far as this driver knows.
         told_step: an earlier driver knew of checkpoints up to this step, of which it may tell again; -1 for none.
     """
 
@@ -52,6 +53,7 @@ class Worker:
     saved: str | None = None
     repeats: str | None = None
     told_step: int = -1
+    works: bool = False
     history: list[str] = field(default_factory=list)
 
     def move(self, phase: WorkerPhase, now: float, why: str) -> None:
@@ -76,6 +78,11 @@ class Worker:
     def has_state(self) -> bool:
         """Whether it has the job's state and can pass it on."""
         return self.phase is WorkerPhase.MEMBER
+
+    @property
+    def only_works(self) -> bool:
+        """Whether it works for a guest and is in no view: its program may never come to a join point."""
+        return self.works and self.phase is WorkerPhase.JOINING
 
     @property
     def member(self) -> Member:

@@ -102,6 +102,12 @@ def note_worked(job: Job, *, is_left: bool, by: int | None) -> None:
         job.deaths.pop(job.workers[by].slot, None)
 
 
+def note_taken_up(job: Job, by: int) -> None:
+    """A worker has some of a guest's work in hand; that forgives nothing, for the work may be what it dies of."""
+    if by in job.workers:
+        job.workers[by].works = True
+
+
 def describe_exit(exit_code: int) -> str:
     """Say in words how a process ended.
 

@@ -19,7 +19,7 @@ from legato.driver import health, plan
 from legato.driver.ending import conclude, dismiss, fail, stop
 from legato.driver.hearing import hear
 from legato.driver.job import Job, Worker
-from legato.driver.loss import fence, give_up, note_exited, note_worked, refuse
+from legato.driver.loss import fence, give_up, note_exited, note_taken_up, note_worked, refuse
 from legato.driver.slots import assign, scale
 from legato.driver.words import (
     Book,
@@ -33,6 +33,7 @@ from legato.driver.words import (
     SlotsAssigned,
     StopAsked,
     StopWorker,
+    TakenUp,
     Tick,
     Worked,
 )
@@ -167,6 +168,8 @@ class Membership:
                 stop(self.job, at_once=at_once, reason=reason)
             case Worked(is_left=is_left, by=by):
                 note_worked(self.job, is_left=is_left, by=by)
+            case TakenUp(by=by):
+                note_taken_up(self.job, by)
             case GivenUp(worker=number, reason=reason):
                 give_up(self.job, number, reason)
 

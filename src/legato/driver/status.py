@@ -78,7 +78,8 @@ def build_status(job: Job, meter: Meter, events: deque[Event], outcome: Outcome 
         "samples_per_s": meter.samples_per_s,
         "resize_s": meter.delays.last_s,
         "metrics": {"step": logged.step, "epoch": logged.epoch, "values": logged.values} if logged else None,
-        "num_workers": sum(1 for member in job.members() if member.has_state),
+        "num_workers": sum(1 for member in job.members() if member.has_state)
+        + len(job.where(lambda worker: worker.only_works)),
         "num_wanted": len(job.wanted),
         "slots": {
             "wanted": sorted(job.wanted),

@@ -63,6 +63,16 @@ class Worked(msgspec.Struct, frozen=True):
     by: int | None = None
 
 
+class TakenUp(msgspec.Struct, frozen=True):
+    """A worker has some of a guest's work in hand.
+
+    Args:
+        by: who has.
+    """
+
+    by: int
+
+
 class GivenUp(msgspec.Struct, frozen=True):
     """A guest gives a worker up.
 
@@ -75,7 +85,7 @@ class GivenUp(msgspec.Struct, frozen=True):
     reason: str
 
 
-Event = Heard | Lost | Tick | ScaleAsked | SlotsAssigned | StopAsked | Worked | GivenUp | EngineEvent
+Event = Heard | Lost | Tick | ScaleAsked | SlotsAssigned | StopAsked | Worked | TakenUp | GivenUp | EngineEvent
 
 # ---------------------------------------------------------------- instructions: what to do, in this order
 

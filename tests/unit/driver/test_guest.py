@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from legato.core.errors import UsageError
 from legato.core.lifecycle import JobState
 from legato.core.spec import GuestSpec
 from legato.driver import words
-from legato.driver.guest import Host
+from legato.driver.guest import Host, Lodging
 from legato.driver.membership import Membership
+from legato.driver.status import Meter, build_status
 from legato.engines.base import Exited, Started
 
 _ENTRY = f"{__name__}:make_guest"
@@ -219,3 +221,46 @@ def test_who_does_work_is_forgiven_the_deaths_in_its_slot() -> None:
         number = max(membership.job.workers)
         membership.handle(words.Worked(True), float(now))
     assert membership.job.state is JobState.FAILING
+
+
+def count_workers(membership: Membership) -> int:
+    number: int = build_status(membership.job, Meter(), deque(), None, 1.0)["num_workers"]
+    return number
+
+
+def test_who_has_work_of_a_guest_counts_as_a_worker_though_it_never_trains() -> None:
+    membership = make_membership()
+    assert count_workers(membership) == 0, "their programs may be on their way to a join point"
+    for by in (1, 1, 9):  # who is not there counts for nothing
+        membership.handle(words.TakenUp(by), 1.0)
+    assert count_workers(membership) == 1
+    membership.handle(words.TakenUp(0), 1.0)
+    assert count_workers(membership) == 2
+    finish(membership, 0, 2.0)
+    assert count_workers(membership) == 1
+
+
+def test_taking_work_up_forgives_no_death() -> None:
+    membership = make_membership(max_deaths=2)
+    for now in range(1, 4):
+        number = max(membership.job.workers)
+        membership.handle(words.Heard(number, make_hello(number)), float(now))
+        membership.handle(words.TakenUp(number), float(now))
+        membership.handle(Exited(worker=number, exit_code=-9), float(now))
+    assert membership.job.state is JobState.FAILING
+
+
+@pytest.mark.parametrize(("by", "num_fed"), [(0, 1), (5, 0)])
+def test_a_guest_tells_once_who_has_work(tmp_path: Path, by: int, num_fed: int) -> None:
+    membership = make_membership()
+    fed: list[words.Event] = []
+
+    def feed(event: words.Event) -> None:
+        fed.append(event)
+        membership.handle(event, 1.0)
+
+    lodging = Lodging(make_spec(), tmp_path, feed, lambda _: None)
+    asyncio.run(lodging.open(membership.job))
+    for _ in range(3):
+        lodging.note_taken_up(by)
+    assert fed == [words.TakenUp(by)] * num_fed

@@ -130,6 +130,7 @@ class Master:
             answer: Task | TaskKind = self.desk.carry_out(command)
             if isinstance(answer, Task):
                 self.note(command)
+                self._host.note_taken_up(command.worker)
                 return answer
             self._note_stranger(command.worker)
             if not waits or answer is not TaskKind.WAIT:

@@ -34,6 +34,7 @@ class Host:
         self.spec: JobSpec = make_spec(guest=GuestSpec(entry="x:y", options=options))
         self.told: list[tuple[str, str]] = []
         self.work: list[tuple[bool, int | None]] = []
+        self.at_work: list[int] = []
 
     def tell(self, text: str, level: str = "info") -> None:
         self.told.append((text, level))
@@ -41,6 +42,9 @@ class Host:
     def note_work(self, *, is_left: bool, by: int | None = None) -> None:
         if not self.work or self.work[-1][0] != is_left or by is not None:
             self.work.append((is_left, by))
+
+    def note_taken_up(self, by: int) -> None:
+        self.at_work.append(by)
 
     def give_up(self, worker: int, reason: str) -> None:
         self.told.append((f"worker {worker} {reason}", "given up"))
@@ -228,6 +232,7 @@ def test_who_waits_gets_what_another_held_that_dies(tmp_path: Path) -> None:
         await client.ask("report_task_result", {1: number})
         assert master.describe_left() is None
         assert host.work == [(False, None), (True, None), (False, None), (False, 0)]
+        assert host.at_work == [1, 0], "who got records, and nobody before"
         await client.ask("reset_dataset")
         assert master.describe_left() is None
 
