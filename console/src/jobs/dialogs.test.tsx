@@ -3,8 +3,8 @@ import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { act, cleanup, fireEvent, render, screen } from "@testing-library/react";
 import { afterEach, expect, it, vi } from "vitest";
 import { ToastProvider } from "@/parts/toast";
-import { BelongsDialog } from "./dialogs";
-import { makeJob } from "./make-job";
+import { BelongsDialog, CloneDialog, planOfClone } from "./dialogs";
+import { makeJob, makeSpec } from "./make-job";
 
 afterEach(cleanup);
 
@@ -39,4 +39,37 @@ it("queue and labels are changed by what differs alone, and a refusal leaves wha
   expect(bodies).toEqual([{ queue: "night", labels: { team: "speech", old: null, new: "2" } }]);
   expect(screen.getByRole("alert", { hidden: true }).textContent).toBe("The queue is closed to you.");
   expect(screen.getByLabelText<HTMLInputElement>("Labels: value 3").value).toBe("2");
+});
+
+it("a clone says what would happen, in a queue that there is", async () => {
+  const bodies: unknown[] = [];
+  vi.stubGlobal("fetch", async (address: string, init: RequestInit) => {
+    if (address.endsWith("/queues")) return Response.json({ items: [{ name: "default" }, { name: "night" }] });
+    bodies.push(JSON.parse(String(init.body)));
+    const effects = [{ job: "j-2", title: "ben/long", before: 4, after: 2 }];
+    return Response.json({ starts: "now", slots: 2, slots_now: 2, reason: "", effects });
+  });
+  render(
+    <QueryClientProvider client={new QueryClient()}>
+      <ToastProvider>
+        <CloneDialog job={makeJob()} spec={makeSpec()} onClose={() => {}} />
+      </ToastProvider>
+    </QueryClientProvider>,
+  );
+  expect(await screen.findByText("Starts now with 2 of 4")).toBeTruthy();
+  expect(screen.getByText("ben/long")).toBeTruthy();
+  await screen.findByText("night");
+  fireEvent.change(screen.getByLabelText("Queue"), { target: { value: "night" } });
+  fireEvent.change(screen.getByLabelText("At most"), { target: { value: "8" } });
+  await screen.findByText("Starts now with 2 of 8");
+  expect(bodies.at(-1)).toMatchObject({ queue: "night", min_workers: 1, max_workers: 8, priority: 5000 });
+});
+
+it("nothing is planned for numbers that cannot be", () => {
+  const values = { name: "a", min_workers: "1", max_workers: "4", priority: "5000", queue: "default" };
+  const job = makeJob();
+  expect(planOfClone(job, values)?.max).toBe(4);
+  expect(planOfClone(makeJob({ is_elastic: false }), values)?.min).toBe(4);
+  for (const wrong of [{ min_workers: "5" }, { max_workers: "" }, { priority: "0" }, { priority: "10001" }])
+    expect(planOfClone(job, { ...values, ...wrong })).toBeNull();
 });

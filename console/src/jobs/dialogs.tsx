@@ -9,8 +9,10 @@ import { countOf } from "@/format/numbers";
 import { type ParameterValue, splitCommand } from "@/pages/submit/command";
 import { type Pair, parametersOf } from "@/pages/submit/draft";
 import { PairsField } from "@/pages/submit/pairs-field";
+import { type Planned, usePlans } from "@/pages/submit/plan";
+import { PlanView } from "@/pages/submit/plan-view";
 import { Dialog } from "@/parts/dialog";
-import { AreaField, CheckField, SelectField, TextField } from "@/parts/field";
+import { AreaField, CheckField, type Choice, SelectField, TextField } from "@/parts/field";
 import { ENDED } from "@/parts/stage";
 import { Note } from "@/parts/states";
 import { useToasts } from "@/parts/toast";
@@ -87,8 +89,7 @@ export function BelongsDialog({ job, onClose }: { job: Job; onClose: () => void 
   const known = useQueryClient();
   const [queue, setQueue] = useState(job.queue);
   const [pairs, setPairs] = useState(() => listPairs(job.labels));
-  const queues = useAsk(["queues"], "/queues");
-  const names = [...new Set([job.queue, ...(queues.data?.items ?? []).map((one) => one.name)])];
+  const queues = useQueueChoices(job.queue);
   const isOver = ENDED.has(job.stage);
   const wrong = checkLabels(pairs);
   const patch = findPatch(job, queue, pairs);
@@ -107,7 +108,7 @@ export function BelongsDialog({ job, onClose }: { job: Job; onClose: () => void 
       {!isOver && (
         <SelectField
           label="Queue"
-          choices={names.map((name) => ({ value: name, label: name }))}
+          choices={queues}
           hint="Its share of the pool is that of its queue."
           value={queue}
           onValue={setQueue}
@@ -124,6 +125,13 @@ export function BelongsDialog({ job, onClose }: { job: Job; onClose: () => void 
       />
     </Dialog>
   );
+}
+
+/** Return the queues that there are, first the one that a run is in. */
+function useQueueChoices(queue: string): Choice[] {
+  const queues = useAsk(["queues"], "/queues");
+  const names = [...new Set([queue, ...(queues.data?.items ?? []).map((one) => one.name)])];
+  return names.map((name) => ({ value: name, label: name }));
 }
 
 function checkLabels(pairs: readonly Pair[]): string | null {
@@ -202,7 +210,9 @@ export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onCl
   const [values, setValues] = useState(before);
   const [pairs, setPairs] = useState(() => listPairs(spec.parameters));
   const set = (name: keyof typeof before) => (value: string) => setValues((old) => ({ ...old, [name]: value }));
+  const queues = useQueueChoices(job.queue);
   const command = splitCommand(values.command);
+  const planned = planOfClone(job, values);
   const clone = async () => {
     const changes: Record<string, unknown> = {};
     for (const name of ["name", "queue"] as const)
@@ -249,12 +259,13 @@ export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onCl
           value={values.priority}
           onValue={set("priority")}
         />
-        <TextField label="Queue" value={values.queue} onValue={set("queue")} />
+        <SelectField label="Queue" choices={queues} value={values.queue} onValue={set("queue")} />
         <TextField
           label="Seed"
           type="number"
           min={0}
-          placeholder="The program's own"
+          placeholder="its own"
+          title="Without one the program has its own"
           value={values.seed}
           onValue={set("seed")}
         />
@@ -267,9 +278,27 @@ export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onCl
         nameHint="learning_rate"
         valueHint="0.01"
       />
+      {planned && <PlanOf planned={planned} />}
       {job.stage === "failed" && <Note tone="warn">This run failed: {job.reason}</Note>}
     </Dialog>
   );
+}
+
+/** Return what is planned for a clone with these values; null as long as they are no numbers that can be. */
+export function planOfClone(
+  job: Pick<Job, "id" | "is_elastic">,
+  values: Readonly<Record<"name" | "min_workers" | "max_workers" | "priority" | "queue", string>>,
+): Planned | null {
+  const [least, max, priority] = [Number(values.min_workers), Number(values.max_workers), Number(values.priority)];
+  const min = job.is_elastic ? least : max;
+  const isGood = [min, max, priority].every((one) => Number.isInteger(one) && one >= 1) && min <= max;
+  if (!isGood || priority > MAX_PRIORITY) return null;
+  return { key: job.id, name: values.name, queue: values.queue, min, max, isElastic: job.is_elastic, priority };
+}
+
+function PlanOf({ planned }: { planned: Planned }) {
+  const [plan] = usePlans([planned]);
+  return plan?.data ? <PlanView plan={plan.data} min={planned.min} max={planned.max} /> : null;
 }
 
 function listPairs(parameters: Readonly<Record<string, ParameterValue>>): Pair[] {
