@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from legato.compat.elasticdl.local_tasks import LocalTasks
 from legato.compat.elasticdl.surroundings import TASKS_ADDRESS, seed_alike
-from legato.compat.elasticdl.task_words import DatasetParams, Standing, Task, TaskKind
+from legato.compat.elasticdl.task_words import DatasetParams, Standing, Task, TaskKind, default_name
 from legato.compat.elasticdl.tasks_client import TasksClient
+from legato.core.errors import UsageError
 
 _START: Final = 1
+_KINDS: Final = (TaskKind.TRAINING, TaskKind.EVALUATION, TaskKind.PREDICTION)
 
 
 def take_client() -> TasksClient:
@@ -26,6 +28,44 @@ def _connect() -> TasksClient:
     from legato.compat.elasticdl.tasks_client_grpc import connect_tasks
 
     return connect_tasks()
+
+
+class HistoricShard(NamedTuple):
+    """Records of a task, as the historic protocol says it.
+
+    Args:
+        name: of the file that they are in; empty.
+        start: the first.
+        end: behind the last.
+        indices: their numbers; empty for ``range(start, end)``.
+    """
+
+    name: str = ""
+    start: int = 0
+    end: int = 0
+    indices: tuple[int, ...] = ()
+
+
+class HistoricTask(NamedTuple):
+    """A task as the historic protocol says it; without arguments the empty one of the end of the data.
+
+    Args:
+        task_id: its number, 0 if it is empty.
+        shard: its records.
+        type: what it is for, 0 if it is empty.
+        model_version: 0.
+    """
+
+    task_id: int = 0
+    shard: HistoricShard = HistoricShard()
+    type: int = 0
+    model_version: int = 0
+
+
+def _historic(task: Task | None) -> HistoricTask:
+    if task is None:
+        return HistoricTask()
+    return HistoricTask(task.number, HistoricShard("", task.start, task.end, task.indices), int(task.kind))
 
 
 class CommRank:
@@ -54,14 +94,22 @@ class MasterClient:
         """Who hands out tasks."""
         return take_client()
 
-    def get_task(self, task_type: int | None = None) -> Task | None:
-        """Return the next task of the default data set of a type, None at the end."""
-        kind = TaskKind.TRAINING if task_type is None else TaskKind(task_type)
-        return self.tasks.get_task("" if kind is TaskKind.TRAINING else kind.name)
+    def get_task(self, task_type: int | None = None) -> HistoricTask:
+        """Return the next task of the default data set of a type; an empty one, of type 0, at the end.
 
-    def get_dataset_task(self, dataset_name: str) -> Task | None:
-        """Return the next task of a data set, None at the end."""
-        return self.tasks.get_task(dataset_name)
+        Raises:
+            UsageError: there is no such type.
+        """
+        if task_type not in (None, *_KINDS):
+            raise UsageError(
+                f"There are no tasks of type {task_type}. Types are 1 training, 2 evaluation, 3 prediction."
+            )
+        kind = TaskKind.TRAINING if task_type is None else TaskKind(task_type)
+        return _historic(self.tasks.get_task(default_name(kind)))
+
+    def get_dataset_task(self, dataset_name: str) -> HistoricTask:
+        """Return the next task of a data set; an empty one, of type 0, at the end."""
+        return _historic(self.tasks.get_task(dataset_name))
 
     def report_task_result(
         self,
