@@ -13,9 +13,11 @@ from typing import Final
 
 import msgspec
 
+from legato.compat.elasticdl.surroundings import MINIBATCHES_PER_TASK, SEED, SUM
 from legato.core.errors import UsageError
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OF_PROGRAMS: Final = frozenset({MINIBATCHES_PER_TASK, SEED, SUM})
 _NAME_LIKE: Final = re.compile(r"[A-Za-z0-9_.-]*")
 _JOB_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _MAX_NAME_LENGTH: Final = 45  # NAME-edljob-worker-123 is a label of DNS, which has at most 63 characters
@@ -90,13 +92,24 @@ def read_variables(text: str) -> dict[str, str]:
                 raise UsageError(f"Cannot read --envs '{text[:200]}'. Write --envs=\"NAME=VALUE,NAME=VALUE\".")
             found[last] += f",{part}"
             continue
-        if not _VARIABLE.fullmatch(name):
-            raise UsageError(f"Cannot set '{name[:100]}' with --envs: names have letters, digits and '_'.")
-        if name.startswith("LEGATO_"):
-            raise UsageError(f"Cannot set {name[:100]} with --envs: it is the platform's own. Choose another name.")
+        check_variable(name, "--envs")
         last = name
         found[name] = value
     return found
+
+
+def check_variable(name: str, flag: str) -> None:
+    """Raise UsageError if a job may not have a variable of this name, which a flag sets.
+
+    >>> check_variable("LEGATO_SEED", "--envs")
+    >>> check_variable("LEGATO_TOKEN", "--envs")
+    Traceback (most recent call last):
+    legato.core.errors.UsageError: Cannot set LEGATO_TOKEN with --envs: it is the platform's own. Choose another name.
+    """
+    if not _VARIABLE.fullmatch(name):
+        raise UsageError(f"Cannot set '{name[:100]}' with {flag}: names have letters, digits and '_'.")
+    if name.startswith("LEGATO_") and name not in _OF_PROGRAMS:
+        raise UsageError(f"Cannot set {name[:100]} with {flag}: it is the platform's own. Choose another name.")
 
 
 def read_resources(flag: str, text: str) -> dict[str, str]:

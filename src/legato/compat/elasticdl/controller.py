@@ -41,8 +41,8 @@ class AllReduceController:
         if service._handed is not None and service.get_current_epoch() > 0:
             raise UsageError(
                 "This data shard service has handed out tasks, or goes on from a checkpoint of tasks: which of them "
-                "are trained, a controller cannot tell. Give it a checkpoint that was got under a controller, or make a "
-                "service of its own for it."
+                "are trained, a controller cannot tell. Give it a checkpoint that was got under a controller, or make "
+                "a service of its own for it."
             )
         self.data_shard_service: Any = service
         self.global_batch_num_per_step = num_workers_asked()

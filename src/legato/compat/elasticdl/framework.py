@@ -1,6 +1,7 @@
 """Programs of ElasticDL as a framework of the platform: what workers begin with, and who hands out tasks. Pure.
 
-The words of its command line are ``[--num_minibatches_per_task N] [python] -m MODULE …``, or a script instead.
+The words of its command line are ``[--num_minibatches_per_task N] [--add_gradients] [python] -m MODULE …``, or a script
+instead.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from legato.core.spec import GuestSpec
 
 NAME: Final = "elasticdl"
 MINIBATCHES_FLAG: Final = "--num_minibatches_per_task"
+SUM_FLAG: Final = "--add_gradients"
 _LAUNCHER: Final = "legato.compat.elasticdl.site.launch"
 _GUEST: Final = "legato.compat.elasticdl.master:make_guest"
 _MINIBATCHES: Final = "LEGATO_ELASTICDL_MINIBATCHES_PER_TASK"
+_SUM: Final = "LEGATO_ELASTICDL_SUM"
 _PYTHON: Final = re.compile(r"python(?:3(?:\.[0-9]+)?)?")
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,8}")
 _MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -44,6 +47,10 @@ class ElasticPrograms:
             BadField: there is no such program.
         """
         words, num_minibatches = _take_count(wanted.words)
+        environment = {} if num_minibatches is None else {_MINIBATCHES: num_minibatches}
+        if words[:1] == (SUM_FLAG,):
+            words = words[1:]
+            environment[_SUM] = "1"
         if words and _PYTHON.fullmatch(words[0]):
             words = words[1:]
         script = _find_script(words, wanted.files)
@@ -54,7 +61,7 @@ class ElasticPrograms:
                 module=_LAUNCHER,
                 script=script,
                 preloads=True,
-                environment={} if num_minibatches is None else {_MINIBATCHES: num_minibatches},
+                environment=environment,
                 guest=GuestSpec(entry=_GUEST, options={"num_workers": str(wanted.max_nodes), **told}),
                 # The mini-batches of a step: whoever comes beyond them would have none.
                 most_workers=wanted.max_nodes,

@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from legato.compat.elasticdl.composites import check_variable
 from legato.core.errors import UsageError
 
 _PIECE: Final = re.compile(
@@ -93,6 +94,8 @@ def read_job_command(text: str, known: Mapping[str, str] | None = None) -> JobCo
             while words and (found := _ASSIGNMENT.fullmatch(words[0])):
                 own[found["name"]] = found["value"]
                 del words[0]
+            for name in own:
+                check_variable(name, "--job_command")
             program, dropped = _read_program(words)
             return JobCommand(program, folder, own, (*left_out, *dropped))
         if words[:1] == ["cd"] and len(words) == 2:

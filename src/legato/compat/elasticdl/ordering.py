@@ -24,9 +24,10 @@ from legato.compat.elasticdl.composites import (
     read_volumes,
 )
 from legato.compat.elasticdl.flags import FLAGS
-from legato.compat.elasticdl.framework import MINIBATCHES_FLAG
+from legato.compat.elasticdl.framework import MINIBATCHES_FLAG, SUM_FLAG
 from legato.compat.elasticdl.job_command import read_job_command
 from legato.compat.elasticdl.mounting import Mounts
+from legato.compat.elasticdl.surroundings import MINIBATCHES_PER_TASK, SEED, SUM
 from legato.core.errors import UsageError
 
 JOB_LABEL: Final = "elasticdl-job-name"
@@ -166,16 +167,16 @@ def make_order(asked: Asked, here: Path) -> Order:
     if command.left_out:
         notices.append(f"Left out of the command: {', '.join(command.left_out)}. What workers print is kept as logs.")
     notices += tell_accepted(asked)
-    count = () if "num_minibatches_per_task" not in asked.said else (f"{MINIBATCHES_FLAG}={_minibatches(asked)}",)
+    own, options = _take_own(asked, environment)
     return Order(
         name=asked.text("job_name"),
-        words=(*count, *words),
+        words=(*own, *words),
         folder=folder,
         left_out=tuple(
             _find_inside(volume.folder, folder) for volume in volumes if _find_inside(volume.folder, folder)
         ),
         host_folders=volumes,
-        options=_make_options(asked, workers, environment),
+        options=_make_options(asked, workers, environment) | options,
         notices=tuple(notices),
     )
 
@@ -207,8 +208,19 @@ def tell_accepted(asked: Asked) -> list[str]:
     return [f"Without effect: {', '.join(names)} ({why})." for why, names in reasons.items()]
 
 
-def _minibatches(asked: Asked) -> int:
-    return asked.count("num_minibatches_per_task")
+def _take_own(asked: Asked, environment: dict[str, str]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Take Legato's own variables out of a job's, and return what says the same: words of its command, and options."""
+    number = environment.pop(MINIBATCHES_PER_TASK, "")
+    if "num_minibatches_per_task" in asked.said:
+        number = str(asked.count("num_minibatches_per_task"))
+    words = ((f"{MINIBATCHES_FLAG}={number}",) if number else ()) + (
+        (SUM_FLAG,) if environment.pop(SUM, "") == "1" else ()
+    )
+    seed = environment.pop(SEED, "")
+    for name, said in ((MINIBATCHES_PER_TASK, number), (SEED, seed)):
+        if said and not re.fullmatch(r"[0-9]{1,9}", said):
+            raise UsageError(f"Cannot set {name}={said[:100]}: give a whole number, such as 8.")
+    return words, {"seed": int(seed)} if seed else {}
 
 
 def _make_options(asked: Asked, workers: Workers, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -345,5 +357,10 @@ def _find_packages(said: str, folder: Path) -> str:
 
 def _find_inside(folder: str, top: Path) -> str:
     """Return where a folder lies in another one; "": it does not."""
-    path = Path(folder)
-    return path.relative_to(top).as_posix() if path != top and path.is_relative_to(top) else ""
+    # A shell names the present directory by the links that led there, Python by where they lead.
+    path, top_itself = Path(folder), top.resolve()
+    # The folder may also be a link in there, which leads elsewhere.
+    for one, other in ((path, top), (path.parent.resolve() / path.name, top_itself), (path.resolve(), top_itself)):
+        if one != other and one.is_relative_to(other):
+            return one.relative_to(other).as_posix()
+    return ""

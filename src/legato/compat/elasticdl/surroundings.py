@@ -15,6 +15,9 @@ MINIBATCHES_PER_TASK: Final = "LEGATO_ELASTICDL_MINIBATCHES_PER_TASK"
 SUM: Final = "LEGATO_ELASTICDL_SUM"
 """``1``: without a fixed global batch gradients are added up, as the original did, and not averaged."""
 
+SEED: Final = "LEGATO_SEED"
+"""Seed of everything random."""
+
 TASKS_ADDRESS: Final = "MASTER_ADDR"
 
 

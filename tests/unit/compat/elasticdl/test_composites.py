@@ -42,6 +42,7 @@ def resources(text: str) -> dict[str, str]:
         ("a=,b=", {"a": "", "b": ""}),
         ("URL=http://h/?a=1,2&b=3,C=4", {"URL": "http://h/?a=1,2&b=3", "C": "4"}),
         ("a=1,a=2", {"a": "2"}),
+        ("LEGATO_ELASTICDL_SUM=1,LEGATO_SEED=7", {"LEGATO_ELASTICDL_SUM": "1", "LEGATO_SEED": "7"}),
         (
             "USE_TORCH=true,HOROVOD_GLOO_TIMEOUT_SECONDS=60,PYTHONUNBUFFERED=true",
             {"USE_TORCH": "true", "HOROVOD_GLOO_TIMEOUT_SECONDS": "60", "PYTHONUNBUFFERED": "true"},

@@ -29,6 +29,15 @@ def test_a_module_is_run_with_the_guest_that_hands_out_its_tasks() -> None:
     assert launcher.guest.options == {"num_workers": "3", "num_minibatches_per_task": "2"}
 
 
+def test_gradients_are_added_if_the_command_says_so() -> None:
+    prepared = ElasticPrograms().prepare(ask("--num_minibatches_per_task=2", "--add_gradients", "python", "train.py"))
+    assert prepared.program == ("train.py",) and prepared.launcher is not None
+    assert prepared.launcher.environment == {
+        "LEGATO_ELASTICDL_MINIBATCHES_PER_TASK": "2",
+        "LEGATO_ELASTICDL_SUM": "1",
+    }
+
+
 @pytest.mark.parametrize(
     ("words", "script"),
     [

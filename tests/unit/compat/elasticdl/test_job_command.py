@@ -102,3 +102,13 @@ def test_the_words_are_those_of_bash(text: str) -> None:
     done = subprocess.run(["bash", "-c", script], env={**KNOWN, "PATH": "/bin"}, capture_output=True, check=False)
     words = done.stdout.decode().split("\0")[:-1]
     assert done.returncode != 0 or words == (want or [""]), text
+
+
+@pytest.mark.parametrize("text", ["LEGATO_DRIVER_FILE=/x python a.py", "export LEGATO_TOKEN=x; python a.py"])
+def test_variables_of_the_platform_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="with --job_command: it is the platform's own"):
+        read_job_command(text)
+    assert read_job_command("export LEGATO_SEED=7; LEGATO_ELASTICDL_SUM=1 python a.py").variables == {
+        "LEGATO_SEED": "7",
+        "LEGATO_ELASTICDL_SUM": "1",
+    }

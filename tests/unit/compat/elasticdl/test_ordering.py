@@ -178,6 +178,27 @@ def test_search_paths_of_the_image_are_those_of_the_copy(here: Path) -> None:
     assert found.options["environment"] == {"PYTHONPATH": f"model_zoo:.:/usr:/no:{here}"}
 
 
+def test_documented_variables_become_what_the_platform_has_for_them(here: Path) -> None:
+    variables = "--envs=LEGATO_ELASTICDL_SUM=1,LEGATO_SEED=7,LEGATO_ELASTICDL_MINIBATCHES_PER_TASK=3,A=1"
+    found = order(here, variables, command="python train.py")
+    assert found.words == ("--num_minibatches_per_task=3", "--add_gradients", "train.py")
+    assert (found.options["seed"], found.options["environment"]) == (7, {"A": "1"})
+    found = order(here, variables, "--num_minibatches_per_task=2", command="LEGATO_ELASTICDL_SUM=0 python train.py")
+    assert found.words == ("--num_minibatches_per_task=2", "train.py")
+    with pytest.raises(UsageError, match="Cannot set LEGATO_SEED=-1"):
+        order(here, command="LEGATO_SEED=-1 python train.py")
+
+
+def test_data_are_not_uploaded_by_whatever_link_they_are_named(here: Path) -> None:
+    (here.parent / "link").symlink_to(here, target_is_directory=True)
+    (here / "linked").symlink_to(here.parent / "other", target_is_directory=True)
+    for named, left_out in ((here.parent / "link/data", "data"), (here / "linked", "linked")):
+        for stand in (here, here.parent / "link"):
+            found = order(stand, f"--volume=host_path={named},mount_path=/x", command="python train.py")
+            assert found.left_out == (left_out,)
+    assert order(here, f"--volume=host_path={here.parent}/other,mount_path=/x").left_out in ((), ("linked",))
+
+
 def test_folders_are_looked_for(here: Path) -> None:
     volumes = order(here, f"--volume=host_path={here}/no,mount_path=/data").host_folders
     with pytest.raises(UsageError, match=r"There is no folder .*/no on this machine, which --volume names for /data"):
