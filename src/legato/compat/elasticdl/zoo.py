@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path, PurePosixPath
@@ -23,11 +24,11 @@ def render_dockerfile(asked: Asked) -> str:
     """Return the Dockerfile.
 
     Raises:
-        UsageError: a folder leads out of the one in which Docker builds.
+        UsageError: a folder leads out of the one in which Docker builds, or an address or image is no single word.
     """
-    index = asked.text("extra_pypi_index")
-    pip = "pip install --no-cache-dir" + (f" --extra-index-url={index}" if index else "")
-    lines = [_MARK, f"FROM {asked.text('base_image')}", ""]
+    index = _check_word(asked.text("extra_pypi_index"), "extra_pypi_index")
+    pip = "pip install --no-cache-dir" + (f" --extra-index-url={shlex.quote(index)}" if index else "")
+    lines = [_MARK, f"FROM {_check_word(asked.text('base_image'), 'base_image')}", ""]
     packages = asked.text("local_pkg_dir")
     if packages:
         lines += [f"COPY {_inside(packages, 'local_pkg_dir')} /packages", f"RUN {pip} /packages/*"]
@@ -77,6 +78,13 @@ def run_docker(asked: Asked) -> int:
     if asked.command == "zoo build":
         words = ["build", "-t", asked.text("image"), asked.text("path")]
     return subprocess.run([docker, *words], check=False).returncode
+
+
+def _check_word(said: str, flag: str) -> str:
+    # A second line, or a word behind the first, would be an instruction of its own.
+    if any(sign.isspace() or not sign.isprintable() for sign in said) or said.startswith("-"):
+        raise UsageError(f"Cannot use --{flag}={said[:200]!r}: it is one word, without blanks and new lines.")
+    return said
 
 
 def _inside(said: str, flag: str) -> str:

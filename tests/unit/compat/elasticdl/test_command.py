@@ -224,6 +224,16 @@ def test_the_dockerfile(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (here / "Dockerfile").read_text() == "FROM scratch\n"
 
 
+def test_what_is_written_into_the_dockerfile_is_one_word_of_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["zoo", "init", "--model_zoo=zoo", "--extra_pypi_index=https://i/?a=1&b=$(id);touch"]) == 0
+    assert "--extra-index-url='https://i/?a=1&b=$(id);touch' 'legato" in (here / "Dockerfile").read_text()
+    (here / "Dockerfile").unlink()
+    for word in ("--extra_pypi_index=https://i\nRUN id", "--base_image=a\nRUN id", "--base_image=a AS b"):
+        assert command.main(["zoo", "init", "--model_zoo=zoo", word]) == 1
+        assert "it is one word" in capsys.readouterr().err
+    assert not (here / "Dockerfile").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "want"), [(("build", "--image=i:1", "."), "build -t i:1 ."), (("push", "i:1"), "push i:1")]
 )
