@@ -1,6 +1,7 @@
 /** Tabs: one of several views of the same thing. Arrows go from one to the next. */
 
 import type { KeyboardEvent, ReactNode } from "react";
+import "./tabs.css";
 
 export interface Tab {
   name: string;

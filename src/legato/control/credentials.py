@@ -64,9 +64,9 @@ class Passwords:
             UsageError: it is too short, or absurdly long.
         """
         if not _MIN_PASSWORD_LENGTH <= len(password) <= _MAX_PASSWORD_LENGTH:
+            fault = "short" if len(password) < _MIN_PASSWORD_LENGTH else "long"
             raise UsageError(
-                f"Cannot use a password of {len(password)} characters. Give {_MIN_PASSWORD_LENGTH} to "
-                f"{_MAX_PASSWORD_LENGTH}."
+                f"This password is too {fault}. Give {_MIN_PASSWORD_LENGTH} to {_MAX_PASSWORD_LENGTH} characters."
             )
         return self._hasher.hash(password)
 

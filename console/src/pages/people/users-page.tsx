@@ -119,7 +119,7 @@ export default function UsersPage() {
                 onClick={() => setShown({ what: "password", user })}
               />
               <Button
-                icon="link"
+                icon="key"
                 look="plain"
                 isSmall
                 aria-label={`Tokens of ${user.name}`}

@@ -1,7 +1,7 @@
 /** Why a run has what it has: sentences, causes, who has the rest, and all decisions. */
 
 import { useAsk } from "@/api/queries";
-import type { Attempt, Explanation, Job } from "@/api/types";
+import type { Attempt, Explanation, Job, Stage } from "@/api/types";
 import { countOf } from "@/format/numbers";
 import { formatDuration, formatFullTime, formatTime } from "@/format/time";
 import { Swatch } from "@/parts/colour";
@@ -34,7 +34,7 @@ export function WhyTab({ job }: { job: Job }) {
           <Parties title="Who has the pool now" parties={found.holders} />
           <Lost lost={found.lost} />
           <Decisions decisions={found.decisions} />
-          <Attempts attempts={attempts.data?.items ?? []} />
+          <Attempts attempts={attempts.data?.items ?? []} stage={job.stage} />
         </div>
       )}
     </Answered>
@@ -118,7 +118,7 @@ function Decisions({ decisions }: { decisions: Explanation["decisions"] }) {
   );
 }
 
-function Attempts({ attempts }: { attempts: readonly Attempt[] }) {
+function Attempts({ attempts, stage }: { attempts: readonly Attempt[]; stage: Stage }) {
   if (!attempts.length) return null;
   return (
     <section className="card why-wide">
@@ -132,7 +132,7 @@ function Attempts({ attempts }: { attempts: readonly Attempt[] }) {
               {formatTime(attempt.started_at)}
             </span>
             <strong className="decisions-slots">
-              {attempt.outcome ? STAGES[attempt.outcome].word : "Goes on"}
+              {STAGES[attempt.outcome ?? stage].word}
               {attempt.ended_at !== null && (
                 <span className="quiet small"> after {formatDuration(attempt.ended_at - attempt.started_at)}</span>
               )}

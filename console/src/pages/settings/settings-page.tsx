@@ -4,7 +4,6 @@ import { useMemo } from "react";
 import { useAsk } from "@/api/queries";
 import type { components } from "@/api/schema";
 import { Answered, Empty, NoPermission } from "@/parts/states";
-import { type Column, Table } from "@/parts/table";
 import { useQueryValue } from "@/router/router";
 import { useSession } from "@/session/session";
 import "@/pages/projects/projects.css";
@@ -12,42 +11,18 @@ import "./settings.css";
 
 type Setting = components["schemas"]["Setting"];
 
-/** Return the value of a setting as it is written in `legato.toml`. */
+/** Return the value of a setting as people read it; a list with its parts one after the other. */
 export function sayValue(value: unknown): string {
   if (value === null || value === undefined) return "–";
-  return typeof value === "string" ? value || '""' : JSON.stringify(value);
+  if (typeof value === "string") return value || '""';
+  if (!Array.isArray(value)) return JSON.stringify(value);
+  return value.length ? value.map(sayValue).join(", ") : "none";
 }
 
-const COLUMNS: Column<Setting>[] = [
-  {
-    name: "name",
-    title: "Setting",
-    width: 200,
-    grows: 1,
-    sortBy: (setting) => setting.name,
-    show: (setting) => <code>{setting.name}</code>,
-  },
-  {
-    name: "value",
-    title: "Value",
-    width: 150,
-    grows: 2,
-    show: (setting) => (
-      <code className="settings-value" title={sayValue(setting.value)}>
-        {sayValue(setting.value)}
-      </code>
-    ),
-  },
-  {
-    name: "meaning",
-    title: "Meaning",
-    width: 220,
-    grows: 5,
-    leaves: 1,
-    show: (setting) => <div className="settings-meaning soft">{setting.meaning}</div>,
-  },
-];
-const keyOf = (setting: Setting) => setting.name;
+/** Show a meaning: what stands between backticks is code. */
+export function Meaning({ text }: { text: string }) {
+  return <>{text.split("`").map((part, place) => (place % 2 ? <code key={place}>{part}</code> : part))}</>;
+}
 
 /** The page. */
 export default function SettingsPage() {
@@ -66,7 +41,7 @@ export default function SettingsPage() {
     );
   }
   return (
-    <div className="page page-full">
+    <div className="page">
       <div className="page-head">
         <h1>Settings</h1>
         <input
@@ -94,16 +69,33 @@ function Settings({ settings, contains }: { settings: readonly Setting[]; contai
     const sought = contains.toLowerCase();
     return settings.filter((one) => `${one.name} ${sayValue(one.value)} ${one.meaning}`.toLowerCase().includes(sought));
   }, [settings, contains]);
+  if (shown.length === 0) return <Empty icon="search" title="No setting is called so" />;
   return (
-    <section className="card list-card" aria-label="Settings">
-      <Table
-        label="Settings"
-        rows={shown}
-        columns={COLUMNS}
-        keyOf={keyOf}
-        rowHeight={52}
-        empty={<Empty icon="search" title="No setting is called so" />}
-      />
+    <section className="card" aria-label="Settings">
+      <table className="settings-table">
+        <thead>
+          <tr>
+            <th scope="col">Setting</th>
+            <th scope="col">Value</th>
+            <th scope="col">Meaning</th>
+          </tr>
+        </thead>
+        <tbody>
+          {shown.map((setting) => (
+            <tr key={setting.name}>
+              <th scope="row">
+                <code>{setting.name}</code>
+              </th>
+              <td>
+                <code className="settings-value">{sayValue(setting.value)}</code>
+              </td>
+              <td className="soft">
+                <Meaning text={setting.meaning} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
     </section>
   );
 }

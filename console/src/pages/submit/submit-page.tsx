@@ -18,41 +18,20 @@ import { ProjectDialog } from "@/pages/projects/project-dialog";
 import { Button } from "@/parts/button";
 import { Card } from "@/parts/card";
 import { AreaField, Held, SelectField, TextField } from "@/parts/field";
-import { Answered, Empty, Loading, NoPermission, Note } from "@/parts/states";
+import { Answered, Empty, Loading, Note } from "@/parts/states";
 import { useToasts } from "@/parts/toast";
 import { go, useRoute } from "@/router/router";
 import { maySubmit, type Session, useSession } from "@/session/session";
 import { DefinitionDialog } from "./definition-dialog";
 import { DefinitionRow } from "./definition-row";
 import { type DefinitionDraft, draftOf, EMPTY_DRAFT, nextName, readCount } from "./draft";
+import { checkExperiment, EMPTY, type ExperimentDraft } from "./experiment-draft";
 import { useKept } from "./kept";
 import { planOf, usePlans } from "./plan";
 import { PlanView } from "./plan-view";
 import "./submit.css";
 
-interface ExperimentDraft {
-  project: string;
-  name: string;
-  description: string;
-  data: string;
-  arguments: string;
-  priority: string;
-  /** Ids of definitions, by project: those of one cannot go with another. */
-  definitions: Readonly<Record<string, readonly string[]>>;
-  /** Where the last definition or experiment came from that this was begun with. */
-  from: string;
-}
-
-const EMPTY: ExperimentDraft = {
-  project: "",
-  name: "",
-  description: "",
-  data: "",
-  arguments: "",
-  priority: "",
-  definitions: {},
-  from: "",
-};
+const NO_PROJECT = "Make a project first.";
 
 /** The page. */
 export default function SubmitPage() {
@@ -64,9 +43,9 @@ export default function SubmitPage() {
         <div className="page-head">
           <h1>New experiment</h1>
         </div>
-        <NoPermission>
-          You are a viewer: you see everything and start nothing. Ask an administrator for the role user.
-        </NoPermission>
+        <Empty icon="lock" title="Viewers start nothing">
+          You are a viewer: you see everything and change nothing. Ask an administrator for the role user.
+        </Empty>
       </div>
     );
   }
@@ -93,6 +72,7 @@ function Builder({ projects }: { projects: readonly Project[] }) {
   const [definition, onDefinition, forgetDefinition] = useKept<DefinitionDraft>(
     `definition ${session.name}`,
     () => EMPTY_DRAFT,
+    ["packed"],
   );
   const [isAdding, setAdding] = useState(false);
   const [isNewProject, setNewProject] = useState(false);
@@ -163,6 +143,7 @@ function Builder({ projects }: { projects: readonly Project[] }) {
     }
   };
 
+  const blocked = project ? {} : { title: NO_PROJECT, "aria-describedby": "builder-blocked" };
   if (!isStarted) return <Loading />;
   return (
     <>
@@ -242,7 +223,7 @@ function Builder({ projects }: { projects: readonly Project[] }) {
               title="Training definitions"
               isFlush
               tools={
-                <Button icon="plus" isSmall disabled={!project} onClick={() => setAdding(true)}>
+                <Button icon="plus" isSmall disabled={!project} {...blocked} onClick={() => setAdding(true)}>
                   Add training definition
                 </Button>
               }
@@ -250,6 +231,7 @@ function Builder({ projects }: { projects: readonly Project[] }) {
               {ids.length === 0 ? (
                 <Empty icon="file" title="No training definition yet">
                   It says what is trained and how: code, command, and how many nodes.
+                  {!project && ` ${NO_PROJECT}`}
                   {wrong.definitions && <span className="field-wrong"> {wrong.definitions}</span>}
                 </Empty>
               ) : (
@@ -283,10 +265,16 @@ function Builder({ projects }: { projects: readonly Project[] }) {
               {Object.keys(wrong).length > 0 && !problem && (
                 <Note tone="bad">Not everything is there yet; see the fields.</Note>
               )}
+              {!project && (
+                <p className="small soft" id="builder-blocked">
+                  {NO_PROJECT}
+                </p>
+              )}
               <div className="row row-end row-wrap">
                 <Button
                   isBusy={busy === "create"}
                   disabled={busy !== null || !project}
+                  {...blocked}
                   onClick={() => void submit(false)}
                 >
                   Create
@@ -296,6 +284,7 @@ function Builder({ projects }: { projects: readonly Project[] }) {
                   icon="play"
                   isBusy={busy === "run"}
                   disabled={busy !== null || !project}
+                  {...blocked}
                   onClick={() => void submit(true)}
                 >
                   Create and run
@@ -323,19 +312,6 @@ function Builder({ projects }: { projects: readonly Project[] }) {
       )}
     </>
   );
-}
-
-function checkExperiment(draft: ExperimentDraft, numDefinitions: number): FieldErrors {
-  const wrong: Record<string, string> = {};
-  if (!draft.name.trim()) wrong.name = "Give it a name.";
-  if (numDefinitions === 0) wrong.definitions = "Add one, or there is nothing to run.";
-  if (draft.data.trim() && !draft.data.trim().startsWith("/"))
-    wrong.data = "Give the whole path, beginning with a slash.";
-  const priority = readCount(draft.priority);
-  if (draft.priority.trim() && (priority === null || priority < 1 || priority > 10_000)) {
-    wrong.priority = "Give a whole number from 1 to 10000.";
-  }
-  return wrong;
 }
 
 interface Starters {
