@@ -29,6 +29,8 @@ _WORKER_STATES: Final = {
     "joined": "Running",
     "finished": "Completed",
     "died": "Error",
+    "failed": "Error",
+    "refused": "Error",
     "fenced": "Error",
 }
 _TITLES: Final = ("NAME", "READY", "STATUS", "RESTARTS", "AGE")

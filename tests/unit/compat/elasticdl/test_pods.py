@@ -71,3 +71,12 @@ def test_a_number_that_comes_again_after_a_pause_is_the_new_worker() -> None:
     events = [event("started", 0, 90), event("died", 0, 80), event("started", 0, 5), event("joined", 0, 4)]
     master, worker = list_pods(job(attempt=2), events, NOW)
     assert (worker.status, worker.age_s, master.num_restarts) == ("Running", pytest.approx(5), 1)
+
+
+def test_workers_of_a_failed_job_stay_if_their_program_failed() -> None:
+    kinds = {0: ("started", "joined", "failed"), 1: ("started", "joined", "left"), 2: ("started", "joining", "failed")}
+    kinds |= {3: ("started", "joining", "refused")}
+    events = [event(kind, number, 9) for number, told in kinds.items() for kind in told]
+    want = [("mnist-edljob-worker-0", "Error"), ("mnist-edljob-worker-2", "Error"), ("mnist-edljob-worker-3", "Error")]
+    for stage in ("running", "failed"):
+        assert states(list_pods(job(stage=stage), [*events, event("failed", None, 1)], NOW))[1:] == want
