@@ -1,6 +1,7 @@
 """Answers the loader processes of this worker: they ask over a socket, however they were started.
 
-One thread per loader process, which waits with it until the plan knows. Knows nothing of training.
+One thread per loader process, which lets it in and waits with it until the plan knows. Only processes of this user are
+let in, and only with the key. Knows nothing of training.
 """
 
 from __future__ import annotations
@@ -8,13 +9,22 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import socket
+import struct
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 _KEY_BYTES: Final = 16
+_BACKLOG: Final = 128
+_HANDSHAKE_LIMIT_S: Final = 30.0
+_ACCEPT_AGAIN_S: Final = 0.1
+_CREDENTIALS: Final = struct.Struct("3i")  # process, user, group
 
 Answer = Callable[[int, int], Any]
 
@@ -36,18 +46,23 @@ class Office:
 
     Args:
         answer: of (number, generation); may wait. Called on a thread for each process.
+        handshake_limit_s: who has not shown the key by then is sent away.
     """
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, *, handshake_limit_s: float = _HANDSHAKE_LIMIT_S) -> None:
         self._answer = answer
+        self._handshake_limit_s = handshake_limit_s
         # Without a file, so that nothing is left of it however this process ends.
-        path = f"\0legato-{os.getpid()}-{secrets.token_hex(8)}" if sys.platform == "linux" else None
-        self._listener = Listener(path, family="AF_UNIX", authkey=(key := secrets.token_bytes(_KEY_BYTES)))
-        self.address = Address(path or str(self._listener.address), key)
+        name = f"legato-{os.getpid()}-{secrets.token_hex(8)}"
+        path = f"\0{name}" if sys.platform == "linux" else str(Path(tempfile.gettempdir()) / name)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(path)
+        self._listener.listen(_BACKLOG)
+        self.address = Address(path, secrets.token_bytes(_KEY_BYTES))
         self._connections: list[Connection] = []
         self._arrived = threading.Condition()
         self._num_arrived: dict[int, int] = {}
-        self._is_closed = False
+        self._closed = threading.Event()
         threading.Thread(target=self._admit, name="legato-office", daemon=True).start()
 
     def wait_for(self, num_processes: int, generation: int, may_come: Callable[[], bool]) -> None:
@@ -58,29 +73,40 @@ class Office:
 
     def close(self) -> None:
         """Take no more questions. Idempotent."""
-        self._is_closed = True
+        self._closed.set()
         with contextlib.suppress(OSError):
-            self._listener.close()
+            # Wakes who waits in accept.
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        if not self.address.path.startswith("\0"):
+            Path(self.address.path).unlink(missing_ok=True)
 
     def file_descriptors(self) -> list[int]:
         """Return what a forked process must not hold open: else nobody hears that this one is gone."""
-        found = [connection.fileno() for connection in self._connections if not connection.closed]
-        inner: Any = getattr(self._listener, "_listener", None)
-        listening = getattr(inner, "_socket", None)
-        return [*found, listening.fileno()] if listening is not None else found
+        found = [connection.fileno() for connection in [*self._connections] if not connection.closed]
+        listening = self._listener.fileno()
+        return [*found, listening] if listening >= 0 else found
 
     def _admit(self) -> None:
-        while not self._is_closed:
+        while not self._closed.is_set():
             try:
-                connection = self._listener.accept()
-            except Exception:  # noqa: BLE001, S112 - a stranger without the key, or one that is gone; or the end
+                accepted, _ = self._listener.accept()
+            except OSError:
+                # Out of descriptors, perhaps: whoever holds them must get on.
+                self._closed.wait(_ACCEPT_AGAIN_S)
                 continue
+            if not _is_own(accepted):
+                accepted.close()
+                continue
+            accepted.setblocking(True)
+            connection = Connection(accepted.detach())
             self._connections = [known for known in self._connections if not known.closed] + [connection]
             threading.Thread(target=self._serve, args=(connection,), name="legato-loader", daemon=True).start()
 
     def _serve(self, connection: Connection) -> None:
-        has_asked = False
-        with connection, contextlib.suppress(EOFError, OSError):
+        with connection, contextlib.suppress(EOFError, OSError, AuthenticationError):
+            self._let_in(connection)
+            has_asked = False
             while True:
                 number, generation = connection.recv()
                 if not has_asked:
@@ -89,6 +115,34 @@ class Office:
                         self._num_arrived[generation] = self._num_arrived.get(generation, 0) + 1
                         self._arrived.notify_all()
                 connection.send(self._answer(number, generation))
+
+    def _let_in(self, connection: Connection) -> None:
+        # Who is silent is hung up on: that ends the reading of it.
+        timer = threading.Timer(self._handshake_limit_s, _hang_up, (connection,))
+        timer.daemon = True
+        timer.start()
+        try:
+            deliver_challenge(connection, self.address.key)
+            answer_challenge(connection, self.address.key)
+        finally:
+            timer.cancel()
+
+
+def _hang_up(connection: Connection) -> None:
+    with contextlib.suppress(OSError, ValueError), socket.socket(fileno=os.dup(connection.fileno())) as known:
+        known.shutdown(socket.SHUT_RDWR)
+
+
+def _is_own(accepted: socket.socket) -> bool:
+    """Tell whether who has connected is of this process's user, where the kernel says so."""
+    if sys.platform != "linux":
+        return True
+    try:
+        said = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    except OSError:
+        return False
+    _, user, _ = _CREDENTIALS.unpack(said)
+    return bool(user == os.geteuid())
 
 
 class Counter:
