@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 import msgspec
+
+_MAX_FORGOTTEN: Final = 1000
 
 
 class Point(msgspec.Struct):
@@ -14,11 +17,15 @@ class Point(msgspec.Struct):
         awaited: workers that ran when the first reached it, run still, and have not reached it.
         is_notified: somebody said that it is passed, whoever has reached it.
         is_reached: somebody has reached it, so that ``awaited`` says something.
+        told: workers that were told that it is passed.
+        is_forgotten: it was passed, and its name is free for another one: who was not told is still to be.
     """
 
     awaited: set[int] = set()
     is_notified: bool = False
     is_reached: bool = False
+    told: set[int] = set()
+    is_forgotten: bool = False
 
 
 class Syncs:
@@ -32,31 +39,53 @@ class Syncs:
         self.points = points if points is not None else {}
 
     def reach(self, name: str, worker: int, workers: Collection[int]) -> bool:
-        """A worker has reached a point; ``workers`` run now. Returns whether all have that are awaited."""
+        """A worker has reached a point; ``workers`` run now. Returns whether all have that are awaited.
+
+        Who comes to one that was forgotten behind the others, because it began later or was told nothing yet, has
+        passed it too: else it would await them at another one, to which they do not come.
+        """
         point = self.points.setdefault(name, Point())
+        if point.is_forgotten:
+            if worker not in point.told:
+                point.told.add(worker)
+                return True
+            point = self.points[name] = Point()
         if not point.is_reached:
             point.is_reached = True
             point.awaited = set(workers)
         point.awaited.discard(worker)
+        if self.is_passed(name):
+            point.told.add(worker)
         return self.is_passed(name)
 
     def notify(self, name: str) -> None:
         """Say that a point is passed."""
-        self.points.setdefault(name, Point()).is_notified = True
+        if name not in self.points or self.points[name].is_forgotten:
+            self.points[name] = Point()
+        self.points[name].is_notified = True
 
     def is_passed(self, name: str) -> bool:
         """Return whether all have reached a point, or somebody said that it is passed."""
         point = self.points.get(name)
-        return point is not None and (point.is_notified or (point.is_reached and not point.awaited))
+        if point is None or point.is_forgotten:
+            return False
+        return point.is_notified or (point.is_reached and not point.awaited)
 
     def forget(self, name: str | None) -> None:
         """Forget a point, or all of them."""
-        if name is None:
-            self.points.clear()
-        else:
-            self.points.pop(name, None)
+        for one in [*self.points] if name is None else [name]:
+            point = self.points.pop(one, None)
+            if point is not None and point.told:
+                self.points[one] = Point(told=point.told, is_forgotten=True)
+        forgotten = [one for one, point in self.points.items() if point.is_forgotten]
+        for one in forgotten[: max(len(forgotten) - _MAX_FORGOTTEN, 0)]:
+            del self.points[one]
 
     def set_workers(self, workers: Collection[int]) -> None:
         """Wait for nobody who does not run any more."""
-        for point in self.points.values():
+        for name, point in [*self.points.items()]:
             point.awaited &= set(workers)
+            point.told &= set(workers)
+            if point.is_forgotten and not point.told:
+                # All who passed it are gone: who comes now begins anew, with each other.
+                del self.points[name]

@@ -1,0 +1,70 @@
+"""Named points: who waits for whom, also behind those that were forgotten."""
+
+from __future__ import annotations
+
+import msgspec
+
+from legato.compat.elasticdl.syncs import Point, Syncs
+
+
+def passed_by_all(syncs: Syncs, name: str = "start", workers: tuple[int, ...] = (0, 1)) -> None:
+    found = [syncs.reach(name, worker, workers) for worker in (*workers, *workers)]
+    assert found == [False] * (len(workers) - 1) + [True] * (len(workers) + 1)
+
+
+def test_who_begins_later_awaits_nobody_at_a_point_that_all_have_passed_and_forgotten() -> None:
+    syncs = Syncs()
+    passed_by_all(syncs)
+    syncs.forget("start")
+    syncs = Syncs(msgspec.json.decode(msgspec.json.encode(syncs.points), type=dict[str, Point]))  # another driver
+    assert syncs.reach("start", 2, (0, 1, 2))
+    syncs.forget("start")
+    assert not syncs.is_passed("start")
+    assert not any(point.awaited for point in syncs.points.values())
+
+
+def test_who_was_told_nothing_when_it_was_forgotten_has_passed_it_too() -> None:
+    syncs = Syncs()
+    assert not syncs.reach("start", 0, (0, 1))
+    assert syncs.reach("start", 1, (0, 1))
+    syncs.forget(None)
+    assert syncs.reach("start", 0, (0, 1))
+
+
+def test_a_name_is_used_again_by_those_who_passed_it() -> None:
+    syncs = Syncs()
+    for _ in range(3):
+        passed_by_all(syncs)
+        syncs.forget("start")
+    assert syncs.reach("start", 2, (0, 1, 2))
+    assert not syncs.reach("start", 2, (0, 1, 2)), "in the next round it is as the others"
+    assert not syncs.reach("start", 0, (0, 1, 2))
+    assert syncs.reach("start", 1, (0, 1, 2))
+
+
+def test_who_comes_when_all_others_are_gone_begins_anew() -> None:
+    syncs = Syncs()
+    passed_by_all(syncs)
+    syncs.forget("start")
+    syncs.set_workers((2, 3))
+    assert not syncs.points
+    assert not syncs.reach("start", 2, (2, 3))
+    assert syncs.reach("start", 3, (2, 3))
+
+
+def test_a_point_that_nobody_passed_is_forgotten_whole() -> None:
+    syncs = Syncs()
+    syncs.reach("start", 0, (0, 1))
+    syncs.notify("other")
+    syncs.forget(None)
+    assert not syncs.points
+    assert not syncs.reach("start", 1, (0, 1))
+
+
+def test_forgotten_names_are_not_kept_without_end() -> None:
+    syncs = Syncs()
+    for number in range(1100):
+        assert syncs.reach(f"epoch {number}", 0, (0,))
+        syncs.forget(f"epoch {number}")
+    assert len(syncs.points) == 1000
+    assert "epoch 1099" in syncs.points
