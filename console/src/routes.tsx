@@ -1,6 +1,7 @@
 /** All pages: their addresses, and the ways to them in the bar. Each page is loaded when it is first opened. */
 
 import { type ComponentType, type LazyExoticComponent, lazy } from "react";
+import { fetchPage } from "@/parts/fetched";
 import type { Session } from "@/session/session";
 
 /** What a page gets: the names in its address. */
@@ -14,29 +15,33 @@ interface PageRoute {
   title: string;
 }
 
+function openLater(fetches: () => Promise<{ default: ComponentType<PageProps> }>) {
+  return lazy(() => fetchPage(fetches));
+}
+
 export const ROUTES: readonly PageRoute[] = [
-  { pattern: "/runs", page: lazy(() => import("@/pages/runs/runs-page")), title: "Runs" },
-  { pattern: "/runs/:job", page: lazy(() => import("@/pages/run/run-page")), title: "Run" },
-  { pattern: "/compare", page: lazy(() => import("@/pages/compare/compare-page")), title: "Compare" },
-  { pattern: "/pool", page: lazy(() => import("@/pages/pool/pool-page")), title: "Pool" },
-  { pattern: "/submit", page: lazy(() => import("@/pages/submit/submit-page")), title: "New experiment" },
-  { pattern: "/projects", page: lazy(() => import("@/pages/projects/projects-page")), title: "Projects" },
-  { pattern: "/projects/:project", page: lazy(() => import("@/pages/projects/project-page")), title: "Project" },
+  { pattern: "/runs", page: openLater(() => import("@/pages/runs/runs-page")), title: "Runs" },
+  { pattern: "/runs/:job", page: openLater(() => import("@/pages/run/run-page")), title: "Run" },
+  { pattern: "/compare", page: openLater(() => import("@/pages/compare/compare-page")), title: "Compare" },
+  { pattern: "/pool", page: openLater(() => import("@/pages/pool/pool-page")), title: "Pool" },
+  { pattern: "/submit", page: openLater(() => import("@/pages/submit/submit-page")), title: "New experiment" },
+  { pattern: "/projects", page: openLater(() => import("@/pages/projects/projects-page")), title: "Projects" },
+  { pattern: "/projects/:project", page: openLater(() => import("@/pages/projects/project-page")), title: "Project" },
   {
     pattern: "/experiments/:experiment",
-    page: lazy(() => import("@/pages/experiments/experiment-page")),
+    page: openLater(() => import("@/pages/experiments/experiment-page")),
     title: "Experiment",
   },
   {
     pattern: "/definitions/:definition",
-    page: lazy(() => import("@/pages/experiments/definition-page")),
+    page: openLater(() => import("@/pages/experiments/definition-page")),
     title: "Training definition",
   },
-  { pattern: "/queues", page: lazy(() => import("@/pages/queues/queues-page")), title: "Queues" },
-  { pattern: "/users", page: lazy(() => import("@/pages/people/users-page")), title: "Users" },
-  { pattern: "/tokens", page: lazy(() => import("@/pages/people/tokens-page")), title: "Tokens" },
-  { pattern: "/audit", page: lazy(() => import("@/pages/audit/audit-page")), title: "Audit" },
-  { pattern: "/settings", page: lazy(() => import("@/pages/settings/settings-page")), title: "Settings" },
+  { pattern: "/queues", page: openLater(() => import("@/pages/queues/queues-page")), title: "Queues" },
+  { pattern: "/users", page: openLater(() => import("@/pages/people/users-page")), title: "Users" },
+  { pattern: "/tokens", page: openLater(() => import("@/pages/people/tokens-page")), title: "Tokens" },
+  { pattern: "/audit", page: openLater(() => import("@/pages/audit/audit-page")), title: "Audit" },
+  { pattern: "/settings", page: openLater(() => import("@/pages/settings/settings-page")), title: "Settings" },
 ];
 
 interface Way {

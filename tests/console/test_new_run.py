@@ -62,3 +62,39 @@ def test_what_decides_stays_in_sight_in_the_dialog_of_a_definition(
     dialog.get_by_text("No training definition to add").wait_for()
     assert plan.count() == 0
     ann.shows(f"definition-dialog-existing-{width}")
+
+
+def test_what_cannot_be_done_yet_says_why(people: Callable[..., Person]) -> None:
+    ann = people("ann", width=1280)
+    ann.opens("/submit")
+    ann.sees("It says what is trained and how: code, command, and how many nodes. Make a project first.")
+    for name in ("Create", "Create and run", "Add training definition"):
+        button = ann.page.get_by_role("button", name=name, exact=True)
+        assert button.is_disabled()
+        assert button.get_attribute("title") == "Make a project first."
+        said = ann.page.locator(f"#{button.get_attribute('aria-describedby')}")
+        assert said.inner_text() == "Make a project first."
+    ann.finds_no_barrier()
+    ann.shows("submit-without-project")
+
+
+def test_pages_that_were_replaced_are_loaded_anew_and_what_was_typed_is_kept(
+    people: Callable[..., Person], running: Platform
+) -> None:
+    ann = comes(people, running)
+    page = ann.page
+    ann.opens("/submit")
+    page.get_by_label("Name").fill("tides")
+    # As after an upgrade: the server answers, but a page that was not yet opened has another name now.
+    page.route("**/assets/queues-page-*.js", lambda route: route.fulfill(status=404))
+    page.get_by_role("link", name="Queues").click()
+    ann.sees("The console was updated")
+    assert page.get_by_text("dynamically imported").count() == 0
+    ann.shows("pages-replaced")
+    ann.complaints.clear()  # the browser tells its console of the page that is not there
+    page.unroute("**/assets/queues-page-*.js")
+    page.get_by_role("button", name="Reload").click()
+    page.get_by_role("heading", name="Queues").wait_for()
+    page.get_by_role("link", name="New run").or_(page.get_by_role("button", name="New run")).first.click()
+    page.get_by_role("heading", name="New experiment").wait_for()
+    assert page.get_by_label("Name").input_value() == "tides"

@@ -3,6 +3,7 @@
 import type { ReactNode } from "react";
 import { Problem, sayProblem } from "@/api/problems";
 import { Button } from "./button";
+import { PagesReplaced } from "./fetched";
 import { Icon, type IconName } from "./icon";
 
 interface StateProps {
@@ -50,6 +51,18 @@ export function ErrorState({ error, retry, what = "this" }: { error: unknown; re
     return (
       <State icon="search" title="Not found">
         {error.message}
+      </State>
+    );
+  }
+  if (error instanceof PagesReplaced) {
+    const reload = (
+      <Button look="main" onClick={() => window.location.reload()}>
+        Reload
+      </Button>
+    );
+    return (
+      <State icon="info" title="The console was updated" action={reload}>
+        {error.message} Reload to go on with the new one.
       </State>
     );
   }

@@ -8,6 +8,7 @@ import { createContext, type ReactNode, useCallback, useContext, useEffect, useM
 import { API, onForeign, onLoggedOut, send, setCsrf, shutDoor } from "@/api/client";
 import { Problem } from "@/api/problems";
 import type { Role } from "@/api/types";
+import { forgetAll } from "@/pages/submit/kept";
 
 export interface Session {
   name: string;
@@ -148,6 +149,7 @@ export function SessionProvider({ children }: { children: ReactNode }) {
           if (!(thrown instanceof Problem && thrown.status === 401)) throw thrown;
         });
         setCsrf(null);
+        forgetAll();
         queries.clear();
         setState({ is: "out" });
         tellOtherTabs();

@@ -1,20 +1,78 @@
-/** What was typed and not yet sent: kept while the page of the browser is open, also when another page is looked at. */
+/**
+ * What was typed and not yet sent: kept while this tab is open, also when another page is looked at or all of it is
+ * loaded anew. Fields that hold what cannot be written down, such as files, are asked for before they are lost.
+ */
 
 import { useCallback, useState } from "react";
 
-const kept = new Map<string, unknown>();
+const PREFIX = "legato-draft ";
+const kept = new Map<string, object>();
+const unwritten = new Map<string, readonly string[]>();
 
-/** As useState, but that the value is there again when the page is opened again under the same key. */
-export function useKept<T>(key: string, initial: () => T): [T, (change: Partial<T>) => void, () => void] {
+/**
+ * As useState, but that the value is there again when the page is opened again under the same key.
+ *
+ * `leaves`: names of the fields that are not written down; null in them is nothing that could be lost.
+ */
+export function useKept<T extends object>(
+  key: string,
+  initial: () => T,
+  leaves: readonly (keyof T & string)[] = [],
+): [T, (change: Partial<T>) => void, () => void] {
   const [, draw] = useState(0);
-  if (!kept.has(key)) kept.set(key, initial());
+  if (!kept.has(key)) kept.set(key, { ...initial(), ...readDraft(key) });
+  unwritten.set(key, leaves);
   const change = useCallback(
     (values: Partial<T>) => {
-      kept.set(key, { ...(kept.get(key) as T), ...values });
+      const next = { ...(kept.get(key) as T), ...values };
+      kept.set(key, next);
+      writeDraft(key, next);
       draw((before) => before + 1);
     },
     [key],
   );
-  const forget = useCallback(() => void kept.delete(key), [key]);
+  const forget = useCallback(() => {
+    kept.delete(key);
+    writeDraft(key, null);
+  }, [key]);
   return [kept.get(key) as T, change, forget];
+}
+
+/** Forget all drafts, as they are not for who comes next. */
+export function forgetAll(): void {
+  for (const key of kept.keys()) writeDraft(key, null);
+  kept.clear();
+}
+
+/** Return whether something is kept that would be lost if the tab were loaded anew. */
+export function wouldLose(): boolean {
+  return [...kept].some(([key, values]) =>
+    (unwritten.get(key) ?? []).some((name) => (values as Record<string, unknown>)[name]),
+  );
+}
+
+window.addEventListener("beforeunload", (event) => {
+  if (wouldLose()) event.preventDefault();
+});
+
+function readDraft(key: string): object {
+  try {
+    const told: unknown = JSON.parse(sessionStorage.getItem(PREFIX + key) ?? "{}");
+    return typeof told === "object" && told !== null ? told : {};
+  } catch {
+    return {};
+  }
+}
+
+function writeDraft(key: string, values: object | null): void {
+  try {
+    if (values === null) sessionStorage.removeItem(PREFIX + key);
+    else {
+      const left = new Set<string>(unwritten.get(key));
+      const written = Object.entries(values).filter(([name]) => !left.has(name));
+      sessionStorage.setItem(PREFIX + key, JSON.stringify(Object.fromEntries(written)));
+    }
+  } catch {
+    // A browser that keeps nothing, or has no room, keeps it as long as the page is there.
+  }
 }

@@ -1,0 +1,53 @@
+// @vitest-environment jsdom
+import { act, cleanup, renderHook } from "@testing-library/react";
+import { afterEach, beforeEach, expect, it, vi } from "vitest";
+
+interface Draft {
+  name: string;
+  files: string | null;
+}
+
+const empty = (): Draft => ({ name: "", files: null });
+
+afterEach(cleanup);
+beforeEach(() => sessionStorage.clear());
+
+/** The module as it is after the tab was loaded anew. */
+async function load() {
+  vi.resetModules();
+  return await import("./kept");
+}
+
+async function open() {
+  const module = await load();
+  const { result } = renderHook(() => module.useKept("experiment anna", empty, ["files"]));
+  return { module, result };
+}
+
+it("what was typed is there when the tab was loaded anew, without files, for which is asked before", async () => {
+  const { module, result } = await open();
+  act(() => result.current[1]({ name: "tides" }));
+  expect(module.wouldLose()).toBe(false);
+  act(() => result.current[1]({ files: "a picked zip" }));
+  expect(module.wouldLose()).toBe(true);
+  const leaving = new Event("beforeunload", { cancelable: true });
+  window.dispatchEvent(leaving);
+  expect(leaving.defaultPrevented).toBe(true);
+  expect((await open()).result.current[0]).toEqual({ name: "tides", files: null });
+});
+
+it("it is gone when it was made, and when somebody logs out", async () => {
+  const { result } = await open();
+  act(() => result.current[1]({ name: "tides" }));
+  act(() => result.current[2]());
+  const again = await open();
+  expect(again.result.current[0]).toEqual(empty());
+  act(() => again.result.current[1]({ name: "tides" }));
+  again.module.forgetAll();
+  expect((await open()).result.current[0]).toEqual(empty());
+});
+
+it("a draft that cannot be read is none", async () => {
+  sessionStorage.setItem("legato-draft experiment anna", "{half");
+  expect((await open()).result.current[0]).toEqual(empty());
+});
