@@ -127,19 +127,26 @@ class Dataset:
 
     # ------------------------------------------------------------ handing out
 
-    def hand_out(self, worker: int, number: int, ask: str = "") -> Task | None:
-        """Hand the next task out under a number; None if there is nothing to hand out."""
+    def hand_out(self, worker: int, number: int, ask: str = "", *, names_records: bool = True) -> Task | None:
+        """Hand the next task out under a number; None if there is nothing to hand out.
+
+        Args:
+            worker: who gets it.
+            number: names it.
+            ask: names the request.
+            names_records: False: nobody reads which records of a shuffled data set are in it.
+        """
         piece = self._next()
         if piece is None:
             return None
         self.state.doing[number] = Holding(worker, piece, ask)
-        return self._task(number, piece)
+        return self._task(number, piece, names_records=names_records)
 
-    def find(self, worker: int, ask: str) -> Task | None:
-        """Return what a worker was handed out by the request of this name, if it still has it."""
+    def find(self, worker: int, ask: str, *, names_records: bool = True) -> Task | None:
+        """Return what a worker was handed out by the request of this name, if it still has it; see `hand_out`."""
         for number, holding in self.state.doing.items():
             if ask and (holding.worker, holding.ask) == (worker, ask):
-                return self._task(number, holding.piece)
+                return self._task(number, holding.piece, names_records=names_records)
         return None
 
     def take_done(self, number: int) -> int:
@@ -184,8 +191,10 @@ class Dataset:
         start = place * self.records_per_task
         return Piece(epoch, start, min(start + self.records_per_task, self.params.dataset_size))
 
-    def _task(self, number: int, piece: Piece) -> Task:
-        indices = self._order(piece.epoch, _RECORDS).take(piece.start, piece.end) if self.params.shuffle else ()
+    def _task(self, number: int, piece: Piece, *, names_records: bool = True) -> Task:
+        indices: tuple[int, ...] = ()
+        if self.params.shuffle and names_records:
+            indices = self._order(piece.epoch, _RECORDS).take(piece.start, piece.end)
         return Task(
             number=number,
             dataset=self.params.name,

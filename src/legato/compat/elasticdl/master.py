@@ -59,7 +59,7 @@ class Master:
         head, commands = self._book.read()
         self.desk = Desk(seed=self._seed, num_minibatches=self._num_minibatches, state=head.state)
         for command in commands:
-            self.desk.carry_out(command)
+            self.desk.repeat(command)
         if head.port:
             self.desk.carry_out(Reopen())
         port = await self._service.listen(head.port)

@@ -11,6 +11,8 @@ from typing import Annotated, Final
 
 SERVICE: Final = "proto.Master"
 MAX_MESSAGE_BYTES: Final = 256 * 1024 * 1024
+MAX_REQUEST_BYTES: Final = 1024 * 1024
+"""Of all requests but a `ShardCheckpoint`."""
 ASK: Final = "legato-ask"
 """Metadata of a call for a task: the name of the request."""
 WAITS: Final = "legato-waits"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 try:
@@ -45,6 +45,10 @@ _LOOP_PENDING: Final = 3
 _NAME_OF_HOST: Final = "127.0.0.1"
 
 _FIRST_ADDRESS: Final = ipaddress.IPv4Address("127.64.0.1")
+
+_MAX_NAMES: Final = 10_000  # of data sets, of named points, of locks
+_MAX_NAME_LENGTH: Final = 1000
+_NAMES: Final = ("dataset_name", "sync_name", "name")
 
 Handler = Callable[[Any, "aio.ServicerContext[bytes, bytes]"], Awaitable[Any]]
 
@@ -127,6 +131,7 @@ class Service:
             num_minibatches_per_shard=asked.num_minibatches_per_shard,
             kind=TaskKind(asked.task_type) if known else TaskKind.TRAINING,
         )
+        _check_new(params.name, self._master.desk.tasks.names, "data sets")
         self._master.carry_out(Register(params))
         return m.Empty()
 
@@ -193,10 +198,12 @@ class Service:
     async def _worker_sync(self, asked: m.WorkerSyncRequest, _context: Any) -> m.YesResponse:
         if not self._master.is_there(asked.worker_id):
             return m.YesResponse()
+        _check_new(asked.sync_name, self._master.desk.syncs.points, "named points")
         return m.YesResponse(yes=self._master.carry_out(Reach(asked.sync_name, asked.worker_id)))
 
     async def _wait_sync(self, asked: m.WaitSyncRequest, _context: Any) -> m.YesResponse:
         if asked.notify:
+            _check_new(asked.sync_name, self._master.desk.syncs.points, "named points")
             self._master.carry_out(Notify(asked.sync_name))
         return m.YesResponse(yes=self._master.desk.syncs.is_passed(asked.sync_name))
 
@@ -215,6 +222,7 @@ class Service:
         return m.NumberResponse(number=_LOOP_ENTERED if has_begun else _LOOP_PENDING)
 
     async def _acquire_lock(self, asked: m.LockRequest, _context: Any) -> m.YesResponse:
+        _check_new(asked.name, self._locks, "locks")
         lock = self._locks.setdefault(asked.name, asyncio.Lock())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(asked.timeout if asked.timeout > 0 else None):
@@ -275,13 +283,25 @@ def _spoken(kind: type[Any], handler: Handler) -> Callable[[bytes, Any], Awaitab
 
     async def handle(request: bytes, context: Any) -> bytes:
         try:
+            if len(request) > m.MAX_REQUEST_BYTES and kind is not m.ShardCheckpoint:
+                # Reading it would keep the driver from everything else.
+                raise DataError(f"A request has {len(request)} bytes, and may have {m.MAX_REQUEST_BYTES}. Shorten it.")
             asked = decode(kind, request)
+            for name in _NAMES:
+                if len(getattr(asked, name, "")) > _MAX_NAME_LENGTH:
+                    raise DataError(f"A name is longer than {_MAX_NAME_LENGTH} characters. Shorten it.")
             return encode(await handler(asked, context))
         except (DataError, ValueError) as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise  # not reached: abort raises
 
     return handle
+
+
+def _check_new(name: str, known: Collection[str], what: str) -> None:
+    """Raise DataError if a name is one too many."""
+    if len(known) >= _MAX_NAMES and name not in known:
+        raise DataError(f"There are {_MAX_NAMES} {what} already, which is all that there may be. Use names again.")
 
 
 def _task_message(task: Task) -> m.TaskMessage:

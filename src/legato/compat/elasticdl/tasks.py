@@ -108,6 +108,11 @@ class TaskManager:
         """The workers that are there."""
         return self._workers
 
+    @property
+    def names(self) -> Collection[str]:
+        """The names of all data sets."""
+        return self._datasets.keys()
+
     # ------------------------------------------------------------ handing out
 
     def register(self, params: DatasetParams) -> bool:
@@ -124,13 +129,14 @@ class TaskManager:
         self._datasets[params.name] = Dataset(params, params.batch_size * num_minibatches, self._seed)
         return True
 
-    def get(self, worker: int, dataset: str = "", *, ask: str = "") -> Task | TaskKind:
+    def get(self, worker: int, dataset: str = "", *, ask: str = "", names_records: bool = True) -> Task | TaskKind:
         """Hand out a task.
 
         Args:
             worker: who asks.
             dataset: the name of the data set; empty for the default one.
             ask: names the request. Who did not hear the answer asks again by this name, and is handed out the same.
+            names_records: False: nobody reads which records of a shuffled data set are in the task.
 
         Returns:
             The task. `TaskKind.WAIT`: nothing is left, but others hold tasks, which may come back; not said to a worker
@@ -139,10 +145,10 @@ class TaskManager:
         asked = self._find(dataset)
         if asked is None or worker not in self._workers:
             return TaskKind.NONE
-        again = asked.find(worker, ask)
+        again = asked.find(worker, ask, names_records=names_records)
         if again is not None:
             return again
-        task = asked.hand_out(worker, self._next_number, ask)
+        task = asked.hand_out(worker, self._next_number, ask, names_records=names_records)
         if task is not None:
             self._next_number += 1
             return task

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from legato.compat.elasticdl import book as book_module
 from legato.compat.elasticdl.book import Book
 from legato.compat.elasticdl.commands import Command, Desk, Get, Register, Reopen, Report, SetWorkers
+from legato.compat.elasticdl.permutation import Permutation
 from legato.compat.elasticdl.task_words import DatasetParams, Task
 
 PARAMS = DatasetParams(name="d", batch_size=1, num_epochs=1, dataset_size=100, num_minibatches_per_shard=1)
@@ -127,3 +129,17 @@ def test_a_file_that_was_never_whole(tmp_path: Path, content: str) -> None:
             read(path)
     else:
         assert read(path) == (0, 0, 0)
+
+
+def test_what_is_repeated_computes_no_order_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = DatasetParams(name="d", batch_size=8, num_epochs=2, dataset_size=100, shuffle=True)
+    commands: list[Command] = [SetWorkers((0,)), Register(params)]
+    first, second = Desk(seed=1), Desk(seed=1)
+    for number in range(1, 8):
+        commands += [Get(0, "d", str(number)), Get(0, "d", str(number))] + [Report(number)] * (number % 2)
+    for command in commands:
+        first.carry_out(command)
+    monkeypatch.delattr(Permutation, "take")
+    for command in commands:
+        second.repeat(command)
+    assert msgspec.json.encode(second.state) == msgspec.json.encode(first.state)

@@ -350,6 +350,44 @@ def test_workers_wait_for_one_another_at_named_points(tmp_path: Path) -> None:
     run(tmp_path, play, workers=(0, 1, 2))
 
 
+@pytest.mark.parametrize(
+    ("method", "number"),
+    [("get_dataset_task", 2), ("worker_sync", 1), ("report_task_result", 2), ("acquire_remote_lock", 1)],
+)
+def test_requests_without_measure_are_refused(tmp_path: Path, method: str, number: int) -> None:
+    async def play(_master: Master, _host: Host, client: RawClient) -> None:
+        with pytest.raises(grpc.aio.AioRpcError, match=r"A request has .* bytes, and may have 1048576"):
+            await client.ask(method, {number: "x" * 2**20})
+        # A checkpoint may be as large as it takes.
+        assert await client.ask("report_shard_checkpoint", {1: "x" * 2**20}) == {}
+
+    run(tmp_path, play)
+
+
+def test_names_are_short_and_not_without_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("legato.compat.elasticdl.service._MAX_NAMES", 2)
+
+    async def play(_master: Master, _host: Host, client: RawClient) -> None:
+        with pytest.raises(grpc.aio.AioRpcError, match="longer than 1000 characters"):
+            await client.ask("reset_dataset", {1: "x" * 1001})
+        for name in ("a", "b", "a"):
+            await client.ask("worker_sync", {1: name})
+            await client.ask("acquire_remote_lock", {1: name, 2: 1})
+            await client.ask("release_remote_lock", {1: name})
+            await client.ask("report_dataset_shard_params", {1: 2, 2: 1, 3: 20, 7: name})
+            await client.ask("wait_worker_sync", {1: name, 2: True})
+        for method, more in (
+            ("worker_sync", {1: "c"}),
+            ("wait_worker_sync", {1: "c", 2: True}),
+            ("acquire_remote_lock", {1: "c", 2: 1}),
+            ("report_dataset_shard_params", {1: 2, 2: 1, 3: 20, 7: "c"}),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError, match=r"There are 2 .* already"):
+                await client.ask(method, more)
+
+    run(tmp_path, play)
+
+
 class Hour:
     """What is due in an hour, on the loop that runs; none of it comes by itself."""
 

@@ -141,6 +141,13 @@ def test_a_permutation_has_every_number_once(size: int) -> None:
     assert sorted(order) == list(range(size))
 
 
+@pytest.mark.parametrize("size", [5000, 2**20 + 1, 2**40 + 7])
+def test_many_places_at_once_are_those_one_by_one(size: int) -> None:
+    order = Permutation(size, (3, 1))
+    start = size - 4000
+    assert order.take(start, size) == tuple(order[place] for place in range(start, size))
+
+
 def test_permutations_are_evenly_spread() -> None:
     orders = {Permutation(4, (seed,)).take(0, 4) for seed in range(2000)}
     assert orders == set(itertools.permutations(range(4)))
