@@ -38,7 +38,7 @@ def test_a_paused_run_stands_still_and_its_page_fits_a_telephone(
     job = running.client.submit("digits.py", "--slow-while", tmp_path / "slow", directory=PROGRAMS, name="tide")
     ada = people("ada", "admin", width=NARROW)
     ada.opens(f"/runs/{job.id}")
-    ada.sees("of the last step")
+    ada.sees("as last reported")
     ada.shows("run-narrow")
     last = ada.page.get_by_role("tab", name="As code").bounding_box()
     assert last["x"] + last["width"] <= NARROW

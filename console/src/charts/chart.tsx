@@ -17,6 +17,8 @@ export interface ChartLine extends Line {
   isStep?: boolean;
   isFilled?: boolean;
   isDashed?: boolean;
+  /** Lines that lie exactly below it, and are seen through its gaps. */
+  numCovered?: number;
 }
 
 export type Range = readonly [number, number];
@@ -62,7 +64,9 @@ export function Chart(props: ChartProps) {
   const look = useLook();
   const data = useMemo(() => joinLines(lines), [lines]);
   const shape = JSON.stringify(
-    lines.map(({ label, colour, isStep, isFilled, isDashed }) => [label, colour, isStep, isFilled, isDashed]),
+    lines.map(({ label, colour, isStep, isFilled, isDashed, numCovered }) => [
+      ...[label, colour, isStep, isFilled, isDashed, numCovered],
+    ]),
   );
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: made anew only when its shape or the theme changes
@@ -106,6 +110,7 @@ export function Chart(props: ChartProps) {
             ...(line.isStep ? { paths: makeSteps } : {}),
             ...(line.isFilled ? { fill: `color-mix(in srgb, ${colour} 16%, transparent)` } : {}),
             ...(line.isDashed ? { dash: [5, 4] } : {}),
+            ...(line.numCovered ? { dash: dashOver(line.numCovered) } : {}),
           };
         }),
       ],
@@ -176,6 +181,14 @@ export function Chart(props: ChartProps) {
       </div>
     </figure>
   );
+}
+
+const DASH_PIXELS = 24;
+
+/** Return dashes and gaps that cover half of what the line below shows. */
+function dashOver(numCovered: number): number[] {
+  const dash = DASH_PIXELS / 2 ** numCovered;
+  return [dash, DASH_PIXELS - dash];
 }
 
 /** Return lines with times of their own as columns of one table, as uPlot wants them. */
@@ -341,8 +354,17 @@ function sayValues(_chart: uPlot, splits: number[]): string[] {
   return splits.map((split) => (split === null ? "" : formatValue(split, 3)));
 }
 
-function sayTimes(_chart: uPlot, splits: number[], _axis: number, _space: number, increment: number): string[] {
+/** Return what stands at the splits of an axis of time. */
+export function sayTimes(
+  _chart: unknown,
+  splits: number[],
+  _axis: number,
+  _space: number,
+  increment: number,
+): string[] {
   return splits.map((split) => {
+    // Between two seconds stands nothing: it would be the same time once more.
+    if (increment < 1 && Math.abs(split - Math.round(split)) > 1e-3) return "";
     const at = new Date(split * 1000);
     if (increment >= 86400) return at.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
     const told = at.toLocaleTimeString("en-GB");

@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 import {
   canDo,
   mayHavePaused,
+  mostSlots,
   saySlots,
   secondsHeld,
   secondsLeft,
@@ -83,4 +84,10 @@ it("slotSeconds counts what is held still", () => {
       20,
     ),
   ).toBe(25);
+});
+
+it("mostSlots is how many were held at once", () => {
+  const held = (since: number, until: number | null) => ({ since, until });
+  expect(mostSlots([held(0, 10), held(0, 5), held(5, 10), held(12, null)])).toBe(2);
+  expect(mostSlots([])).toBe(0);
 });

@@ -60,6 +60,20 @@ export function saySlots(job: Job): string {
   return WITH_SLOTS.has(job.stage) || job.num_slots > 0 ? `${job.num_slots} of ${bounds}` : bounds;
 }
 
+/** Return the most slots that were held at once; who takes one in the moment in which another is left has no more. */
+export function mostSlots(allocations: readonly { since: number; until: number | null }[]): number {
+  const changes = allocations.flatMap(({ since, until }) => [
+    { time: since, by: 1 },
+    ...(until === null ? [] : [{ time: until, by: -1 }]),
+  ]);
+  let [num, most] = [0, 0];
+  for (const { by } of changes.sort((one, other) => one.time - other.time || one.by - other.by)) {
+    num += by;
+    most = Math.max(most, num);
+  }
+  return most;
+}
+
 /** Return slots times seconds that a list of allocations stands for, until now where they are still held. */
 export function slotSeconds(allocations: readonly { since: number; until: number | null }[], now: number): number {
   return allocations.reduce((sum, held) => sum + Math.max(0, (held.until ?? now) - held.since), 0);

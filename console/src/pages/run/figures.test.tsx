@@ -3,7 +3,7 @@ import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { cleanup, render, screen } from "@testing-library/react";
 import { afterEach, expect, it, vi } from "vitest";
 import { makeJob, makeProgress } from "@/jobs/make-job";
-import { Figures, sayLastSlots, sayResize } from "./figures";
+import { Figures, sayMost, sayResize } from "./figures";
 import { sayReason } from "./header";
 
 afterEach(cleanup);
@@ -30,7 +30,7 @@ it("a run that was paused has run for as long as its attempts have", async () =>
 
 it("loss and pace say what they are of, and the pace has the unit of the chart", () => {
   show(makeJob({ progress: makeProgress({ step_s: 0.5, samples_per_s: 64 }) }));
-  expect(screen.getByText("of the last step")).toBeTruthy();
+  expect(screen.getByText("as last reported")).toBeTruthy();
   expect(screen.getByText("2 steps/s")).toBeTruthy();
   expect(screen.getByText("64 samples/s")).toBeTruthy();
 });
@@ -41,8 +41,10 @@ it("a resize is told where it could be measured", () => {
 });
 
 it("what is over says what it had, not what it might have", () => {
-  expect(sayLastSlots(makeJob({ stage: "failed", num_slots: 0 }))).toBe("2 of 1–4 at last");
-  expect(sayLastSlots(makeJob({ stage: "failed", progress: null }))).toBe("none of 1–4");
+  const job = makeJob({ stage: "failed", num_slots: 0 });
+  expect(sayMost(job, 3)).toBe("up to 3 of 1–4");
+  expect(sayMost(job, 0)).toBe("none of 1–4");
+  expect(sayMost(job, null)).toBe("1–4");
 });
 
 it("a reason is told once", () => {

@@ -5,7 +5,16 @@ import { useAsk } from "@/api/queries";
 import type { Job } from "@/api/types";
 import { formatCount, formatShare, formatValue } from "@/format/numbers";
 import { formatDuration } from "@/format/time";
-import { mayHavePaused, saySlots, secondsHeld, secondsLeft, secondsRun, secondsWaited, shareDone } from "@/jobs/facts";
+import {
+  mayHavePaused,
+  mostSlots,
+  saySlots,
+  secondsHeld,
+  secondsLeft,
+  secondsRun,
+  secondsWaited,
+  shareDone,
+} from "@/jobs/facts";
 import { jobColour } from "@/parts/colour";
 import { useNow } from "@/parts/now";
 import { Meter, SlotBar } from "@/parts/slots";
@@ -22,6 +31,7 @@ export function Figures({ job }: { job: Job }) {
   const left = secondsLeft(job, now);
   const isOver = ENDED.has(job.stage);
   const lasted = useLasted(job, now);
+  const most = useMost(job);
   const pace = progress?.step_s ? formatValue(1 / progress.step_s, 3) : null;
   const resize = sayResize(progress?.resize_s);
   const steps =
@@ -40,9 +50,9 @@ export function Figures({ job }: { job: Job }) {
         </small>
       </Figure>
       <Figure name={isOver ? "Slots it had" : "Slots"}>
-        <strong>{isOver ? sayLastSlots(job) : saySlots(job)}</strong>
+        <strong>{isOver ? sayMost(job, most) : saySlots(job)}</strong>
         <SlotBar
-          num={isOver ? (progress?.num_workers ?? 0) : job.num_slots}
+          num={isOver ? (most ?? 0) : job.num_slots}
           min={job.min_workers}
           max={job.max_workers}
           colour={jobColour(job.id)}
@@ -55,7 +65,7 @@ export function Figures({ job }: { job: Job }) {
       </Figure>
       <Figure name="Loss">
         <strong>{formatValue(progress?.loss)}</strong>
-        {progress?.loss !== null && progress?.loss !== undefined && <small>of the last step</small>}
+        {progress?.loss !== null && progress?.loss !== undefined && <small>as last reported</small>}
       </Figure>
       <Figure name="Throughput">
         <strong>{pace ? `${pace} steps/s` : "–"}</strong>
@@ -88,10 +98,17 @@ function Figure({ name, children, isWide }: { name: string; children: ReactNode;
   );
 }
 
-/** Return the slots with which a run that is over trained last, of those that it might have. */
-export function sayLastSlots(job: Job): string {
+/** Return the most slots that a run that is over had at once, of those that it might have; null: nobody knows yet. */
+export function sayMost(job: Job, most: number | null): string {
   const bounds = job.min_workers === job.max_workers ? `${job.max_workers}` : `${job.min_workers}–${job.max_workers}`;
-  return job.progress ? `${job.progress.num_workers} of ${bounds} at last` : `none of ${bounds}`;
+  return most === null ? bounds : `${most ? `up to ${most}` : "none"} of ${bounds}`;
+}
+
+/** The most slots that a run had at once; null: it goes on, or nobody knows yet. */
+function useMost(job: Job): number | null {
+  const isOn = ENDED.has(job.stage);
+  const asked = useAsk(["job", job.id], "/jobs/{job}/allocations", { path: { job: job.id } }, { isOn });
+  return asked.data ? mostSlots(asked.data.items) : null;
 }
 
 /** Return what the last resize cost; null: there was none, or it cost less than can be measured. */
