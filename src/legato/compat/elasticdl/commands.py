@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from legato.compat.elasticdl.syncs import Point, Syncs
-from legato.compat.elasticdl.task_words import DEFAULT_NUM_MINIBATCHES, DatasetParams
+from legato.compat.elasticdl.task_words import DEFAULT_NUM_MINIBATCHES, DatasetParams, Task, TaskKind
 from legato.compat.elasticdl.tasks import TaskManager, TasksState
 from legato.compat.elasticdl.world import World, WorldState
 
@@ -164,6 +164,10 @@ class Desk:
         """
         return _CARRIED_OUT[type(command)](self, command)
 
+    def get(self, command: Get, *, names_records: bool) -> Task | TaskKind:
+        """Hand out a task; see `TaskManager.get`."""
+        return self.tasks.get(command.worker, command.dataset, ask=command.ask, names_records=names_records)
+
     def repeat(self, command: Command) -> None:
         """Carry out a command whose answer was given before: no records are named, which would take its time again.
 
@@ -171,7 +175,7 @@ class Desk:
             DataError: it makes no sense; nothing has changed.
         """
         if isinstance(command, Get):
-            self.tasks.get(command.worker, command.dataset, ask=command.ask, names_records=False)
+            self.get(command, names_records=False)
         else:
             self.carry_out(command)
 
@@ -184,7 +188,7 @@ class Desk:
 
 _CARRIED_OUT: Final[Mapping[type[Command], Callable[[Desk, Any], Any]]] = {
     Register: lambda desk, command: desk.tasks.register(command.params),
-    Get: lambda desk, command: desk.tasks.get(command.worker, command.dataset, ask=command.ask),
+    Get: lambda desk, command: desk.get(command, names_records=True),
     Report: lambda desk, command: desk.tasks.report(command.number, error=command.error),
     SetWorkers: lambda desk, command: desk.set_workers(command.workers),
     Reset: lambda desk, command: desk.tasks.reset(command.dataset),

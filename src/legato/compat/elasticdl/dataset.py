@@ -241,6 +241,11 @@ class Dataset:
         return msgspec.json.encode(content).decode()
 
 
+def order_of_records(size: int, seed: int, epoch: int) -> Permutation:
+    """Return the order in which a shuffled data set of so many records is handed out in an epoch, from 1."""
+    return Permutation(size, (seed, epoch, _RECORDS))
+
+
 def read_checkpoint(content: str, known: Dataset | None, seed: int) -> Dataset | None:
     """Return the data set that goes on where a checkpoint was written, None if it is of another version.
 

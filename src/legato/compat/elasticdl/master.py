@@ -119,15 +119,16 @@ class Master:
         self._changed = asyncio.Event()
         self._tell_work(None)
 
-    async def get(self, command: Get, *, waits: bool) -> Task | TaskKind:
+    async def get(self, command: Get, *, waits: bool, names_records: bool) -> Task | TaskKind:
         """Hand out a task.
 
         Args:
             command: who asks for what.
             waits: go on asking while others hold the last tasks.
+            names_records: False: who asks computes itself which records of a shuffled data set are in it.
         """
         while True:
-            answer: Task | TaskKind = self.desk.carry_out(command)
+            answer = self.desk.get(command, names_records=names_records)
             if isinstance(answer, Task):
                 self.note(command)
                 self._host.note_taken_up(command.worker)

@@ -19,6 +19,10 @@ WAITS: Final = "legato-waits"
 """Metadata of a call for a task: whether it waits while others hold the last ones, ``yes`` or ``no``."""
 
 
+COMPUTES: Final = "legato-computes"
+"""Metadata of a call for a task: ``yes``, who asks computes by `Order` which records a shuffled one has."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Empty:
     """Nothing."""
@@ -35,14 +39,23 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """By what the records of a shuffled data set are in order: how many they are, and the seed."""
+
+    size: Annotated[int, 1] = 0
+    seed: Annotated[int, 2] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMessage:
-    """A task; ``type`` is a `TaskKind`. ``epoch`` is our own: originals pass it over."""
+    """A task; ``type`` is a `TaskKind`. ``epoch`` and ``order`` are our own: originals pass them over."""
 
     task_id: Annotated[int, 1] = 0
     shard: Annotated[Shard, 2] = field(default_factory=Shard)
     model_version: Annotated[int, 3] = 0
     type: Annotated[int, 4] = 0
     epoch: Annotated[int, 100] = 0
+    order: Annotated[Order, 101] = field(default_factory=Order)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,8 +112,13 @@ class Service:
         # Others in a loop with collectives would wait for it there: it is told to leave, as it always was.
         is_in_loop = worker in self._master.desk.world.state.inside
         waits = told.get(m.WAITS, "no" if is_in_loop else "yes") == "yes"
-        answer = await self._master.get(Get(worker, dataset, told.get(m.ASK, "")), waits=waits)
-        return _task_message(answer) if isinstance(answer, Task) else m.TaskMessage(type=TaskKind.NONE)
+        computes = told.get(m.COMPUTES, "") == "yes"
+        asked = Get(worker, dataset, told.get(m.ASK, ""))
+        answer = await self._master.get(asked, waits=waits, names_records=not computes)
+        if not isinstance(answer, Task):
+            return m.TaskMessage(type=TaskKind.NONE)
+        order = self._master.desk.tasks.order_of(answer.dataset) if computes else None
+        return _task_message(answer, m.Order() if order is None else m.Order(size=order[0], seed=order[1]))
 
     async def _report_result(self, asked: m.ReportResultRequest, _context: Any) -> m.Empty:
         self._master.carry_out(Report(asked.task_id, asked.err_message))
@@ -304,10 +309,11 @@ def _check_new(name: str, known: Collection[str], what: str) -> None:
         raise DataError(f"There are {_MAX_NAMES} {what} already, which is all that there may be. Use names again.")
 
 
-def _task_message(task: Task) -> m.TaskMessage:
+def _task_message(task: Task, order: m.Order) -> m.TaskMessage:
     return m.TaskMessage(
         task_id=task.number,
         shard=m.Shard(start=task.start, end=task.end, indices=task.indices),
         type=task.kind,
         epoch=task.epoch,
+        order=order,
     )

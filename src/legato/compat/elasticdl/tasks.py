@@ -155,6 +155,11 @@ class TaskManager:
         holders = asked.holders
         return TaskKind.WAIT if holders and worker not in holders else TaskKind.NONE
 
+    def order_of(self, name: str) -> tuple[int, int] | None:
+        """Return how many records a data set has and the seed of their orders; None if they are in order."""
+        known = self._find(name)
+        return (known.params.dataset_size, known.seed) if known is not None and known.params.shuffle else None
+
     def report(self, number: int, *, error: str = "") -> Reported:
         """Note that a task is done; with an error, that it is to do again. Unknown numbers are passed over."""
         for name, dataset in self._datasets.items():

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import grpc
 
 from legato.compat.elasticdl import messages as m
+from legato.compat.elasticdl.dataset import order_of_records
 from legato.compat.elasticdl.protobuf import decode, encode
 from legato.compat.elasticdl.task_words import TRAINING_NAME, DatasetParams, Standing, Task, TaskKind
 from legato.compat.elasticdl.tasks_client import TasksUnreachable
@@ -117,17 +118,22 @@ class GrpcTasksClient:
             "get_dataset_task",
             m.GetDatasetTaskRequest(worker_id=self._worker, dataset_name=dataset),
             m.TaskMessage,
-            {m.ASK: f"{self._name}-{next(self._numbers)}", m.WAITS: "yes" if wait else "no"},
+            {m.ASK: f"{self._name}-{next(self._numbers)}", m.WAITS: "yes" if wait else "no", m.COMPUTES: "yes"},
         )
         if answer.type in (TaskKind.NONE, TaskKind.WAIT):
             return None
+        start, end, indices = answer.shard.start, answer.shard.end, answer.shard.indices
+        if answer.order.size:
+            # Here, because the driver has others to serve.
+            order = answer.order
+            indices = order_of_records(order.size, order.seed, answer.epoch).take(start, end)
         return Task(
             number=answer.task_id,
             dataset=dataset or TRAINING_NAME,
             kind=TaskKind(answer.type),
-            start=answer.shard.start,
-            end=answer.shard.end,
-            indices=answer.shard.indices,
+            start=start,
+            end=end,
+            indices=indices,
             epoch=answer.epoch,
         )
 

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 from grpc import aio
 from tests.unit.compat.elasticdl.test_master import open_master
 
-from legato.compat.elasticdl.task_words import DatasetParams, Standing
+from legato.compat.elasticdl.dataset import Dataset
+from legato.compat.elasticdl.task_words import DatasetParams, Standing, Task
+from legato.compat.elasticdl.tasks import TaskManager
 from legato.compat.elasticdl.tasks_client import TasksClient, TasksUnreachable
 from legato.compat.elasticdl.tasks_client_grpc import GrpcTasksClient, connect_tasks
 from legato.core.errors import DataError
@@ -73,6 +76,37 @@ def test_all_that_it_can_ask(tmp_path: Path) -> None:
         assert client.get_standing() == Standing(rank=0, world_size=1, rendezvous=2)
 
     run(tmp_path, play)
+
+
+def test_it_computes_itself_which_records_a_task_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = TaskManager(seed=0)
+    alone.set_workers([0])
+    params = msgspec.structs.replace(PARAMS, num_epochs=2, shuffle_shards=True)
+    alone.register(params)
+    want = []
+    while isinstance(task := alone.get(0, "d"), Task):
+        want.append(task.records)
+        alone.report(task.number)
+    # The guest computes none: its loop is the driver's.
+    monkeypatch.setattr(Dataset, "_order", only_of_tasks(Dataset._order))
+    found = []
+
+    def play(client: TasksClient, _other: TasksClient) -> None:
+        client.report_params(params)
+        while (task := client.get_task("d")) is not None:
+            found.append(task.records)
+            client.report_task_result(task.number, "d")
+
+    run(tmp_path, play)
+    assert found == want and len(found) == 6
+
+
+def only_of_tasks(usual: Callable[..., Any]) -> Callable[..., Any]:
+    def order(dataset: Dataset, epoch: int, what: int) -> Any:
+        assert what == 1, "an order of records"
+        return usual(dataset, epoch, what)
+
+    return order
 
 
 def test_what_makes_no_sense_is_a_data_error(tmp_path: Path) -> None:
