@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Callback", "Client", "Trainer", "__version__", "elastic"]
+__all__ = ["Callback", "Client", "Trainer", "__version__", "elastic", "load_weights"]
 
 if TYPE_CHECKING:
     from legato.client.client import Client
     from legato.train.callback import Callback
     from legato.train.elastic import elastic
     from legato.train.trainer import Trainer
+    from legato.train.weights import load_weights
 
 
 def __getattr__(name: str) -> Any:
@@ -33,4 +34,8 @@ def __getattr__(name: str) -> Any:
         from legato.train.trainer import Trainer
 
         return Trainer
+    if name == "load_weights":
+        from legato.train.weights import load_weights
+
+        return load_weights
     raise AttributeError(f"module 'legato' has no attribute {name!r}")

@@ -49,7 +49,7 @@ def test_the_store_works_without_the_driver_for_postgresql() -> None:
 
 
 def test_the_public_surface_is_exactly_this() -> None:
-    assert legato.__all__ == ["Callback", "Client", "Trainer", "__version__", "elastic"]
+    assert legato.__all__ == ["Callback", "Client", "Trainer", "__version__", "elastic", "load_weights"]
     for name in legato.__all__:
         assert getattr(legato, name) is not None
 

@@ -165,8 +165,8 @@ class Belongings:
             if len(state[kind]) != len(mine):
                 raise CheckpointError(f"The state holds {len(state[kind])} {kind}, this program has {len(mine)}.")
         for model, saved in zip(self._models, state["models"], strict=True):
-            _copy_all(dict(model.named_parameters()), saved["parameters"])
-            _copy_all(dict(model.named_buffers()), saved["buffers"])
+            copy_all(dict(model.named_parameters()), saved["parameters"])
+            copy_all(dict(model.named_buffers()), saved["buffers"])
         for module, training in zip(self._modules(), state["training"], strict=True):
             module.training = training
         for parameter, trainable in zip(self._all_parameters(), state["trainable"], strict=True):
@@ -197,7 +197,12 @@ def _unique(things: Iterable[_T]) -> Iterable[_T]:
     return {id(thing): thing for thing in things}.values()
 
 
-def _copy_all(own: dict[str, Any], saved: dict[str, torch.Tensor]) -> None:
+def copy_all(own: dict[str, Any], saved: dict[str, torch.Tensor]) -> None:
+    """Overwrite tensors with saved ones of the same names; call it without gradients.
+
+    Raises:
+        CheckpointError: names or shapes differ; nothing is overwritten.
+    """
     if own.keys() != saved.keys():
         differing = sorted(own.keys() ^ saved.keys())
         raise CheckpointError(f"The state belongs to another model: {', '.join(differing[:5])} stand only on one side.")
@@ -207,6 +212,7 @@ def _copy_all(own: dict[str, Any], saved: dict[str, torch.Tensor]) -> None:
                 f"The state belongs to another model: {name} has shape {tuple(saved[name].shape)} there and "
                 f"{tuple(tensor.shape)} here."
             )
+    for name, tensor in own.items():
         if tensor.data_ptr() != saved[name].data_ptr() or tensor.device != saved[name].device:
             tensor.copy_(saved[name])
 
