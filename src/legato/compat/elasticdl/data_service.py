@@ -10,7 +10,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from legato.compat.elasticdl.client import take_client
 from legato.compat.elasticdl.forms import read_service
@@ -18,45 +18,16 @@ from legato.compat.elasticdl.handing import HandedOut, InOrder
 from legato.compat.elasticdl.loading import Feed, end_forked_with_parent, feed_of_loader, watch_loaders
 from legato.compat.elasticdl.office import Address, Office
 from legato.compat.elasticdl.shard_checkpoint import read_place, write_checkpoint
+from legato.compat.elasticdl.shards import HistoricTask, Shard, cut, shard_of
 from legato.compat.elasticdl.stream import Record, Stream
 from legato.compat.elasticdl.surroundings import num_minibatches_per_task, num_workers_asked, seed_alike
-from legato.compat.elasticdl.task_words import DatasetParams, Task, TaskKind, default_name
+from legato.compat.elasticdl.task_words import DatasetParams, TaskKind, default_name
 from legato.compat.elasticdl.tasks_client import TasksClient
 from legato.compat.elasticdl.training import Training
 from legato.core.errors import UsageError
 from legato.train.seeds import seed_sample
 
 _NONE: Final = 0
-
-
-class Shard(NamedTuple):
-    """Records to work off.
-
-    Args:
-        name: of the file that they are in; empty.
-        start: the first.
-        end: behind the last.
-        indices: their numbers; empty for ``range(start, end)``.
-    """
-
-    name: str
-    start: int
-    end: int
-    indices: tuple[int, ...] = ()
-
-
-class HistoricTask(NamedTuple):
-    """A task as programs know it.
-
-    Args:
-        task_id: its number; 0 where nothing is handed out.
-        shard: its records, None at the end of the data.
-        type: a number of the historic protocol; 0 at the end of the data.
-    """
-
-    task_id: int
-    shard: Shard | None
-    type: int
 
 
 class DataShardService:
@@ -134,6 +105,7 @@ class DataShardService:
         )
         self._join = join
         self.training = Training(stream, self._seed, num_workers_asked(), self._epoch_of, self._start_place)
+        _trainings.append(self.training)
         return self.training
 
     def _epoch_of(self, num_micro_batches: int) -> int:
@@ -143,7 +115,7 @@ class DataShardService:
         with self._lock:
             if self._handed is None:
                 self._register()
-                self._handed = HandedOut(self._client(), self._dataset, self.batch_size)
+                self._handed = HandedOut(self._client(), self._dataset, self.batch_size, _may_wait)
             return self._handed
 
     def _register(self) -> None:
@@ -176,9 +148,11 @@ class DataShardService:
             self._generation = self.training.plan.begin_generation()
             self._feed = None
         elif is_ordered:
+            if self._pass is not None:
+                self._pass.close()
             self._generation, self._feed = self._generation + 1, None
             # Nobody is asked for tasks before the processes run: they may be forked.
-            self._pass = InOrder(lambda: self._hand_out().next_batch(), self.batch_size)
+            self._pass = InOrder(self._hand_out, self.batch_size)
         else:
             self._pass = None
         if num_processes:
@@ -244,23 +218,11 @@ class DataShardService:
         """Return the next shard (``name``, ``start``, ``end``, ``indices``); None at the end of the data."""
         if not self.is_planned and self._owner == os.getpid():
             task = self._hand_out().next_task()
-            return None if task is None else _shard_of(task)
+            return None if task is None else shard_of(task)
         if not self._shards:
-            self._shards.extend(self._cut(self._own_feed.next_batch()))
+            self._shards.extend(cut(self._own_feed.next_batch(), is_whole=self._form.shuffle))
         self._current = self._shards.popleft() if self._shards else None
         return self._current
-
-    def _cut(self, records: tuple[Record, ...]) -> Iterator[Shard]:
-        """Cut a mini-batch into shards of records that follow one another; a shuffled one is whole."""
-        indices = tuple(record.index for record in records)
-        if indices and self._form.shuffle:
-            yield Shard("", min(indices), min(indices) + len(indices), indices)
-            return
-        start = 0
-        for end in range(1, len(indices) + 1):
-            if end == len(indices) or indices[end] != indices[end - 1] + 1:
-                yield Shard("", indices[start], indices[end - 1] + 1)
-                start = end
 
     def get_task(self, task_type: int | None = None) -> HistoricTask:  # noqa: ARG002 - a service has tasks of one type
         """Return the next task; of type 0 at the end of the data."""
@@ -275,7 +237,7 @@ class DataShardService:
         if self.is_planned:
             return None if self._current is None else HistoricTask(0, self._current, self._form.task_type)
         task = self._hand_out().oldest
-        return None if task is None else HistoricTask(task.number, _shard_of(task), int(task.kind))
+        return None if task is None else HistoricTask(task.number, shard_of(task), int(task.kind))
 
     def report_batch_done(
         self,
@@ -296,6 +258,8 @@ class DataShardService:
         """Give all tasks back that are not reported."""
         if self.training is None:
             self._hand_out().report_all(err_msg)
+
+    give_back = report_all_task_error
 
     def get_minibatch_count_per_epoch(self) -> int:
         """Return how many whole mini-batches an epoch has."""
@@ -395,10 +359,6 @@ def build_data_shard_service(*args: Any, **kwargs: Any) -> DataShardService:
     return DataShardService(*args, **kwargs)
 
 
-def _shard_of(task: Task) -> Shard:
-    return Shard("", task.start, task.end, task.indices)
-
-
 def _watch() -> None:
     """See what this process's program does with loaders; not before it has one of these services."""
     if os.getpid() not in _watched:
@@ -408,4 +368,10 @@ def _watch() -> None:
         _watched.append(os.getpid())
 
 
+def _may_wait() -> bool:
+    # In a planned training others may wait for this worker's next step, and hold the tasks meanwhile.
+    return not any(training.has_begun and not training.plan.is_closed for training in _trainings)
+
+
 _watched: list[int] = []
+_trainings: list[Training] = []

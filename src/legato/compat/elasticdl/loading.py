@@ -55,6 +55,9 @@ class Loaded(Protocol):
     def deliver(self) -> None:
         """Take note that the loader has brought a batch."""
 
+    def give_back(self, reason: str) -> None:
+        """Give all tasks back that are not reported."""
+
 
 class Feed:
     """The records of one process, one by one.
@@ -128,12 +131,16 @@ def watch_loaders(kind: type[Any]) -> None:
         service: Loaded | None = find_service(loader.dataset, kind)
         if service is None:
             return original(loader)
+        # Processes that go on would bring what they have loaded for the last pass.
+        vars(loader)["persistent_workers"] = False
         if service.is_planned:
             check_loader(loader, service.batch_size)
         in_order = service.begin_loading(loader.num_workers, is_ordered=_is_ordered(loader, service.batch_size))
         batches = original(loader)
         if not service.is_planned:
-            return batches if in_order is None else _cutting(batches, in_order, service.batch_size)
+            if in_order is not None:
+                return _cutting(batches, in_order, service.batch_size)
+            return _leaving(batches, service) if loader.num_workers else batches
         service.join(loader.num_workers, lambda: _may_ask(batches))
         return _delivering(batches, service)
 
@@ -154,6 +161,12 @@ def check_loader(loader: DataLoader[Any], batch_size: int) -> None:
             f"The DataLoader has batch_size={loader.batch_size}, and the data shard service was made with "
             f"batch_size={batch_size}. Give both the same."
         )
+    is_own_sampler = loader.batch_size is None and loader.batch_sampler is not None
+    if is_own_sampler and loader.num_workers > 1:
+        raise ProgramError(
+            "The DataLoader has a batch_sampler and several processes: how many records its batches have is not known "
+            f"when they are loaded. Give it batch_size={batch_size} instead of it, or num_workers=1 or 0."
+        )
     if loader.batch_size is None and loader.num_workers > 1:
         raise ProgramError(
             "The DataLoader brings records one by one, from several processes: they come in no batches that could be "
@@ -166,16 +179,26 @@ def check_loader(loader: DataLoader[Any], batch_size: int) -> None:
 def _is_ordered(loader: DataLoader[Any], batch_size: int) -> bool:
     """Tell whether a loader's batches are those of its service, one by one; an iterable data set makes its own."""
     is_one_by_one = not isinstance(loader.dataset, IterableDataset) and loader.batch_size == batch_size
-    return is_one_by_one and getattr(loader, "in_order", True) and not loader.persistent_workers
+    return is_one_by_one and getattr(loader, "in_order", True)
 
 
 def _cutting(batches: Any, in_order: InOrder, batch_size: int) -> Iterator[Any]:
     try:
         for number, batch in enumerate(batches):
+            in_order.deliver(number)
             size = in_order.size_of(number)
             yield batch if size is None else cut_batch(batch, batch_size, size, ())
     finally:
         in_order.close()
+
+
+def _leaving(batches: Any, service: Loaded) -> Iterator[Any]:
+    try:
+        yield from batches
+    except GeneratorExit:
+        # Nobody knows what of it the processes had loaded.
+        service.give_back("the loop over the loader was left before its end")
+        raise
 
 
 def _delivering(batches: Any, service: Loaded) -> Iterator[Any]:

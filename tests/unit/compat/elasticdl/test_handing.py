@@ -10,11 +10,26 @@ import pytest
 from legato.compat.elasticdl.handing import HandedOut, InOrder
 from legato.compat.elasticdl.local_tasks import LocalTasks
 from legato.compat.elasticdl.stream import Record
-from legato.compat.elasticdl.task_words import DatasetParams
+from legato.compat.elasticdl.task_words import DatasetParams, Task
 
 
-def hand_out(num_records: int) -> HandedOut:
-    tasks = LocalTasks(0)
+class Tasks(LocalTasks):
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.reports: list[tuple[int, str]] = []
+        self.waits: list[bool] = []
+
+    def get_task(self, dataset: str = "", *, wait: bool = True) -> Task | None:
+        self.waits.append(wait)
+        return super().get_task(dataset, wait=wait)
+
+    def report_task_result(self, task: int, dataset: str = "", error: str = "") -> None:
+        self.reports.append((task, error))
+        super().report_task_result(task, dataset, error)
+
+
+def hand_out(num_records: int, tasks: LocalTasks | None = None) -> HandedOut:
+    tasks = tasks or LocalTasks(0)
     tasks.report_params(
         DatasetParams(name="d", batch_size=4, num_epochs=1, dataset_size=num_records, num_minibatches_per_shard=1)
     )
@@ -24,7 +39,8 @@ def hand_out(num_records: int) -> HandedOut:
 @pytest.mark.parametrize("num_records", [1, 3, 4, 5, 30, 32])
 @pytest.mark.parametrize("num_processes", [1, 2, 3])
 def test_each_process_gets_its_own_batches_however_they_hurry(num_records: int, num_processes: int) -> None:
-    in_order = InOrder(hand_out(num_records).next_batch, 4)
+    handed = hand_out(num_records)
+    in_order = InOrder(lambda: handed, 4)
 
     def load(process: int) -> dict[int, tuple[Record, ...]]:
         found, number = {}, process
@@ -45,7 +61,8 @@ def test_each_process_gets_its_own_batches_however_they_hurry(num_records: int, 
 
 
 def test_who_waits_for_a_batch_that_never_comes_is_told_when_the_loader_is_over() -> None:
-    in_order = InOrder(hand_out(30).next_batch, 4)
+    handed = hand_out(30)
+    in_order = InOrder(lambda: handed, 4)
     told: list[object] = []
     waiting = threading.Thread(target=lambda: told.append(in_order.ask(1)))
     waiting.start()
@@ -53,3 +70,88 @@ def test_who_waits_for_a_batch_that_never_comes_is_told_when_the_loader_is_over(
     waiting.join(20)
     assert told == [None]
     assert in_order.ask(0) is None
+
+
+def test_what_a_loader_had_loaded_ahead_when_its_loop_was_left_comes_again_and_is_not_done() -> None:
+    tasks = Tasks()
+    handed = hand_out(32, tasks)
+    first = InOrder(lambda: handed, 4)
+    for number in range(6):
+        assert first.ask(number) is not None
+    for number in range(2):
+        first.deliver(number)
+        handed.report(None, "")
+    first.close()
+    second = InOrder(lambda: handed, 4)
+    came: list[int] = []
+    for number in range(6):
+        records = second.ask(number)
+        assert records is not None
+        came.extend(record.index for record in records)
+        second.deliver(number)
+        handed.report(4, "")
+    assert came == list(range(8, 32))
+    assert len(tasks.reports) == 8
+
+
+def test_reports_count_for_what_was_brought_and_not_for_what_was_loaded_before() -> None:
+    tasks = Tasks()
+    handed = hand_out(32, tasks)
+    in_order = InOrder(lambda: handed, 4)
+    for number in range(4):
+        in_order.ask(number)
+    handed.report(16, "")
+    assert tasks.reports == []
+    in_order.deliver(0)
+    handed.report_all("given back")
+    in_order.deliver(1)  # loaded before its task was given back
+    assert in_order.ask(4) is not None
+    in_order.deliver(4)
+    handed.report(4, "")
+    assert [error for _, error in tasks.reports] == ["given back"] * 4
+    assert handed.report(4, "") and tasks.reports[-1][1] == ""
+
+
+def test_records_of_tasks_that_were_given_back_are_not_taken_back() -> None:
+    tasks = Tasks()
+    handed = hand_out(8, tasks)
+    in_order = InOrder(lambda: handed, 4)
+    in_order.ask(0)
+    handed.report_all("given back")
+    in_order.close()
+    assert [record.index for record in handed.next_batch()] == [4, 5, 6, 7]
+    assert [record.index for record in handed.next_batch()] == [0, 1, 2, 3], "they come again by another task"
+    assert handed.next_batch() == ()
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_an_error_of_a_part_of_a_task_is_one_of_the_task_which_comes_again(failing: int) -> None:
+    tasks = Tasks()
+    handed = hand_out(4, tasks)
+    assert len(handed.next_batch()) == 4 and handed.next_batch() == ()
+    assert not handed.report(2, "broken" if failing == 0 else "")
+    assert handed.report(2, "broken" if failing == 1 else "")
+    assert [error for _, error in tasks.reports] == ["broken"]
+    assert len(handed.next_batch()) == 4, "who was told of the end asks again"
+    assert handed.report(None, "")
+    assert [error for _, error in tasks.reports] == ["broken", ""]
+
+
+def test_more_is_never_done_than_was_brought() -> None:
+    tasks = Tasks()
+    handed = hand_out(8, tasks)
+    handed.next_task()
+    assert handed.report(7, "")
+    handed.next_task()
+    assert not handed.report(1, "") and len(tasks.reports) == 1
+
+
+def test_it_waits_for_others_only_where_it_may() -> None:
+    tasks = Tasks()
+    hand_out(4, tasks)
+    waits = iter([True, False, False])
+    handed = HandedOut(tasks, "d", 4, lambda: next(waits))
+    handed.next_task()
+    handed.next_task()
+    handed.next_batch()
+    assert tasks.waits == [True, False, False]

@@ -100,3 +100,120 @@ def test_a_loader_whose_data_set_hides_the_service_is_refused_in_words(program: 
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, env=environment)
     assert done.returncode != 0
     assert "Let the data set that is given to the DataLoader keep the data shard service as an attribute" in done.stderr
+
+
+LEFT_EARLY = """
+import json
+import sys
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+from elasticai_api.common.data_shard_service import RecordIndexService
+
+
+class Records(Dataset):
+    def __init__(self, service):
+        self.service = service
+
+    def __len__(self):
+        return sys.maxsize
+
+    def __getitem__(self, index):
+        return self.service.fetch_record_index()
+
+
+class Stream(IterableDataset):
+    def __init__(self, service):
+        self.service = service
+
+    def __iter__(self):
+        return self.service.record_index_gen()
+
+
+if __name__ == "__main__":
+    kind, is_persistent = Records if sys.argv[1] == "records" else Stream, sys.argv[2] == "persistent"
+    num_processes = 2 if kind is Records else 1
+    service = RecordIndexService(batch_size=4, num_epochs=1, dataset_size=80, num_minibatches_per_shard=2)
+    loader = DataLoader(kind(service), batch_size=4, num_workers=num_processes, persistent_workers=is_persistent)
+    seen = []
+    for number, batch in enumerate(loader):
+        seen += batch.tolist()
+        service.report_batch_done()
+        if number == 1:
+            break
+    for batch in loader:
+        seen += batch.tolist()
+        service.report_batch_done()
+    left = json.loads(service.get_shard_checkpoint())
+    assert set(seen) == set(range(80)), set(range(80)) - set(seen)
+    assert not left["todo"] and not left["doing"], left
+    assert kind is Stream or len(seen) == 80
+"""
+
+
+@pytest.mark.parametrize("dataset", ["records", "stream"])
+@pytest.mark.parametrize("processes", ["persistent", "anew"])
+def test_a_loop_that_is_left_and_begun_anew_loses_nothing(tmp_path: Path, dataset: str, processes: str) -> None:
+    program = tmp_path / "left_early.py"
+    program.write_text(LEFT_EARLY)
+    run(program, dataset, processes)
+
+
+PLANNED = """
+import sys
+import torch
+from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
+from elasticai_api.common.data_shard_service import DataShardService, RecordIndexService
+from elasticai_api.pytorch.controller import PyTorchAllReduceController
+from legato.compat.elasticdl import data_service
+from legato.core.errors import ProgramError
+
+
+class Records(Dataset):
+    def __init__(self, service):
+        self.service = service
+
+    def __len__(self):
+        return 1000
+
+    def __getitem__(self, index):
+        return torch.tensor(float(self.service.fetch_record_index()))
+
+
+if __name__ == "__main__":
+    service = RecordIndexService(batch_size=4, num_epochs=3, dataset_size=16)
+    controller = PyTorchAllReduceController(service)
+    model = torch.nn.Linear(1, 1)
+    controller.set_broadcast_model(model)
+    controller.set_broadcast_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    trained = []
+
+    @controller.elastic_run
+    def train(batch):
+        trained.extend(batch.tolist())
+        # Others may wait for the next step of this worker.
+        assert not data_service._may_wait()
+        model(torch.ones(1, 1)).sum().backward()
+
+    sampler = BatchSampler(SequentialSampler(range(1000)), 4, drop_last=False)
+    try:
+        iter(DataLoader(Records(service), batch_sampler=sampler, num_workers=2))
+    except ProgramError as error:
+        assert "batch_sampler" in str(error) and "one by one" not in str(error), error
+    else:
+        raise AssertionError("not refused")
+    assert data_service._may_wait()
+    loader = DataLoader(Records(service), batch_size=4, num_workers=2, persistent_workers=True)
+    with controller.scope():
+        for epoch in range(3):
+            for number, batch in enumerate(loader):
+                train(batch)
+                if number == 3:
+                    break
+    assert sorted(trained) == sorted(3 * list(range(16))), trained
+    assert data_service._may_wait()
+"""
+
+
+def test_a_planned_training_loses_nothing_with_processes_that_were_to_stay(tmp_path: Path) -> None:
+    program = tmp_path / "planned.py"
+    program.write_text(PLANNED)
+    run(program)

@@ -1,0 +1,62 @@
+"""Shards and tasks as programs know them, made of records and of the driver's tasks. Asks nobody for any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from legato.compat.elasticdl.stream import Record
+from legato.compat.elasticdl.task_words import Task
+
+
+class Shard(NamedTuple):
+    """Records to work off.
+
+    Args:
+        name: of the file that they are in; empty.
+        start: the first.
+        end: behind the last.
+        indices: their numbers; empty for ``range(start, end)``.
+    """
+
+    name: str
+    start: int
+    end: int
+    indices: tuple[int, ...] = ()
+
+
+class HistoricTask(NamedTuple):
+    """A task as programs know it.
+
+    Args:
+        task_id: its number; 0 where nothing is handed out.
+        shard: its records, None at the end of the data.
+        type: a number of the historic protocol; 0 at the end of the data.
+    """
+
+    task_id: int
+    shard: Shard | None
+    type: int
+
+
+def shard_of(task: Task) -> Shard:
+    """Return the records of a task."""
+    return Shard("", task.start, task.end, task.indices)
+
+
+def cut(records: tuple[Record, ...], *, is_whole: bool) -> Iterator[Shard]:
+    """Cut a mini-batch into shards of records that follow one another.
+
+    Args:
+        records: of the mini-batch.
+        is_whole: it stays whole, as its records are shuffled.
+    """
+    indices = tuple(record.index for record in records)
+    if indices and is_whole:
+        yield Shard("", min(indices), min(indices) + len(indices), indices)
+        return
+    start = 0
+    for end in range(1, len(indices) + 1):
+        if end == len(indices) or indices[end] != indices[end - 1] + 1:
+            yield Shard("", indices[start], indices[end - 1] + 1)
+            start = end
