@@ -127,7 +127,8 @@ class Explainer:
             named = ", ".join(f"{party.title} {party.num_slots}" for party in holders[:_NUM_NAMED])
             more = f" and {len(holders) - _NUM_NAMED} more" if len(holders) > _NUM_NAMED else ""
             sentences.append(f"Slots that others hold: {named}{more}; free: {free}.")
-        for one in lost[:_NUM_NAMED]:
+        # Of one that has ended it explains nothing any more.
+        for one in lost[:_NUM_NAMED] if job.stage not in ENDED else ():
             why = f" ({one.reason})" if one.reason else ""
             sentences.append(f"It was asked to leave slot {one.slot}{why}; {_tell_taker(one)}.")
         return tuple(sentences)

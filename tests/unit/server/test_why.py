@@ -79,6 +79,12 @@ def test_jobs_that_want_nothing_more(platform: Platform) -> None:
     assert platform.get(f"jobs/{job}/explain")["holders"] == []
     platform.end(job)
     assert platform.get(f"jobs/{job}/explain")["sentences"] == ["ann/mnist has succeeded: it ended."]
+    shrunk = platform.submit(name="shrunk", max_workers=2)
+    platform.start(shrunk, "node/0")
+    platform.write(shrunk, released=("node/0",), verdict=Verdict(0, "shrinks"))
+    assert "It was asked to leave slot node/0" in platform.get(f"jobs/{shrunk}/explain")["sentences"][-1]
+    platform.end(shrunk)
+    assert platform.get(f"jobs/{shrunk}/explain")["sentences"] == ["ann/shrunk has succeeded: it ended."]
     other = platform.submit(name="paused")
     platform.ask("POST", f"jobs/{other}/pause")
     assert platform.get(f"jobs/{other}/explain")["sentences"][-1] == "It wants no slots until somebody resumes it."

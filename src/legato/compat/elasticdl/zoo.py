@@ -76,6 +76,10 @@ def run_docker(asked: Asked) -> int:
         raise UsageError(_NO_DOCKER)
     words = ["push", asked.text("image")]
     if asked.command == "zoo build":
+        folder = asked.text("path")
+        # What is no folder here, Docker may know: an address, or its standard input.
+        if Path(folder).is_dir() and not (Path(folder) / "Dockerfile").is_file():
+            raise UsageError(f"There is no Dockerfile in folder {folder}. Write one with 'elasticdl zoo init' there.")
         words = ["build", "-t", asked.text("image"), asked.text("path")]
     return subprocess.run([docker, *words], check=False).returncode
 

@@ -249,6 +249,11 @@ def test_docker_is_asked_if_it_is_there(
     assert "There is no program 'docker' here" in capsys.readouterr().err
     (here / "docker").write_text(f'#!/bin/sh\necho "$*" > {here}/asked\nexit 3\n')
     (here / "docker").chmod(0o755)
+    if "build" in words:
+        assert command.main(["zoo", *words]) == 1
+        assert "There is no Dockerfile in folder .. Write one with 'elasticdl zoo init'" in capsys.readouterr().err
+        assert not (here / "asked").exists()
+        (here / "Dockerfile").touch()
     assert command.main(["zoo", *words]) == 3
     assert (here / "asked").read_text().strip() == want
 

@@ -158,3 +158,19 @@ def test_a_folder_of_images_is_torchvisions_with_the_numbers_of_a_service(tmp_pa
         "There is no folder nowhere of images. Check the path that the program is given, and that the folder is on "
         "this machine."
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "There is no program to run."),
+        (("-m",), "There is no program to run."),
+        (("nothere.py",), "There is no program nothere.py in "),
+        (("-m", "nothere.program"), "There is no module nothere.program in "),
+        (("-m", ".program"), "There is no module .program in "),
+    ],
+)
+def test_what_cannot_be_run_is_refused_in_a_sentence(tmp_path: Path, words: tuple[str, ...], told: str) -> None:
+    done = run(launch.__file__, *words, directory=tmp_path)
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, line.startswith(f"legato: {told}")) == (2, True), done.stderr

@@ -11,12 +11,15 @@ import os
 import runpy
 import sys
 from collections.abc import Sequence
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from legato.core.errors import UsageError
 
 _SITE: Final = Path(__file__).parent
+_EXIT_USAGE: Final = 2
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -29,8 +32,7 @@ def main(arguments: Sequence[str]) -> None:
         UsageError: there is no such program.
     """
     _step_aside()
-    if not arguments or (arguments[0] == "-m" and len(arguments) == 1):
-        raise UsageError("There is no program to run. Name it: launch.py SCRIPT [ARGUMENTS...] or launch.py -m MODULE.")
+    check(arguments)
     if arguments[0] == "-m":
         _set_path(Path.cwd())
         module = arguments[1]
@@ -39,12 +41,24 @@ def main(arguments: Sequence[str]) -> None:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         return
     script = Path(arguments[0])
-    if not script.is_file():
-        raise UsageError(f"There is no program {script} in {Path.cwd()}. Name one that is there.")
     _set_path(script.resolve().parent)
     _seed()
     sys.argv[:] = [str(script), *arguments[1:]]
     runpy.run_path(str(script), run_name="__main__")
+
+
+def check(arguments: Sequence[str]) -> None:
+    """Refuse what cannot be run; loads nothing. Arguments and errors as of `main`."""
+    if not arguments or (arguments[0] == "-m" and len(arguments) == 1):
+        raise UsageError("There is no program to run. Name it: launch.py SCRIPT [ARGUMENTS...] or launch.py -m MODULE.")
+    if arguments[0] == "-m":
+        first = arguments[1].partition(".")[0]
+        if not first or not (PathFinder.find_spec(first, [str(Path.cwd())]) or find_spec(first)):
+            raise UsageError(
+                f"There is no module {arguments[1]} in {Path.cwd()}, nor installed. Name one that is there."
+            )
+    elif not Path(arguments[0]).is_file():
+        raise UsageError(f"There is no program {arguments[0]} in {Path.cwd()}. Name one that is there.")
 
 
 def _set_path(first: Path) -> None:
@@ -73,4 +87,9 @@ def _step_aside() -> None:
 
 
 if __name__ == "__main__":
+    try:
+        check(sys.argv[1:])
+    except UsageError as error:
+        sys.stderr.write(f"legato: {error}\n")
+        sys.exit(_EXIT_USAGE)
     main(sys.argv[1:])
