@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { countOf, formatBytes, formatCount, formatShare, formatValue } from "./numbers";
+import { countOf, formatBytes, formatCount, formatShare, formatShort, formatValue } from "./numbers";
 import { formatAgo, formatDuration, formatSince, formatTime } from "./time";
 
 describe("formatDuration", () => {
@@ -82,4 +82,10 @@ describe("numbers", () => {
     expect(countOf(3, "run")).toBe("3 runs");
     expect(formatShare(0.424)).toBe("42 %");
   });
+});
+
+it("short values fit a narrow column", () => {
+  expect([0.000_38, 0.0412, 1.234, 0, -0.0038, null, Number.NaN].map(formatShort)).toEqual([
+    ...["3.8e-4", "0.0412", "1.23", "0", "−3.8e-3", "–", "not a number"],
+  ]);
 });

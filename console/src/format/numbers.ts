@@ -16,14 +16,20 @@ export function formatValue(value: number | null | undefined, numDigits = 4): st
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "not a number" : value > 0 ? "∞" : "−∞";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size < 1e-4 || size >= 1e9)
-    return value
-      .toExponential(numDigits - 2)
-      .replace(/^-/, "−")
-      .replace("e+", "e");
+  if (size < 1e-4 || size >= 1e9) return writePower(value, numDigits - 2);
   if (size >= 10 ** (numDigits - 1)) return sign(value) + formatCount(size);
   const told = size.toPrecision(numDigits);
   return sign(value) + (told.includes(".") ? told.replace(/\.?0+$/, "") : told);
+}
+
+/** Return a measured value in few letters, for narrow columns: `0.412`, `3.8e-4`. */
+export function formatShort(value: number | null | undefined): string {
+  const size = Math.abs(value ?? 0);
+  return size > 0 && size < 0.01 ? writePower(value ?? 0, 1) : formatValue(value, 3);
+}
+
+function writePower(value: number, numDecimals: number): string {
+  return value.toExponential(numDecimals).replace(/^-/, "−").replace("e+", "e");
 }
 
 function sign(value: number): string {

@@ -35,7 +35,26 @@ export function jobColour(id: string): string {
   return `var(--job-${moved.get(id) ?? colourPlace(id)})`;
 }
 
+/**
+ * Return the colours of those that are compared: each its own one, and where two have the same the later one another
+ * that is free, here alone.
+ */
+export function coloursApart(ids: readonly string[]): ReadonlyMap<string, string> {
+  const own = ids.map((id) => [id, moved.get(id) ?? colourPlace(id)] as const);
+  const taken = new Set(own.map(([, place]) => place));
+  const given = new Set<number>();
+  return new Map(
+    own.map(([id, place]) => {
+      let free = place;
+      if (given.has(place)) while (taken.has(free) && taken.size < NUM_COLOURS) free = (free + 1) % NUM_COLOURS;
+      given.add(free);
+      taken.add(free);
+      return [id, `var(--job-${free})`];
+    }),
+  );
+}
+
 /** A little square in the colour of a job. */
-export function Swatch({ id, colour }: { id?: string; colour?: string }) {
+export function Swatch({ id, colour }: { id?: string | undefined; colour?: string | undefined }) {
   return <span className="swatch" style={{ background: colour ?? jobColour(id ?? "") }} aria-hidden="true" />;
 }

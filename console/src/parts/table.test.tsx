@@ -131,3 +131,16 @@ describe("Table", () => {
     expect(onOpen).toHaveBeenCalledOnce();
   });
 });
+
+it("columns that leave do so before others have less than they want, but for the last", () => {
+  const columns = [
+    { name: "name", width: 100, wants: 200 },
+    { name: "menu", width: 50, leaves: 1 },
+    { name: "owner", width: 80, leaves: 2 },
+  ].map((column) => ({ ...column, title: column.name, show: () => null }));
+  const namesAt = (width: number) => fitColumns(columns, width).map((column) => column.name);
+  expect(namesAt(330)).toEqual(["name", "menu", "owner"]);
+  expect(namesAt(329)).toEqual(["name", "menu"]);
+  expect(namesAt(150)).toEqual(["name", "menu"]);
+  expect(namesAt(149)).toEqual(["name"]);
+});

@@ -19,6 +19,8 @@ export interface Column<R> {
   title: ReactNode;
   /** Pixels that it has at least. */
   width: number;
+  /** Pixels that it gets before columns that leave are shown, other than those that leave last. */
+  wants?: number;
   /** Its part of the room that is left; 0: none. */
   grows?: number;
   isEnd?: boolean;
@@ -54,6 +56,7 @@ interface TableProps<R> {
 }
 
 const CHOICE_WIDTH = 40;
+const LEAVES_LAST = 1;
 
 /** A table. */
 export function Table<R>(props: TableProps<R>) {
@@ -73,7 +76,9 @@ export function Table<R>(props: TableProps<R>) {
 
   const numColumns = columns.length + (onChoose ? 1 : 0);
   const grows = columns.reduce((sum, column) => sum + (column.grows ?? 0), 0);
-  const fixed = columns.reduce((sum, column) => sum + column.width, choiceWidth);
+  const isRoomy = columns.reduce((sum, column) => sum + wantedWidth(column), choiceWidth) <= width;
+  const widthOf = (column: Column<R>) => (isRoomy ? wantedWidth(column) : column.width);
+  const fixed = columns.reduce((sum, column) => sum + widthOf(column), choiceWidth);
   const left = Math.max(0, width - fixed);
   const choose = (key: string, isOn: boolean) => {
     const next = new Set(chosen);
@@ -113,7 +118,9 @@ export function Table<R>(props: TableProps<R>) {
           {columns.map((column) => (
             <col
               key={column.name}
-              style={{ width: column.width + (grows ? (left * (column.grows ?? 0)) / grows : left / columns.length) }}
+              style={{
+                width: widthOf(column) + (grows ? (left * (column.grows ?? 0)) / grows : left / columns.length),
+              }}
             />
           ))}
         </colgroup>
@@ -260,13 +267,16 @@ export function fitColumns<R>(columns: readonly Column<R>[], width: number): rea
   const kept = [...columns];
   const leaving = columns.filter((column) => column.leaves !== undefined);
   leaving.sort((one, other) => (other.leaves ?? 0) - (one.leaves ?? 0));
-  let needed = columns.reduce((sum, column) => sum + column.width, 0);
   for (const column of leaving) {
-    if (needed <= width) break;
+    const measure = column.leaves === LEAVES_LAST ? (one: Column<R>) => one.width : wantedWidth;
+    if (kept.reduce((sum, one) => sum + measure(one), 0) <= width) break;
     kept.splice(kept.indexOf(column), 1);
-    needed -= column.width;
   }
   return kept;
+}
+
+function wantedWidth<R>(column: Column<R>): number {
+  return column.wants ?? column.width;
 }
 
 /** Return the rows in order; rows that are equal stay as they were given. */

@@ -6,14 +6,17 @@ import { ask } from "@/api/client";
 import { useAsk } from "@/api/queries";
 import type { Job } from "@/api/types";
 import { Chart, type Range } from "@/charts/chart";
+import type { Line } from "@/charts/series";
 import { askMetrics } from "@/charts/use-training";
+import { tellApart } from "@/jobs/names";
 import { Button } from "@/parts/button";
+import { coloursApart } from "@/parts/colour";
 import { Segments } from "@/parts/segments";
 import { ENDED } from "@/parts/stage";
 import { Empty, ErrorState, Loading, Note } from "@/parts/states";
 import { go, useQueryValue, useRoute } from "@/router/router";
 import { compareFacts, listFacts } from "../run/diff";
-import { type Axis, type Compared, colourAt, findExtent, findLine, listNames, type Whole } from "./compare";
+import { type Axis, type Compared, countCovered, findExtent, findLine, listNames, type Whole } from "./compare";
 import "./compare.css";
 import { FactsTable, FiguresTable } from "./compare-tables";
 import { RunPicker } from "./run-picker";
@@ -118,6 +121,8 @@ function Overlay({ runs }: { runs: readonly Compared[] }) {
   const [zoom, setZoom] = useState<Range | null>(null);
   const [isLog, setLog] = useState(false);
   const names = listNames(runs);
+  const called = tellApart(runs.map(({ job }) => job));
+  const colours = coloursApart(runs.map(({ job }) => job.id));
   if (!names.length) {
     return (
       <div className="card">
@@ -148,10 +153,13 @@ function Overlay({ runs }: { runs: readonly Compared[] }) {
       </div>
       <div className="compare-charts">
         {names.map((name) => {
-          const lines = runs.map((run, place) => ({
-            ...findLine(run, name, axis),
-            label: run.job.name,
-            colour: colourAt(place),
+          const found = runs.map((run) => findLine(run, name, axis));
+          const covered = countCovered(found);
+          const lines = runs.map(({ job }, place) => ({
+            ...(found[place] as Line),
+            label: called.get(job.id) ?? job.name,
+            colour: colours.get(job.id) as string,
+            numCovered: covered[place] ?? 0,
           }));
           const isPositive = lines.every((line) => line.values.every((value) => value === null || value > 0));
           return (

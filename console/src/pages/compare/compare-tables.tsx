@@ -5,24 +5,27 @@ import type { Job } from "@/api/types";
 import { formatCount, formatValue } from "@/format/numbers";
 import { formatDuration } from "@/format/time";
 import { secondsRun, secondsWaited } from "@/jobs/facts";
-import { Swatch } from "@/parts/colour";
+import { tellApart } from "@/jobs/names";
+import { coloursApart, Swatch } from "@/parts/colour";
 import { CheckField } from "@/parts/field";
 import { useNow } from "@/parts/now";
 import { StageBadge } from "@/parts/stage";
 import { Link } from "@/router/router";
-import { colourAt, findFigures, findLine, listNames, slotHours, type Whole } from "./compare";
+import { findFigures, findLine, listNames, slotHours, type Whole } from "./compare";
 
 function Heads({ jobs }: { jobs: readonly Job[] }) {
+  const called = tellApart(jobs);
+  const colours = coloursApart(jobs.map(({ id }) => id));
   return (
     <thead>
       <tr>
         <td />
-        {jobs.map((job, place) => (
+        {jobs.map((job) => (
           <th key={job.id} scope="col">
             <span className="row">
-              <Swatch colour={colourAt(place)} />
+              <Swatch id={job.id} colour={colours.get(job.id)} />
               <Link to={`/runs/${job.id}`} className="cut compare-name" title={`${job.name} (${job.id})`}>
-                {job.name}
+                {called.get(job.id)}
               </Link>
             </span>
           </th>

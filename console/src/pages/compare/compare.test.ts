@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Allocation, Job, JobMetrics } from "@/api/types";
-import { type Compared, findExtent, findFigures, findLine, listNames, slotHours } from "./compare";
+import { type Compared, countCovered, findExtent, findFigures, findLine, listNames, slotHours } from "./compare";
 
 function run(started_at: number, series: Record<string, [number, number, number | null][]>): Compared {
   const metrics: JobMetrics = {
@@ -66,4 +66,11 @@ it("slot-hours count slots that are held still", () => {
     { since: 1800, until: null },
   ] as Allocation[];
   expect(slotHours(held, 5400)).toBe(2);
+});
+
+it("a line that goes through the points of others leaves gaps for each of them", () => {
+  const line = (...values: number[]) => ({ times: [1, 2], values });
+  expect(countCovered([line(4, 3), line(4, 2), line(4, 3), line(4, 3), { times: [], values: [] }])).toEqual([
+    0, 0, 1, 2, 0,
+  ]);
 });

@@ -18,9 +18,20 @@ export interface Whole extends Compared {
   allocations: readonly Allocation[];
 }
 
-/** Return the colour of the run at this place: no two of one comparison are alike, as they might be by their ids. */
-export function colourAt(place: number): string {
-  return `var(--job-${place % 12})`;
+/**
+ * Return for each line how many before it go through the same points: so many lie below it, and it leaves gaps through
+ * which they are seen.
+ */
+export function countCovered(lines: readonly Line[]): number[] {
+  return lines.map((line, place) => lines.slice(0, place).filter((other) => isSame(line, other)).length);
+}
+
+function isSame(one: Line, other: Line): boolean {
+  return (
+    one.times.length > 0 &&
+    one.times.length === other.times.length &&
+    one.times.every((time, place) => time === other.times[place] && one.values[place] === other.values[place])
+  );
 }
 
 /** Return all names under which any of the runs logged; what is a loss first, then what most of them have. */

@@ -2,13 +2,13 @@
 
 import { useDeferredValue, useState } from "react";
 import { useAsk } from "@/api/queries";
+import { tellApart } from "@/jobs/names";
 import { Button } from "@/parts/button";
-import { Swatch } from "@/parts/colour";
+import { coloursApart, Swatch } from "@/parts/colour";
 import { Icon } from "@/parts/icon";
 import { Ago } from "@/parts/now";
 import { StageBadge } from "@/parts/stage";
 import { Link } from "@/router/router";
-import { colourAt } from "./compare";
 
 const NUM_FOUND = 8;
 const NUM_ASKED = 300;
@@ -30,20 +30,22 @@ export function RunPicker({ chosen, max, onChoose }: RunPickerProps) {
     .filter((job) => !chosen.includes(job.id))
     .filter((job) => [job.name, job.id, job.owner].some((told) => told.toLowerCase().includes(wanted)))
     .slice(0, NUM_FOUND);
+  const called = tellApart(chosen.map((id) => ({ id, name: known.get(id)?.name ?? id })));
+  const colours = coloursApart(chosen);
   const isFull = chosen.length >= max;
   return (
     <div className="picker">
-      {chosen.map((id, place) => (
+      {chosen.map((id) => (
         <span key={id} className="chip picker-chip">
-          <Swatch colour={colourAt(place)} />
+          <Swatch id={id} colour={colours.get(id)} />
           <Link to={`/runs/${id}`} className="cut">
-            {known.get(id)?.name ?? id}
+            {called.get(id)}
           </Link>
           <Button
             icon="cross"
             look="plain"
             isSmall
-            aria-label={`Leave ${known.get(id)?.name ?? id} out`}
+            aria-label={`Leave ${called.get(id)} out`}
             onClick={() => onChoose(chosen.filter((each) => each !== id))}
           />
         </span>

@@ -4,6 +4,7 @@ import { useMemo } from "react";
 import type { Job } from "@/api/types";
 import { formatShare } from "@/format/numbers";
 import { formatFullTime } from "@/format/time";
+import { tellApart } from "@/jobs/names";
 import { jobColour, Swatch } from "@/parts/colour";
 import { Ago } from "@/parts/now";
 import { Meter, SlotBar } from "@/parts/slots";
@@ -19,7 +20,7 @@ interface ApplicationsProps {
   maySubmit: boolean;
 }
 
-function makeColumns(slotWord: string): Column<Job>[] {
+function makeColumns(slotWord: string, called: ReadonlyMap<string, string>): Column<Job>[] {
   return [
     {
       name: "name",
@@ -31,7 +32,7 @@ function makeColumns(slotWord: string): Column<Job>[] {
         <span className="row">
           <Swatch id={job.id} />
           <Link to={`/runs/${job.id}`} className="cut" title={job.name}>
-            {job.name}
+            {called.get(job.id)}
           </Link>
         </span>
       ),
@@ -138,7 +139,7 @@ export function orderApplications(jobs: readonly Job[]): Job[] {
 
 /** The table. */
 export function Applications({ jobs, slotWord, maySubmit }: ApplicationsProps) {
-  const columns = useMemo(() => makeColumns(slotWord), [slotWord]);
+  const columns = useMemo(() => makeColumns(slotWord, tellApart(jobs)), [slotWord, jobs]);
   const rows = useMemo(() => orderApplications(jobs), [jobs]);
   return (
     <Table

@@ -4,6 +4,7 @@ import { keepPreviousData, type UseQueryResult, useQuery } from "@tanstack/react
 import { ask } from "@/api/client";
 import type { components } from "@/api/schema";
 import type { Job } from "@/api/types";
+import { tellApart } from "@/jobs/names";
 import { addSteps, measureArea } from "./timeline-geometry";
 
 type Schemas = components["schemas"];
@@ -58,9 +59,10 @@ function everyOf(stretch: Stretch): number {
 
 /** Return a timeline with the lines in the order in which they are drawn: who came first is first. */
 export function readTimeline(told: Schemas["Timeline"]): Timeline {
+  const called = tellApart(told.items.map((item) => ({ id: item.key ?? HIDDEN, name: item.title ?? HIDDEN })));
   const items = told.items.map((item) => ({
     key: item.key ?? HIDDEN,
-    title: item.title ?? HIDDEN,
+    title: called.get(item.key ?? HIDDEN) ?? HIDDEN,
     isHidden: item.key === null,
     times: item.times,
     slots: item.slots,
@@ -130,4 +132,12 @@ export function gatherMoves(moves: readonly Move[], within_s = 2): Handover[] {
 /** Return a job's name with its owner's, as it is told everywhere. */
 export function titleOf(job: Pick<Job, "owner" | "name">): string {
   return `${job.owner}/${job.name}`;
+}
+
+/** Return the ids of those that have slots in the order in which they get their colours. */
+export function startedFirst(jobs: readonly Job[]): string[] {
+  return jobs
+    .filter((job) => job.num_slots > 0)
+    .sort((one, other) => (one.started_at ?? 0) - (other.started_at ?? 0) || one.id.localeCompare(other.id))
+    .map((job) => job.id);
 }

@@ -10,7 +10,7 @@ import { Link, useRoute } from "@/router/router";
 import { maySubmit, useSession } from "@/session/session";
 import { Applications } from "./applications";
 import { Moves } from "./moves";
-import { type PoolState, useMoves } from "./pool-data";
+import { type PoolState, startedFirst, useMoves } from "./pool-data";
 import { Shares } from "./shares";
 import { SlotMap } from "./slot-map";
 import { findWider, readStretch, sayStretch, setStretch, TimelineCard } from "./timeline-card";
@@ -32,7 +32,7 @@ export default function PoolPage() {
   const wider = findWider(stretch);
   const moves = useMoves(stretch);
   const byId = useMemo(() => new Map((jobs.data?.items ?? []).map((job: Job) => [job.id, job])), [jobs.data]);
-  useMemo(() => keepApart(startedFirst(jobs.data?.items ?? []).map((job) => job.id)), [jobs.data]);
+  useMemo(() => keepApart(startedFirst(jobs.data?.items ?? [])), [jobs.data]);
   const hasGpu = slots.data?.items.some((slot) => !/^cpu/i.test(slot.device)) ?? false;
   const moved = useMemo(() => moves.data?.items ?? [], [moves.data]);
   return (
@@ -78,12 +78,6 @@ export default function PoolPage() {
       </div>
     </div>
   );
-}
-
-function startedFirst(jobs: readonly Job[]): Job[] {
-  return jobs
-    .filter((job) => job.num_slots > 0)
-    .sort((one, other) => (one.started_at ?? 0) - (other.started_at ?? 0) || one.id.localeCompare(other.id));
 }
 
 function Numbers({ pool }: { pool: PoolState }) {

@@ -8,7 +8,7 @@ import { useTraining } from "@/charts/use-training";
 import { formatCount } from "@/format/numbers";
 import { formatTime } from "@/format/time";
 import { Button } from "@/parts/button";
-import { colourPlace } from "@/parts/colour";
+import { jobColour } from "@/parts/colour";
 import { Icon } from "@/parts/icon";
 import { ENDED } from "@/parts/stage";
 import { Empty, ErrorState, Loading } from "@/parts/states";
@@ -62,7 +62,7 @@ function Charts({ job, metrics, events }: { job: Job; metrics: JobMetrics; event
     () => extend(findWorkers(events), metrics.steps.time.at(-1), job),
     [events, metrics.steps, job],
   );
-  const colour = `var(--job-${colourPlace(job.id)})`;
+  const colour = jobColour(job.id);
   const series = useMemo(() => sortSeries(metrics), [metrics]);
   const common = { group: `run-${job.id}`, range, onRange: setZoom, onPick: setPicked, marks };
   const draw = (each: Series) => (

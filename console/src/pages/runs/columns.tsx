@@ -1,7 +1,7 @@
 /** The columns of the table of runs. */
 
 import type { Job } from "@/api/types";
-import { formatShare, formatValue } from "@/format/numbers";
+import { formatShare, formatShort } from "@/format/numbers";
 import { formatDuration, formatRough } from "@/format/time";
 import { mayHavePaused, saySlots, secondsLeft, secondsRun, secondsWaited, shareDone } from "@/jobs/facts";
 import { jobColour, Swatch } from "@/parts/colour";
@@ -23,7 +23,15 @@ export interface RunsTell {
 /** Return the columns; those with a higher `leaves` go first where there is no room. */
 export function makeColumns(tell: RunsTell, menu: (job: Job) => React.ReactNode): Column<Job>[] {
   const columns: Column<Job>[] = [
-    { name: "name", title: "Name", width: 116, grows: 3, show: (job) => <Name job={job} />, sortBy: (job) => job.name },
+    {
+      name: "name",
+      title: "Name",
+      width: 116,
+      wants: 220,
+      grows: 3,
+      show: (job) => <Name job={job} />,
+      sortBy: (job) => job.name,
+    },
     {
       name: "owner",
       title: "Owner",
@@ -46,6 +54,7 @@ export function makeColumns(tell: RunsTell, menu: (job: Job) => React.ReactNode)
       name: "stage",
       title: "State",
       width: 118,
+      wants: 190,
       grows: 4,
       show: (job) => <State job={job} />,
       sortBy: (job) => job.stage,
@@ -79,7 +88,7 @@ export function makeColumns(tell: RunsTell, menu: (job: Job) => React.ReactNode)
       width: 76,
       isEnd: true,
       leaves: 3,
-      show: (job) => <span className="number">{formatValue(job.progress?.loss, 3)}</span>,
+      show: (job) => <span className="number">{formatShort(job.progress?.loss)}</span>,
       sortBy: (job) => job.progress?.loss ?? null,
     },
     {

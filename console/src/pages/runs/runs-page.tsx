@@ -7,7 +7,9 @@ import { countOf } from "@/format/numbers";
 import { pauseJob, resumeJob, useDoToJobs } from "@/jobs/changes";
 import { PriorityDialog, StopDialog } from "@/jobs/dialogs";
 import { canDo } from "@/jobs/facts";
+import { startedFirst } from "@/pages/pool/pool-data";
 import { Button } from "@/parts/button";
+import { keepApart } from "@/parts/colour";
 import { Menu } from "@/parts/menu";
 import { useNow } from "@/parts/now";
 import type { StepLine } from "@/parts/slots";
@@ -39,6 +41,7 @@ export default function RunsPage() {
   // biome-ignore lint/correctness/useExhaustiveDependencies: the filter is another one when its words are
   const filter = useMemo(() => readFilter(route.query), [written]);
   const runs = useRuns(filter);
+  useMemo(() => keepApart(startedFirst(runs.jobs)), [runs.jobs]);
   const doTo = useDoToJobs();
   const projects = useProjectNames();
   const pool = useAsk(["pool"], "/pool");

@@ -1,0 +1,22 @@
+/** Names of runs that are shown together: those that share one have what tells them apart behind it. */
+
+interface Named {
+  id: string;
+  name: string;
+}
+
+const TAIL_LENGTHS = [4, 6, 8];
+
+/** Return what each is called among the others, by id: `digits`, or `digits ·0a4f` with the end of its id. */
+export function tellApart(jobs: readonly Named[]): ReadonlyMap<string, string> {
+  const byName = new Map<string, string[]>();
+  for (const { id, name } of jobs) byName.set(name, [...(byName.get(name) ?? []), id]);
+  return new Map(jobs.map(({ id, name }) => [id, nameAmong(id, name, byName.get(name) ?? [])]));
+}
+
+function nameAmong(id: string, name: string, same: readonly string[]): string {
+  const others = same.filter((other) => other !== id);
+  if (others.length === 0) return name;
+  const length = TAIL_LENGTHS.find((num) => others.every((other) => !other.endsWith(id.slice(-num))));
+  return `${name} ·${length ? id.slice(-length) : id}`;
+}
