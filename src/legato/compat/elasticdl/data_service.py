@@ -259,8 +259,6 @@ class DataShardService:
         if self.training is None:
             self._hand_out().report_all(err_msg)
 
-    give_back = report_all_task_error
-
     def get_minibatch_count_per_epoch(self) -> int:
         """Return how many whole mini-batches an epoch has."""
         return (self._form.dataset_size or 0) // self.batch_size

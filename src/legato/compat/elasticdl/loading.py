@@ -55,7 +55,7 @@ class Loaded(Protocol):
     def deliver(self) -> None:
         """Take note that the loader has brought a batch."""
 
-    def give_back(self, reason: str) -> None:
+    def report_all_task_error(self, err_msg: str) -> None:
         """Give all tasks back that are not reported."""
 
 
@@ -197,7 +197,7 @@ def _leaving(batches: Any, service: Loaded) -> Iterator[Any]:
         yield from batches
     except GeneratorExit:
         # Nobody knows what of it the processes had loaded.
-        service.give_back("the loop over the loader was left before its end")
+        service.report_all_task_error("the loop over the loader was left before its end")
         raise
 
 
