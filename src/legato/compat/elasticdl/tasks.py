@@ -6,6 +6,7 @@ failed, is to do again, behind what is to do in its epoch already. Nothing is ev
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection
 from typing import Final
 
@@ -41,11 +42,13 @@ class TasksState(msgspec.Struct, frozen=True, kw_only=True):
         datasets: in the order in which they were registered.
         next_number: of a task.
         workers: that are there.
+        restored: digests of the checkpoints that were gone on from.
     """
 
     datasets: tuple[KnownDataset, ...] = ()
     next_number: int = 1
     workers: tuple[int, ...] = ()
+    restored: tuple[str, ...] = ()
 
 
 class Reported(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +88,7 @@ class TaskManager:
         }
         self._next_number = state.next_number
         self._workers = frozenset(state.workers)
+        self._restored = dict.fromkeys(state.restored)
 
     @property
     def state(self) -> TasksState:
@@ -101,6 +105,7 @@ class TaskManager:
             ),
             next_number=self._next_number,
             workers=tuple(sorted(self._workers)),
+            restored=tuple(self._restored),
         )
 
     @property
@@ -200,6 +205,9 @@ class TaskManager:
     def restore(self, content: str) -> bool:
         """Go on where a checkpoint was written: what was to do or handed out then is to do, and nothing is handed out.
 
+        Once per job for each content: all workers restore the same one, and those that join later must not throw away
+        what was done since.
+
         Returns:
             False if it is of another version.
 
@@ -207,10 +215,14 @@ class TaskManager:
             DataError: it is no checkpoint.
         """
         name = _read_name(content)
+        digest = hashlib.sha256(content.encode()).hexdigest()
+        if digest in self._restored:
+            return True
         restored = read_checkpoint(content, self._datasets.get(name), self._seed)
         if restored is None:
             return False
         self._datasets[name] = restored
+        self._restored[digest] = None
         return True
 
     @property

@@ -390,3 +390,17 @@ def test_any_checkpoint_is_refused_or_can_be_worked_off(content: dict[str, Any])
         manager.report(task.number)
     else:
         assert content["num_epochs"] <= 0 or content["dataset_size"] * content["num_epochs"] >= 100
+
+
+def test_a_checkpoint_is_restored_once_per_job_whoever_restores_it_later() -> None:
+    first, second = make_manager(), make_manager()
+    take(first)
+    content = first.checkpoint("digits")
+    assert second.restore(content)
+    task = take(second)
+    second.report(task.number)
+    left = second.checkpoint("digits")
+    assert second.restore(content)
+    again = TaskManager(seed=0, state=second.state)
+    assert again.restore(content), "also when another driver has gone on"
+    assert left == second.checkpoint("digits") == again.checkpoint("digits")

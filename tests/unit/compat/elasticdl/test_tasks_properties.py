@@ -53,6 +53,7 @@ class _Tasks(RuleBasedStateMachine):
         self.held: dict[int, tuple[int, Task]] = {}
         self.done: Counter[tuple[str, int, int]] = Counter()
         self.kept: tuple[str, str, Counter[tuple[str, int, int]]] | None = None
+        self.restored: set[str] = set()
         self.num_asks = 0
 
     # ------------------------------------------------------------ what workers do
@@ -138,7 +139,9 @@ class _Tasks(RuleBasedStateMachine):
         assert self.kept is not None
         name, content, done = self.kept
         assert self.do(Restore(content))
-        self.go_back(name, done)
+        if content not in self.restored:
+            self.restored.add(content)
+            self.go_back(name, done)
 
     @precondition(lambda self: self.params)
     @rule(data=st.data())
