@@ -293,6 +293,7 @@ def test_a_job_that_is_taken_over_keeps_its_variables(
     ("arguments", "want"),
     [
         (["scale", "a", "two"], "Cannot read the number of workers 'two'. Write a whole number, such as 2."),
+        (["scale", "a", "-1"], "Cannot scale job 'a' to -1 workers: it would never end. Give 1 or more;"),
         (["status", "-o", "xml"], "Cannot read the form of output 'xml'. Write table or wide or json or yaml or csv."),
         (["logs", "a", "-k", "all"], "Cannot read the worker 'all'. Write a whole number, such as 0."),
         (["run", "--port", "99999", "a.py"], "Cannot take the port 99999. Write a number from 0 to 65535."),

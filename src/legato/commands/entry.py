@@ -20,6 +20,7 @@ class Entry(NamedTuple):
         example: shown below its help.
         short: what it does, in the list of all commands. None: as its help begins.
         takes_all: what follows its first argument is handed on, whatever it looks like.
+        reads_below_zero: it refuses numbers such as -1 itself; else they would be taken for options.
     """
 
     name: str
@@ -27,12 +28,13 @@ class Entry(NamedTuple):
     example: str
     short: str | None = None
     takes_all: bool = False
+    reads_below_zero: bool = False
 
 
 def enter(app: typer.Typer, entries: Iterable[Entry]) -> None:
     """Add commands to a group."""
     for entry in entries:
-        settings = {"allow_interspersed_args": False} if entry.takes_all else None
+        settings = {"allow_interspersed_args": not entry.takes_all, "ignore_unknown_options": entry.reads_below_zero}
         app.command(entry.name, short_help=entry.short, epilog=f"Example:  {entry.example}", context_settings=settings)(
             entry.run
         )

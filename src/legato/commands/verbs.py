@@ -74,10 +74,10 @@ def scale(
     is_range = ".." in workers
     number = 0 if is_range else read_whole("the number of workers", 2)(workers)
     low, high = parse_workers(workers)[:2] if is_range else (None, number)
-    if high == 0:
+    if high <= 0:
         raise UsageError(
-            f"Cannot scale job '{job}' to 0 workers: it would never end. Give 1 or more; 'legato stop {job}' ends it, "
-            f"and 'legato pause {job}' frees the slots of a platform's job."
+            f"Cannot scale job '{job}' to {high} workers: it would never end. Give 1 or more; 'legato stop {job}' ends "
+            f"it, and 'legato pause {job}' frees the slots of a platform's job."
         )
     found = find(job, local=local, server=server)
     if found is None:
@@ -240,7 +240,7 @@ def logs(
 
 
 ENTRIES: Final = (
-    Entry("scale", scale, "legato scale mnist 4", short="Give a job another number of workers."),
+    Entry("scale", scale, "legato scale mnist 4", short="Give a job another number of workers.", reads_below_zero=True),
     Entry(
         "status", status, "legato status mnist -o json | jq .step", short="Show where a job is, or all of this machine."
     ),
