@@ -36,7 +36,7 @@ function nameThem(jobs: readonly Job[]): string {
 /** Ask before jobs are stopped: there is no way back. */
 export function StopDialog({ jobs, onClose }: OfJobs) {
   const doTo = useDoToJobs();
-  const [isNow, setNow] = useState(false);
+  const [isNow, setNow] = useState(jobs.every((job) => job.stage === "stopping"));
   return (
     <Dialog
       title={`Stop ${nameThem(jobs)}?`}

@@ -71,6 +71,10 @@ it("what has ended is not changed, what is paused is resumed", () => {
   expect(canDo("stop", makeJob({ stage: "failed" }))).toBe(false);
   expect(canDo("pause", makeJob({ stage: "pausing" }))).toBe(false);
   expect(canDo("resume", makeJob({ stage: "paused" }))).toBe(true);
+  for (const action of ["pause", "resize", "priority", "resume"] as const) {
+    expect(canDo(action, makeJob({ stage: "stopping" }))).toBe(false);
+  }
+  expect(canDo("stop", makeJob({ stage: "stopping" }))).toBe(true);
   expect(canDo("priority", makeJob({ stage: "queued" }))).toBe(true);
 });
 

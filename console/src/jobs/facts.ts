@@ -10,6 +10,8 @@ const CAN_PAUSE: ReadonlySet<Stage> = new Set(["queued", "starting", "running"])
 export function canDo(action: JobAction, job: Job): boolean {
   if (action === "pause") return CAN_PAUSE.has(job.stage);
   if (action === "resume") return job.stage === "paused";
+  // What is being stopped can only be stopped at once.
+  if (job.stage === "stopping") return action === "stop";
   return !ENDED.has(job.stage);
 }
 

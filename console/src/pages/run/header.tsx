@@ -70,19 +70,23 @@ export function RunHeader({ job }: { job: Job }) {
                   Resume
                 </Button>
               ) : (
-                <Button
-                  icon="pause"
-                  disabled={!canDo("pause", job)}
-                  onClick={() => void doTo([job], "Pausing", pauseJob)}
-                >
-                  Pause
+                job.stage !== "stopping" && (
+                  <Button
+                    icon="pause"
+                    disabled={!canDo("pause", job)}
+                    onClick={() => void doTo([job], "Pausing", pauseJob)}
+                  >
+                    Pause
+                  </Button>
+                )
+              )}
+              {canDo("resize", job) && (
+                <Button icon="resize" onClick={() => setAsking("resize")}>
+                  Resize
                 </Button>
               )}
-              <Button icon="resize" onClick={() => setAsking("resize")}>
-                Resize
-              </Button>
-              <Button icon="stop" isBad disabled={job.stage === "stopping"} onClick={() => setAsking("stop")}>
-                Stop
+              <Button icon="stop" isBad onClick={() => setAsking("stop")}>
+                {job.stage === "stopping" ? "Stop now" : "Stop"}
               </Button>
             </>
           )}
@@ -97,7 +101,12 @@ export function RunHeader({ job }: { job: Job }) {
               name="More actions"
               icon="dots"
               items={[
-                { label: "Priority…", icon: "arrowUp", isOff: isOver, onPick: () => setAsking("priority") },
+                {
+                  label: "Priority…",
+                  icon: "arrowUp",
+                  isOff: !canDo("priority", job),
+                  onPick: () => setAsking("priority"),
+                },
                 { label: isOver ? "Labels…" : "Queue and labels…", icon: "flag", onPick: () => setAsking("belongs") },
               ]}
             />
