@@ -6,9 +6,10 @@ import os
 from typing import Any, Final, NamedTuple
 
 from legato.compat.elasticdl.local_tasks import LocalTasks
-from legato.compat.elasticdl.surroundings import TASKS_ADDRESS, seed_alike
+from legato.compat.elasticdl.surroundings import seed_alike
 from legato.compat.elasticdl.task_words import DatasetParams, Standing, Task, TaskKind, default_name
 from legato.compat.elasticdl.tasks_client import TasksClient
+from legato.compat.elasticdl.variables import TASKS_ADDRESS
 from legato.core.errors import UsageError
 
 _START: Final = 1

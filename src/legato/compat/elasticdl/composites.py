@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from legato.compat.elasticdl.surroundings import MINIBATCHES_PER_TASK, SEED, SUM
+from legato.compat.elasticdl.variables import MINIBATCHES_PER_TASK, SEED, SUM
 from legato.core.errors import UsageError
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -27,7 +27,7 @@ from legato.compat.elasticdl.flags import FLAGS
 from legato.compat.elasticdl.framework import MINIBATCHES_FLAG, SUM_FLAG
 from legato.compat.elasticdl.job_command import read_job_command
 from legato.compat.elasticdl.mounting import Mounts
-from legato.compat.elasticdl.surroundings import MINIBATCHES_PER_TASK, SEED, SUM
+from legato.compat.elasticdl.variables import MINIBATCHES_PER_TASK, SEED, SUM
 from legato.core.errors import UsageError
 
 JOB_LABEL: Final = "elasticdl-job-name"

@@ -4,21 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Final
 
+from legato.compat.elasticdl.variables import MINIBATCHES_PER_TASK, SUM, WORKER_NUM
 from legato.core.errors import UsageError
-
-WORKER_NUM: Final = "WORKER_NUM"
-MINIBATCHES_PER_TASK: Final = "LEGATO_ELASTICDL_MINIBATCHES_PER_TASK"
-"""What ``--num_minibatches_per_task`` said; set by the submission."""
-
-SUM: Final = "LEGATO_ELASTICDL_SUM"
-"""``1``: without a fixed global batch gradients are added up, as the original did, and not averaged."""
-
-SEED: Final = "LEGATO_SEED"
-"""Seed of everything random."""
-
-TASKS_ADDRESS: Final = "MASTER_ADDR"
 
 
 def num_workers_asked() -> int:
