@@ -59,7 +59,7 @@ class DataShardService:
         self._office: Office | None = None
         self._feed: Feed | None = None
         self._feed_owner = 0
-        self._shards: deque[Shard] = deque()
+        self._shards: deque[tuple[Record, Shard]] = deque()
         self._current: Shard | None = None
         self._lock = threading.Lock()
 
@@ -221,7 +221,12 @@ class DataShardService:
             return None if task is None else shard_of(task)
         if not self._shards:
             self._shards.extend(cut(self._own_feed.next_batch(), is_whole=self._form.shuffle))
-        self._current = self._shards.popleft() if self._shards else None
+        if not self._shards:
+            self._current = None
+            return None
+        first, self._current = self._shards.popleft()
+        # What the data set draws for its records depends on nothing else.
+        seed_sample(self._seed, first.epoch, first.index)
         return self._current
 
     def get_task(self, task_type: int | None = None) -> HistoricTask:  # noqa: ARG002 - a service has tasks of one type

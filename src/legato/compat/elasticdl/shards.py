@@ -44,8 +44,8 @@ def shard_of(task: Task) -> Shard:
     return Shard("", task.start, task.end, task.indices)
 
 
-def cut(records: tuple[Record, ...], *, is_whole: bool) -> Iterator[Shard]:
-    """Cut a mini-batch into shards of records that follow one another.
+def cut(records: tuple[Record, ...], *, is_whole: bool) -> Iterator[tuple[Record, Shard]]:
+    """Cut a mini-batch into shards of records that follow one another; yields each with its first record.
 
     Args:
         records: of the mini-batch.
@@ -53,10 +53,10 @@ def cut(records: tuple[Record, ...], *, is_whole: bool) -> Iterator[Shard]:
     """
     indices = tuple(record.index for record in records)
     if indices and is_whole:
-        yield Shard("", min(indices), min(indices) + len(indices), indices)
+        yield records[0], Shard("", min(indices), min(indices) + len(indices), indices)
         return
     start = 0
     for end in range(1, len(indices) + 1):
         if end == len(indices) or indices[end] != indices[end - 1] + 1:
-            yield Shard("", indices[start], indices[end - 1] + 1)
+            yield records[start], Shard("", indices[start], indices[end - 1] + 1)
             start = end

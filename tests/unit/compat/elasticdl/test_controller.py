@@ -173,6 +173,24 @@ def test_shards_are_mini_batches_and_run_to_the_end_of_an_epoch() -> None:
     assert len(program.batches) == 7
 
 
+def test_what_is_drawn_for_a_shard_depends_on_the_shard_alone() -> None:
+    def draw(num_before: int) -> list[float]:
+        service, drawn = DataShardService(BATCH, 2, SIZE), []
+        program = Program(PyTorchAllReduceController(service))
+        with program.controller.scope():
+            while (shard := service.fetch_shard()) is not None:
+                drawn.append(torch.rand(1).item())
+                # What others draw in between, as on a worker that has worked off other batches.
+                torch.rand(num_before)
+                if shard.end % BATCH == 0 or len(drawn) > 4:
+                    program.train_one_batch(torch.ones(BATCH, 3), torch.arange(BATCH))
+        return drawn
+
+    drawn = draw(0)
+    assert drawn == draw(5)
+    assert len(set(drawn)) == len(drawn) == 8, "of each epoch its own"
+
+
 def test_a_checkpoint_of_shards_begins_where_it_was_written() -> None:
     first = Program(make(num_epochs=1))
     for number, (data, index) in enumerate(first.loader):
