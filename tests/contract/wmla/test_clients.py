@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 import structlog
-from tests.unit.server.platform import ADMIN, NOW, Platform, make_template
+from tests.unit.server.platform import ADMIN, LIMIT_S, NOW, Platform, make_template
 
 from legato.commands.serving import find_guests
 from legato.compat.wmla.names import ELOG_FILE, ERR_FILE, OUT_FILE, driver_id, executor_id
@@ -108,7 +108,7 @@ def test_a_notebook_of_1_2_watches_gpuslots(platform: Platform, model_directory:
     turn = live(platform)
     headers = {"Accept": "application/json"}
     auth = (USER, PASSWORD)
-    with httpx.Client(base_url=platform.url, headers=headers, auth=auth) as notebook:
+    with httpx.Client(base_url=platform.url, headers=headers, auth=auth, timeout=LIMIT_S) as notebook:
         assert notebook.get(f"{CONDUCTOR}/auth/logon").is_success
         names = [one["name"] for one in notebook.get(f"{DLI}/execs/frameworks").json()]
         assert "edtPyTorch" in names
@@ -147,9 +147,9 @@ def test_a_notebook_of_1_2_watches_gpuslots(platform: Platform, model_directory:
 
 def test_a_notebook_of_2_and_later_polls_until_it_is_over(platform: Platform, model_directory: Path) -> None:
     turn = live(platform)
-    answer = httpx.get(f"{platform.url}/auth/v1/logon", auth=(USER, PASSWORD))
+    answer = httpx.get(f"{platform.url}/auth/v1/logon", auth=(USER, PASSWORD), timeout=LIMIT_S)
     headers = {"Accept": "application/json", "X-Auth-Token": answer.json()["accessToken"]}
-    with httpx.Client(base_url=f"{platform.url}{DLI}", headers=headers) as notebook:
+    with httpx.Client(base_url=f"{platform.url}{DLI}", headers=headers, timeout=LIMIT_S) as notebook:
         args = (
             "--exec-start edtPyTorch --cs-datastore-meta type=fs --numWorker 4 "
             "--model-main pytorch_mnist_EDT.py --model-dir pytorch_edt"
@@ -175,14 +175,15 @@ def test_a_notebook_of_2_and_later_polls_until_it_is_over(platform: Platform, mo
         check_result(notebook.get(f"/execs/{record['id']}/result").content)
         assert notebook.delete(f"/execs/{record['id']}").status_code == 204
         assert notebook.get(f"/execs/{record['id']}").status_code == 404
-    assert httpx.post(f"{platform.url}/auth/v1/logoff", headers=headers).is_success
+    assert httpx.post(f"{platform.url}/auth/v1/logoff", headers=headers, timeout=LIMIT_S).is_success
 
 
 @pytest.mark.parametrize(("end", "want"), [(Stage.SUCCEEDED, "FINISHED"), (Stage.FAILED, "ERROR")])
 def test_a_self_test_ends_with_every_end(platform: Platform, model_directory: Path, end: Stage, want: str) -> None:
     turn = live(platform, end)
-    token = httpx.get(f"{platform.url}/auth/v1/logon", auth=(USER, PASSWORD)).json()["accessToken"]
-    with httpx.Client(base_url=f"{platform.url}{DLI}", headers={"Authorization": f"Bearer {token}"}) as script:
+    token = httpx.get(f"{platform.url}/auth/v1/logon", auth=(USER, PASSWORD), timeout=LIMIT_S).json()["accessToken"]
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=f"{platform.url}{DLI}", headers=headers, timeout=LIMIT_S) as script:
         args = "--exec-start disttensorflow --numWorker 1 --model-main pytorch_mnist_EDT.py --model-dir pytorch_edt"
         files = {"file": ("pytorch_edt.modelDir.tar", pack(model_directory))}
         application = script.post("/execs/", params={"args": args}, files=files).json()["appId"]

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from legato.compat.elasticdl.client import take_client
 from legato.compat.elasticdl.forms import read_service
-from legato.compat.elasticdl.handing import HandedOut, InOrder
+from legato.compat.elasticdl.handing import AsAsked, HandedOut, InOrder
 from legato.compat.elasticdl.loading import Feed, end_forked_with_parent, feed_of_loader, watch_loaders
 from legato.compat.elasticdl.office import Address, Office
 from legato.compat.elasticdl.shard_checkpoint import read_place, write_checkpoint
@@ -55,7 +55,7 @@ class DataShardService:
         self.training: Training | None = None
         self._join: Callable[[], None] | None = None
         self._handed: HandedOut | None = None
-        self._pass: InOrder | None = None
+        self._pass: InOrder | AsAsked | None = None
         self._office: Office | None = None
         self._feed: Feed | None = None
         self._feed_owner = 0
@@ -142,19 +142,20 @@ class DataShardService:
 
     # ------------------------------------------------------------ what loaders ask for
 
-    def begin_loading(self, num_processes: int, *, is_ordered: bool) -> InOrder | None:
+    def begin_loading(self, num_processes: int, *, is_ordered: bool) -> InOrder | AsAsked | None:
         """Take note that a loader begins, before its processes are started; returns what hands out its batches."""
         if self.training is not None:
             self._generation = self.training.plan.begin_generation()
             self._feed = None
-        elif is_ordered:
+        else:
             if self._pass is not None:
                 self._pass.close()
-            self._generation, self._feed = self._generation + 1, None
+            self._generation += 1
             # Nobody is asked for tasks before the processes run: they may be forked.
-            self._pass = InOrder(self._hand_out, self.batch_size)
-        else:
-            self._pass = None
+            if is_ordered:
+                self._pass, self._feed = InOrder(self._hand_out, self.batch_size), None
+            else:
+                self._pass = AsAsked(self._hand_out) if num_processes else None
         if num_processes:
             self._open_office()
         return self._pass
@@ -180,9 +181,10 @@ class DataShardService:
     def _answer(self, number: int, generation: int) -> tuple[Record, ...] | None:
         """Answer a loader process, on a thread of its own."""
         if self.training is None:
-            if self._pass is None:
-                return self._hand_out().next_batch() or None
-            return self._pass.ask(number) if generation == self._generation else None
+            if generation != self._generation:
+                # A process of a loop that was left, which has not ended yet.
+                return None
+            return self._hand_out().next_batch() or None if self._pass is None else self._pass.ask(number)
         if not self.training.has_begun and not generation and self._join is not None:
             # Nobody has seen this loader begin: its data set hides the service.
             self._join()
@@ -190,7 +192,7 @@ class DataShardService:
 
     def _ask_directly(self, number: int, generation: int) -> tuple[Record, ...] | None:
         if self.training is None:
-            in_order = None if self._pass is None or self._pass.is_closed else self._pass
+            in_order = self._pass if isinstance(self._pass, InOrder) and not self._pass.is_closed else None
             return in_order.ask(number) if in_order is not None else self._hand_out().next_batch() or None
         if not self.training.has_begun and self._join is not None:
             self._join()

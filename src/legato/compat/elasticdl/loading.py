@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from legato.compat.elasticdl.batches import cut_batch
-from legato.compat.elasticdl.handing import InOrder
+from legato.compat.elasticdl.handing import AsAsked, InOrder
 from legato.compat.elasticdl.office import Address, Counter
 from legato.compat.elasticdl.stream import Record
 from legato.core.errors import ProgramError
@@ -38,7 +38,7 @@ class Loaded(Protocol):
     def is_planned(self) -> bool:
         """Whether a controller trains these records."""
 
-    def begin_loading(self, num_processes: int, *, is_ordered: bool) -> InOrder | None:
+    def begin_loading(self, num_processes: int, *, is_ordered: bool) -> InOrder | AsAsked | None:
         """Take note that a loader begins, before its processes are started.
 
         Args:
@@ -46,7 +46,7 @@ class Loaded(Protocol):
             is_ordered: its batches are those of the service, in their order.
 
         Returns:
-            What hands out its batches, if nobody plans them and they have an order.
+            What hands out its batches, if nobody plans them and they have an order or come from processes.
         """
 
     def join(self, num_processes: int, may_come: Callable[[], bool]) -> None:
@@ -54,9 +54,6 @@ class Loaded(Protocol):
 
     def deliver(self) -> None:
         """Take note that the loader has brought a batch."""
-
-    def report_all_task_error(self, err_msg: str) -> None:
-        """Give all tasks back that are not reported."""
 
 
 class Feed:
@@ -135,12 +132,14 @@ def watch_loaders(kind: type[Any]) -> None:
         vars(loader)["persistent_workers"] = False
         if service.is_planned:
             check_loader(loader, service.batch_size)
-        in_order = service.begin_loading(loader.num_workers, is_ordered=_is_ordered(loader, service.batch_size))
+        handing = service.begin_loading(loader.num_workers, is_ordered=_is_ordered(loader, service.batch_size))
         batches = original(loader)
+        if isinstance(handing, InOrder):
+            return _cutting(batches, handing, service.batch_size)
+        if handing is not None:
+            return _bringing(batches, handing)
         if not service.is_planned:
-            if in_order is not None:
-                return _cutting(batches, in_order, service.batch_size)
-            return _leaving(batches, service) if loader.num_workers else batches
+            return batches
         service.join(loader.num_workers, lambda: _may_ask(batches))
         return _delivering(batches, service)
 
@@ -192,13 +191,12 @@ def _cutting(batches: Any, in_order: InOrder, batch_size: int) -> Iterator[Any]:
         in_order.close()
 
 
-def _leaving(batches: Any, service: Loaded) -> Iterator[Any]:
+def _bringing(batches: Any, as_asked: AsAsked) -> Iterator[Any]:
     try:
         yield from batches
-    except GeneratorExit:
-        # Nobody knows what of it the processes had loaded.
-        service.report_all_task_error("the loop over the loader was left before its end")
-        raise
+        as_asked.end()
+    finally:
+        as_asked.close()
 
 
 def _delivering(batches: Any, service: Loaded) -> Iterator[Any]:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from legato.compat.elasticdl.handing import HandedOut, InOrder
+from legato.compat.elasticdl.handing import AsAsked, HandedOut, InOrder
 from legato.compat.elasticdl.local_tasks import LocalTasks
 from legato.compat.elasticdl.stream import Record
 from legato.compat.elasticdl.task_words import DatasetParams, Task
@@ -92,6 +92,22 @@ def test_what_a_loader_had_loaded_ahead_when_its_loop_was_left_comes_again_and_i
         handed.report(4, "")
     assert came == list(range(8, 32))
     assert len(tasks.reports) == 8
+
+
+def test_a_process_of_a_loop_that_was_left_takes_nothing_of_what_was_given_back() -> None:
+    tasks = Tasks()
+    handed = hand_out(16, tasks)
+    left = AsAsked(lambda: handed)
+    assert left.ask(0) is not None
+    left.close()
+    assert [error for _, error in tasks.reports] == ["the loop over the loader was left before its end"]
+    assert left.ask(1) is None
+    anew = AsAsked(lambda: handed)
+    came = [record.index for number in range(4) for record in anew.ask(number) or ()]
+    assert sorted(came) == list(range(16))
+    anew.end()
+    anew.close()
+    assert len(tasks.reports) == 1, "at its end all was brought, and is the program's to report"
 
 
 def test_reports_count_for_what_was_brought_and_not_for_what_was_loaded_before() -> None:

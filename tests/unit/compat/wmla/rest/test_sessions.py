@@ -9,7 +9,7 @@ import httpx
 import pytest
 from tests.unit.compat.wmla.rest.asking import CONDUCTOR, DLI, PASSWORD, Console, check_error
 from tests.unit.compat.wmla.rest.conftest import NewConsole
-from tests.unit.server.platform import ADMIN, NOW
+from tests.unit.server.platform import ADMIN, LIMIT_S, NOW
 
 from legato.compat.wmla.rest import logons
 
@@ -17,7 +17,7 @@ LOGONS = ("/auth/v1/logon", f"{CONDUCTOR}/auth/logon", f"{DLI}/auth/logon")
 
 
 def log_on(console: Console, path: str = LOGONS[0], password: str = PASSWORD, user: str = "ann") -> httpx.Response:
-    return httpx.get(f"{console.platform.url}{path}", auth=(user, password))
+    return httpx.get(f"{console.platform.url}{path}", auth=(user, password), timeout=LIMIT_S)
 
 
 @pytest.mark.parametrize("path", LOGONS)
@@ -46,7 +46,7 @@ def test_a_shorter_life_of_logins_holds(new_console: NewConsole) -> None:
 
 
 def test_cookies(console: Console) -> None:
-    with httpx.Client(base_url=console.platform.url) as session:
+    with httpx.Client(base_url=console.platform.url, timeout=LIMIT_S) as session:
         answer = session.get(f"{CONDUCTOR}/auth/logon", auth=("ann", PASSWORD))
         said = answer.headers["set-cookie"].lower()
         assert "httponly" in said
@@ -92,7 +92,7 @@ def test_each_logon_has_a_token_of_its_own_for_eight_hours(console: Console) -> 
 
 def test_a_logoff_with_a_password_ends_the_session_of_its_cookie_and_nothing_else(console: Console) -> None:
     other = {"X-Auth-Token": log_on(console).json()["accessToken"]}
-    with httpx.Client(base_url=console.platform.url, auth=("ann", PASSWORD)) as session:
+    with httpx.Client(base_url=console.platform.url, auth=("ann", PASSWORD), timeout=LIMIT_S) as session:
         session.get(LOGONS[1])
         assert session.get(f"{DLI}/execs").status_code == 200
         kept = {"X-Auth-Token": session.cookies["legato-wmla-token"].strip('"')}
