@@ -53,9 +53,7 @@ def measure(*, quick: bool, say: Say) -> Iterator[dict[str, Any]]:
                 for _ in range(num_events):
                     for kind, num_workers in (("grow", many), ("shrink", few)):
                         requests.append(Request(kind, time.monotonic()))
-                        look.driver.scale(num_workers, "measured")
-                        await look.wait_for_workers(num_workers)
-                        await look.wait_for_steps(_STEPS_BETWEEN)
+                        await look.resize(num_workers, _STEPS_BETWEEN)
 
             events = run_job(
                 "events",

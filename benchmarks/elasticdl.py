@@ -132,12 +132,8 @@ def _measure_joins(num_events: int) -> Iterator[dict[str, Any]]:
         await look.wait_for_steps(_STEPS_BETWEEN)
         for _ in range(num_events):
             requests.append(time.monotonic())
-            look.driver.scale(_WORKERS, "measured")
-            await look.wait_for_workers(_WORKERS)
-            await look.wait_for_steps(_STEPS_BETWEEN)
-            look.driver.scale(_WORKERS - 1, "measured")
-            await look.wait_for_workers(_WORKERS - 1)
-            await look.wait_for_steps(_STEPS_BETWEEN)
+            await look.resize(_WORKERS, _STEPS_BETWEEN)
+            await look.resize(_WORKERS - 1, _STEPS_BETWEEN)
 
     with scratch() as directory:
         _run(directory, _WORKERS - 1, _NUM_RECORDS, 1000, conduct)
@@ -199,9 +195,7 @@ def _measure_kills_while_forming(num_events: int) -> Iterator[dict[str, Any]]:
             blows.append(_kill(look, index % (_WORKERS - 1)))
             if not await _goes_on(look, blows[-1], lost):
                 return
-            look.driver.scale(_WORKERS - 1, "measured")
-            await look.wait_for_workers(_WORKERS - 1)
-            await look.wait_for_steps(_STEPS_BETWEEN)
+            await look.resize(_WORKERS - 1, _STEPS_BETWEEN)
 
     with scratch() as directory:
         _run(directory, _WORKERS - 1, _NUM_RECORDS, 1000, conduct)

@@ -80,6 +80,12 @@ class Look:
         goal = self._step() + num_steps
         await self.wait_until(lambda: self._step() >= goal, f"step {goal} is committed")
 
+    async def resize(self, num_workers: int, num_steps: int) -> None:
+        """Have that many workers train, and wait until they have committed that many steps."""
+        self.driver.scale(num_workers, "measured")
+        await self.wait_for_workers(num_workers)
+        await self.wait_for_steps(num_steps)
+
     def _step(self) -> int:
         return int(self.driver.status()["step"] or 0)
 

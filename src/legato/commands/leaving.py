@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 from legato.commands.completing import complete_platform_jobs
 from legato.commands.connecting import find_job, open_client
 from legato.commands.entry import Entry
-from legato.commands.options import OutputOption, OverwriteOption, PlatformJob, ServerOption
+from legato.commands.options import OutputOption, OverwriteOption, PlatformJob, ServerOption, naming_overwrite
 from legato.commands.output import Output, leaving_off, make_table, render_for_programs, write
 from legato.commands.words import clean, render_clock
 from legato.core.errors import UsageError
@@ -166,17 +165,6 @@ ENTRIES: Final = (
     ),
     Entry("download", download, "legato download mnist work/results --to .", short="Bring files of a job here."),
 )
-
-
-@contextlib.contextmanager
-def naming_overwrite() -> Iterator[None]:
-    """Let the refusal to overwrite name the option that allows it."""
-    from legato.client.downloads import FileIsThere
-
-    try:
-        yield
-    except FileIsThere as error:
-        raise FileIsThere(error.to, error.there, "--overwrite") from None
 
 
 def _find_events(job: str | None, *, follow: bool, after: int | None, server: str | None) -> Iterable[Event]:

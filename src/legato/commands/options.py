@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 import typer
@@ -173,3 +175,14 @@ HeartbeatOption = Annotated[
         help="Give up a worker that is silent for so long.",
     ),
 ]
+
+
+@contextlib.contextmanager
+def naming_overwrite() -> Iterator[None]:
+    """Let the refusal to overwrite name the option that allows it."""
+    from legato.client.downloads import FileIsThere
+
+    try:
+        yield
+    except FileIsThere as error:
+        raise FileIsThere(error.to, error.there, "--overwrite") from None

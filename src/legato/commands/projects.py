@@ -10,7 +10,6 @@ import typer
 
 from legato.commands.connecting import open_client
 from legato.commands.entry import Entry, enter, make_group
-from legato.commands.leaving import naming_overwrite
 from legato.commands.options import (
     CheckpointEveryOption,
     EnvironmentOption,
@@ -24,6 +23,7 @@ from legato.commands.options import (
     SeedOption,
     ServerOption,
     ThreadsOption,
+    naming_overwrite,
 )
 from legato.commands.output import Output, make_table, write
 from legato.commands.project_options import (

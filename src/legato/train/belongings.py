@@ -165,8 +165,7 @@ class Belongings:
             if len(state[kind]) != len(mine):
                 raise CheckpointError(f"The state holds {len(state[kind])} {kind}, this program has {len(mine)}.")
         for model, saved in zip(self._models, state["models"], strict=True):
-            copy_all(dict(model.named_parameters()), saved["parameters"])
-            copy_all(dict(model.named_buffers()), saved["buffers"])
+            copy_model(model, saved)
         for module, training in zip(self._modules(), state["training"], strict=True):
             module.training = training
         for parameter, trainable in zip(self._all_parameters(), state["trainable"], strict=True):
@@ -197,7 +196,17 @@ def _unique(things: Iterable[_T]) -> Iterable[_T]:
     return {id(thing): thing for thing in things}.values()
 
 
-def copy_all(own: dict[str, Any], saved: dict[str, torch.Tensor]) -> None:
+def copy_model(model: torch.nn.Module, saved: dict[str, Any]) -> None:
+    """Overwrite a model's parameters and buffers with those of a state; call it without gradients.
+
+    Raises:
+        CheckpointError: names or shapes differ; it may be that the parameters are overwritten.
+    """
+    _copy_all(dict(model.named_parameters()), saved["parameters"])
+    _copy_all(dict(model.named_buffers()), saved["buffers"])
+
+
+def _copy_all(own: dict[str, Any], saved: dict[str, torch.Tensor]) -> None:
     """Overwrite tensors with saved ones of the same names; call it without gradients.
 
     Raises:

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from legato.core.errors import CheckpointError, UsageError
-from legato.train.belongings import copy_all
+from legato.train.belongings import copy_model
 from legato.train.checkpoint import load
 
 
@@ -38,6 +38,5 @@ def load_weights(path: str | Path, *models: torch.nn.Module) -> int:
             "given. Give all of them, in the order in which the job prepared them."
         )
     for model, one in zip(models, saved, strict=True):
-        copy_all(dict(model.named_parameters()), one["parameters"])
-        copy_all(dict(model.named_buffers()), one["buffers"])
+        copy_model(model, one)
     return found.step

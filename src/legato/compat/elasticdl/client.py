@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from legato.compat.elasticdl.local_tasks import LocalTasks
+from legato.compat.elasticdl.shards import HistoricTask, historic
 from legato.compat.elasticdl.surroundings import seed_alike
 from legato.compat.elasticdl.task_words import DatasetParams, Standing, Task, TaskKind, default_name
 from legato.compat.elasticdl.tasks_client import TasksClient
@@ -31,42 +32,8 @@ def _connect() -> TasksClient:
     return connect_tasks()
 
 
-class HistoricShard(NamedTuple):
-    """Records of a task, as the historic protocol says it.
-
-    Args:
-        name: of the file that they are in; empty.
-        start: the first.
-        end: behind the last.
-        indices: their numbers; empty for ``range(start, end)``.
-    """
-
-    name: str = ""
-    start: int = 0
-    end: int = 0
-    indices: tuple[int, ...] = ()
-
-
-class HistoricTask(NamedTuple):
-    """A task as the historic protocol says it; without arguments the empty one of the end of the data.
-
-    Args:
-        task_id: its number, 0 if it is empty.
-        shard: its records.
-        type: what it is for, 0 if it is empty.
-        model_version: 0.
-    """
-
-    task_id: int = 0
-    shard: HistoricShard = HistoricShard()
-    type: int = 0
-    model_version: int = 0
-
-
-def _historic(task: Task | None) -> HistoricTask:
-    if task is None:
-        return HistoricTask()
-    return HistoricTask(task.number, HistoricShard("", task.start, task.end, task.indices), int(task.kind))
+def _tell(task: Task | None) -> HistoricTask:
+    return HistoricTask() if task is None else historic(task)
 
 
 class CommRank:
@@ -106,11 +73,11 @@ class MasterClient:
                 f"There are no tasks of type {task_type}. Types are 1 training, 2 evaluation, 3 prediction."
             )
         kind = TaskKind.TRAINING if task_type is None else TaskKind(task_type)
-        return _historic(self.tasks.get_task(default_name(kind)))
+        return _tell(self.tasks.get_task(default_name(kind)))
 
     def get_dataset_task(self, dataset_name: str) -> HistoricTask:
         """Return the next task of a data set; an empty one, of type 0, at the end."""
-        return _historic(self.tasks.get_task(dataset_name))
+        return _tell(self.tasks.get_task(dataset_name))
 
     def report_task_result(
         self,

@@ -18,7 +18,7 @@ from legato.compat.elasticdl.handing import AsAsked, HandedOut, InOrder
 from legato.compat.elasticdl.loading import Feed, end_forked_with_parent, feed_of_loader, watch_loaders
 from legato.compat.elasticdl.office import Address, Office
 from legato.compat.elasticdl.shard_checkpoint import read_place, write_checkpoint
-from legato.compat.elasticdl.shards import HistoricTask, Shard, cut, shard_of
+from legato.compat.elasticdl.shards import HistoricTask, Shard, cut, historic, shard_of
 from legato.compat.elasticdl.stream import Record, Stream
 from legato.compat.elasticdl.surroundings import num_minibatches_per_task, num_workers_asked, seed_alike
 from legato.compat.elasticdl.task_words import DatasetParams, TaskKind, default_name
@@ -244,7 +244,7 @@ class DataShardService:
         if self.is_planned:
             return None if self._current is None else HistoricTask(0, self._current, self._form.task_type)
         task = self._hand_out().oldest
-        return None if task is None else HistoricTask(task.number, shard_of(task), int(task.kind))
+        return None if task is None else historic(task)
 
     def report_batch_done(
         self,

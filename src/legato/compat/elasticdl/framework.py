@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
+from legato.compat.elasticdl.variables import MINIBATCHES_PER_TASK, SUM
 from legato.core.errors import BadField
 from legato.core.frameworks import DistributedName, Launcher, Prepared, Wanted, check_in_code
 from legato.core.spec import GuestSpec
@@ -21,8 +22,6 @@ MINIBATCHES_FLAG: Final = "--num_minibatches_per_task"
 SUM_FLAG: Final = "--add_gradients"
 _LAUNCHER: Final = "legato.compat.elasticdl.site.launch"
 _GUEST: Final = "legato.compat.elasticdl.master:make_guest"
-_MINIBATCHES: Final = "LEGATO_ELASTICDL_MINIBATCHES_PER_TASK"
-_SUM: Final = "LEGATO_ELASTICDL_SUM"
 _PYTHON: Final = re.compile(r"python(?:3(?:\.[0-9]+)?)?")
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,8}")
 _MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -47,10 +46,10 @@ class ElasticPrograms:
             BadField: there is no such program.
         """
         words, num_minibatches = _take_count(wanted.words)
-        environment = {} if num_minibatches is None else {_MINIBATCHES: num_minibatches}
+        environment = {} if num_minibatches is None else {MINIBATCHES_PER_TASK: num_minibatches}
         if words[:1] == (SUM_FLAG,):
             words = words[1:]
-            environment[_SUM] = "1"
+            environment[SUM] = "1"
         if words and _PYTHON.fullmatch(words[0]):
             words = words[1:]
         script = _find_script(words, wanted.files)

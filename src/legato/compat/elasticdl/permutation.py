@@ -62,10 +62,7 @@ class Permutation:
         # Some milliseconds to load, which a driver that never has so many places to fill need not spend.
         import numpy as np
 
-        def mix(words: Any) -> Any:
-            words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58_476D_1CE4_E5B9)
-            words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D0_49BB_1331_11EB)
-            return words ^ (words >> np.uint64(31))
+        mix: Any = mix64  # whole arrays at once
 
         def once(numbers: Any) -> Any:
             high, low = numbers >> np.uint64(self._num_low_bits), numbers & np.uint64(self._low)

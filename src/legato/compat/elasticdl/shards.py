@@ -19,29 +19,36 @@ class Shard(NamedTuple):
         indices: their numbers; empty for ``range(start, end)``.
     """
 
-    name: str
-    start: int
-    end: int
+    name: str = ""
+    start: int = 0
+    end: int = 0
     indices: tuple[int, ...] = ()
 
 
 class HistoricTask(NamedTuple):
-    """A task as programs know it.
+    """A task as programs know it; without arguments the empty one of the end of the data.
 
     Args:
         task_id: its number; 0 where nothing is handed out.
-        shard: its records, None at the end of the data.
+        shard: its records; where a service says that the data is at its end, None.
         type: a number of the historic protocol; 0 at the end of the data.
+        model_version: 0.
     """
 
-    task_id: int
-    shard: Shard | None
-    type: int
+    task_id: int = 0
+    shard: Shard | None = Shard()
+    type: int = 0
+    model_version: int = 0
 
 
 def shard_of(task: Task) -> Shard:
     """Return the records of a task."""
     return Shard("", task.start, task.end, task.indices)
+
+
+def historic(task: Task) -> HistoricTask:
+    """Return a task of the driver as programs know it."""
+    return HistoricTask(task.number, shard_of(task), int(task.kind))
 
 
 def cut(records: tuple[Record, ...], *, is_whole: bool) -> Iterator[tuple[Record, Shard]]:
