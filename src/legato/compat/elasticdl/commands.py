@@ -51,6 +51,8 @@ class Reset(_Command, frozen=True):
     """Begin a data set anew."""
 
     dataset: str = ""
+    worker: int | None = None
+    ask: str = ""
 
 
 class Restore(_Command, frozen=True):
@@ -191,7 +193,7 @@ _CARRIED_OUT: Final[Mapping[type[Command], Callable[[Desk, Any], Any]]] = {
     Get: lambda desk, command: desk.get(command, names_records=True),
     Report: lambda desk, command: desk.tasks.report(command.number, error=command.error),
     SetWorkers: lambda desk, command: desk.set_workers(command.workers),
-    Reset: lambda desk, command: desk.tasks.reset(command.dataset),
+    Reset: lambda desk, command: desk.tasks.reset(command.dataset, command.worker, ask=command.ask),
     Restore: lambda desk, command: desk.tasks.restore(command.content),
     Reach: lambda desk, command: desk.syncs.reach(command.name, command.worker, desk.tasks.workers),
     Notify: lambda desk, command: desk.syncs.notify(command.name),

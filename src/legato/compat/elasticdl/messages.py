@@ -99,9 +99,18 @@ class ReportParamsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetRequest:
-    """Of ``reset_dataset``, ``get_dataset_epoch`` and ``get_shard_checkpoint``."""
+    """Of ``get_dataset_epoch`` and ``get_shard_checkpoint``."""
 
     dataset_name: Annotated[str, 1] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetRequest:
+    """Of ``reset_dataset``. ``worker_id`` and ``ask``, the name of the request, are our own."""
+
+    dataset_name: Annotated[str, 1] = ""
+    worker_id: Annotated[int, 100] = 0
+    ask: Annotated[str, 101] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

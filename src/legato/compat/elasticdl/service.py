@@ -48,7 +48,7 @@ _FIRST_ADDRESS: Final = ipaddress.IPv4Address("127.64.0.1")
 
 _MAX_NAMES: Final = 10_000  # of data sets, of named points, of locks
 _MAX_NAME_LENGTH: Final = 1000
-_NAMES: Final = ("dataset_name", "sync_name", "name")
+_NAMES: Final = ("dataset_name", "sync_name", "name", "ask")
 
 Handler = Callable[[Any, "aio.ServicerContext[bytes, bytes]"], Awaitable[Any]]
 
@@ -140,8 +140,10 @@ class Service:
         self._master.carry_out(Register(params))
         return m.Empty()
 
-    async def _reset_dataset(self, asked: m.DatasetRequest, _context: Any) -> m.Empty:
-        self._master.carry_out(Reset(asked.dataset_name))
+    async def _reset_dataset(self, asked: m.ResetRequest, _context: Any) -> m.Empty:
+        # Originals do not say who they are.
+        worker = asked.worker_id if asked.ask else None
+        self._master.carry_out(Reset(asked.dataset_name, worker, asked.ask))
         return m.Empty()
 
     async def _get_epoch(self, asked: m.DatasetRequest, _context: Any) -> m.EpochResponse:
@@ -252,7 +254,7 @@ class Service:
             "report_dataset_task_result": (m.ReportResultRequest, self._report_result),
             "report_training_params": (m.ReportParamsRequest, self._report_params),
             "report_dataset_shard_params": (m.ReportParamsRequest, self._report_params),
-            "reset_dataset": (m.DatasetRequest, self._reset_dataset),
+            "reset_dataset": (m.ResetRequest, self._reset_dataset),
             "get_dataset_epoch": (m.DatasetRequest, self._get_epoch),
             "get_shard_checkpoint": (m.DatasetRequest, self._get_checkpoint),
             "report_shard_checkpoint": (m.ShardCheckpoint, self._take_checkpoint),

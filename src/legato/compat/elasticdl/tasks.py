@@ -148,7 +148,7 @@ class TaskManager:
             that holds some itself, whose last batch may wait for the end. `TaskKind.NONE`: there is nothing for it.
         """
         asked = self._find(dataset)
-        if asked is None or worker not in self._workers:
+        if asked is None or worker not in self._workers or asked.is_behind(worker):
             return TaskKind.NONE
         again = asked.find(worker, ask, names_records=names_records)
         if again is not None:
@@ -185,11 +185,17 @@ class TaskManager:
 
     # ------------------------------------------------------------ data sets
 
-    def reset(self, dataset: str = "") -> bool:
-        """Begin a data set anew; returns False if there is none of this name."""
+    def reset(self, dataset: str = "", worker: int | None = None, *, ask: str = "") -> bool:
+        """Begin a data set anew, once for all workers; returns False if there is none of this name.
+
+        Args:
+            dataset: its name; empty for the default one.
+            worker: who says so, None if it is not known; see `Dataset.reset`.
+            ask: names the request.
+        """
         asked = self._find(dataset)
         if asked is not None:
-            asked.reset()
+            asked.reset(worker, ask)
         return asked is not None
 
     def epoch(self, dataset: str = "") -> int:

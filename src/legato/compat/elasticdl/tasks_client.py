@@ -57,7 +57,10 @@ class TasksClient(Protocol):
         ...
 
     def reset_dataset(self, dataset: str = "") -> None:
-        """Begin a data set anew: its first epoch, no task done; tasks that are handed out count no more."""
+        """Begin a data set anew: its first epoch, no task done; tasks that are handed out count no more.
+
+        Once for all workers: the n-th time that one says so is the n-th time for the others too, when they come to it.
+        """
         ...
 
     def get_dataset_epoch(self, dataset: str = "") -> int:

@@ -118,7 +118,7 @@ class GrpcTasksClient:
             "get_dataset_task",
             m.GetDatasetTaskRequest(worker_id=self._worker, dataset_name=dataset),
             m.TaskMessage,
-            {m.ASK: f"{self._name}-{next(self._numbers)}", m.WAITS: "yes" if wait else "no", m.COMPUTES: "yes"},
+            {m.ASK: self._name_request(), m.WAITS: "yes" if wait else "no", m.COMPUTES: "yes"},
         )
         if answer.type in (TaskKind.NONE, TaskKind.WAIT):
             return None
@@ -144,7 +144,8 @@ class GrpcTasksClient:
 
     def reset_dataset(self, dataset: str = "") -> None:
         """Begin a data set anew; see `TasksClient`."""
-        self._ask("reset_dataset", m.DatasetRequest(dataset_name=dataset), m.Empty)
+        asked = m.ResetRequest(dataset_name=dataset, worker_id=self._worker, ask=self._name_request())
+        self._ask("reset_dataset", asked, m.Empty)
 
     def get_dataset_epoch(self, dataset: str = "") -> int:
         """Return the epoch from which tasks are handed out; see `TasksClient`."""
@@ -198,6 +199,10 @@ class GrpcTasksClient:
         self._channel.close()
 
     # ------------------------------------------------------------ one call
+
+    def _name_request(self) -> str:
+        """Return what a request and its repetitions are called, and nothing else."""
+        return f"{self._name}-{next(self._numbers)}"
 
     def _ask(self, method: str, request: Any, kind: type[_M], metadata: Mapping[str, str] | None = None) -> _M:
         """Call a method until it answers; each call may be carried out twice without harm."""
