@@ -124,7 +124,7 @@ class Person:
             self.page.evaluate(AXE.read_text())
             found = self.page.evaluate("axe.run({resultTypes: ['violations']})")
             told = [
-                f"{one['id']}: {one['help']}: {[node['target'] for node in one['nodes']][:5]}"
+                f"{one['id']}: {[(node['target'], node['failureSummary']) for node in one['nodes'][:5]]}"
                 for one in found["violations"]
             ]
             assert not told, f"{self.page.url} ({scheme}): {told}"
