@@ -72,6 +72,10 @@ def test_a_recovery_that_cannot_be_connected_is_reported_and_the_next_one_is_ent
     assert str(error) in unbuilt.reason
     job.recover(first)
     first.await_message(wire.Joined, view=3)
+    for thread in threading.enumerate():
+        # What it dies of must not come to light in the next test.
+        if thread.name == "legato-build-2":
+            thread.join(LIMIT_S)
 
 
 def test_what_was_connected_is_taken_down_when_the_rest_fails(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
