@@ -22,6 +22,7 @@ _LEVEL_STYLES: Final = {"info": "", "warning": "yellow", "error": "bold red"}
 _WAITING_STATES: Final = ("adopting", "forming", "holding")
 _STATE_STYLES: Final = {
     "training": "green",
+    "working": "green",
     "succeeded": "bold green",
     "holding": "yellow",
     "stopping": "yellow",
@@ -30,7 +31,7 @@ _STATE_STYLES: Final = {
     "failing": "red",
     "failed": "bold red",
 }
-_CONNECTED_PHASES: Final = ("joining", "warm", "member")
+_CONNECTED_PHASES: Final = ("joining", "working", "warm", "member")
 _COMING_PHASES: Final = ("starting", "joining")
 _NUM_COMING_NAMED: Final = 3
 _RESIZES: Final = ("scaled",)

@@ -95,9 +95,14 @@ def test_each_historic_form_trains_every_record_once_per_epoch(
         Act(both(after_event("joined"), with_members(2)), scale(3), "grow to 3"),
         Act(with_members(3), nothing, "3 at the end"),
     ]
-    result = job.run(workers=(1, 3, 2), plan=plan)
+    result = job.run(workers=(1, 3, 2), plan=plan, checkpoint_every="4epochs")
     job.check(result, num_steps=48)
     assert _last(_LEDGER, result) == {"4.00000 to 4.00000"}
+    # Three steps each, though the runtime goes through all of them in one pass; who joins tells of several at once.
+    epochs = {line["step"]: line["epoch"] for line in result.ledger}
+    assert all((step - 1) // 3 <= epoch <= 15 for step, epoch in epochs.items()), epochs
+    assert len(set(epochs.values())) > 8, epochs
+    assert {int(event["reason"].split()[3]) for event in result.of_kind("saved")} == {12, 24, 36, 48}
 
 
 @pytest.mark.parametrize("start_method", ["spawn", "forkserver"])

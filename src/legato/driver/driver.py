@@ -331,7 +331,8 @@ class Driver:
         left = self._lodging.describe_left()
         if left is not None:
             # Who ends a job early knows that not all is done.
-            self._show(words.Record(kind="note", reason=left, level="error" if end.outcome == "succeeded" else "info"))
+            is_news = end.outcome == "succeeded"
+            self._show(words.Record(kind="note", reason=left, level="warning" if is_news else "info"))
         level = "info" if end.exit_code in (0, EXIT_KILLED) else "error"
         kind = "finished" if end.outcome == "succeeded" else end.outcome
         self._show(words.Record(kind=kind, reason=f"the job {_ENDED[end.outcome]}: {end.reason}", level=level))

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from legato.core.lifecycle import JobState
 from legato.core.wire import Metrics, Progress
 from legato.driver.delays import Delays
 from legato.driver.job import Job
@@ -67,7 +68,7 @@ def build_status(job: Job, meter: Meter, events: deque[Event], outcome: Outcome 
     last, logged = meter.last, meter.metrics
     return {
         "name": job.spec.name,
-        "state": str(job.state),
+        "state": _tell_state(job),
         "step": last.last_step if last else None,
         "from_step": meter.from_step,
         "epoch": last.epoch if last else None,
@@ -94,7 +95,7 @@ def build_status(job: Job, meter: Meter, events: deque[Event], outcome: Outcome 
                 "worker": worker.number,
                 "slot": worker.slot,
                 "pid": worker.pid,
-                "phase": str(worker.phase),
+                "phase": "working" if worker.only_works else str(worker.phase),
                 "phase_s": round(max(now - worker.since, 0.0), 3),
                 "rank": job.current.rank_of(worker.number) if job.current else None,
                 "view": worker.view or None,
@@ -107,3 +108,9 @@ def build_status(job: Job, meter: Meter, events: deque[Event], outcome: Outcome 
         "events": [msgspec.to_builtins(event) for event in events],
         "outcome": msgspec.to_builtins(outcome) if outcome else None,
     }
+
+
+def _tell_state(job: Job) -> str:
+    """Return the state of a job; where nobody trains, but some work for its guest, that it does so."""
+    only_works = job.state is JobState.FORMING and any(worker.only_works for worker in job.present())
+    return "working" if only_works else str(job.state)

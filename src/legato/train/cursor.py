@@ -29,6 +29,7 @@ class Cursor(msgspec.Struct):
         first_log: that of ``num_logs`` then.
         step_in_pass: committed steps of the present pass.
         step: committed steps of the job.
+        last_epoch: of the last of them, from 0; where one pass goes through several epochs, ``epoch`` is not that.
         loss: mean loss of the last of them, None if it is not known.
         loss_sum: sum of the losses of all samples of this epoch so far.
         loss_samples: how many samples these are.
@@ -49,6 +50,7 @@ class Cursor(msgspec.Struct):
     first_log: int = 0
     step_in_pass: int = 0
     step: int = 0
+    last_epoch: int = 0
     loss: float | None = None
     loss_sum: float = 0.0
     loss_samples: int = 0
@@ -107,7 +109,7 @@ class Cursor(msgspec.Struct):
     def show_result_of(self, other: Cursor) -> None:
         """Take over what another cursor knows of losses and of the last step."""
         self.loss, self.loss_sum, self.loss_samples = other.loss, other.loss_sum, other.loss_samples
-        self.notes = other.notes
+        self.notes, self.last_epoch = other.notes, other.last_epoch
 
     def note_evaluation(self, result: dict[str, float]) -> None:
         """Take note of the result of an evaluation."""
@@ -121,7 +123,7 @@ class Cursor(msgspec.Struct):
         return wire.Progress(
             first_step=num_told + 1,
             last_step=self.step,
-            epoch=self.epoch,
+            epoch=self.last_epoch,
             loss=self.loss,
             num_samples=num_samples,
             num_steps=None,

@@ -20,11 +20,11 @@ from legato.train.evaluation import Metric, evaluate
 from legato.train.fetch import Collate
 from legato.train.fingerprints import describe_dataset, num_samples_of
 from legato.train.loader import Loader
-from legato.train.order import Layout, Order
+from legato.train.order import Layout, Order, Steps
 from legato.train.replay import Replay
 from legato.train.seeds import seed_job, untouched
 from legato.train.session import Session
-from legato.train.stepping import Source, Stepper, Steps, seed_between_passes
+from legato.train.stepping import Source, Stepper, seed_between_passes
 
 Reduction = Literal["exact", "fast"]
 _MAX_LOADERS: Final = 4
@@ -115,12 +115,12 @@ class Run:
 
     @property
     def loss(self) -> float | None:
-        """Mean loss of the last committed step, over all its samples; None unless `backward` is told losses."""
+        """Mean loss of the last committed step, over all its samples; None unless losses are noted."""
         return self._session.cursor.loss
 
     @property
     def epoch_loss(self) -> float | None:
-        """Mean loss over all samples of the present epoch so far; None unless `backward` is told losses."""
+        """Mean loss over all samples of the present epoch so far; None unless losses are noted."""
         cursor = self._session.cursor
         return cursor.loss_sum / cursor.loss_samples if cursor.loss_samples else None
 
@@ -266,9 +266,17 @@ class Run:
             loss: mean over the samples of the micro-batch, shape ``[]``.
             scaler: a prepared ``torch.amp.GradScaler``, if gradients are scaled.
         """
-        reducer = self._session.reducer
-        reducer.note_loss(float(loss.detach()))
-        reducer.backward(loss if scaler is None else scaler.scale(loss))
+        self.note_loss(float(loss.detach()))
+        self._session.reducer.backward(loss if scaler is None else scaler.scale(loss))
+
+    def note_loss(self, loss: float) -> None:
+        """Note the loss of a micro-batch for the progress line, where its backward pass is not `backward`'s.
+
+        Args:
+            loss: mean over the samples of the micro-batch; several of one turn are added up. Before the turn's last
+                backward pass.
+        """
+        self._session.reducer.note_loss(loss)
 
     def note(self, **values: float) -> None:
         """Note numbers of this turn's micro-batch; after the step every worker has those of all, in `notes`.

@@ -9,7 +9,7 @@ these numbers. SplitMix64 is one to one, so the numbers are distinct and the ord
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,32 @@ class Layout:
         return self.global_batch_size // self.micro_batch_size
 
 
+class Steps(Protocol):
+    """How a pass is cut into steps; asked anew at each step, so that what is not begun may be cut otherwise."""
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps the pass has."""
+        ...
+
+    @property
+    def num_epochs(self) -> int:
+        """How many epochs the pass goes through."""
+        ...
+
+    def epochs_before(self, step: int) -> int:
+        """Return how many of them have ended before a step, or at the end of the pass, which is the step behind it."""
+        ...
+
+    def num_micro_batches_of(self, step: int) -> int:
+        """Return the number of micro-batches of a step that hold a sample."""
+        ...
+
+    def num_samples_of(self, step: int) -> int:
+        """Return the number of samples of a step."""
+        ...
+
+
 class Order:
     """Says which samples of a data set make up each step and each micro-batch. Every sample once per epoch.
 
@@ -114,6 +140,15 @@ class Order:
     def num_steps(self) -> int:
         """Return the number of steps of an epoch."""
         return -(-self.num_samples // self.layout.global_batch_size)
+
+    @property
+    def num_epochs(self) -> int:
+        """A pass is one epoch."""
+        return 1
+
+    def epochs_before(self, step: int) -> int:
+        """Return 1 behind the last step, else 0."""
+        return int(step >= self.num_steps)
 
     def num_samples_of(self, step: int) -> int:
         """Return the number of samples of a step: one global batch, less in the last step."""

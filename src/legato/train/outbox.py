@@ -62,6 +62,9 @@ class Outbox:
     def report(self, progress: wire.Progress) -> None:
         """Keep a report of committed steps, merged with those that wait already, until `flush`."""
         with self._changed:
+            if self._progress is not None and self._progress.epoch != progress.epoch:
+                # A report names one epoch.
+                self.flush()
             self._progress = _merge(self._progress, progress)
             self._reported = _merge(self._reported, progress)
 

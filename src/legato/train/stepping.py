@@ -18,7 +18,7 @@ from legato.train import faults
 from legato.train.connection import Leave
 from legato.train.exchange import deal
 from legato.train.groups import Group
-from legato.train.order import Key
+from legato.train.order import Key, Steps
 from legato.train.seeds import seed_micro_batch
 from legato.train.session import Session
 
@@ -26,23 +26,6 @@ _FOR_EVER: Final = 10**9
 _AFTER_STEP: Final = 2**31
 _BEFORE_EPOCH: Final = 2**31 + 1
 _AFTER_PASS: Final = 2**31 + 2
-
-
-class Steps(Protocol):
-    """How a pass is cut into steps; asked anew at each step, so that what is not begun may be cut otherwise."""
-
-    @property
-    def num_steps(self) -> int:
-        """How many steps the pass has."""
-        ...
-
-    def num_micro_batches_of(self, step: int) -> int:
-        """Return the number of micro-batches of a step that hold a sample."""
-        ...
-
-    def num_samples_of(self, step: int) -> int:
-        """Return the number of samples of a step."""
-        ...
 
 
 class Source(Protocol):
@@ -81,7 +64,7 @@ class Stepper:
         followed: tuple[int, int] | None = None
         try:
             while True:
-                session.num_steps_of_pass = order.num_steps
+                session.order, session.num_steps_of_pass = order, order.num_steps
                 session.at_boundary()
                 step = session.cursor.step_in_pass
                 if step >= order.num_steps:
@@ -145,6 +128,7 @@ class Stepper:
         session.cohort.completed(session.reducer)
         session.cursor.step += 1
         session.cursor.step_in_pass += 1
+        session.cursor.last_epoch = session.epochs_before(session.cursor.step_in_pass - 1)
         session.stepped = True
         # What the program draws from here on is the same on all ranks, whichever micro-batch was their last.
         seed_micro_batch(session.seed, session.cursor.step, _AFTER_STEP)
@@ -174,14 +158,17 @@ class Stepper:
         session, cursor = self._session, self._session.cursor
         # A program that means "for ever" says it with some huge number.
         num_epochs = self.num_epochs if self.num_epochs is not None and self.num_epochs < _FOR_EVER else None
+        num_steps = None if num_epochs is None else num_epochs * session.num_steps_of_pass
+        if num_epochs is not None and session.order is not None:
+            num_epochs *= session.order.num_epochs
         return wire.Progress(
             view=session.cohort.connection.view.number,
             first_step=cursor.step,
             last_step=cursor.step,
-            epoch=cursor.epoch,
+            epoch=cursor.last_epoch,
             loss=cursor.loss,
             num_samples=self._num_samples,
-            num_steps=None if num_epochs is None else num_epochs * session.num_steps_of_pass,
+            num_steps=num_steps,
             num_epochs=num_epochs,
         )
 

@@ -38,7 +38,7 @@ class AllReduceController:
                 f"{type(self).__name__} has no data shard service, by which it knows what there is to train. Give it a "
                 "RecordIndexService or DataShardService of elasticai_api."
             )
-        if service._handed is not None and service.get_current_epoch() > 0:
+        if service.has_handed_out:
             raise UsageError(
                 "This data shard service has handed out tasks, or goes on from a checkpoint of tasks: which of them "
                 "are trained, a controller cannot tell. Give it a checkpoint that was got under a controller, or make "

@@ -71,6 +71,11 @@ class DataShardService:
         return self.training is not None
 
     @property
+    def has_handed_out(self) -> bool:
+        """Whether tasks were handed out, or a checkpoint of tasks is gone on from."""
+        return self._handed is not None and self.get_current_epoch() > 0
+
+    @property
     def records_per_task(self) -> int:
         """Records of a task, but for the last one of an epoch."""
         return self.batch_size * (self._form.num_minibatches_per_shard or num_minibatches_per_task())

@@ -88,7 +88,12 @@ class Master:
     def describe_left(self) -> str | None:
         """Say which data sets were not worked off."""
         left = self.desk.tasks.describe_left()
-        return f"not all tasks were reported as done: data set {left}" if left is not None else None
+        if left is None:
+            return None
+        return (
+            f"not all tasks were reported as done: data set {left}. Either the program left its loop early, or it does "
+            "not call report_batch_done for each batch; what was not reported may not have been trained"
+        )
 
     async def close(self) -> None:
         """Stop listening."""

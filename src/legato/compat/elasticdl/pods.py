@@ -25,6 +25,7 @@ _STATES: Final = {
 _WORKER_STATES: Final = {
     "started": "ContainerCreating",
     "joining": "Running",
+    "working": "Running",
     "warm": "Running",
     "joined": "Running",
     "finished": "Completed",

@@ -169,6 +169,8 @@ class StreamSteps:
     >>> steps.go_on(step=1, place=2, num_micro_batches=1)
     >>> steps.num_steps, steps.place(Key(0, 2, 0)), steps.place_before(2)
     (4, 3, 3)
+    >>> steps.num_epochs, steps.epochs_before(3), steps.epochs_before(4)
+    (1, 0, 1)
     """
 
     def __init__(self, stream: Stream, num_micro_batches: int) -> None:
@@ -183,6 +185,15 @@ class StreamSteps:
     def num_steps(self) -> int:
         """How many steps the stream has, should nothing change."""
         return self._step + -(-(self._stream.num_places - self._place) // self._count)
+
+    @property
+    def num_epochs(self) -> int:
+        """How many epochs the stream has."""
+        return self._stream.num_epochs
+
+    def epochs_before(self, step: int) -> int:
+        """Return how many epochs have ended before a step; one that ends in the midst of a micro-batch, behind it."""
+        return min(self.place_before(step) * self._stream.batch_size // self._stream.num_records, self.num_epochs)
 
     def place_before(self, step: int) -> int:
         """Return how many micro-batches come before a step."""

@@ -17,6 +17,7 @@ import torch
 
 from legato.compat.elasticdl.batches import Arguments, check_batch, tensors_of
 from legato.compat.elasticdl.between import BetweenSteps
+from legato.compat.elasticdl.losses import hearing_losses
 from legato.compat.elasticdl.plan import Plan
 from legato.compat.elasticdl.shard_checkpoint import Start
 from legato.compat.elasticdl.stream import Stream, StreamSteps
@@ -271,7 +272,8 @@ class Training:
         assert self._run is not None and self._due is not None
         # Anew: between the turn's begin and here the program may have drawn numbers, or its loader.
         seed_micro_batch(self._seed, self._run.step, self._due[0].index)
-        result = function(*args, **kwargs)
+        with hearing_losses(self._run.note_loss):
+            result = function(*args, **kwargs)
         self._is_open = False
         return result
 

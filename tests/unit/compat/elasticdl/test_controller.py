@@ -102,6 +102,20 @@ def test_the_last_batch_is_cut_to_what_is_left() -> None:
     assert torch.equal(program.model.weight[0], want)
 
 
+def test_the_loss_of_a_step_is_known_though_the_program_tells_it_nobody() -> None:
+    program = Program(make(num_epochs=1))
+    original = torch.Tensor.backward
+    losses = []
+    with program.controller.scope():
+        for data, index in program.loader:
+            losses.append((program.model.weight[0, index] * data[:, 0]).mean().item())
+            program.train_one_batch(data, index)
+            training = program.controller.data_shard_service.training
+            assert training._run.loss == pytest.approx(losses[-1])
+    assert len(losses) == 4
+    assert torch.Tensor.backward is original
+
+
 def test_a_step_is_the_mean_over_its_mini_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKER_NUM", "3")
     program = Program(make(num_epochs=1))

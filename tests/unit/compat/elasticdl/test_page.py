@@ -16,7 +16,16 @@ def test_every_method_and_variable_is_named() -> None:
         for name in vars(kind)
         if not name.startswith("_")
     ]
-    own = {"plan", "join", "deliver", "begin_loading", "is_planned", "records_per_task", "train_one_batch_with_retries"}
+    own = {
+        "has_handed_out",
+        "plan",
+        "join",
+        "deliver",
+        "begin_loading",
+        "is_planned",
+        "records_per_task",
+        "train_one_batch_with_retries",
+    }
     assert [name for name in public if name not in PAGE and name not in own] == []
     variables = [value for name, value in vars(surroundings).items() if name.isupper()]
     assert [value for value in variables if value not in PAGE] == []
