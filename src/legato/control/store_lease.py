@@ -7,10 +7,10 @@ lease that lasts for longer than leases do.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, Select, select, update
+from sqlalchemy import Connection, select, update
 
 from legato.control.database import Database
 from legato.control.records import Lease
@@ -21,6 +21,8 @@ from legato.core.errors import FencedOut
 _ODD: Final = 2.0  # times the length of a lease that one can last, where clocks differ by as much
 _LOOP: Final = "loop"
 _HOME: Final = "home"  # who has this is no loop but a home, and it has it for ever
+_LEASE: Final = select(leases).where(leases.c.name == _LOOP)
+_HELD: Final = _LEASE.with_for_update(read=True)
 
 
 def take_lease(database: Database, owner: str, now: float, length_s: float) -> Lease | None:
@@ -31,7 +33,7 @@ def take_lease(database: Database, owner: str, now: float, length_s: float) -> L
         if transaction.insert_new(leases, {"name": _LOOP, **msgspec.structs.asdict(lease)}):
             transaction.note("lease", f"{owner} is the control loop", detail={"fence": 1})
             return lease
-        held = read_one(connection, _select().with_for_update(), Lease)
+        held = read_one(connection, _LEASE.with_for_update(), Lease)
         assert held is not None, "the lease is gone although it is never deleted"
         if held.owner != owner and 0 < held.expires_at - now <= _ODD * length_s:
             return None
@@ -68,16 +70,12 @@ def claim_home(database: Database, home: str, now: float) -> str:
 
 def read_lease(connection: Connection) -> Lease | None:
     """Return the lease as it is; None: nobody ever had it."""
-    return read_one(connection, _select(), Lease)
+    return read_one(connection, _LEASE, Lease)
 
 
 def check_fence(connection: Connection, fence: int) -> None:
     """Raise FencedOut unless the lease still has this fence; it cannot be taken over until the transaction ends."""
-    held = read_one(connection, _select().with_for_update(read=True), Lease)
+    held = read_one(connection, _HELD, Lease)
     if held is None or held.fence != fence:
         found = "nobody has it" if held is None else f"it is {held.owner}'s, with number {held.fence}"
         raise FencedOut(f"Cannot write as the control loop with number {fence}: the lease is lost, {found}.")
-
-
-def _select() -> Select[Any]:
-    return select(leases).where(leases.c.name == _LOOP)

@@ -15,7 +15,7 @@ from legato.control.store_submit import check_new_job
 from legato.control.store_uploads import check_sha256, missing_code
 from legato.control.titles import name_run
 from legato.control.work import Work, check_places, check_work, read_work
-from legato.core.errors import BadField
+from legato.core.errors import BadField, UsageError
 from legato.core.frameworks import DistributedName, Framework, Wanted
 from legato.server.services import Services
 
@@ -154,10 +154,16 @@ def check_places_here(here: Services, told: str, new: NewJob) -> None:
     Raises:
         UsageError: something is not there.
     """
-    if here.loop.starts_drivers and here.leads():
-        work = read_work(new.spec)
+    if not here.loop.starts_drivers:
+        return
+    work = read_work(new.spec)
+    try:
         where = "the machine that runs it"
         check_places(told, where, directory=work.directory, program=work.script, data=work.data)
+    except UsageError:
+        # Asked last: most often all is there, and nobody need know who leads.
+        if here.leads():
+            raise
 
 
 def run_by(new: NewJob, framework: Framework, files: Collection[str] | None, user: str) -> NewJob:
