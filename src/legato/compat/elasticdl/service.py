@@ -33,6 +33,7 @@ from legato.compat.elasticdl.commands import (
     Restore,
     Stand,
 )
+from legato.compat.elasticdl.peers import Peers
 from legato.compat.elasticdl.protobuf import decode, encode
 from legato.compat.elasticdl.task_words import DatasetParams, Standing, Task, TaskKind, default_name
 from legato.core.errors import DataError
@@ -72,6 +73,7 @@ class Service:
     def __init__(self, master: Master) -> None:
         self._master = master
         self._server: aio.Server | None = None
+        self._peers = Peers(0)
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def listen(self, port: int) -> int:
@@ -88,6 +90,7 @@ class Service:
             with contextlib.suppress(RuntimeError):
                 bound = int(server.add_insecure_port(f"{_NAME_OF_HOST}:{tried}"))
                 if bound:
+                    self._peers = Peers(bound)
                     await server.start()
                     self._server = server
                     return bound
@@ -280,9 +283,19 @@ class Service:
             "query_ps_address": nothing,
         }
         return {
-            name: grpc.unary_unary_rpc_method_handler(_spoken(kind, handler))
+            name: grpc.unary_unary_rpc_method_handler(self._let_in(_spoken(kind, handler)))
             for name, (kind, handler) in methods.items()
         }
+
+    def _let_in(self, handle: Callable[[bytes, Any], Awaitable[bytes]]) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        """Return a handler that answers this user alone."""
+
+        async def handle_own(request: bytes, context: Any) -> bytes:
+            if not await self._peers.is_own(context.peer()):
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, "This job is another user's.")
+            return await handle(request, context)
+
+        return handle_own
 
 
 def _spoken(kind: type[Any], handler: Handler) -> Callable[[bytes, Any], Awaitable[bytes]]:

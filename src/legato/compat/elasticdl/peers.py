@@ -1,0 +1,102 @@
+"""Tells whether who asks over this machine's loopback is a process of this user. Linux says so; elsewhere all are.
+
+The historic protocol has no passwords, so nothing that its clients send could tell. Refuses nobody itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_ESTABLISHED: Final = "01"
+_MAPPED: Final = "0000000000000000FFFF0000"  # an address of version 4 in a socket of version 6
+_TRUSTED_S: Final = 10.0  # a port may become another process's
+_MAX_KNOWN: Final = 10_000
+_ROOT: Final = 0
+
+
+class Peers:
+    """Who asks at one port.
+
+    Args:
+        port: on which this process listens.
+        read: returns the lines of the kernel's tables of connections.
+    """
+
+    def __init__(self, port: int, read: Callable[[], Iterable[str]] | None = None) -> None:
+        self._port = port
+        self._read = read if read is not None else _read_tables
+        self._known: dict[str, float] = {}
+
+    async def is_own(self, peer: str) -> bool:
+        """Tell whether a process of this user, or of root, asks.
+
+        Args:
+            peer: as gRPC names it: ``ipv4:127.0.0.1:40000``.
+        """
+        if sys.platform != "linux":
+            return True
+        now = time.monotonic()
+        if now - self._known.get(peer, -_TRUSTED_S) < _TRUSTED_S:
+            return True
+        owner = await asyncio.to_thread(self._find_owner, peer)
+        is_own = owner in (os.geteuid(), _ROOT)
+        if is_own:
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            self._known[peer] = now
+        return is_own
+
+    def _find_owner(self, peer: str) -> int | None:
+        lines = [*self._read()]
+        # Without tables nobody can tell.
+        return find_owner(lines, peer, self._port) if lines else os.geteuid()
+
+
+def find_owner(lines: Iterable[str], peer: str, port: int) -> int | None:
+    """Return the user whose socket is connected to a port of 127.0.0.1; None: there is no such connection.
+
+    Args:
+        lines: of the kernel's tables of connections.
+        peer: as gRPC names the socket.
+        port: to which it is connected.
+
+    >>> line = "1: 0100007F:9C40 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1000        0 1"
+    >>> find_owner([line], "ipv4:127.0.0.1:40000", 8080), find_owner([line], "ipv4:127.0.0.1:40001", 8080)
+    (1000, None)
+    """
+    _, _, told = peer.partition(":")
+    host, _, number = told.rpartition(":")
+    try:
+        here = _write(host, int(number))
+    except (OSError, ValueError):
+        return None
+    there = _write("127.0.0.1", port)
+    for line in lines:
+        words = line.split()
+        if len(words) > 7 and words[3] == _ESTABLISHED:
+            local, remote = (word.removeprefix(_MAPPED) for word in words[1:3])
+            if (local, remote) == (here, there):
+                return int(words[7])
+    return None
+
+
+def _write(host: str, port: int) -> str:
+    """Return an address as the tables have it."""
+    return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
+
+
+def _read_tables() -> list[str]:
+    lines: list[str] = []
+    for table in _TABLES:
+        with contextlib.suppress(OSError):
+            lines += table.read_text().splitlines()
+    return lines
