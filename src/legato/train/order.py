@@ -206,3 +206,22 @@ def _shuffled(num_samples: int, start: int) -> Indices:
     places = np.argsort(words).astype(np.int64, copy=False)
     places.flags.writeable = False
     return places
+
+
+def epochs_before(order: Steps, epoch: int, step: int) -> int:
+    """Return how many epochs of a job have ended before a step of a pass.
+
+    Args:
+        order: of the pass.
+        epoch: the job's loop is in, from 0: each goes through as many as the pass has.
+        step: of the pass, from 0.
+    """
+    return epoch * order.num_epochs + order.epochs_before(step)
+
+
+def epochs_ended_by(order: Steps | None, epoch: int, num_steps: int) -> int | None:
+    """Return how many epochs of a job are done behind so many steps of a pass; None if none ended with the last one."""
+    if order is None or not num_steps:
+        return None
+    ended = epochs_before(order, epoch, num_steps)
+    return ended if ended > epochs_before(order, epoch, num_steps - 1) else None

@@ -27,7 +27,7 @@ from legato.train.cursor import Cursor
 from legato.train.exchange import Exchange
 from legato.train.fingerprints import hashing, identity_of
 from legato.train.groups import Group, Pending
-from legato.train.order import Layout, Steps
+from legato.train.order import Layout, Steps, epochs_ended_by
 from legato.train.peer_memory import UnreadableLoan
 from legato.train.reducer import StepReducer
 from legato.train.saving import Saver
@@ -59,8 +59,7 @@ class Session:
         self.cursor = Cursor()
         self.target: Cursor | None = None
         self.is_loaded = False
-        self.stepped = False
-        self.in_turn = False
+        self.stepped = self.in_turn = False
         self.order: Steps | None = None
         self.num_steps_of_pass = 0
         self.data_fingerprint = ""
@@ -392,20 +391,9 @@ class Session:
     def _save_if_due(self) -> None:
         if self._saver is None or self.cohort.rank != 0:
             return
-        if self._saver.is_due(self.cursor.step, self._count_ended()):
+        ended = epochs_ended_by(self.order, self.cursor.epoch, self.cursor.step_in_pass)
+        if self._saver.is_due(self.cursor.step, ended):
             self.save()
-
-    def epochs_before(self, step: int) -> int:
-        """Return how many epochs of the job have ended before a step of the present pass."""
-        assert self.order is not None
-        return self.cursor.epoch * self.order.num_epochs + self.order.epochs_before(step)
-
-    def _count_ended(self) -> int | None:
-        """Return how many epochs are done, if the last step was the last one of an epoch."""
-        step = self.cursor.step_in_pass
-        if self.order is None or step == 0 or self.epochs_before(step) == self.epochs_before(step - 1):
-            return None
-        return self.epochs_before(step)
 
     def _finish(self) -> None:
         """End with the program; not called when an error ends it."""

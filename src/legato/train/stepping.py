@@ -18,7 +18,7 @@ from legato.train import faults
 from legato.train.connection import Leave
 from legato.train.exchange import deal
 from legato.train.groups import Group
-from legato.train.order import Key, Steps
+from legato.train.order import Key, Steps, epochs_before
 from legato.train.seeds import seed_micro_batch
 from legato.train.session import Session
 
@@ -128,7 +128,8 @@ class Stepper:
         session.cohort.completed(session.reducer)
         session.cursor.step += 1
         session.cursor.step_in_pass += 1
-        session.cursor.last_epoch = session.epochs_before(session.cursor.step_in_pass - 1)
+        assert session.order is not None
+        session.cursor.last_epoch = epochs_before(session.order, session.cursor.epoch, session.cursor.step_in_pass - 1)
         session.stepped = True
         # What the program draws from here on is the same on all ranks, whichever micro-batch was their last.
         seed_micro_batch(session.seed, session.cursor.step, _AFTER_STEP)
