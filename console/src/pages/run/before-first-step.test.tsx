@@ -2,6 +2,7 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { cleanup, render, screen } from "@testing-library/react";
 import { afterEach, expect, it, vi } from "vitest";
+import type { Job } from "@/api/types";
 import { makeJob, makeProgress } from "@/jobs/make-job";
 import { ChartsTab } from "./charts-tab";
 import { firstTab } from "./run-page";
@@ -10,7 +11,7 @@ import { firstTab } from "./run-page";
 vi.mock("@/charts/chart", () => ({ Chart: ({ title }: { title: string }) => <figure>{title}</figure> }));
 afterEach(cleanup);
 
-it("a run that ended before its first step says so, and shows the way to its logs", async () => {
+function show(job: Job) {
   const joined = { seq: 1, time: 1000, kind: "joined", view: 1, worker: 0, step: null, reason: "" };
   vi.stubGlobal("fetch", async (address: string) =>
     Response.json(
@@ -19,15 +20,26 @@ it("a run that ended before its first step says so, and shows the way to its log
         : { items: [joined] },
     ),
   );
-  const job = makeJob({ stage: "failed", progress: null, reason: "its program ended with 1" });
   render(
     <QueryClientProvider client={new QueryClient()}>
       <ChartsTab job={job} />
     </QueryClientProvider>,
   );
+}
+
+it("a run that ended before its first step says so, and shows the way to its logs", async () => {
+  show(makeJob({ stage: "failed", progress: null, reason: "its program ended with 1" }));
   expect(await screen.findByText("It ended before its first step")).toBeTruthy();
   expect(screen.getByRole("link", { name: "Its logs" }).getAttribute("href")).toBe("#/runs/j-1?tab=logs");
   expect(screen.queryByText("Throughput")).toBeNull();
+});
+
+it("one that succeeded, or made steps, measured nothing", async () => {
+  show(makeJob({ stage: "succeeded", progress: null }));
+  expect(await screen.findByText("It measured nothing")).toBeTruthy();
+  cleanup();
+  show(makeJob({ stage: "failed", progress: makeProgress({ step: 3 }) }));
+  expect(await screen.findByText("It measured nothing")).toBeTruthy();
 });
 
 it("it opens on its logs; others open on their charts", () => {

@@ -32,8 +32,11 @@ export function ChartsTab({ job }: { job: Job }) {
         Its logs
       </Link>
     );
+    // A program that tells no steps may have done all its work.
+    const hasWorked = job.stage === "succeeded" || Boolean(job.progress?.step);
+    const title = hasWorked ? "It measured nothing" : "It ended before its first step";
     return (
-      <Empty icon="compare" title="It ended before its first step" action={toLogs}>
+      <Empty icon="compare" title={title} action={toLogs}>
         {job.reason}
       </Empty>
     );
