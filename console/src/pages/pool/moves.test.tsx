@@ -11,7 +11,9 @@ it("a stretch says what it is, and which one is longer", () => {
   expect(sayStretch({ span_s: 200 })).toBe("in the last 3 min 20 s");
   expect(sayStretch({ since: 1_700_000_000, until: 1_700_000_060 })).toMatch(/^from .+ to .+/);
   expect(findWider({ span_s: 300 })?.value).toBe("900");
-  expect(findWider({ since: 0, until: 4000 })?.label).toBe("8 h");
+  expect(findWider({ since: 0, until: 4000 }, 4000)?.label).toBe("8 h");
+  expect(findWider({ since: 0, until: 120 }, 250_000)?.label).toBe("7 days");
+  expect(findWider({ since: 0, until: 120 }, 700_000)).toBeNull();
   expect(findWider({ span_s: 604_800 })).toBeNull();
 });
 

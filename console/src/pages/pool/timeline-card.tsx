@@ -52,9 +52,9 @@ export function sayStretch(stretch: Stretch): string {
   return `in the last ${known?.label ?? formatDuration(stretch.span_s)}`;
 }
 
-/** Return the next longer range up to now that can be chosen; null: there is none. */
-export function findWider(stretch: Stretch): { value: string; label: string } | null {
-  const span_s = "span_s" in stretch ? stretch.span_s : stretch.until - stretch.since;
+/** Return the shortest range up to now that can be chosen and holds all of a stretch and more; null: there is none. */
+export function findWider(stretch: Stretch, now = Date.now() / 1000): { value: string; label: string } | null {
+  const span_s = "span_s" in stretch ? stretch.span_s : now - stretch.since;
   return RANGES.find(({ value }) => Number(value) > span_s) ?? null;
 }
 
