@@ -2,6 +2,7 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { act, cleanup, fireEvent, render, screen } from "@testing-library/react";
 import { afterEach, expect, it, vi } from "vitest";
+import type { Job } from "@/api/types";
 import { ToastProvider } from "@/parts/toast";
 import { BelongsDialog, CloneDialog, planOfClone } from "./dialogs";
 import { makeJob, makeSpec } from "./make-job";
@@ -39,6 +40,21 @@ it("queue and labels are changed by what differs alone, and a refusal leaves wha
   expect(bodies).toEqual([{ queue: "night", labels: { team: "speech", old: null, new: "2" } }]);
   expect(screen.getByRole("alert", { hidden: true }).textContent).toBe("The queue is closed to you.");
   expect(screen.getByLabelText<HTMLInputElement>("Labels: value 3").value).toBe("2");
+});
+
+it("what others change while queue and labels are open is not undone", () => {
+  vi.stubGlobal("fetch", async () => Response.json({ items: [] }));
+  const draw = (job: Job) => (
+    <QueryClientProvider client={client}>
+      <ToastProvider>
+        <BelongsDialog job={job} onClose={() => {}} />
+      </ToastProvider>
+    </QueryClientProvider>
+  );
+  const client = new QueryClient();
+  const { rerender } = render(draw(makeJob({ labels: { team: "vision" } })));
+  rerender(draw(makeJob({ queue: "night", labels: { team: "speech", new: "1" } })));
+  expect(screen.getByRole<HTMLButtonElement>("button", { name: "Change", hidden: true }).disabled).toBe(true);
 });
 
 it("a clone says what would happen, in a queue that there is", async () => {

@@ -87,12 +87,14 @@ export function PriorityDialog({ jobs, onClose }: OfJobs) {
 export function BelongsDialog({ job, onClose }: { job: Job; onClose: () => void }) {
   const toasts = useToasts();
   const known = useQueryClient();
-  const [queue, setQueue] = useState(job.queue);
-  const [pairs, setPairs] = useState(() => listPairs(job.labels));
-  const queues = useQueueChoices(job.queue);
+  // What was there when it was opened: what others change meanwhile stays as they want it.
+  const [before] = useState(job);
+  const [queue, setQueue] = useState(before.queue);
+  const [pairs, setPairs] = useState(() => listPairs(before.labels));
+  const queues = useQueueChoices(before.queue);
   const isOver = ENDED.has(job.stage);
   const wrong = checkLabels(pairs);
-  const patch = findPatch(job, queue, pairs);
+  const patch = findPatch(before, queue, pairs);
   return (
     <Dialog
       title={isOver ? `Labels of ${job.name}` : `Queue and labels of ${job.name}`}
