@@ -47,6 +47,25 @@ it("it is gone when it was made, and when somebody logs out", async () => {
   expect((await open()).result.current[0]).toEqual(empty());
 });
 
+it("who logs out leaves no draft behind of before the tab was loaded anew, on whichever page", async () => {
+  const { result } = await open();
+  act(() => result.current[1]({ name: "tides" }));
+  sessionStorage.setItem("of another page", "1");
+  (await load()).forgetAll();
+  expect(Object.keys(sessionStorage)).toEqual(["of another page"]);
+});
+
+it("what comes late to a draft that was made begins a whole one", async () => {
+  const { module, result } = await open();
+  const [, change, forget] = result.current;
+  act(() => change({ name: "tides" }));
+  cleanup();
+  forget();
+  change({ files: "a picked zip" });
+  const { result: again } = renderHook(() => module.useKept("experiment anna", empty, ["files"]));
+  expect(again.current[0]).toEqual({ name: "", files: "a picked zip" });
+});
+
 it("a draft that cannot be read is none", async () => {
   sessionStorage.setItem("legato-draft experiment anna", "{half");
   expect((await open()).result.current[0]).toEqual(empty());

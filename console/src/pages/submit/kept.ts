@@ -20,16 +20,18 @@ export function useKept<T extends object>(
   leaves: readonly (keyof T & string)[] = [],
 ): [T, (change: Partial<T>) => void, () => void] {
   const [, draw] = useState(0);
+  const [empty] = useState(initial);
   if (!kept.has(key)) kept.set(key, { ...initial(), ...readDraft(key) });
   unwritten.set(key, leaves);
   const change = useCallback(
     (values: Partial<T>) => {
-      const next = { ...(kept.get(key) as T), ...values };
+      // A late change of what was forgotten begins anew: half a draft could not be shown.
+      const next = { ...empty, ...kept.get(key), ...values };
       kept.set(key, next);
       writeDraft(key, next);
       draw((before) => before + 1);
     },
-    [key],
+    [key, empty],
   );
   const forget = useCallback(() => {
     kept.delete(key);
@@ -38,10 +40,14 @@ export function useKept<T extends object>(
   return [kept.get(key) as T, change, forget];
 }
 
-/** Forget all drafts, as they are not for who comes next. */
+/** Forget all drafts, those of before the tab was loaded anew too, as they are not for who comes next. */
 export function forgetAll(): void {
-  for (const key of kept.keys()) writeDraft(key, null);
   kept.clear();
+  try {
+    for (const key of Object.keys(sessionStorage)) if (key.startsWith(PREFIX)) sessionStorage.removeItem(key);
+  } catch {
+    // A browser that keeps nothing has nothing to forget.
+  }
 }
 
 /** Return whether something is kept that would be lost if the tab were loaded anew. */
