@@ -73,6 +73,9 @@ it("a clone says what would happen, in a queue that there is", async () => {
     </QueryClientProvider>,
   );
   expect(await screen.findByText("Starts now with 2 of 4")).toBeTruthy();
+  fireEvent.change(screen.getByLabelText("Name"), { target: { value: "other" } });
+  expect(screen.getByText("Starts now with 2 of 4")).toBeTruthy();
+  expect(bodies).toHaveLength(1);
   expect(screen.getByText("ben/long")).toBeTruthy();
   await screen.findByText("night");
   fireEvent.change(screen.getByLabelText("Queue"), { target: { value: "night" } });
@@ -82,7 +85,7 @@ it("a clone says what would happen, in a queue that there is", async () => {
 });
 
 it("nothing is planned for numbers that cannot be", () => {
-  const values = { name: "a", min_workers: "1", max_workers: "4", priority: "5000", queue: "default" };
+  const values = { min_workers: "1", max_workers: "4", priority: "5000", queue: "default" };
   const job = makeJob();
   expect(planOfClone(job, values)?.max).toBe(4);
   expect(planOfClone(makeJob({ is_elastic: false }), values)?.min).toBe(4);

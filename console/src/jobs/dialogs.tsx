@@ -286,16 +286,19 @@ export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onCl
   );
 }
 
-/** Return what is planned for a clone with these values; null as long as they are no numbers that can be. */
+/**
+ * Return what is planned for a clone with these values; null as long as they are no numbers that can be. How the clone
+ * is called is no part of it: another name is no other plan.
+ */
 export function planOfClone(
-  job: Pick<Job, "id" | "is_elastic">,
-  values: Readonly<Record<"name" | "min_workers" | "max_workers" | "priority" | "queue", string>>,
+  job: Pick<Job, "id" | "name" | "is_elastic">,
+  values: Readonly<Record<"min_workers" | "max_workers" | "priority" | "queue", string>>,
 ): Planned | null {
   const [least, max, priority] = [Number(values.min_workers), Number(values.max_workers), Number(values.priority)];
   const min = job.is_elastic ? least : max;
   const isGood = [min, max, priority].every((one) => Number.isInteger(one) && one >= 1) && min <= max;
   if (!isGood || priority > MAX_PRIORITY) return null;
-  return { key: job.id, name: values.name, queue: values.queue, min, max, isElastic: job.is_elastic, priority };
+  return { key: job.id, name: job.name, queue: values.queue, min, max, isElastic: job.is_elastic, priority };
 }
 
 function PlanOf({ planned }: { planned: Planned }) {
