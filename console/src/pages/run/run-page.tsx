@@ -1,5 +1,6 @@
 /** One run: how it is, its charts, logs, reasons, files, what it was made from, and how to do the same elsewhere. */
 
+import { useState } from "react";
 import { useAsk } from "@/api/queries";
 import type { Job } from "@/api/types";
 import { Answered } from "@/parts/states";
@@ -45,8 +46,10 @@ export function firstTab(job: Job): string {
 }
 
 function Run({ job }: { job: Job }) {
-  // Of what failed before its first step there is nothing to draw: its logs say why.
-  const [chosen, choose] = useQueryValue("tab", firstTab(job));
+  // Of what failed before its first step there is nothing to draw: its logs say why. What fails while it is looked at
+  // stays on the tab that is read.
+  const [first] = useState(() => firstTab(job));
+  const [chosen, choose] = useQueryValue("tab", first);
   const tab = TABS.find((each) => each.name === chosen) ?? TABS[0];
   const Shown = tab.page;
   return (
