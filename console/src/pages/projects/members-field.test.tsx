@@ -53,3 +53,17 @@ it("others type names, and are told by the server which are none", async () => {
   expect(bodies.map((body) => body.members)).toEqual([["ben", "zoe"]]);
   expect(screen.getAllByText("Cannot create the project: there is no user 'zoe'.").length).toBeGreaterThan(0);
 });
+
+it("a name that is typed is taken when it was typed out, one that is picked at once", async () => {
+  const { container, field } = show("admin");
+  await waitFor(() => expect(container.querySelectorAll("option[value=ben]")).toHaveLength(1));
+  const input = (value: string, inputType: string) => fireEvent.input(field(), { target: { value }, inputType });
+  for (const kind of ["insertText", "insertCompositionText", "deleteContentBackward"]) {
+    input("ben", kind);
+    expect(field().value).toBe("ben");
+    input("bendix", kind);
+  }
+  input("ben", "insertReplacementText");
+  expect(field().value).toBe("");
+  expect(screen.getByLabelText("Take ben out")).toBeTruthy();
+});

@@ -7,6 +7,9 @@ import { Field } from "@/parts/field";
 import { useSession } from "@/session/session";
 import { readNames } from "./project-data";
 
+/** What browsers call it when a name is picked from the list; keyboards of phones compose what they type. */
+const PICKED = ["", "insertReplacementText"];
+
 interface MembersProps {
   /** Whose project it is: no member beside that. */
   owner: string;
@@ -83,7 +86,7 @@ export function MembersField({ owner, members, onMembers, typed, onTyped, wrong 
             onChange={(event) => {
               const text = event.currentTarget.value;
               // A name that was picked from the list, or ended by a comma or a blank.
-              if (/[\s,;]$/.test(text) || (known?.has(text) && !/insertText|delete/.test(inputKind(event.nativeEvent))))
+              if (/[\s,;]$/.test(text) || (known?.has(text) && PICKED.includes(inputKind(event.nativeEvent))))
                 add(text);
               else onTyped(text);
             }}
