@@ -159,4 +159,4 @@ class Cursor(msgspec.Struct):
     @staticmethod
     def from_plain(plain: dict[str, Any]) -> Cursor:
         """Undo `to_plain`."""
-        return convert(plain, Cursor)
+        return convert({"last_epoch": plain["epoch"], **plain}, Cursor)

@@ -40,26 +40,26 @@ class Every:
         unit = match["unit"] if match["unit"].endswith("s") else match["unit"] + "s"
         return cls(float(match["amount"]), cast(Unit, unit))
 
-    def due(self, *, step: int, epochs_ended: int | None, now: float, last: float) -> bool:
+    def due(self, *, step: int, epochs_ended: range, now: float, last: float) -> bool:
         """Tell whether a checkpoint is due after a step.
 
         Args:
             step: number of the step in the job, from 1.
-            epochs_ended: how many epochs are done, if the step was the last of one; else None.
+            epochs_ended: numbers, from 1, of the epochs that ended with the step.
             now: by the clock that ``last`` was read from.
             last: when the last checkpoint was saved, or the training began.
 
-        >>> Every.parse("10steps").due(step=20, epochs_ended=None, now=0.0, last=0.0)
+        >>> Every.parse("10steps").due(step=20, epochs_ended=range(0), now=0.0, last=0.0)
         True
-        >>> Every.parse("2epochs").due(step=20, epochs_ended=3, now=0.0, last=0.0)
+        >>> Every.parse("2epochs").due(step=20, epochs_ended=range(3, 4), now=0.0, last=0.0)
         False
-        >>> Every.parse("60s").due(step=20, epochs_ended=None, now=161.0, last=100.0)
+        >>> Every.parse("60s").due(step=20, epochs_ended=range(0), now=161.0, last=100.0)
         True
         """
         match self.unit:
             case "steps":
                 return step % int(self.amount) == 0
             case "epochs":
-                return epochs_ended is not None and epochs_ended % int(self.amount) == 0
+                return any(number % int(self.amount) == 0 for number in epochs_ended)
             case "s":
                 return now - last >= self.amount

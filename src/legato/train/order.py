@@ -219,9 +219,8 @@ def epochs_before(order: Steps, epoch: int, step: int) -> int:
     return epoch * order.num_epochs + order.epochs_before(step)
 
 
-def epochs_ended_by(order: Steps | None, epoch: int, num_steps: int) -> int | None:
-    """Return how many epochs of a job are done behind so many steps of a pass; None if none ended with the last one."""
+def epochs_ended_by(order: Steps | None, epoch: int, num_steps: int) -> range:
+    """Return the numbers, from 1, of the epochs of a job that ended with the last of so many steps of a pass."""
     if order is None or not num_steps:
-        return None
-    ended = epochs_before(order, epoch, num_steps)
-    return ended if ended > epochs_before(order, epoch, num_steps - 1) else None
+        return range(0)
+    return range(epochs_before(order, epoch, num_steps - 1) + 1, epochs_before(order, epoch, num_steps) + 1)

@@ -63,7 +63,7 @@ class Outbox:
         """Keep a report of committed steps, merged with those that wait already, until `flush`."""
         with self._changed:
             if self._progress is not None and self._progress.epoch != progress.epoch:
-                # A report names one epoch.
+                # A report names the epoch of its last step; only while no driver listens it has steps of several.
                 self.flush()
             self._progress = _merge(self._progress, progress)
             self._reported = _merge(self._reported, progress)

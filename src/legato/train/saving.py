@@ -64,7 +64,7 @@ class Saver:
         self._last_step = found.step
         return found
 
-    def is_due(self, step: int, epochs_ended: int | None) -> bool:
+    def is_due(self, step: int, epochs_ended: range) -> bool:
         """Tell whether a checkpoint is due after a step (see `Every.due`)."""
         if self._every is None or step in (0, self._last_step):
             return False

@@ -33,12 +33,13 @@ def test_what_is_not_understood_is_named(text: str) -> None:
 
 def test_steps_and_epochs_count_from_the_start_of_the_job() -> None:
     steps, epochs = Every.parse("3steps"), Every.parse("2epochs")
-    assert [n for n in range(1, 10) if steps.due(step=n, epochs_ended=None, now=0, last=0)] == [3, 6, 9]
-    assert [n for n in range(1, 7) if epochs.due(step=5, epochs_ended=n, now=0, last=0)] == [2, 4, 6]
-    assert not epochs.due(step=5, epochs_ended=None, now=0, last=0)
+    assert [n for n in range(1, 10) if steps.due(step=n, epochs_ended=range(0), now=0, last=0)] == [3, 6, 9]
+    assert [n for n in range(1, 7) if epochs.due(step=5, epochs_ended=range(n, n + 1), now=0, last=0)] == [2, 4, 6]
+    assert epochs.due(step=5, epochs_ended=range(5, 8), now=0, last=0), "several with one step"
+    assert not epochs.due(step=5, epochs_ended=range(0), now=0, last=0)
 
 
 def test_seconds_count_from_the_last_one() -> None:
     every = Every.parse("60s")
-    assert not every.due(step=1, epochs_ended=None, now=159.9, last=100)
-    assert every.due(step=1, epochs_ended=None, now=160, last=100)
+    assert not every.due(step=1, epochs_ended=range(0), now=159.9, last=100)
+    assert every.due(step=1, epochs_ended=range(0), now=160, last=100)

@@ -115,6 +115,16 @@ def test_however_long_a_driver_is_away_nothing_is_dropped(link: Link) -> None:
     assert [message.index for message in said if isinstance(message, wire.Metrics)] == list(range(20_000))
 
 
+def test_steps_of_one_epoch_are_told_apart_from_those_of_the_next(link: Link) -> None:
+    line = connect(link)
+    for step, epoch in ((1, 0), (2, 0), (3, 1), (4, 1)):
+        link.report(msgspec.structs.replace(progress(step, step), epoch=epoch))
+    link.flush()
+    settle(link)
+    told = [(said.first_step, said.last_step, said.epoch) for said in line.said if isinstance(said, wire.Progress)]
+    assert told == [(1, 2, 0), (3, 4, 1)]
+
+
 def progress(first: int, last: int, num_samples: int = 8) -> wire.Progress:
     return wire.Progress(
         first_step=first,

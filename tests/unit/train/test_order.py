@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from legato.core.errors import DataError, LayoutError
 from legato.core.span import split
-from legato.train.order import Key, Layout, Order
+from legato.train.order import Key, Layout, Order, epochs_before, epochs_ended_by
 
 layouts = st.builds(lambda size, count: Layout(size * count, size), size=st.integers(1, 8), count=st.integers(1, 12))
 
@@ -151,3 +151,22 @@ def test_an_epoch_may_be_one_step_whose_last_micro_batch_is_smaller() -> None:
 def test_a_key_that_is_not_there(key: Key) -> None:
     with pytest.raises(IndexError):
         Order(10, Layout(4, 2), 0).samples(key)
+
+
+class _Several(Order):
+    """A pass of five steps that goes through three epochs."""
+
+    @property
+    def num_epochs(self) -> int:
+        return 3
+
+    def epochs_before(self, step: int) -> int:
+        return (0, 0, 0, 2, 2, 3)[step]
+
+
+def test_epochs_are_counted_over_passes_that_have_one_or_several() -> None:
+    one, several = Order(10, Layout(4, 2), seed=0), _Several(20, Layout(4, 2), seed=0)
+    assert [list(epochs_ended_by(one, 4, steps)) for steps in range(4)] == [[], [], [], [5]]
+    assert [list(epochs_ended_by(several, 1, steps)) for steps in range(6)] == [[], [], [], [4, 5], [], [6]]
+    assert [epochs_before(several, 1, step) for step in range(5)] == [3, 3, 3, 5, 5]
+    assert not epochs_ended_by(None, 4, 3)

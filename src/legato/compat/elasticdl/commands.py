@@ -51,7 +51,7 @@ class Reset(_Command, frozen=True):
     """Begin a data set anew."""
 
     dataset: str = ""
-    worker: int | None = None
+    worker: int = 0
     ask: str = ""
 
 

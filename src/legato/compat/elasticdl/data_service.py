@@ -55,7 +55,9 @@ class DataShardService:
         self.training: Training | None = None
         self._join: Callable[[], None] | None = None
         self._handed: HandedOut | None = None
-        self._pass: InOrder | AsAsked | None = None
+        self._pass: InOrder | None = None
+        self._passes: dict[int, InOrder | AsAsked] = {}
+        self._num_loops = 0
         self._office: Office | None = None
         self._feed: Feed | None = None
         self._feed_owner = 0
@@ -149,21 +151,31 @@ class DataShardService:
 
     def begin_loading(self, num_processes: int, *, is_ordered: bool) -> InOrder | AsAsked | None:
         """Take note that a loader begins, before its processes are started; returns what hands out its batches."""
+        handing: InOrder | AsAsked | None = None
+        # Nobody is asked for tasks before the processes run: they may be forked.
         if self.training is not None:
             self._generation = self.training.plan.begin_generation()
             self._feed = None
-        else:
+        elif is_ordered:
             if self._pass is not None:
                 self._pass.close()
-            self._generation += 1
-            # Nobody is asked for tasks before the processes run: they may be forked.
-            if is_ordered:
-                self._pass, self._feed = InOrder(self._hand_out, self.batch_size), None
-            else:
-                self._pass = AsAsked(self._hand_out) if num_processes else None
+            self._pass = handing = InOrder(self._hand_out, self.batch_size)
+            self._feed = None
+        elif num_processes:
+            handing = AsAsked(self._hand_out)
+        if handing is not None:
+            self._num_loops += 1
+            self._generation = self._num_loops
+            self._passes = {number: known for number, known in self._passes.items() if not known.is_closed}
+            self._passes[self._generation] = handing
         if num_processes:
             self._open_office()
-        return self._pass
+        return handing
+
+    def end_beginning(self) -> None:
+        """Take note that the loader's processes are started: who comes later is of one that nobody has seen begin."""
+        if self.training is None:
+            self._generation = 0
 
     def join(self, num_processes: int, may_come: Callable[[], bool]) -> None:
         """Join the job, when so many processes of the loader run."""
@@ -186,10 +198,11 @@ class DataShardService:
     def _answer(self, number: int, generation: int) -> tuple[Record, ...] | None:
         """Answer a loader process, on a thread of its own."""
         if self.training is None:
-            if generation != self._generation:
-                # A process of a loop that was left, which has not ended yet.
-                return None
-            return self._hand_out().next_batch() or None if self._pass is None else self._pass.ask(number)
+            if not generation:
+                return self._hand_out().next_batch() or None
+            # None for a process of a loop that was left, which has not ended yet.
+            known = self._passes.get(generation)
+            return None if known is None else known.ask(number)
         if not self.training.has_begun and not generation and self._join is not None:
             # Nobody has seen this loader begin: its data set hides the service.
             self._join()
@@ -197,7 +210,7 @@ class DataShardService:
 
     def _ask_directly(self, number: int, generation: int) -> tuple[Record, ...] | None:
         if self.training is None:
-            in_order = self._pass if isinstance(self._pass, InOrder) and not self._pass.is_closed else None
+            in_order = self._pass if self._pass is not None and not self._pass.is_closed else None
             return in_order.ask(number) if in_order is not None else self._hand_out().next_batch() or None
         if not self.training.has_begun and self._join is not None:
             self._join()

@@ -6,7 +6,7 @@ epoch may have any number of tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -45,13 +45,6 @@ class Holding(msgspec.Struct, frozen=True):
     ask: str = ""
 
 
-class Begun(msgspec.Struct, frozen=True):
-    """How often a worker has begun the data set anew, and the name of its last request to do so."""
-
-    num_passes: int
-    ask: str = ""
-
-
 class DatasetState(msgspec.Struct, kw_only=True):
     """All of a data set that changes.
 
@@ -61,8 +54,7 @@ class DatasetState(msgspec.Struct, kw_only=True):
         returned: what came back, in order; handed out again before the next epoch.
         doing: number → what is handed out under it.
         num_done: records that are done, each time they are.
-        num_passes: how often the data set was begun anew.
-        begun: worker → how often it has begun it.
+        resets: worker → the name of its last request to begin the data set anew.
     """
 
     epoch: int = 0
@@ -70,8 +62,7 @@ class DatasetState(msgspec.Struct, kw_only=True):
     returned: list[Piece] = []
     doing: dict[int, Holding] = {}
     num_done: int = 0
-    num_passes: int = 0
-    begun: dict[int, Begun] = {}
+    resets: dict[int, str] = {}
 
 
 class _Checkpoint(msgspec.Struct, kw_only=True):
@@ -175,39 +166,21 @@ class Dataset:
 
     def take_back(self, workers: Collection[int]) -> int:
         """Take back all that is held by others than these workers; returns how many tasks. No failure of theirs."""
-        return self._take_back(lambda holding: holding.worker not in workers)
-
-    def _take_back(self, is_lost: Callable[[Holding], bool]) -> int:
-        lost = [number for number, holding in self.state.doing.items() if is_lost(holding)]
+        lost = [number for number, holding in self.state.doing.items() if holding.worker not in workers]
         self.state.returned += [self.state.doing.pop(number).piece for number in lost]
         return len(lost)
 
-    def reset(self, worker: int | None = None, ask: str = "") -> None:
+    def reset(self, worker: int = 0, ask: str = "") -> None:
         """Begin anew. What is handed out counts no more.
 
-        Each worker runs the same program, and says so in its own time: what one has begun for the n-th time, others
-        have begun when they come to their n-th time. Nobody is disturbed by who comes later.
-
         Args:
-            worker: who says so; None: it is not known, and always begins anew.
-            ask: names the request; who did not hear the answer says it again by this name.
+            worker: who says so.
+            ask: names the request. Who did not hear the answer asks again by this name, and nothing more is done.
         """
-        state = self.state
-        known = state.begun.get(worker, Begun(0)) if worker is not None else Begun(state.num_passes)
-        if ask and ask == known.ask:
+        resets = self.state.resets
+        if ask and resets.get(worker) == ask:
             return
-        begun = Begun(known.num_passes + 1, ask)
-        if worker is not None:
-            state.begun[worker] = begun
-        if begun.num_passes > state.num_passes:
-            self.state = DatasetState(num_passes=begun.num_passes, begun=state.begun)
-        else:
-            self._take_back(lambda holding: holding.worker == worker)
-
-    def is_behind(self, worker: int) -> bool:
-        """Return whether a worker is in an earlier pass than the others: that one is at its end."""
-        begun = self.state.begun.get(worker)
-        return begun is not None and begun.num_passes < self.state.num_passes
+        self.state = DatasetState(resets={**resets, worker: ask} if ask else resets)
 
     def _next(self) -> Piece | None:
         state = self.state

@@ -159,29 +159,32 @@ class AsAsked:
 
     Args:
         take: returns whose records they are, at the first one.
+
+    Attributes:
+        is_closed: whether nothing is handed out any more.
     """
 
     def __init__(self, take: Callable[[], HandedOut]) -> None:
         self._take = take
         self._turn = threading.Lock()
-        self._is_closed = False
+        self.is_closed = False
 
     def ask(self, number: int) -> tuple[Record, ...] | None:  # noqa: ARG002 - the processes count each for themselves
         """Return the records of the next batch; None at the end, and when the pass is over."""
         # Under the lock, so that a process that still runs takes nothing of what was just given back.
         with self._turn:
-            return None if self._is_closed else self._take().next_batch() or None
+            return None if self.is_closed else self._take().next_batch() or None
 
     def end(self) -> None:
         """Note that the loader has brought all that was handed out."""
         with self._turn:
-            self._is_closed = True
+            self.is_closed = True
 
     def close(self) -> None:
         """Hand nothing out any more, and give all tasks back that are not reported. After the end it does nothing."""
         with self._turn:
-            if not self._is_closed:
-                self._is_closed = True
+            if not self.is_closed:
+                self.is_closed = True
                 self._take().report_all("the loop over the loader was left before its end")
 
 

@@ -49,6 +49,9 @@ class Loaded(Protocol):
             What hands out its batches, if nobody plans them and they have an order or come from processes.
         """
 
+    def end_beginning(self) -> None:
+        """Take note that the loader's processes are started."""
+
     def join(self, num_processes: int, may_come: Callable[[], bool]) -> None:
         """Join the job, when the loader's processes run, or will not."""
 
@@ -133,7 +136,10 @@ def watch_loaders(kind: type[Any]) -> None:
         if service.is_planned:
             check_loader(loader, service.batch_size)
         handing = service.begin_loading(loader.num_workers, is_ordered=_is_ordered(loader, service.batch_size))
-        batches = original(loader)
+        try:
+            batches = original(loader)
+        finally:
+            service.end_beginning()
         if isinstance(handing, InOrder):
             return _cutting(batches, handing, service.batch_size)
         if handing is not None:

@@ -91,8 +91,9 @@ class Master:
         if left is None:
             return None
         return (
-            f"not all tasks were reported as done: data set {left}. Either the program left its loop early, or it does "
-            "not call report_batch_done for each batch; what was not reported may not have been trained"
+            f"not all tasks were reported as done: data set {left}. Their records may not have been trained: the job "
+            "ended before it, the program left a loop early, its loader threw an incomplete batch away, or "
+            "report_batch_done was not called for each batch"
         )
 
     async def close(self) -> None:

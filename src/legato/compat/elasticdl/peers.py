@@ -17,6 +17,8 @@ from typing import Final
 
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED: Final = "01"
+_LISTENS: Final = "0A"
+_USER: Final = 7
 _MAPPED: Final = "0000000000000000FFFF0000"  # an address of version 4 in a socket of version 6
 _TRUSTED_S: Final = 10.0  # a port may become another process's
 _MAX_KNOWN: Final = 10_000
@@ -57,8 +59,8 @@ class Peers:
 
     def _find_owner(self, peer: str) -> int | None:
         lines = [*self._read()]
-        # Without tables nobody can tell.
-        return find_owner(lines, peer, self._port) if lines else os.geteuid()
+        # Where the tables are not shown, or not whole, nobody can tell.
+        return find_owner(lines, peer, self._port) if shows_listener(lines, self._port) else os.geteuid()
 
 
 def find_owner(lines: Iterable[str], peer: str, port: int) -> int | None:
@@ -80,13 +82,24 @@ def find_owner(lines: Iterable[str], peer: str, port: int) -> int | None:
     except (OSError, ValueError):
         return None
     there = _write("127.0.0.1", port)
-    for line in lines:
-        words = line.split()
-        if len(words) > 7 and words[3] == _ESTABLISHED:
-            local, remote = (word.removeprefix(_MAPPED) for word in words[1:3])
-            if (local, remote) == (here, there):
-                return int(words[7])
+    for local, remote, state, owner in map(_split, lines):
+        if (local, remote, state) == (here, there, _ESTABLISHED):
+            return int(owner)
     return None
+
+
+def shows_listener(lines: Iterable[str], port: int) -> bool:
+    """Return whether the kernel's tables have the socket that listens on a port of 127.0.0.1."""
+    here = _write("127.0.0.1", port)
+    return any((local, state) == (here, _LISTENS) for local, _, state, _ in map(_split, lines))
+
+
+def _split(line: str) -> tuple[str, str, str, str]:
+    """Return both addresses, the state and the user of a connection."""
+    words = line.split()
+    if len(words) <= _USER:
+        return "", "", "", ""
+    return words[1].removeprefix(_MAPPED), words[2].removeprefix(_MAPPED), words[3], words[_USER]
 
 
 def _write(host: str, port: int) -> str:

@@ -144,9 +144,7 @@ class Service:
         return m.Empty()
 
     async def _reset_dataset(self, asked: m.ResetRequest, _context: Any) -> m.Empty:
-        # Originals do not say who they are.
-        worker = asked.worker_id if asked.ask else None
-        self._master.carry_out(Reset(asked.dataset_name, worker, asked.ask))
+        self._master.carry_out(Reset(asked.dataset_name, asked.worker_id, asked.ask))
         return m.Empty()
 
     async def _get_epoch(self, asked: m.DatasetRequest, _context: Any) -> m.EpochResponse:

@@ -148,7 +148,7 @@ class TaskManager:
             that holds some itself, whose last batch may wait for the end. `TaskKind.NONE`: there is nothing for it.
         """
         asked = self._find(dataset)
-        if asked is None or worker not in self._workers or asked.is_behind(worker):
+        if asked is None or worker not in self._workers:
             return TaskKind.NONE
         again = asked.find(worker, ask, names_records=names_records)
         if again is not None:
@@ -185,14 +185,8 @@ class TaskManager:
 
     # ------------------------------------------------------------ data sets
 
-    def reset(self, dataset: str = "", worker: int | None = None, *, ask: str = "") -> bool:
-        """Begin a data set anew, once for all workers; returns False if there is none of this name.
-
-        Args:
-            dataset: its name; empty for the default one.
-            worker: who says so, None if it is not known; see `Dataset.reset`.
-            ask: names the request.
-        """
+    def reset(self, dataset: str = "", worker: int = 0, *, ask: str = "") -> bool:
+        """Begin a data set anew; returns False if there is none of this name. See `Dataset.reset`."""
         asked = self._find(dataset)
         if asked is not None:
             asked.reset(worker, ask)

@@ -57,10 +57,7 @@ class TasksClient(Protocol):
         ...
 
     def reset_dataset(self, dataset: str = "") -> None:
-        """Begin a data set anew: its first epoch, no task done; tasks that are handed out count no more.
-
-        Once for all workers: the n-th time that one says so is the n-th time for the others too, when they come to it.
-        """
+        """Begin a data set anew: its first epoch, no task done; tasks that are handed out count no more."""
         ...
 
     def get_dataset_epoch(self, dataset: str = "") -> int:

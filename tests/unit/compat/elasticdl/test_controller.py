@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from legato.compat.elasticdl import surroundings
 from legato.compat.elasticdl.controller import PyTorchAllReduceController, create_elastic_controller
 from legato.compat.elasticdl.data_service import DataShardService, RecordIndexService
+from legato.compat.elasticdl.losses import hearing_losses
 from legato.compat.elasticdl.optimizer import distribute
 from legato.core.errors import ProgramError, UsageError
 
@@ -114,6 +115,19 @@ def test_the_loss_of_a_step_is_known_though_the_program_tells_it_nobody() -> Non
             assert training._run.loss == pytest.approx(losses[-1])
     assert len(losses) == 4
     assert torch.Tensor.backward is original
+
+
+def test_a_loss_is_heard_as_it_was_before_it_was_scaled() -> None:
+    heard: list[float] = []
+    weight = torch.ones((), requires_grad=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=65536.0)
+    scale = torch.amp.GradScaler.scale
+    with hearing_losses(heard.append):
+        scaler.scale(weight * 2.0).backward()
+        (weight * 3.0).backward()
+        (weight * torch.ones(2)).backward(torch.ones(2))
+    assert heard == [2.0, 3.0]
+    assert torch.amp.GradScaler.scale is scale
 
 
 def test_a_step_is_the_mean_over_its_mini_batches(monkeypatch: pytest.MonkeyPatch) -> None:

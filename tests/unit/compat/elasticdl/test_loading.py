@@ -157,6 +157,63 @@ def test_a_loop_that_is_left_and_begun_anew_loses_nothing(tmp_path: Path, datase
     run(program, dataset, processes)
 
 
+AT_ONCE = """
+import sys
+from torch.utils.data import DataLoader, IterableDataset
+from elasticai_api.common.data_shard_service import RecordIndexService
+
+
+class Stream(IterableDataset):
+    def __init__(self, service):
+        self.service = [service] if sys.argv[1] == "hidden" else service
+
+    def __iter__(self):
+        return (self.service[0] if sys.argv[1] == "hidden" else self.service).record_index_gen()
+
+
+class Seen(IterableDataset):
+    def __init__(self, service):
+        self.service = service
+
+    def __iter__(self):
+        return self.service.record_index_gen()
+
+
+if __name__ == "__main__":
+    service = RecordIndexService(batch_size=4, num_epochs=1, dataset_size=80, num_minibatches_per_shard=2)
+    seen = []
+
+    def note(batch):
+        seen.extend(batch.tolist())
+        service.report_batch_done(len(batch))
+
+    if sys.argv[1] == "two":
+        first, second = (iter(DataLoader(Seen(service), batch_size=4, num_workers=1)) for _ in range(2))
+        open_ones = [first, second]
+        while open_ones:
+            for one in [*open_ones]:
+                batch = next(one, None)
+                if batch is None:
+                    open_ones.remove(one)
+                else:
+                    note(batch)
+    else:
+        for batch in DataLoader(Seen(service), batch_size=4, num_workers=1):
+            note(batch)
+            break
+        for batch in DataLoader(Stream(service), batch_size=4, num_workers=1):
+            note(batch)
+    assert set(seen) == set(range(80)), set(range(80)) - set(seen)
+"""
+
+
+@pytest.mark.parametrize("case", ["two", "hidden"])
+def test_loops_at_once_and_those_that_nobody_sees_begin_have_all_records(tmp_path: Path, case: str) -> None:
+    program = tmp_path / "at_once.py"
+    program.write_text(AT_ONCE)
+    run(program, case)
+
+
 PLANNED = """
 import sys
 import torch

@@ -18,6 +18,7 @@ def test_every_method_and_variable_is_named() -> None:
     ]
     own = {
         "has_handed_out",
+        "end_beginning",
         "plan",
         "join",
         "deliver",

@@ -21,6 +21,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone say
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"
 OURS = "   0: 0100007F:9C40 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1000        0 1 1 0 20 4 30 10 -1"
 MAPPED = OURS.replace("0100007F", "0000000000000000FFFF00000100007F").replace(" 1000 ", " 1001 ")
+LISTENER = (
+    "   1: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 2 1 0 100 0 0 10 0"
+)
 PEER = "ipv4:127.0.0.1:40000"
 
 
@@ -52,10 +55,11 @@ def test_where_the_kernel_says_nothing_nobody_is_refused_and_who_is_known_is_not
     def read() -> list[str]:
         nonlocal reads
         reads += 1
-        return [HEAD, OURS.replace(" 1000 ", f" {os.geteuid()} ")]
+        return [HEAD, LISTENER, OURS.replace(" 1000 ", f" {os.geteuid()} ")]
 
     async def play() -> None:
         assert await Peers(8080, list).is_own(PEER)
+        assert await Peers(8080, lambda: [HEAD, OURS]).is_own(PEER), "not even this process's own socket is shown"
         own = Peers(8080, read)
         assert [await own.is_own(PEER) for _ in range(3)] == [True] * 3
         assert reads == 1

@@ -329,6 +329,21 @@ def test_a_data_set_that_is_reset_begins_anew() -> None:
     assert not manager.reset("other")
 
 
+def test_a_data_set_is_begun_anew_once_however_often_the_answer_is_not_heard() -> None:
+    manager = make_manager()
+    assert manager.reset("digits", 0, ask="first")
+    take(manager)
+    assert manager.reset("digits", 0, ask="first"), "said again"
+    assert take(manager).start == 128
+    assert manager.reset("digits", 1, ask="second")
+    assert manager.reset("digits", 0, ask="first"), "said again behind another one's"
+    assert take(manager).start == 0
+    assert manager.reset("digits", 0, ask="third")
+    assert take(manager).start == 0
+    assert manager.reset("digits") and manager.reset("digits"), "originals name no requests"
+    assert take(manager).start == 0
+
+
 def test_a_checkpoint_knows_the_epoch_of_what_came_back_late() -> None:
     first = make_manager(num_epochs=2, shuffle=True, dataset_size=384)
     take(first, 1)

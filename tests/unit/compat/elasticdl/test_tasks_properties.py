@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -196,65 +196,3 @@ class _Tasks(RuleBasedStateMachine):
 
 TestTasks = _Tasks.TestCase
 TestTasks.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
-
-
-_NUM_PASSES = 3
-
-
-class _Program:
-    """A program that goes through its data set some times, and begins it anew before each, as in all workers."""
-
-    def __init__(self, desk: Desk, worker: int) -> None:
-        self.desk = desk
-        self.worker = worker
-        self.num_begun = 0
-        self.is_in_pass = False
-        self.task: Task | None = None
-
-    @property
-    def is_over(self) -> bool:
-        return self.num_begun == _NUM_PASSES and not self.is_in_pass
-
-    def go_on(self, done: Counter[tuple[int, int]]) -> None:
-        """Do the next thing; what waits waits."""
-        if not self.is_in_pass:
-            self.num_begun += 1
-            command = Reset("a", self.worker, f"{self.worker}-{self.num_begun}")
-            for _ in range(2):  # the answer to the first was not heard
-                self.desk.carry_out(command)
-            self.is_in_pass = True
-        elif self.task is not None:
-            if self.desk.carry_out(Report(self.task.number)).is_known:
-                done.update((self.num_begun, index) for index in self.task.records)
-            self.task = None
-        else:
-            got = self.desk.carry_out(Get(self.worker, "a"))
-            self.task = got if isinstance(got, Task) else None
-            self.is_in_pass = got is not TaskKind.NONE
-
-
-@given(
-    moves=st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=120),
-    size=st.integers(1, 12),
-    num_workers=st.integers(1, 3),
-)
-def test_workers_that_each_begin_a_data_set_anew_go_through_it_as_often_as_one_does(
-    moves: list[tuple[int, bool]], size: int, num_workers: int
-) -> None:
-    desk = Desk(seed=_SEED, num_minibatches=1)
-    desk.carry_out(Register(DatasetParams(name="a", batch_size=2, num_epochs=1, dataset_size=size)))
-    programs = [_Program(desk, worker) for worker in range(num_workers)]
-    desk.carry_out(SetWorkers(tuple(range(num_workers))))
-    done: Counter[tuple[int, int]] = Counter()
-    next_worker, num_deaths = num_workers, 0
-    # What is drawn first, then in turns until all are over.
-    for turn, dies in [*moves, *((turn, False) for turn in range(1000))]:
-        place = turn % num_workers
-        if dies and num_deaths < 3:
-            programs[place] = _Program(desk, next_worker)
-            next_worker, num_deaths = next_worker + 1, num_deaths + 1
-            desk.carry_out(SetWorkers(tuple(program.worker for program in programs)))
-        elif not programs[place].is_over:
-            programs[place].go_on(done)
-    assert all(program.is_over for program in programs)
-    assert done == Counter({(number, index): 1 for number in range(1, _NUM_PASSES + 1) for index in range(size)})
