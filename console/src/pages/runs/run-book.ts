@@ -1,9 +1,14 @@
-/** All runs that are known on this page, from several answers: of each the newest that was told. Never changes in place. */
+/**
+ * All runs that are known on this page, from several answers: of each the newest that was told. What it lists never
+ * changes in place; when a run was last told the same does, for that is nothing to draw.
+ */
 
 import type { Job } from "@/api/types";
 
 interface Told {
   job: Job;
+  /** The same, as another answer holds it: one that did not change holds it again, and it is not looked through. */
+  again: Job;
   asked_ms: number;
 }
 
@@ -17,9 +22,14 @@ export function putRuns(book: RunBook, jobs: readonly Job[], asked_ms: number): 
   let next: Map<string, Told> | null = null;
   for (const job of jobs) {
     const known = (next ?? book).get(job.id);
+    if (known && isSame(job, known)) {
+      if (job !== known.job) known.again = job;
+      known.asked_ms = Math.max(known.asked_ms, asked_ms);
+      continue;
+    }
     if (known && !isNewer(job, asked_ms, known)) continue;
     next ??= new Map(book);
-    next.set(job.id, { job, asked_ms });
+    next.set(job.id, { job, again: job, asked_ms });
   }
   return next ?? book;
 }
@@ -32,13 +42,23 @@ export function dropRun(book: RunBook, job: string): RunBook {
   return next;
 }
 
+/** Return the book without what was told to questions that were asked before a time. */
+export function keepSince(book: RunBook, since_ms: number): RunBook {
+  return new Map([...book].filter(([, told]) => told.asked_ms >= since_ms));
+}
+
+function isSame(job: Job, { job: known, again }: Told): boolean {
+  if (job === known || job === again) return true;
+  return job.version === known.version && JSON.stringify(job) === JSON.stringify(known);
+}
+
 function isNewer(job: Job, asked_ms: number, { job: known, asked_ms: known_ms }: Told): boolean {
   if (job.version !== known.version) return job.version > known.version;
   if ((job.progress?.time ?? 0) !== (known.progress?.time ?? 0)) {
     return (job.progress?.time ?? 0) > (known.progress?.time ?? 0);
   }
   // The version does not grow with slots and words: of these the later question knows more.
-  return asked_ms >= known_ms && JSON.stringify(job) !== JSON.stringify(known);
+  return asked_ms >= known_ms;
 }
 
 /** Return the runs in the order of the server: the newest first. */

@@ -1,9 +1,9 @@
 // @vitest-environment jsdom
-import { beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { Job } from "@/api/types";
 import { makeJob, makeProgress } from "@/jobs/make-job";
 import { fits, groupOf, readFilter, readSaved, writeSaved } from "./filter";
-import { dropRun, listRuns, putRuns, type RunBook } from "./run-book";
+import { dropRun, keepSince, listRuns, putRuns, type RunBook } from "./run-book";
 
 const read = (query: string) => readFilter(new URLSearchParams(query));
 
@@ -66,5 +66,20 @@ describe("the book of runs", () => {
     expect(put(book, makeJob({ id: "j-1", version: 3 }), 11)).toBe(book);
     expect(dropRun(book, "j-9")).toBe(book);
     expect(dropRun(book, "j-1").size).toBe(1);
+  });
+  it("knows that what is the same was told again: an answer to an earlier question is older than that", () => {
+    const known = put(new Map(), makeJob({ version: 3 }), 10);
+    put(known, makeJob({ version: 3 }), 20);
+    expect(put(known, makeJob({ version: 3, num_slots: 4 }), 15)).toBe(known);
+    expect(keepSince(known, 20).size).toBe(1);
+    expect(keepSince(known, 21).size).toBe(0);
+  });
+  it("does not look through runs that an answer holds again", () => {
+    const [one, again] = [makeJob(), makeJob()];
+    const known = put(put(new Map(), one), again);
+    const written = vi.spyOn(JSON, "stringify");
+    for (const job of [again, one, again]) put(known, job);
+    expect(written).not.toHaveBeenCalled();
+    written.mockRestore();
   });
 });
