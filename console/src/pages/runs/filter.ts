@@ -16,7 +16,7 @@ export interface RunsFilter {
   project: string;
   queue: string;
   label: string;
-  /** What stands anywhere in its name, its id, its owner or its reason. */
+  /** What stands anywhere in its name, its id, its owner, its queue or its reason. */
   text: string;
 }
 
@@ -37,7 +37,7 @@ export function readFilter(query: URLSearchParams): RunsFilter {
   };
 }
 
-/** Return whether a run fits, by what is known here; the server looks at the same. */
+/** Return whether a run fits, by what is known here; of the text the server looks at name and id alone. */
 export function fits(filter: RunsFilter, job: Job): boolean {
   if (filter.stages.length && !filter.stages.includes(job.stage)) return false;
   if (filter.owner && job.owner !== filter.owner) return false;

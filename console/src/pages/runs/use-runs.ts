@@ -1,10 +1,18 @@
 /**
  * The runs of a filter, live. Ended runs do not change, so they are asked for once, page by page; those that are not
- * ended are asked for again every few seconds and at each event, all in one question.
+ * ended are asked for again every few seconds and at each event, all in one question. The server searches names and ids
+ * alone, so what it finds comes beside the pages, of which owners, queues and reasons are searched here.
  */
 
-import { type InfiniteData, keepPreviousData, useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useCallback, useEffect, useMemo, useRef, useState } from "react";
+import {
+  type InfiniteData,
+  keepPreviousData,
+  type QueryClient,
+  useInfiniteQuery,
+  useQuery,
+  useQueryClient,
+} from "@tanstack/react-query";
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { type Asked, ask } from "@/api/client";
 import { Problem } from "@/api/problems";
 import type { Job, Stage } from "@/api/types";
@@ -12,7 +20,7 @@ import { findLeaver, findPurged } from "@/live/effects";
 import { useEvents, useNumStores } from "@/live/live";
 import { useSession } from "@/session/session";
 import { fits, type RunsFilter } from "./filter";
-import { dropRun, listRuns, putRuns, type RunBook } from "./run-book";
+import { dropRun, keepSince, listRuns, putRuns, type RunBook } from "./run-book";
 
 const RUNS_PER_PAGE = 250;
 const MAX_ACTIVE = 1000;
@@ -62,15 +70,24 @@ export function useRuns(filter: RunsFilter): Runs {
     }),
     [stages, owner, project, queue, label],
   );
-  const search = useLater(filter.text.trim().slice(0, MAX_SEARCH_CHARS));
-  const pages = useInfiniteQuery({
-    queryKey: ["job-pages", query, search],
-    queryFn: ({ pageParam, signal }) =>
-      askRuns({ ...query, ...(search ? { search } : {}), limit: RUNS_PER_PAGE, after: pageParam }, signal),
+  const text = filter.text.trim().slice(0, MAX_SEARCH_CHARS);
+  const search = useLater(text);
+  const paging = {
     initialPageParam: null as string | null,
-    getNextPageParam: (page) => page.after,
+    getNextPageParam: (page: Answer) => page.after,
     staleTime: 30_000,
+  };
+  const pages = useInfiniteQuery({
+    queryKey: ["job-pages", query],
+    queryFn: ({ pageParam, signal }) => askRuns({ ...query, limit: RUNS_PER_PAGE, after: pageParam }, signal),
+    ...paging,
     placeholderData: keepPreviousData,
+  });
+  const found = useInfiniteQuery({
+    queryKey: ["job-pages", query, search],
+    queryFn: ({ pageParam, signal }) => askRuns({ ...query, search, limit: RUNS_PER_PAGE, after: pageParam }, signal),
+    ...paging,
+    enabled: search !== "",
   });
   const active = useQuery({
     queryKey: ["jobs", "active", query],
@@ -91,8 +108,10 @@ export function useRuns(filter: RunsFilter): Runs {
     },
     [put],
   );
-  useEffect(() => putAll(pages.data?.pages), [pages.data, putAll]);
-  useEffect(() => putAll(active.data && [active.data]), [active.data, putAll]);
+  // Before it is drawn, or an answer that has come would be drawn as no run for a moment.
+  useLayoutEffect(() => putAll(pages.data?.pages), [pages.data, putAll]);
+  useLayoutEffect(() => putAll(found.data?.pages), [found.data, putAll]);
+  useLayoutEffect(() => putAll(active.data && [active.data]), [active.data, putAll]);
 
   const changed = useRef(new Set<string>());
   const timer = useRef<number | undefined>(undefined);
@@ -125,16 +144,32 @@ export function useRuns(filter: RunsFilter): Runs {
     setBook((before) => dropRun(before, job));
   };
   /** Which runs are to be seen no more is not known here: all are asked for, and only what comes is shown. */
-  const beginAnew = async () => {
-    const [told, going] = await Promise.all([pages.refetch(), active.refetch()]);
-    if (!told.isSuccess || !going.isSuccess) return;
-    setBook(new Map());
-    putAll([...told.data.pages, going.data]);
+  const beginAnew = async ({ joins = false } = {}): Promise<void> => {
+    forgetOthers(queries);
+    const begun_ms = performance.now();
+    // What is on its way may have been asked too early; who knows that it was not joins it.
+    const how = { cancelRefetch: !joins };
+    const [told, going, more] = await Promise.all([
+      pages.refetch(how),
+      active.refetch(how),
+      search ? found.refetch(how) : null,
+    ]);
+    // The filter is another one by now, and this is not all that was told for it: it begins anew as well.
+    if (latest.current.shown !== shown) return latest.current.beginAnew({ joins });
+    if (!told.isSuccess || !going.isSuccess || more?.isSuccess === false) return;
+    const answers = [...told.data.pages, going.data, ...(more?.data.pages ?? [])];
+    const since_ms = Math.min(begun_ms, ...answers.map((answer) => answer.asked_ms));
+    setBook((before) => keepSince(before, since_ms));
+    putAll(answers);
   };
+  const shown = useMemo(() => ({ query, search }), [query, search]);
+  const latest = useRef({ shown, beginAnew });
+  latest.current = { shown, beginAnew };
   const numStores = useNumStores();
-  // biome-ignore lint/correctness/useExhaustiveDependencies: once for each store
+  // Answers that are known from an earlier look at this page hold runs that were deleted since, or ended.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: at each look at the page, and once for each store
   useEffect(() => {
-    if (numStores) void beginAnew();
+    void beginAnew({ joins: true });
   }, [numStores]);
   const askOne = async (job: string) => {
     const asked_ms = performance.now();
@@ -146,15 +181,25 @@ export function useRuns(filter: RunsFilter): Runs {
   };
 
   const jobs = useMemo(() => listRuns(book).filter((job) => fits(filter, job)), [book, filter]);
+  const isComing = pages.isPlaceholderData || active.isLoading || text !== search || found.isLoading;
   return {
     jobs,
-    isPending: pages.isPending,
-    error: pages.data ? null : pages.error,
-    retry: () => void pages.refetch(),
-    hasMore: pages.hasNextPage,
-    isMoreComing: pages.isFetchingNextPage,
-    showMore: () => void pages.fetchNextPage(),
+    isPending: pages.isPending || (jobs.length === 0 && isComing),
+    error: pages.data ? (jobs.length === 0 && !found.data ? found.error : null) : pages.error,
+    retry: () => void beginAnew(),
+    hasMore: pages.hasNextPage || found.hasNextPage,
+    isMoreComing: pages.isFetchingNextPage || found.isFetchingNextPage,
+    showMore: () => {
+      for (const each of [pages, found]) if (each.hasNextPage) void each.fetchNextPage();
+    },
   };
+}
+
+/** Forget what was told for filters that are not shown now: nobody hears of what becomes of those runs. */
+function forgetOthers(queries: QueryClient): void {
+  for (const queryKey of [["job-pages"], ["jobs", "active"]]) {
+    queries.removeQueries({ queryKey, predicate: (query) => query.getObserversCount() === 0 });
+  }
 }
 
 /** Return a text as it was when nobody had typed for a moment. */
