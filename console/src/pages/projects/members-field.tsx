@@ -1,4 +1,4 @@
-/** Who belongs to a project: names that are there, and a field for more. Users are offered to who may list them. */
+/** Who belongs to something: names that are there, and a field for more. Users are offered to who may list them. */
 
 import { type KeyboardEvent, useId } from "react";
 import { useAsk } from "@/api/queries";
@@ -6,13 +6,16 @@ import { Button } from "@/parts/button";
 import { Field } from "@/parts/field";
 import { useSession } from "@/session/session";
 import { readNames } from "./project-data";
+import "./projects.css";
 
 /** What browsers call it when a name is picked from the list; keyboards of phones compose what they type. */
 const PICKED = ["", "insertReplacementText"];
 
 interface MembersProps {
-  /** Whose project it is: no member beside that. */
-  owner: string;
+  /** Whose it is: no member beside that. */
+  owner?: string;
+  /** What a member is, or may do. */
+  hint: string;
   members: readonly string[];
   onMembers: (members: readonly string[]) => void;
   /** What stands in the field, and is no member yet. */
@@ -35,7 +38,7 @@ export function findUnknown(names: readonly string[], known: ReadonlySet<string>
 }
 
 /** The field. */
-export function MembersField({ owner, members, onMembers, typed, onTyped, wrong }: MembersProps) {
+export function MembersField({ owner, hint, members, onMembers, typed, onTyped, wrong }: MembersProps) {
   const list = useId();
   const known = useUserNames();
   const unknown = findUnknown(readNames(typed), known);
@@ -55,7 +58,7 @@ export function MembersField({ owner, members, onMembers, typed, onTyped, wrong 
   return (
     <Field
       label="Members"
-      hint={`${known ? "Choose users" : "Type the names of users, each with Enter"}. Members see all of it, add to it, and start runs.`}
+      hint={`${known ? "Choose users" : "Type the names of users, each with Enter"}. ${hint}`}
       wrong={wrong ?? unknown}
     >
       {(wired) => (
@@ -82,7 +85,7 @@ export function MembersField({ owner, members, onMembers, typed, onTyped, wrong 
             value={typed}
             {...(known ? { list } : {})}
             onKeyDown={press}
-            onBlur={() => add(typed)}
+            onBlur={() => typed && add(typed)}
             onChange={(event) => {
               const text = event.currentTarget.value;
               // A name that was picked from the list, or ended by a comma or a blank.

@@ -8,7 +8,6 @@ import { AreaField, SelectField, TextField } from "@/parts/field";
 import { useSession } from "@/session/session";
 import { findUnknown, MembersField, useUserNames } from "./members-field";
 import { type FieldErrors, fieldErrorsOf, type Project, readNames, useOutdate } from "./project-data";
-import "./projects.css";
 
 interface DialogProps {
   /** To change; a new one without it. */
@@ -65,6 +64,7 @@ export function ProjectDialog({ project, onDone, onClose }: DialogProps) {
       />
       <MembersField
         owner={owner}
+        hint="Members see all of it, add to it, and start runs."
         members={members}
         onMembers={(next) => {
           setMembers(next);

@@ -5,6 +5,7 @@ import { useState } from "react";
 import { ask } from "@/api/client";
 import { sayProblem } from "@/api/problems";
 import type { QueueState } from "@/api/types";
+import { findUnknown, MembersField, useUserNames } from "@/pages/projects/members-field";
 import { type FieldErrors, fieldErrorsOf, useOutdate } from "@/pages/projects/project-data";
 import { EffectList } from "@/pages/submit/plan-view";
 import { Dialog } from "@/parts/dialog";
@@ -25,8 +26,10 @@ interface DialogProps {
 export function QueueDialog({ queues, draft, isOld, onDraft, onClose }: DialogProps) {
   const outdate = useOutdate();
   const [said, setSaid] = useState<FieldErrors>({});
-  const wrong: FieldErrors = { ...checkQueue(draft, isOld ? [] : queues.map((queue) => queue.name)), ...said };
-  const isBlocked = Object.keys(checkQueue(draft, isOld ? [] : queues.map((queue) => queue.name))).length > 0;
+  const seen = checkQueue(draft, isOld ? [] : queues.map((queue) => queue.name));
+  const wrong: FieldErrors = { ...seen, ...said };
+  const isWrong = Object.keys(seen).length > 0;
+  const unknown = findUnknown(bodyOfQueue(draft).members, useUserNames());
   const change = (values: Partial<QueueDraft>) => {
     setSaid({});
     onDraft(values);
@@ -45,7 +48,7 @@ export function QueueDialog({ queues, draft, isOld, onDraft, onClose }: DialogPr
     <Dialog
       title={isOld ? `Change queue ${draft.name}` : "New queue"}
       action="Save"
-      isBlocked={isBlocked}
+      isBlocked={isWrong || unknown !== null}
       onDo={save}
       onClose={onClose}
     >
@@ -91,21 +94,16 @@ export function QueueDialog({ queues, draft, isOld, onDraft, onClose }: DialogPr
         isOn={draft.isOpen}
         onValue={(isOpen) => change({ isOpen })}
       />
-      <TextField
-        label="Members"
-        placeholder="anna, ben"
-        autoCapitalize="none"
-        spellCheck={false}
-        hint={
-          draft.isOpen
-            ? "Of an open queue everybody is as good as a member."
-            : "User names, apart by commas; nobody else may submit to it."
-        }
+      <MembersField
+        hint={draft.isOpen ? "Of an open queue everybody is as good as one." : "Nobody else may submit to it."}
+        members={draft.members}
+        onMembers={(members) => change({ members })}
+        typed={draft.typed}
+        onTyped={(typed) => change({ typed })}
         wrong={wrong.members}
-        value={draft.members}
-        onValue={(members) => change({ members })}
       />
-      {!isBlocked && <WhatIf queues={queues} draft={draft} />}
+      {/* Half a name changes nobody's slots. */}
+      {!isWrong && <WhatIf queues={queues} draft={{ ...draft, typed: "" }} />}
     </Dialog>
   );
 }

@@ -12,7 +12,9 @@ export interface QueueDraft {
   floor: string;
   ceiling: string;
   isOpen: boolean;
-  members: string;
+  members: readonly string[];
+  /** What stands in the field for members, and is none of them yet. */
+  typed: string;
 }
 
 export interface QueueWanted {
@@ -24,7 +26,15 @@ export interface QueueWanted {
   members: string[];
 }
 
-export const NEW_QUEUE: QueueDraft = { name: "", weight: "1", floor: "0", ceiling: "", isOpen: true, members: "" };
+export const NEW_QUEUE: QueueDraft = {
+  name: "",
+  weight: "1",
+  floor: "0",
+  ceiling: "",
+  isOpen: true,
+  members: [],
+  typed: "",
+};
 
 /** Return the draft of a queue as it is. */
 export function draftOfQueue(queue: QueueState): QueueDraft {
@@ -34,7 +44,8 @@ export function draftOfQueue(queue: QueueState): QueueDraft {
     floor: String(queue.floor),
     ceiling: queue.ceiling === null ? "" : String(queue.ceiling),
     isOpen: queue.is_open,
-    members: queue.members.join(", "),
+    members: queue.members,
+    typed: "",
   };
 }
 
@@ -64,7 +75,7 @@ export function bodyOfQueue(draft: QueueDraft): QueueWanted {
     floor: Number(draft.floor),
     ceiling: draft.ceiling.trim() ? Number(draft.ceiling) : null,
     is_open: draft.isOpen,
-    members: readNames(draft.members),
+    members: [...new Set([...draft.members, ...readNames(draft.typed)])],
   };
 }
 

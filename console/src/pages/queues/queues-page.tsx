@@ -194,7 +194,9 @@ export default function QueuesPage() {
                 queues={answer.items}
                 draft={draft.draft}
                 isOld={draft.isOld}
-                onDraft={(change) => setDraft({ ...draft, draft: { ...draft.draft, ...change } })}
+                onDraft={(change) =>
+                  setDraft((before) => before && { ...before, draft: { ...before.draft, ...change } })
+                }
                 onClose={() => setDraft(null)}
               />
             )}
