@@ -40,6 +40,7 @@ export function DefinitionDialog(props: DialogProps) {
   const [tab, setTab] = useState("new");
   const [wrong, setWrong] = useState<FieldErrors>({});
   const [chosen, setChosen] = useState<Definition | null>(null);
+  const [isPacking, setPacking] = useState(false);
   const frameworks = useFrameworks();
   const outdate = useOutdate();
   const taken = useDefinitions(project.id);
@@ -74,7 +75,7 @@ export function DefinitionDialog(props: DialogProps) {
       title="Add training definition"
       isWide
       action={tab === "new" ? "Create" : "Add"}
-      isBlocked={tab === "existing" && chosen === null}
+      isBlocked={tab === "new" ? isPacking : chosen === null}
       aside={tab === "new" && <DraftPlan draft={draft} queue={project.queue} />}
       typed={tab === "new" ? draft : chosen}
       onDo={tab === "new" ? create : add}
@@ -99,6 +100,7 @@ export function DefinitionDialog(props: DialogProps) {
                   setWrong({});
                   onDraft(change);
                 }}
+                onPacking={setPacking}
                 wrong={wrong}
                 frameworks={answer.items}
               />

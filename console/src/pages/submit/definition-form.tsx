@@ -12,6 +12,8 @@ import { PickCode } from "./pick-code";
 interface FormProps {
   draft: DefinitionDraft;
   onDraft: (change: Partial<DefinitionDraft>) => void;
+  /** Told when files begin to be packed, and when they are. */
+  onPacking: (isPacking: boolean) => void;
   wrong: FieldErrors;
   frameworks: readonly FrameworkTold[];
 }
@@ -28,7 +30,7 @@ const KIND_HINTS = {
 };
 
 /** The form's fields. */
-export function DefinitionForm({ draft, onDraft, wrong, frameworks }: FormProps) {
+export function DefinitionForm({ draft, onDraft, onPacking, wrong, frameworks }: FormProps) {
   const framework = frameworks.find((one) => one.name === draft.framework);
   const scripts = (draft.codeFrom === "upload" && draft.packed?.names?.filter((name) => /\.(py|sh)$/.test(name))) || [];
   const list = useId();
@@ -50,7 +52,13 @@ export function DefinitionForm({ draft, onDraft, wrong, frameworks }: FormProps)
           value={draft.description}
           onValue={(description) => onDraft({ description })}
         />
-        <PickCode draft={draft} onDraft={onDraft} wrongCode={wrong.code} wrongDirectory={wrong.directory} />
+        <PickCode
+          draft={draft}
+          onDraft={onDraft}
+          onPacking={onPacking}
+          wrongCode={wrong.code}
+          wrongDirectory={wrong.directory}
+        />
         <SelectField
           label="Framework"
           choices={frameworks.map((one) => ({ value: one.name, label: one.title }))}
@@ -170,7 +178,7 @@ export function DefinitionForm({ draft, onDraft, wrong, frameworks }: FormProps)
   );
 }
 
-function Nodes({ draft, onDraft, wrong }: Omit<FormProps, "frameworks">) {
+function Nodes({ draft, onDraft, wrong }: Omit<FormProps, "frameworks" | "onPacking">) {
   if (draft.distributed === "single") return null;
   const most = (
     <TextField

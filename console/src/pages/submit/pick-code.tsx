@@ -13,12 +13,14 @@ import { type Picked, pack } from "./packing/pack";
 interface PickProps {
   draft: DefinitionDraft;
   onDraft: (change: Partial<DefinitionDraft>) => void;
+  /** Told when files begin to be packed, and when they are. */
+  onPacking: (isPacking: boolean) => void;
   wrongCode: string | undefined;
   wrongDirectory: string | undefined;
 }
 
 /** The field for the code. */
-export function PickCode({ draft, onDraft, wrongCode, wrongDirectory }: PickProps) {
+export function PickCode({ draft, onDraft, onPacking, wrongCode, wrongDirectory }: PickProps) {
   const choices = [
     { value: "upload", label: "Upload" },
     { value: "directory", label: "Directory on the machines" },
@@ -35,7 +37,9 @@ export function PickCode({ draft, onDraft, wrongCode, wrongDirectory }: PickProp
           onChoose={(value) => onDraft({ codeFrom: value as CodeFrom })}
         />
       </div>
-      {draft.codeFrom === "upload" && <Upload draft={draft} onDraft={onDraft} wrong={wrongCode} />}
+      {draft.codeFrom === "upload" && (
+        <Upload draft={draft} onDraft={onDraft} onPacking={onPacking} wrong={wrongCode} />
+      )}
       {draft.codeFrom === "kept" && (
         <>
           <p className="soft">
@@ -61,7 +65,9 @@ export function PickCode({ draft, onDraft, wrongCode, wrongDirectory }: PickProp
   );
 }
 
-function Upload({ draft, onDraft, wrong }: Pick<PickProps, "draft" | "onDraft"> & { wrong: string | undefined }) {
+type UploadProps = Pick<PickProps, "draft" | "onDraft" | "onPacking"> & { wrong: string | undefined };
+
+function Upload({ draft, onDraft, onPacking, wrong }: UploadProps) {
   const files = useRef<HTMLInputElement>(null);
   const folder = useRef<HTMLInputElement>(null);
   const id = useId();
@@ -70,6 +76,7 @@ function Upload({ draft, onDraft, wrong }: Pick<PickProps, "draft" | "onDraft"> 
   const [problem, setProblem] = useState<string | null>(null);
   const take = async (read: () => Promise<{ picked: readonly Picked[]; isFolder: boolean }>) => {
     setBusy(true);
+    onPacking(true);
     setProblem(null);
     try {
       const { picked, isFolder } = await read();
@@ -78,6 +85,7 @@ function Upload({ draft, onDraft, wrong }: Pick<PickProps, "draft" | "onDraft"> 
       setProblem(thrown instanceof Error ? thrown.message : String(thrown));
     }
     setBusy(false);
+    onPacking(false);
   };
   const takeInput = (input: HTMLInputElement, isFolder: boolean) => {
     const picked = [...(input.files ?? [])].map((file) => ({ path: file.webkitRelativePath || file.name, file }));
@@ -85,9 +93,12 @@ function Upload({ draft, onDraft, wrong }: Pick<PickProps, "draft" | "onDraft"> 
     input.value = "";
     void take(async () => ({ picked, isFolder }));
   };
+  // Fields that are held take no files either: what is being sent stays as it was shown.
+  const takesFiles = (event: DragEvent) => !isBusy && event.currentTarget.closest("fieldset[disabled]") === null;
   const drop = (event: DragEvent) => {
     event.preventDefault();
     setOver(false);
+    if (!takesFiles(event)) return;
     const reading = readDropped(event.dataTransfer);
     void take(() => reading);
   };
@@ -102,7 +113,7 @@ function Upload({ draft, onDraft, wrong }: Pick<PickProps, "draft" | "onDraft"> 
         data-wrong={said ? "" : undefined}
         onDragOver={(event) => {
           event.preventDefault();
-          setOver(true);
+          setOver(takesFiles(event));
         }}
         onDragLeave={() => setOver(false)}
         onDrop={drop}
