@@ -1,18 +1,28 @@
 // @vitest-environment jsdom
 import { cleanup, render } from "@testing-library/react";
 import { afterEach, expect, it } from "vitest";
+import type { Job } from "@/api/types";
 import { makeJob } from "@/jobs/make-job";
 import { makeColumns } from "./columns";
 
 afterEach(cleanup);
+
+const TELL = { lines: new Map(), numSlots: 4, projects: new Map([["p-1", "Digits"]]) };
+
+function shown(name: string, job: Job): string | null {
+  const column = makeColumns(TELL, () => null).find((each) => each.name === name);
+  return render(column?.show(job)).container.textContent;
+}
 
 it.each([
   ["p-1", "Digits"],
   ["p-9", "not visible"],
   [null, "–"],
 ])("a run of the project %s is said to be of: %s", (project, want) => {
-  const tell = { lines: new Map(), numSlots: 4, projects: new Map([["p-1", "Digits"]]) };
-  const column = makeColumns(tell, () => null).find(({ name }) => name === "project");
-  const { container } = render(column?.show(makeJob({ project })));
-  expect(container.textContent).toBe(want);
+  expect(shown("project", makeJob({ project }))).toBe(want);
+});
+
+it("slots of a run that has ended are those that it could have had, not those that it had", () => {
+  expect(shown("slots", makeJob())).toBe("2 of 1–4");
+  expect(shown("slots", makeJob({ stage: "stopped", num_slots: 0 }))).toBe("1–4");
 });
