@@ -4,12 +4,12 @@ import { useMemo, useState } from "react";
 import { useAsk } from "@/api/queries";
 import type { Job } from "@/api/types";
 import { formatValue } from "@/format/numbers";
-import { formatDuration } from "@/format/time";
-import { mayHavePaused, secondsRun } from "@/jobs/facts";
+import { secondsRun } from "@/jobs/facts";
+import { RunTime } from "@/pages/runs/columns";
 import { Button } from "@/parts/button";
 import { Card } from "@/parts/card";
 import { jobColour, Swatch } from "@/parts/colour";
-import { Ago, useNow } from "@/parts/now";
+import { Ago } from "@/parts/now";
 import { SlotBar } from "@/parts/slots";
 import { StageBadge } from "@/parts/stage";
 import { Answered, Empty } from "@/parts/states";
@@ -78,7 +78,7 @@ const COLUMNS: Column<Job>[] = [
     width: 118,
     isEnd: true,
     leaves: 5,
-    sortBy: (job) => job.started_at,
+    sortBy: (job) => secondsRun(job, Date.now() / 1000),
     show: (job) => <RunTime job={job} />,
   },
   {
@@ -94,12 +94,6 @@ const COLUMNS: Column<Job>[] = [
     ),
   },
 ];
-
-function RunTime({ job }: { job: Job }) {
-  const now = useNow();
-  const told = formatDuration(secondsRun(job, now));
-  return mayHavePaused(job) ? <span title="At most: with pauses">≤ {told}</span> : told;
-}
 
 const keyOf = (job: Job) => job.id;
 const MAX_RUNS = 200;

@@ -115,7 +115,7 @@ export function makeColumns(tell: RunsTell, menu: (job: Job) => React.ReactNode)
       width: 100,
       isEnd: true,
       leaves: 6,
-      show: (job) => <Runtime job={job} />,
+      show: (job) => <RunTime job={job} />,
       sortBy: (job) => secondsRun(job, Date.now() / 1000),
     },
     { name: "menu", title: <span className="only-heard">Actions</span>, width: 58, isEnd: true, leaves: 1, show: menu },
@@ -160,7 +160,7 @@ function Slots({ job }: { job: Job }) {
   const isOver = ENDED.has(job.stage);
   return (
     <div className={isOver ? "quiet" : undefined}>
-      <div className="number">{isOver ? `up to ${job.max_workers}` : saySlots(job)}</div>
+      <div className="number">{saySlots(job)}</div>
       {!isOver && (
         <SlotBar num={job.num_slots} min={job.min_workers} max={job.max_workers} colour={jobColour(job.id)} />
       )}
@@ -201,7 +201,8 @@ function Progress({ job }: { job: Job }) {
   );
 }
 
-function Runtime({ job }: { job: Job }) {
+/** How long a run ran, or runs by now. */
+export function RunTime({ job }: { job: Job }) {
   const lasting = <Lasting job={job} measure={secondsRun} />;
   if (!mayHavePaused(job)) return lasting;
   return (
