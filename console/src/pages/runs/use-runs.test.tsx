@@ -218,13 +218,17 @@ it("who comes back sees runs as they are, and none that was deleted meanwhile", 
   await waitFor(() => expect(names()).toEqual(["ended"]));
 });
 
-it("a look at the page asks no question twice, also after a store was restored", async () => {
+it("each look at the page asks each question once, also after a store was restored", async () => {
   parts.numStores = 1;
   const fetched = vi.fn(async (_: string) => Response.json({ items: [makeJob()], after: null }));
   vi.stubGlobal("fetch", fetched);
-  show();
+  const { queries, change, lookAway } = show();
   await waitFor(() => expect(names()).toEqual(["mnist"]));
   expect(fetched).toHaveBeenCalledTimes(2);
+  lookAway();
+  change();
+  await waitFor(() => expect(queries.isFetching()).toBe(0));
+  expect(fetched).toHaveBeenCalledTimes(4);
   parts.numStores = 0;
 });
 

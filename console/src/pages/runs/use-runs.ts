@@ -50,6 +50,12 @@ interface Answer {
   asked_ms: number;
 }
 
+const PAGING = {
+  initialPageParam: null as string | null,
+  getNextPageParam: (page: Answer) => page.after,
+  staleTime: 30_000,
+};
+
 async function askRuns(query: Asked<"/jobs", "get">["query"], signal: AbortSignal): Promise<Answer> {
   const asked_ms = performance.now();
   return { ...(await ask("get", "/jobs", { query: query ?? {}, signal })), asked_ms };
@@ -72,21 +78,16 @@ export function useRuns(filter: RunsFilter): Runs {
   );
   const text = filter.text.trim().slice(0, MAX_SEARCH_CHARS);
   const search = useLater(text);
-  const paging = {
-    initialPageParam: null as string | null,
-    getNextPageParam: (page: Answer) => page.after,
-    staleTime: 30_000,
-  };
   const pages = useInfiniteQuery({
     queryKey: ["job-pages", query],
     queryFn: ({ pageParam, signal }) => askRuns({ ...query, limit: RUNS_PER_PAGE, after: pageParam }, signal),
-    ...paging,
+    ...PAGING,
     placeholderData: keepPreviousData,
   });
   const found = useInfiniteQuery({
     queryKey: ["job-pages", query, search],
     queryFn: ({ pageParam, signal }) => askRuns({ ...query, search, limit: RUNS_PER_PAGE, after: pageParam }, signal),
-    ...paging,
+    ...PAGING,
     enabled: search !== "",
   });
   const active = useQuery({
