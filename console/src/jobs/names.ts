@@ -14,6 +14,13 @@ export function tellApart(jobs: readonly Named[]): ReadonlyMap<string, string> {
   return new Map(jobs.map(({ id, name }) => [id, nameAmong(id, name, byName.get(name) ?? [])]));
 }
 
+/** Return a name with so many letters at most: what tells it apart stays, and what stands before that is cut. */
+export function cutName(name: string, most: number): string {
+  if (name.length <= most) return name;
+  const tail = / ·[\w-]+$/.exec(name)?.[0] ?? "";
+  return `${name.slice(0, Math.max(0, most - tail.length - 1))}…${tail}`;
+}
+
 function nameAmong(id: string, name: string, same: readonly string[]): string {
   const others = same.filter((other) => other !== id);
   if (others.length === 0) return name;

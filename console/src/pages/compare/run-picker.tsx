@@ -38,7 +38,7 @@ export function RunPicker({ chosen, max, onChoose }: RunPickerProps) {
       {chosen.map((id) => (
         <span key={id} className="chip picker-chip">
           <Swatch id={id} colour={colours.get(id)} />
-          <Link to={`/runs/${id}`} className="cut">
+          <Link to={`/runs/${id}`} className="cut" title={called.get(id)}>
             {called.get(id)}
           </Link>
           <Button

@@ -31,7 +31,7 @@ function makeColumns(slotWord: string, called: ReadonlyMap<string, string>): Col
       show: (job) => (
         <span className="row">
           <Swatch id={job.id} />
-          <Link to={`/runs/${job.id}`} className="cut" title={job.name}>
+          <Link to={`/runs/${job.id}`} className="cut" title={called.get(job.id)}>
             {called.get(job.id)}
           </Link>
         </span>

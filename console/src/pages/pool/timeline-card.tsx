@@ -178,7 +178,11 @@ function Keys({
     <ul className="timeline-keys">
       {timeline.items.map((item) => {
         const num = valueAt(stepsOf(item), at);
-        const name = <span className="cut">{item.title}</span>;
+        const name = (
+          <span className="cut" title={item.title}>
+            {item.title}
+          </span>
+        );
         return (
           <li
             key={item.key}
@@ -189,7 +193,7 @@ function Keys({
           >
             <Swatch colour={jobColour(item.key)} />
             {by === "job" && !item.isHidden ? (
-              <Link to={`/runs/${item.key}`} className="timeline-link" title={item.title}>
+              <Link to={`/runs/${item.key}`} className="timeline-link">
                 {name}
               </Link>
             ) : (

@@ -3,6 +3,7 @@
 import { type CSSProperties, type KeyboardEvent, type PointerEvent, useRef, useState } from "react";
 import { countOf } from "@/format/numbers";
 import { formatTime } from "@/format/time";
+import { cutName } from "@/jobs/names";
 import { jobColour } from "@/parts/colour";
 import { useWidth } from "@/parts/windowing";
 import type { Handover, Timeline, TimelineItem } from "./pool-data";
@@ -41,13 +42,22 @@ const ROW_HEIGHT = 26;
 const LEFT = 34;
 const TOP = 10;
 const AXIS = 24;
+/** Labels have as much room as the longest one needs, between these, and no more than their part of the whole. */
 const LABEL_WIDTH = 176;
+const MAX_LABEL_WIDTH = 340;
+const LABEL_PART = 0.24;
+const LABEL_SPACE = 11;
+/** A letter of a label, on average, and how many letters a count before it takes. */
+const LETTER_WIDTH = 6.8;
+const COUNT_LETTERS = 3;
 const MAX_LABELS = 8;
 /** Lines of equal height are drawn so far apart that each can be seen. */
 const APART = 3;
 const LEAST_ZOOM_PX = 8;
 
 interface Frame {
+  /** So many letters of a name fit into a label; 0: there are no labels. */
+  letters: number;
   since: number;
   until: number;
   x: Scale;
@@ -65,12 +75,14 @@ export function TimelineChart(props: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const width = useWidth(box);
   const [drag, setDrag] = useState<{ from: number; to: number } | null>(null);
-  const hasLabels = look === "lines" && timeline.items.length <= MAX_LABELS && width > 640;
-  const left = look === "gantt" && width > 640 ? LABEL_WIDTH : LEFT;
-  const right = width - (hasLabels ? LABEL_WIDTH : 8);
+  const isLabelled = look === "gantt" || (look === "lines" && timeline.items.length <= MAX_LABELS);
+  const labelWidth = isLabelled && width > 640 ? findLabelWidth(timeline, width) : 0;
+  const letters = Math.max(0, Math.floor((labelWidth - LABEL_SPACE) / LETTER_WIDTH) - COUNT_LETTERS);
+  const left = look === "gantt" ? Math.max(LEFT, labelWidth) : LEFT;
+  const right = width - (look === "lines" ? Math.max(8, labelWidth) : 8);
   const height = look === "gantt" ? Math.max(80, timeline.items.length * ROW_HEIGHT + TOP + AXIS) : HEIGHT;
   const bottom = height - AXIS;
-  const frame: Frame = { since, until, x: makeScale(since, until, left, right), right, bottom };
+  const frame: Frame = { letters, since, until, x: makeScale(since, until, left, right), right, bottom };
 
   const timeAt = (event: PointerEvent<Element>) => {
     const at = event.clientX - (box.current?.getBoundingClientRect().left ?? 0);
@@ -125,7 +137,7 @@ export function TimelineChart(props: ChartProps) {
           {look === "gantt" ? (
             <Bars {...props} frame={frame} left={left} />
           ) : (
-            <Counts {...props} frame={frame} left={left} hasLabels={hasLabels} />
+            <Counts {...props} frame={frame} left={left} />
           )}
           {drag && (
             <rect
@@ -143,6 +155,13 @@ export function TimelineChart(props: ChartProps) {
       )}
     </div>
   );
+}
+
+function findLabelWidth({ items }: Timeline, width: number): number {
+  const longest = Math.max(0, ...items.map((item) => item.title.length));
+  const wanted = (longest + COUNT_LETTERS) * LETTER_WIDTH + LABEL_SPACE;
+  const most = Math.min(MAX_LABEL_WIDTH, width * LABEL_PART);
+  return Math.floor(Math.max(LABEL_WIDTH, Math.min(wanted, most))) + 1;
 }
 
 function sayAt(timeline: Timeline, time: number): string {
@@ -195,7 +214,7 @@ function sayTick(tick: number, frame: Frame, isFine: boolean): string {
 
 type Inner = ChartProps & { frame: Frame; left: number };
 
-function Counts(props: Inner & { hasLabels: boolean }) {
+function Counts(props: Inner) {
   const { timeline, look, since, until, moves, frame, left } = props;
   const pool = cutSteps(timeline.num_slots, since, until);
   const most = Math.max(1, ...pool.values, ...timeline.items.flatMap((item) => item.slots));
@@ -241,7 +260,7 @@ function dimOf(key: string, lit: string | null): number {
   return lit !== null && lit !== key ? 0.2 : 1;
 }
 
-function Lines({ timeline, since, until, lit, frame, y, hasLabels }: Inner & { y: Scale; hasLabels: boolean }) {
+function Lines({ timeline, since, until, lit, frame, y }: Inner & { y: Scale }) {
   const middle = (timeline.items.length - 1) / 2;
   const shift = (place: number) => (timeline.items.length > 24 ? 0 : (middle - place) * APART);
   const ends = timeline.items.map((item, place) => y(valueAt(stepsOf(item), until)) + shift(place));
@@ -256,7 +275,7 @@ function Lines({ timeline, since, until, lit, frame, y, hasLabels }: Inner & { y
             className="timeline-line"
             style={{ stroke: jobColour(item.key) }}
           />
-          {hasLabels && valueAt(stepsOf(item), until) > 0 && (
+          {frame.letters > 0 && valueAt(stepsOf(item), until) > 0 && (
             <>
               <path
                 d={`M${frame.right} ${ends[place]}l8 ${(labels[place] ?? 0) - (ends[place] ?? 0)}`}
@@ -264,12 +283,13 @@ function Lines({ timeline, since, until, lit, frame, y, hasLabels }: Inner & { y
                 style={{ stroke: jobColour(item.key) }}
               />
               <text
-                x={frame.right + 11}
+                x={frame.right + LABEL_SPACE}
                 y={(labels[place] ?? 0) + 4}
                 className="timeline-name"
                 fill={jobColour(item.key)}
               >
-                {valueAt(stepsOf(item), until)} {cutWord(item.title, 19)}
+                <title>{item.title}</title>
+                {valueAt(stepsOf(item), until)} {cutName(item.title, frame.letters)}
               </text>
             </>
           )}
@@ -304,7 +324,7 @@ function Layers({ timeline, since, until, lit, frame, y }: Inner & { y: Scale })
   );
 }
 
-function Bars({ timeline, since, until, lit, frame, left }: Inner) {
+function Bars({ timeline, since, until, lit, frame }: Inner) {
   const most = Math.max(1, ...timeline.items.flatMap((item) => item.slots));
   return (
     <>
@@ -313,9 +333,10 @@ function Bars({ timeline, since, until, lit, frame, left }: Inner) {
         return (
           <g key={item.key} opacity={dimOf(item.key, lit)}>
             <line x1={0} x2={frame.right} y1={top + ROW_HEIGHT} y2={top + ROW_HEIGHT} stroke="var(--line)" />
-            {left === LABEL_WIDTH && (
+            {frame.letters > 0 && (
               <text x={4} y={top + 17} className="timeline-name" fill="var(--text)">
-                {cutWord(item.title, 20)}
+                <title>{item.title}</title>
+                {cutName(item.title, frame.letters)}
               </text>
             )}
             {findSpans(stepsOf(item), since, until).map((span) => {
@@ -345,8 +366,4 @@ function Bars({ timeline, since, until, lit, frame, left }: Inner) {
       })}
     </>
   );
-}
-
-function cutWord(word: string, most: number): string {
-  return word.length <= most ? word : `${word.slice(0, most - 1)}…`;
 }
