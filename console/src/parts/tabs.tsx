@@ -35,7 +35,7 @@ export function Tabs({ label, tabs, chosen, onChoose }: TabsProps) {
           role="tab"
           id={`tab-${tab.name}`}
           aria-selected={tab.name === chosen}
-          aria-controls="tab-panel"
+          aria-controls={tab.name === chosen ? `panel-${tab.name}` : undefined}
           tabIndex={tab.name === chosen ? 0 : -1}
           className="tab"
           onClick={() => onChoose(tab.name)}
@@ -50,7 +50,7 @@ export function Tabs({ label, tabs, chosen, onChoose }: TabsProps) {
 /** What the chosen tab shows. */
 export function TabPanel({ chosen, children }: { chosen: string; children: ReactNode }) {
   return (
-    <div role="tabpanel" id="tab-panel" aria-labelledby={`tab-${chosen}`}>
+    <div role="tabpanel" id={`panel-${chosen}`} aria-labelledby={`tab-${chosen}`}>
       {children}
     </div>
   );
