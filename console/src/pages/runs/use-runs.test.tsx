@@ -191,13 +191,13 @@ it.each(["text=none", "stage=failed"])("no run fits %s only when all answers hav
     await held;
     return Response.json({ items: [], after: null });
   });
-  const { change } = show();
+  const { queries, change } = show();
   await waitFor(() => expect(names()).toEqual(["mnist"]));
   expect(screen.queryByText("coming")).toBeNull();
   change(read(query));
   expect(names()).toEqual([]);
   screen.getByText("coming");
-  await waitFor(() => expect(numHeld).toBeGreaterThan(0));
+  await waitFor(() => expect([numHeld, queries.isFetching()]).toEqual([1, 1]));
   screen.getByText("coming");
   letGo();
   await waitFor(() => expect(screen.queryByText("coming")).toBeNull());
