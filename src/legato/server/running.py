@@ -156,9 +156,8 @@ def check_places_here(here: Services, told: str, new: NewJob) -> None:
     """
     if not here.loop.starts_drivers:
         return
-    work = read_work(new.spec)
+    work, where = read_work(new.spec), "the machine that runs it"
     try:
-        where = "the machine that runs it"
         check_places(told, where, directory=work.directory, program=work.script, data=work.data)
     except UsageError:
         # Asked last: most often all is there, and nobody need know who leads.

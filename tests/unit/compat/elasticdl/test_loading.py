@@ -163,20 +163,20 @@ from torch.utils.data import DataLoader, IterableDataset
 from elasticai_api.common.data_shard_service import RecordIndexService
 
 
-class Stream(IterableDataset):
-    def __init__(self, service):
-        self.service = [service] if sys.argv[1] == "hidden" else service
-
-    def __iter__(self):
-        return (self.service[0] if sys.argv[1] == "hidden" else self.service).record_index_gen()
-
-
 class Seen(IterableDataset):
     def __init__(self, service):
         self.service = service
 
     def __iter__(self):
         return self.service.record_index_gen()
+
+
+class Hidden(IterableDataset):
+    def __init__(self, service):
+        self.parts = [Seen(service)]
+
+    def __iter__(self):
+        return iter(self.parts[0])
 
 
 if __name__ == "__main__":
@@ -201,7 +201,7 @@ if __name__ == "__main__":
         for batch in DataLoader(Seen(service), batch_size=4, num_workers=1):
             note(batch)
             break
-        for batch in DataLoader(Stream(service), batch_size=4, num_workers=1):
+        for batch in DataLoader(Hidden(service), batch_size=4, num_workers=1):
             note(batch)
     assert set(seen) == set(range(80)), set(range(80)) - set(seen)
 """
