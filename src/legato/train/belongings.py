@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -146,6 +146,38 @@ class Belongings:
             "objects": [thing.state_dict() for thing in self._objects],
         }
 
+    def named_tensors(self, value_of: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield every tensor of the state with a name for people, in the same order in every worker.
+
+        Parameters come first, then buffers, then what optimizers, schedulers, scalers and other objects hold. The
+        tensors are the live ones, so the caller must not change them.
+
+        Args:
+            value_of: as for `state`.
+
+        Examples of names: ``parameter encoder.weight``, ``buffer bn.running_mean``, ``exp_avg of encoder.weight in
+        AdamW``, ``EMA['shadow'][0]``. With several models, their position and class are added.
+        """
+        state = self.state(value_of)
+        name_of: dict[int, str] = {}
+        for kind in ("parameters", "buffers"):
+            for index, (model, tensors) in enumerate(zip(self._models, state["models"], strict=True)):
+                place = f" of model {index} ({type(model).__name__})" if len(self._models) > 1 else ""
+                for name, tensor in tensors[kind].items():
+                    name_of[id(tensor)] = name + place
+                    yield f"{kind[:-1]} {name}{place}", tensor
+        for index, (optimizer, saved) in enumerate(zip(self._optimizers, state["optimizers"], strict=True)):
+            place = type(optimizer).__name__ + (f" {index}" if len(self._optimizers) > 1 else "")
+            owners = [name_of.get(id(tensor)) for group in optimizer.param_groups for tensor in group["params"]]
+            for path, tensor in _tensors_in(saved, ()):
+                owner = _owner_of(path, owners)
+                yield (f"{_at(path[2:], bare=True)} of {owner} in {place}" if owner else place + _at(path)), tensor
+        others = [gate.scheduler for gate in self._schedulers]
+        saved_others = [*(one["state"] for one in state["schedulers"]), *state["scalers"], *state["objects"]]
+        for thing, saved in zip([*others, *self._scalers, *self._objects], saved_others, strict=True):
+            for path, tensor in _tensors_in(saved, ()):
+                yield type(thing).__name__ + _at(path), tensor
+
     @torch.no_grad()
     def load(self, state: dict[str, Any]) -> None:
         """Take over a state that `state` gave, here or elsewhere.
@@ -190,6 +222,31 @@ class Belongings:
         if self._parameters is None:
             self._parameters = list(_unique(parameter for model in self._models for parameter in model.parameters()))
         return self._parameters
+
+
+def _tensors_in(node: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], torch.Tensor]]:
+    """Yield the tensors of a tree with the keys that lead to them."""
+    if isinstance(node, torch.Tensor):
+        yield path, node.detach()
+    elif isinstance(node, Mapping):
+        for key, value in node.items():
+            yield from _tensors_in(value, (*path, key))
+    elif isinstance(node, list | tuple):
+        for index, value in enumerate(node):
+            yield from _tensors_in(value, (*path, index))
+
+
+def _owner_of(path: Sequence[Any], owners: Sequence[str | None]) -> str | None:
+    """Return the name of the parameter to which an optimizer's state at some path belongs."""
+    is_of_parameter = len(path) >= 2 and path[0] == "state" and isinstance(path[1], int) and path[1] < len(owners)
+    return owners[path[1]] if is_of_parameter else None
+
+
+def _at(path: Sequence[Any], *, bare: bool = False) -> str:
+    """Write the keys of a path as Python would: ``['shadow'][0]``, or ``exp_avg`` for a single bare key."""
+    if bare:
+        return f"{path[0]}{_at(path[1:])}" if path else "the state"
+    return "".join(f"[{key!r}]" for key in path)
 
 
 def _unique(things: Iterable[_T]) -> Iterable[_T]:
