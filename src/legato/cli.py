@@ -74,6 +74,14 @@ class _Commands(typer.core.TyperGroup):
         except LegatoError as error:
             typer.echo(f"legato: {error}", err=True)
             raise typer.Exit(EXIT_USAGE if isinstance(error, UsageError) else 1) from error
+        except OSError as error:
+            from legato.driver.journal import explain_home_error
+
+            text = explain_home_error(error)
+            if text is None:
+                raise
+            typer.echo(f"legato: {text}", err=True)
+            raise typer.Exit(EXIT_USAGE) from error
         except typer.BadParameter as error:
             # Of our readers only: the library's own, such as a missing argument, say more than their message.
             if type(error) is not typer.BadParameter:
@@ -201,16 +209,16 @@ def run(
             f"{len(devices)} or fewer, or set LEGATO_DEVICE=cpu to train on the CPU."
         )
     directory = JobDirectory.of(job)
-    if resume is None and name is not None and is_unfinished(directory, spec):
-        typer.echo(f"legato: job '{job}' goes on where it ended; --no-resume starts afresh", err=True)
-        spec = structs.replace(spec, resume=True)
-    if spec.resume:
-        spec = take_along(directory, spec)
     if directory.is_locked():
         raise UsageError(
             f"Cannot run job '{job}': a job of this name is running. Watch it with 'legato attach {job}', stop it with "
             f"'legato stop {job}', or choose another name with --name."
         )
+    if resume is None and name is not None and is_unfinished(directory, spec):
+        typer.echo(f"legato: job '{job}' goes on where it ended; --no-resume starts afresh", err=True)
+        spec = structs.replace(spec, resume=True)
+    if spec.resume:
+        spec = take_along(directory, spec)
     driving.check_port(port)
     raise typer.Exit(driving.drive(directory, spec, devices=devices, port=port, start=start, plain=plain))
 

@@ -76,6 +76,7 @@ def drive(
     from legato.foreground import Foreground
     from legato.present import Ending, render_summary
 
+    directory.make()
     journal = directory.read_journal() if spec is None else None
     job = journal.spec if journal is not None else spec
     engine = LocalEngine(

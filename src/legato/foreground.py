@@ -1,13 +1,17 @@
-"""A job's driver in the foreground of a terminal: shows it, passes Ctrl-C on, sums up. Decides nothing."""
+"""A job's driver in the foreground of a terminal: shows it, passes Ctrl-C on, outlives the terminal, sums up.
+
+Decides nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -141,10 +145,14 @@ class Foreground:
         numbers = (signal.SIGINT, signal.SIGTERM)
         for number in numbers:
             loop.add_signal_handler(number, self._interrupt, driver, running, number)
+        # After `nohup` it is ignored, and stays so: the output goes to a file then.
+        hears_hangup = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+        if hears_hangup:
+            loop.add_signal_handler(signal.SIGHUP, _leave_terminal, [fd for fd in (0, 1, 2) if os.isatty(fd)])
         try:
             yield
         finally:
-            for number in numbers:
+            for number in (*numbers, *([signal.SIGHUP] if hears_hangup else [])):
                 loop.remove_signal_handler(number)
 
     def _interrupt(self, driver: Driver, running: asyncio.Future[Outcome], number: signal.Signals) -> None:
@@ -177,3 +185,16 @@ class Foreground:
             self._screen.show_output(text)
             if not whole:
                 return
+
+
+def _leave_terminal(descriptors: Sequence[int]) -> None:
+    """Write no more to a terminal that was closed; the job goes on, and `legato attach` shows it.
+
+    Args:
+        descriptors: those that led to a terminal at the start.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in descriptors:
+        if not os.isatty(descriptor):
+            os.dup2(nowhere, descriptor)
+    os.close(nowhere)

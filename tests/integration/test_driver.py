@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -141,6 +143,48 @@ def test_killed_driver_and_attach(stage: Stage, reference: Reference, commands: 
     code, output = commands.run("attach", "--plain", NAME)
     assert code == 0, output
     stage.collect(Outcome("succeeded", code, "")).check(want, finishers=2)
+
+
+def test_a_job_outlives_its_terminal(stage: Stage, reference: Reference) -> None:
+    """What a closed terminal or a lost SSH connection does: the terminal hangs up, and SIGHUP comes."""
+    want = reference.of("twice.py")
+    hold_back(stage, 0.1)
+    terminal, ours = os.openpty()
+
+    def take_terminal() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "legato.cli", "run", "--name", NAME, "--workers", "1", str(PROGRAMS / "twice.py")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        cwd=stage.home.parent,
+        stdin=ours,
+        stdout=ours,
+        stderr=ours,
+        start_new_session=True,
+        preexec_fn=take_terminal,  # noqa: PLW1509 -- there is no other way to give a process its terminal
+    )
+    try:
+        os.close(ours)
+        directory = JobDirectory.of(NAME)
+        os.set_blocking(terminal, False)
+
+        def has_begun() -> bool:
+            with contextlib.suppress(BlockingIOError):
+                os.read(terminal, 65536)
+            return num_lines(directory.ledger_file) >= 2
+
+        wait_for(has_begun, "two steps")
+        os.close(terminal)
+        num_before = num_lines(directory.ledger_file)
+        wait_for(lambda: num_lines(directory.ledger_file) >= num_before + 3, "a driver that writes steps down")
+        hold_back(stage, 0.0)
+        assert driver.wait(LIMIT_S) == 0
+    finally:
+        driver.kill()
+        driver.wait()
+    stage.collect(Outcome("succeeded", 0, "")).check(want, finishers=1)
 
 
 def test_stopped_driver(stage: Stage, reference: Reference, commands: Commands) -> None:

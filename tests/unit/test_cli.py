@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -190,6 +191,40 @@ def test_run_refuses_in_one_line_before_anything_starts(
     assert err.count("\n") == 1
     assert driven == {}
     assert [path.name for path in (home / "jobs").iterdir()] == ["alpha"]
+
+
+def test_a_job_that_runs_already_is_not_said_to_go_on(
+    script: str, tmp_path: Path, driven: dict[str, Any], running: JobDirectory
+) -> None:
+    program = (str(tmp_path / script),)
+    spec = JobSpec(name="alpha", program=program, directory=str(tmp_path), max_workers=1, num_workers=1)
+    running.write_journal(JobJournal(spec=spec, token="t"))
+    running.checkpoints.mkdir()
+    (running.checkpoints / "step-00000007.legato").write_bytes(b"")
+    code, out, err = call("run", "--name", "alpha", script)
+    assert (code, out, driven) == (2, "", {})
+    assert err.count("\n") == 1 and "goes on" not in err
+
+
+@pytest.mark.parametrize("command", [["run", "SCRIPT"], ["attach", "alpha"]])
+def test_a_home_that_cannot_be_used_is_told_in_one_sentence(command: list[str], script: str, home: Path) -> None:
+    home.write_text("a file where a directory should be")
+    code, out, err = call(*[script if part == "SCRIPT" else part for part in command])
+    assert (code, out) == (2, "")
+    assert "LEGATO_HOME" in err and str(home) in err and err.count("\n") == 1
+
+
+def test_a_home_on_a_read_only_disk_is_told_before_anything_starts(
+    script: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, mode: int = 0o777) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    code, out, err = call("run", script)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"legato: Cannot use {home / 'jobs' / 'my-train'}: Read-only file system. ")
+    assert "LEGATO_HOME" in err and err.count("\n") == 1
 
 
 def test_run_refuses_a_port_in_use(script: str, driven: dict[str, Any]) -> None:

@@ -114,21 +114,29 @@ class JobDirectory:
 
     # ------------------------------------------------------------ lock
 
+    def make(self) -> None:
+        """Make the directory if it is not there. Raises OSError if files cannot be made in it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.logs.mkdir(exist_ok=True)
+        os.close(self._open_lock())
+
     def lock(self) -> None:
         """Make the directory and become the one driver of its job, until `unlock` or the end of this process.
 
         Raises:
             JobDriven: another driver has it.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.logs.mkdir(exist_ok=True)
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.make()
+        descriptor = self._open_lock()
         try:
             self._take(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
         self._lock = descriptor
+
+    def _open_lock(self) -> int:
+        return os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _take(self, descriptor: int) -> None:
         """Take the lock; whoever looks at this moment whether it is held is waited for."""
@@ -260,6 +268,23 @@ def find_jobs_directory(home: Path | None = None) -> Path:
         told = os.environ.get("LEGATO_HOME")
         home = Path(told) if told else Path.home() / ".local" / "share" / "legato"
     return home.absolute() / "jobs"
+
+
+def explain_home_error(error: OSError) -> str | None:
+    """Return a sentence about a file of ours that cannot be read or written; None if the error is about another file.
+
+    Its path lies in the home, or is a parent that could not be made.
+    """
+    home = find_jobs_directory().parent
+    if not isinstance(error.filename, str) or not error.strerror:
+        return None
+    path = Path(error.filename)
+    if home not in (path, *path.parents) and path not in home.parents:
+        return None
+    return (
+        f"Cannot use {path}: {error.strerror}. Legato keeps the files of your jobs in {home}; "
+        "make it writable for you, or set LEGATO_HOME to a directory that is."
+    )
 
 
 def iterate_jobs(home: Path | None = None) -> Iterator[JobDirectory]:
