@@ -1,14 +1,16 @@
-"""Reads tar files that nobody here has seen before: regular files and folders, one by one, and nothing else.
+"""Reads tar files that strangers sent: regular files and folders, one by one, plain or packed by gzip, nothing else.
 
-As a stream: nothing is sought, and no entry is looked at before those before it were accepted. Believes no name and
-counts no bytes; that is for who reads. Writes nothing.
+As a stream: nothing is sought, and no entry is read before those before it were accepted. Believes no name and counts
+no bytes; that is for the caller. One read unpacks no more bytes than it asks for. Other packings are refused by name:
+Python's bz2 and lzma give all of a member at once, however large it is. Writes nothing.
 """
 
 from __future__ import annotations
 
+import gzip
 import tarfile
-from collections.abc import Iterator
-from typing import IO, Final, NoReturn, Self
+from collections.abc import Iterator, Mapping
+from typing import IO, Final, NoReturn, Self, cast
 
 from legato.core.errors import UnpackingError
 
@@ -17,22 +19,45 @@ _DESCRIPTIONS: Final = (
 )
 _MAX_DESCRIPTION_BYTES: Final = 2**16
 _MAX_SHOWN: Final = 200
+_GZIP: Final = b"\x1f\x8b"
+_PACKINGS: Final[Mapping[bytes, str]] = {
+    b"PK\x03\x04": "a zip file",
+    b"PK\x05\x06": "a zip file",
+    b"BZh": "packed with bzip2",
+    b"\xfd7zXZ": "packed with xz",
+    b"\x5d\x00\x00": "packed with lzma",
+    b"LZIP": "packed with lzip",
+    b"\x04\x22\x4d\x18": "packed with lz4",
+    b"\x1f\x9d": "packed with compress",
+    b"(\xb5/\xfd": "packed with zstd",
+    b"7z\xbc\xaf": "a 7z file",
+    b"Rar!": "a rar file",
+}
 
 
 def read_plain_tar(file: IO[bytes], what: str) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
-    """Yield the entries of a tar file, packed or not, and the content of those that are files.
+    """Yield the entries of a tar file, plain or packed by gzip, and the content of those that are files.
 
     Args:
-        file: stands at its beginning.
+        file: seekable; read from its beginning.
         what: it is, for messages.
 
     Raises:
-        UnpackingError: an entry is refused.
+        UnpackingError: it is packed in another way, or an entry is refused.
         tarfile.TarError: it is no tar file, or damaged; zlib's errors, EOFError and RecursionError mean the same.
     """
     told = f"Cannot unpack {what}"
+    packing = tell_packing(file)
+    if packing is not None:
+        raise UnpackingError(
+            f"{told}: it is {packing}, which is not unpacked here. Pack a tar file, with gzip or without: "
+            "tar -czf NAME.tar.gz FOLDER"
+        )
+    is_packed = file.read(len(_GZIP)) == _GZIP
+    file.seek(0)
+    plain = cast("IO[bytes]", gzip.GzipFile(fileobj=file, mode="rb")) if is_packed else file
     try:
-        with tarfile.open(fileobj=file, mode="r|*", errorlevel=2, tarinfo=_PlainInfo) as tar:
+        with tarfile.open(fileobj=plain, mode="r|", errorlevel=2, tarinfo=_PlainInfo) as tar:
             for entry in tar:
                 if not (entry.isreg() or entry.isdir()) or entry.issparse():
                     raise UnpackingError(
@@ -42,6 +67,24 @@ def read_plain_tar(file: IO[bytes], what: str) -> Iterator[tuple[tarfile.TarInfo
                 yield entry, tar.extractfile(entry) if entry.isreg() else None
     except _Refused as refused:
         raise UnpackingError(f"{told}: {refused}") from None
+    except gzip.BadGzipFile as error:
+        raise tarfile.ReadError(str(error)) from error
+
+
+def tell_packing(content: IO[bytes]) -> str | None:
+    r"""Return how a file is packed, if not as a tar file, plain or with gzip; None: it is no such file.
+
+    Args:
+        content: of the file; stands at its beginning afterwards.
+
+    >>> import io
+    >>> tell_packing(io.BytesIO(b"PK\x03\x04...")), tell_packing(io.BytesIO(b"import torch"))
+    ('a zip file', None)
+    """
+    content.seek(0)
+    start = content.read(max(map(len, _PACKINGS)))
+    content.seek(0)
+    return next((kind for magic, kind in _PACKINGS.items() if start.startswith(magic)), None)
 
 
 class _Refused(Exception):

@@ -32,6 +32,8 @@ _ZIP_END_MARK: Final = b"PK\005\006"
 _MAX_ZIP_COMMENT_BYTES: Final = 2**16
 _MAX_ZIP_ENTRY_BYTES: Final = 2**10
 """In its list of entries, on average; a name has 255 bytes at most."""
+_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_METHOD_NAMES: Final = {9: "deflate64", 12: "bzip2", 14: "lzma", 20: "zstd", 93: "zstd", 95: "xz", 98: "ppmd"}
 _MIN_MEASURED_BYTES: Final = 2**20
 """Below this many bytes unpacked no ratio is too high: a small file of one letter packs a thousandfold."""
 
@@ -65,7 +67,8 @@ class _Entry(NamedTuple):
 def unpack(archive: Path, target: Path, caps: Caps) -> int:
     """Unpack a ``.tar``, ``.tar.gz`` or ``.zip`` file into a folder that does not exist yet.
 
-    The folder appears whole or not at all.
+    The folder appears whole or not at all. Members of a zip are stored or deflated; what is packed in another way is
+    refused, because only these two can be unpacked in pieces of a bounded size.
 
     Args:
         archive: as it was uploaded; what it is shows in its first bytes.
@@ -212,5 +215,11 @@ def _zip_entries(archive: Path, caps: Caps) -> Iterator[_Entry]:
             if member.is_dir() or kind == stat.S_IFDIR:
                 yield _Entry(member.filename, None, is_executable=False)
                 continue
+            if member.compress_type not in _METHODS:
+                method = _METHOD_NAMES.get(member.compress_type, f"method {member.compress_type}")
+                raise UnpackingError(
+                    f"Cannot unpack the upload: the entry {member.filename[:_MAX_NAME_BYTES]!a} is packed with "
+                    f"{method}. Pack it stored or with deflate, as 'zip -r' does."
+                )
             with packed.open(member) as content:
                 yield _Entry(member.filename, content, bool(mode & stat.S_IXUSR))

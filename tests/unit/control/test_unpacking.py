@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import io
+import lzma
 import stat
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -197,3 +200,43 @@ def test_lists_of_holes_are_refused_before_they_are_read(tmp_path: Path, describ
 )
 def test_what_is_damaged(tmp_path: Path, content: bytes) -> None:
     refuse(tmp_path, content, "damaged|part of a zip|no file in it")
+
+
+@pytest.mark.parametrize(
+    ("method", "told"), [(zipfile.ZIP_BZIP2, "bzip2"), (zipfile.ZIP_LZMA, "lzma"), (97, "method 97")]
+)
+def test_a_zip_takes_stored_and_deflated_members_alone(tmp_path: Path, method: int, told: str) -> None:
+    raw = io.BytesIO()
+    with zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED if method == 97 else method) as packed:
+        packed.writestr("main.py", b"print()")
+    content = raw.getvalue()
+    if method == 97:  # no Python packs so; said in both places in which a zip says it
+        local, central = content.index(b"PK\3\4") + 8, content.index(b"PK\1\2") + 10
+        content = content[:local] + b"a\0" + content[local + 2 : central] + b"a\0" + content[central + 2 :]
+    refuse(tmp_path, content, f"'main.py' is packed with {told}. Pack it stored or with deflate")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (bz2.compress(tar_of(("main.py", b""), mode="w")), "packed with bzip2"),
+        (lzma.compress(tar_of(("main.py", b""), mode="w")), "packed with xz"),
+        (lzma.compress(tar_of(("main.py", b""), mode="w"), lzma.FORMAT_ALONE), "packed with lzma"),
+        (b"(\xb5/\xfd" + b"\0" * 20, "packed with zstd"),
+    ],
+    ids=["bzip2", "xz", "lzma", "zstd"],
+)
+def test_a_tar_is_plain_or_packed_by_gzip(tmp_path: Path, content: bytes, told: str) -> None:
+    refuse(tmp_path, content, f"it is {told}, which is not unpacked here. Pack a tar file")
+
+
+@pytest.mark.parametrize("make", [tar_of, zip_of], ids=["tar.gz", "zip"])
+def test_a_bomb_never_takes_more_memory_than_a_piece_of_it(tmp_path: Path, make: Callable[..., bytes]) -> None:
+    content = make(("zeros", b"\0" * 2**26))
+    caps = msgspec.structs.replace(CAPS, file_bytes=2**27, total_bytes=2**27)
+    tracemalloc.start()
+    try:
+        refuse(tmp_path, content, "come out of each byte", caps)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()

@@ -21,9 +21,8 @@ import msgspec
 
 from legato.compat.wmla.names import LAUNCHER, SUBMITTED_CODE
 from legato.compat.wmla.rest.imports import find_imports, make_launcher
-from legato.compat.wmla.rest.packings import INSTEAD, tell_packing
 from legato.core.errors import UsageError
-from legato.plain_tar import read_plain_tar
+from legato.plain_tar import read_plain_tar, tell_packing
 
 _ENDINGS: Final = (".modelDir.tar", ".tar.gz", ".tgz", ".tar")
 OF_MACS: Final = ("._", "__MACOSX", ".DS_Store")
@@ -33,6 +32,7 @@ _CHUNK_BYTES: Final = 2**20
 _NUM_SHOWN: Final = 10
 _MAX_PROGRAM_BYTES: Final = 2**20
 _EXECUTABLE: Final = 0o100
+_INSTEAD: Final = "Send a tar file, gzip or not: tar -czf NAME.modelDir.tar FOLDER"
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +169,8 @@ def _iterate(sent: Sent, limits: Limits) -> Generator[tuple[_Member, IO[bytes] |
     """Yield the entries of an archive, and the content of those that are files."""
     packed_bytes = sent.content.seek(0, io.SEEK_END)
     most = min(limits.unpacked_bytes, max(int(limits.ratio * packed_bytes), _MIN_MEASURED_BYTES))
-    sent.content.seek(0)
+    if (packing := tell_packing(sent.content)) is not None:
+        raise UsageError(f"Cannot unpack {sent.name[:100]!a}: it is {packing}. {_INSTEAD}")
     num_bytes = num_members = 0
     try:
         for found, content in read_plain_tar(sent.content, f"{sent.name[:100]!a}"):
@@ -184,8 +185,6 @@ def _iterate(sent: Sent, limits: Limits) -> Generator[tuple[_Member, IO[bytes] |
     except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, RecursionError) as error:
         if isinstance(error, UsageError):
             raise
-        if (packing := tell_packing(sent.content)) is not None:
-            raise UsageError(f"Cannot unpack {sent.name[:100]!a}: it is {packing}. {INSTEAD}") from error
         raise UsageError(f"Cannot unpack {sent.name[:100]!a}: it is no tar file, or damaged. Pack it again.") from error
 
 
@@ -254,7 +253,7 @@ def _refuse_packed(parts: Sequence[_Part]) -> None:
     """Raise UsageError if the program may lie in a file that is not unpacked."""
     for part in parts:
         if not _is_archive(part.sent.name) and (packing := tell_packing(part.sent.content)) is not None:
-            raise UsageError(f"{part.sent.name[:100]!a} is {packing}, which is not unpacked here. {INSTEAD}")
+            raise UsageError(f"{part.sent.name[:100]!a} is {packing}, which is not unpacked here. {_INSTEAD}")
 
 
 def _is_of_macs(path: PurePosixPath) -> bool:
