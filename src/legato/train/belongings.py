@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from legato.core.errors import CheckpointError, ProgramError
 from legato.train.gates import Gatekeeper, OptimizerGate, SchedulerGate, gate_scaler
+from legato.train.schedulers import find_schedulers
 
+_SCHEDULED: Final = "_wrapped_by_lr_sched"  # torch's mark on the step method of an optimizer with a scheduler
 _T = TypeVar("_T")
 
 
@@ -34,6 +37,7 @@ class Belongings:
         self._scalers: list[Any] = []
         self._objects: list[Any] = []
         self._parameters: list[torch.nn.Parameter] | None = None
+        self._unscheduled: set[int] = set()
 
     def add(self, thing: Any) -> None:
         """Take something into care.
@@ -68,22 +72,48 @@ class Belongings:
         for gate in self._gates:
             gate.end_turn(stepped=stepped)
 
-    def watch(self) -> None:
-        """Refuse from now on optimizers that act on what is in care here, but are not in care themselves."""
+    def watch(self, *, allow_unprepared_schedulers: bool) -> None:
+        """Refuse from now on optimizers that act on what is in care here, but are not in care themselves.
+
+        Args:
+            allow_unprepared_schedulers: if not, schedulers of the prepared optimizers are refused in the same way.
+
+        Raises:
+            ProgramError: there is such a scheduler already.
+        """
+        if not allow_unprepared_schedulers:
+            self._refuse_unprepared_schedulers()
+            self._unscheduled = {id(each) for each in self._optimizers if not hasattr(each.step, _SCHEDULED)}
         register_optimizer_step_pre_hook(self._on_optimizer_step)
 
-    def forgotten_schedulers(self) -> list[str]:
-        """Return the optimizers of which somebody made a learning-rate scheduler that is not in care."""
-        keepers = [*(gate.scheduler for gate in self._schedulers), *self._objects]
-        known = {id(getattr(keeper, "optimizer", None)) for keeper in keepers}
+    def unprepared_schedulers(self) -> list[str]:
+        """Return the learning-rate schedulers of prepared optimizers that are not in care, nor held by what is."""
+        held = {id(gate.scheduler) for gate in self._schedulers}
+        held |= {id(part) for thing in self._objects for part in (thing, *getattr(thing, "__dict__", {}).values())}
         return [
-            type(optimizer).__name__
+            f"{type(scheduler).__name__} of the {type(optimizer).__name__}"
             for optimizer in self._optimizers
-            if hasattr(optimizer.step, "_wrapped_by_lr_sched") and id(optimizer) not in known
+            if not any(getattr(thing, "optimizer", None) is optimizer for thing in self._objects)
+            for scheduler in find_schedulers(optimizer)
+            if id(scheduler) not in held
         ]
+
+    def _refuse_unprepared_schedulers(self) -> None:
+        if self.unprepared_schedulers():
+            # One that the program has replaced may still be in memory.
+            gc.collect()
+            for what in self.unprepared_schedulers():
+                raise ProgramError(
+                    f"The {what} was not given to run.prepare. A worker that joins, and a job that resumes, would "
+                    "begin it again and train with another learning rate. Pass it to run.prepare(...), or call "
+                    "legato.elastic(..., allow_unprepared_schedulers=True) if the result may depend on that."
+                )
 
     def _on_optimizer_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if id(optimizer) in self._prepared:
+            if id(optimizer) in self._unscheduled and hasattr(optimizer.step, _SCHEDULED):
+                self._unscheduled.remove(id(optimizer))
+                self._refuse_unprepared_schedulers()
             return
         ours = {id(parameter) for parameter in self._all_parameters()}
         if any(id(parameter) in ours for group in optimizer.param_groups for parameter in group["params"]):

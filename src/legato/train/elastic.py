@@ -43,6 +43,7 @@ def elastic(
     keep: int = 3,
     resume: bool = False,
     stop_on_nan: bool = False,
+    allow_unprepared_schedulers: bool = False,
 ) -> Run:
     """Begin an elastic run; build the model after this call, so that it starts from the seed.
 
@@ -61,6 +62,8 @@ def elastic(
         keep: how many checkpoints to keep when alone.
         resume: start from the newest checkpoint in ``checkpoint_dir`` when alone.
         stop_on_nan: end with an error when the loss of a step is not finite, instead of a warning.
+        allow_unprepared_schedulers: train also if a learning-rate scheduler was not given to `Run.prepare`. Workers
+            that join, and a job that resumes, begin such a scheduler again.
 
     Raises:
         LayoutError: the batch sizes do not fit together.
@@ -82,7 +85,15 @@ def elastic(
     if settings.checkpoint_every is not None and settings.checkpoint_dir is None:
         raise UsageError("checkpoint_every needs a checkpoint_dir to save to.")
     seed_job(seed)
-    session = Session(place, settings, layout, seed, exact=reduction == "exact", num_backwards=num_backwards)
+    session = Session(
+        place,
+        settings,
+        layout,
+        seed,
+        exact=reduction == "exact",
+        num_backwards=num_backwards,
+        allow_unprepared_schedulers=allow_unprepared_schedulers,
+    )
     return Run(session, stop_on_nan=stop_on_nan)
 
 

@@ -44,10 +44,19 @@ class Session:
         seed: of everything random.
         exact: sum along the canonical tree.
         num_backwards: backward passes per micro-batch.
+        allow_unprepared_schedulers: as in `legato.train.elastic.elastic`.
     """
 
     def __init__(
-        self, place: job.Place, settings: wire.Welcome, layout: Layout, seed: int, *, exact: bool, num_backwards: int
+        self,
+        place: job.Place,
+        settings: wire.Welcome,
+        layout: Layout,
+        seed: int,
+        *,
+        exact: bool,
+        num_backwards: int,
+        allow_unprepared_schedulers: bool = False,
     ) -> None:
         self.place = place
         self.layout = layout
@@ -72,6 +81,7 @@ class Session:
         self._settings_alone = settings
         self._exact = exact
         self._num_backwards = num_backwards
+        self._allow_unprepared_schedulers = allow_unprepared_schedulers
         self._entry: Entry | None = None
         self._identity: dict[str, str] = {}
         self._trainable: list[bool] = []
@@ -123,10 +133,7 @@ class Session:
         if self._reducer is None:
             self._make_reducer()
             self._identity = identity_of(self.belongings.fingerprint(), self.layout, self.seed, exact=self._exact)
-            self.belongings.watch()
-            for optimizer in self.belongings.forgotten_schedulers():
-                text = f"A scheduler of the {optimizer} was not given to run.prepare: it is lost to workers that join."
-                self.teller.say(wire.Note(level="warning", text=text))
+            self.belongings.watch(allow_unprepared_schedulers=self._allow_unprepared_schedulers)
             if self._settings.checkpoint_dir is not None:
                 directory, every = Path(self._settings.checkpoint_dir), self._settings.checkpoint_every
                 self._saver = Saver(directory, every, self._settings.keep, self._identity, self.teller.say)

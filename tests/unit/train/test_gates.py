@@ -88,7 +88,7 @@ def test_an_optimizer_that_was_forgotten_is_refused() -> None:
     other = torch.nn.Linear(2, 1)
     belongings = Belongings(Keeper(), torch.device("cpu"))
     belongings.add(model)
-    belongings.watch()
+    belongings.watch(allow_unprepared_schedulers=False)
     for module in (model, other):
         module(torch.ones(1, 2)).sum().backward()
     torch.optim.SGD(other.parameters(), lr=0.1).step()
@@ -96,16 +96,16 @@ def test_an_optimizer_that_was_forgotten_is_refused() -> None:
         torch.optim.SGD(model.parameters(), lr=0.1).step()
 
 
-def test_a_scheduler_that_was_forgotten_is_noticed() -> None:
+def test_a_scheduler_that_was_not_prepared_is_noticed() -> None:
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     belongings = Belongings(Keeper(), torch.device("cpu"))
     belongings.add(optimizer)
-    assert belongings.forgotten_schedulers() == []
+    assert belongings.unprepared_schedulers() == []
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
-    assert belongings.forgotten_schedulers() == ["SGD"]
+    assert belongings.unprepared_schedulers() == ["ExponentialLR of the SGD"]
     belongings.add(scheduler)
-    assert belongings.forgotten_schedulers() == []
+    assert belongings.unprepared_schedulers() == []
 
 
 def test_a_scheduler_that_another_object_keeps_is_not_forgotten() -> None:
@@ -122,11 +122,55 @@ def test_a_scheduler_that_another_object_keeps_is_not_forgotten() -> None:
     optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)
     belongings = Belongings(Keeper(), torch.device("cpu"))
     belongings.add(optimizer)
-    torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
     belongings.add(Keeping(torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)))
-    assert belongings.forgotten_schedulers() == ["SGD"]
+    assert belongings.unprepared_schedulers() == ["ExponentialLR of the SGD"]
     belongings.add(Keeping(optimizer))
-    assert belongings.forgotten_schedulers() == []
+    assert belongings.unprepared_schedulers() == []
+    del scheduler
+
+
+@pytest.mark.parametrize("kind", ["StepLR", "ReduceLROnPlateau"])
+def test_training_does_not_begin_with_a_scheduler_that_was_not_prepared(kind: str) -> None:
+    arguments = (1,) if kind == "StepLR" else ()
+    optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)
+    known = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    scheduler = getattr(torch.optim.lr_scheduler, kind)(optimizer, *arguments)
+    belongings = Belongings(Keeper(), torch.device("cpu"))
+    belongings.add(optimizer)
+    belongings.add(known)
+    with pytest.raises(ProgramError, match=f"{kind} of the SGD was not given to run.prepare"):
+        belongings.watch(allow_unprepared_schedulers=False)
+    belongings.watch(allow_unprepared_schedulers=True)
+    belongings.add(scheduler)
+    belongings.watch(allow_unprepared_schedulers=False)
+
+
+def test_a_scheduler_that_was_replaced_before_training_is_not_missed() -> None:
+    optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    scheduler.itself = scheduler  # type: ignore[attr-defined]
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    belongings = Belongings(Keeper(), torch.device("cpu"))
+    belongings.add(optimizer)
+    belongings.add(scheduler)
+    belongings.watch(allow_unprepared_schedulers=False)
+
+
+def test_a_scheduler_that_is_made_in_mid_training_is_refused_at_the_next_step() -> None:
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    keeper = Keeper()
+    keeper.stepped = True
+    belongings = Belongings(keeper, torch.device("cpu"))
+    belongings.add(model)
+    belongings.add(optimizer)
+    belongings.watch(allow_unprepared_schedulers=False)
+    optimizer.step()
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    with pytest.raises(ProgramError, match="StepLR of the SGD"):
+        optimizer.step()
+    del scheduler
 
 
 def test_an_optimizer_called_only_before_the_result_is_refused() -> None:
