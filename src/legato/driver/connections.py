@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import hmac
 import http
 import logging
 from collections.abc import Awaitable, Callable
@@ -21,11 +20,13 @@ from websockets.http11 import Request, Response
 
 from legato.core import wire
 from legato.core.errors import UsageError
+from legato.driver import tokens
 
 _log = logging.getLogger(__name__)
 
 _MAX_WAITING: Final = 1000  # messages to one worker; beyond this its connection is taken for dead
 _HELLO_LIMIT_S: Final = 10.0  # from the connection to its first frame
+_BEARER: Final = "Bearer "
 
 
 class _Line:
@@ -48,21 +49,24 @@ class Connections:
     """All connections of one driver.
 
     Args:
-        token: what everybody who comes in must show.
+        secret: what clients show. Each worker shows a token of its own, which is good for nothing else.
         hear: called with worker number and message, in the order in which a worker sent them.
         lose: called when a worker's connection is gone and no newer one took its place.
         answer: called with a client's request.
+        admits_old_workers: let workers in that show the secret: an earlier release of Legato started them.
     """
 
     def __init__(
         self,
-        token: str,
+        secret: str,
         *,
         hear: Callable[[int, wire.WorkerMessage], None],
         lose: Callable[[int], None],
         answer: Callable[[wire.ClientRequest], Awaitable[wire.Reply]],
+        admits_old_workers: bool = False,
     ) -> None:
-        self._token = token
+        self._secret = secret
+        self._admits_old_workers = admits_old_workers
         self._hear = hear
         self._lose = lose
         self._answer = answer
@@ -135,11 +139,16 @@ class Connections:
     # ------------------------------------------------------------ one connection
 
     def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
-        shown = request.headers.get("Authorization", "")
-        if not hmac.compare_digest(shown.encode(), f"Bearer {self._token}".encode()):
-            return connection.respond(http.HTTPStatus.UNAUTHORIZED, "Show the token of driver.json.\n")
+        shown = _read_token(request)
+        is_client, worker = tokens.is_same(self._secret, shown), tokens.find_worker(self._secret, shown)
+        if not is_client and worker is None:
+            return connection.respond(http.HTTPStatus.UNAUTHORIZED, "The token is wrong or missing.\n")
         if request.path not in ("/worker", "/client"):
             return connection.respond(http.HTTPStatus.NOT_FOUND, "There are /worker and /client.\n")
+        if request.path == "/client" and not is_client:
+            return connection.respond(http.HTTPStatus.FORBIDDEN, "The token of a worker cannot command the job.\n")
+        if request.path == "/worker" and worker is None and not self._admits_old_workers:
+            return connection.respond(http.HTTPStatus.FORBIDDEN, "A worker shows its own token.\n")
         return None
 
     async def _serve(self, connection: ServerConnection) -> None:
@@ -175,6 +184,10 @@ class Connections:
             await connection.close(1002, "the first message must be Hello")
             return
         number = hello.worker
+        assert connection.request is not None
+        if tokens.find_worker(self._secret, _read_token(connection.request)) not in (number, None):
+            await connection.close(1008, "the token is another worker's")
+            return
         line = _Line(connection)
         older = self._lines.pop(number, None)
         if older is not None:
@@ -194,6 +207,11 @@ class Connections:
             if self._lines.get(number) is line:
                 del self._lines[number]
                 self._lose(number)
+
+
+def _read_token(request: Request) -> str:
+    shown = request.headers.get("Authorization", "")
+    return shown.removeprefix(_BEARER) if shown.startswith(_BEARER) else ""
 
 
 def _as_bytes(frame: str | bytes) -> bytes:

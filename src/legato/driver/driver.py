@@ -33,6 +33,7 @@ from legato.driver.log_marks import LogMarks
 from legato.driver.membership import Membership
 from legato.driver.record import Event, Records
 from legato.driver.status import NUM_EVENTS, Meter, build_status
+from legato.driver.tokens import make_worker_token
 from legato.engines.base import Engine, Exited, Launch
 
 _log = logging.getLogger(__name__)
@@ -101,6 +102,7 @@ class Driver:
         # Known once `run` has read the journal and opened the engine.
         self._spec: JobSpec
         self._token: str
+        self._has_worker_tokens: bool
         self._membership: Membership
         self._connections: Connections
         self._lodging: Lodging
@@ -121,7 +123,13 @@ class Driver:
             await self._engine.open()
             self._enqueue(await self._take_over_or_begin(journal))
             self._lodging = Lodging(self._spec, self._directory.guest, self._feed, self._show)
-            self._connections = Connections(self._token, hear=self._on_message, lose=self._on_lost, answer=self._answer)
+            self._connections = Connections(
+                self._token,
+                hear=self._on_message,
+                lose=self._on_lost,
+                answer=self._answer,
+                admits_old_workers=not self._has_worker_tokens,
+            )
             try:
                 await self._lodging.open(self._membership.job)
                 url = await self._connections.listen(*self._address)
@@ -170,6 +178,7 @@ class Driver:
         assert spec is not None
         self._spec = spec.validate()
         self._token = left.token if left is not None and adopting else secrets.token_urlsafe(32)
+        self._has_worker_tokens = left.has_worker_tokens if left is not None and adopting else True
         self._attempt = left.attempt if left is not None and adopting else self._attempt
         rendezvous = await self._engine.rendezvous()
         checkpoint_dir = spec.checkpoint_dir or str(directory.checkpoints)
@@ -355,7 +364,12 @@ class Driver:
 
     def _journal(self, book: words.Book, outcome: Outcome | None) -> JobJournal:
         return JobJournal(
-            spec=self._membership.job.spec, token=self._token, attempt=self._attempt, book=book, outcome=outcome
+            spec=self._membership.job.spec,
+            token=self._token,
+            attempt=self._attempt,
+            book=book,
+            outcome=outcome,
+            has_worker_tokens=self._has_worker_tokens,
         )
 
     def _write_journal(self, journal: JobJournal) -> None:
@@ -383,6 +397,16 @@ class Driver:
         self._engine_calls[worker] = task
         task.add_done_callback(lambda done: self._engine_calls.pop(worker) if self._engine_calls[worker] is done else 0)
 
+    def _identify(self, worker: int) -> dict[str, str]:
+        """Return the variables by which a worker finds its driver and shows who it is."""
+        if not self._has_worker_tokens:
+            # The warm parent is of an earlier release too, and so are the workers that it forks.
+            return {"LEGATO_DRIVER_FILE": str(self._directory.driver_file)}
+        return {
+            "LEGATO_DRIVER_FILE": str(self._directory.address_file),
+            "LEGATO_WORKER_TOKEN": make_worker_token(self._token, worker),
+        }
+
     async def _start_worker(self, number: int, slot: int) -> None:
         try:
             device = await self._engine.device_of(slot)
@@ -394,7 +418,7 @@ class Driver:
                     environment={
                         **self._spec.environment,
                         **self._lodging.variables_of(number),
-                        "LEGATO_DRIVER_FILE": str(self._directory.driver_file),
+                        **self._identify(number),
                         "LEGATO_WORKER": str(number),
                         "LEGATO_HOST": _LOOPBACK,
                         "LEGATO_DEVICE": device,

@@ -1,8 +1,9 @@
 """A job's directory: its files, its lock, and the journal from which a new driver takes a job over.
 
-Layout of ``$LEGATO_HOME/jobs/NAME``: ``driver.json`` (where the driver listens, and the token), ``journal.json``,
-``lock``, ``events.jsonl``, ``metrics.jsonl``, ``ledger.jsonl``, ``logs/worker-N.log``, ``checkpoints/``, ``guest/``
-(what its guest keeps, if it has one). Never decides anything.
+Layout of ``$LEGATO_HOME/jobs/NAME``: ``driver.json`` (where the driver listens, and the secret of those who command
+it), ``address.json`` (where it listens, for workers), ``journal.json``, ``lock``, ``events.jsonl``, ``metrics.jsonl``,
+``ledger.jsonl``, ``logs/worker-N.log``, ``checkpoints/``, ``guest/`` (what its guest keeps, if it has one). Never
+decides anything.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import msgspec
 from legato.core.errors import JobDriven, UsageError
 from legato.core.spec import JobSpec, check_name
 from legato.decoding import decode
+from legato.driver.tokens import name_attempt
 from legato.driver.words import Book
 
 _TAIL_BYTES: Final = 16384  # far more lines than reports of workers are out of order
@@ -49,7 +51,7 @@ class DriverFile(msgspec.Struct, frozen=True):
 
     Args:
         url: for workers; clients use ``/client`` at the same place.
-        token: who has it may join and command the job.
+        token: clients show it, and may command the job.
         pid: of the driver.
     """
 
@@ -58,15 +60,28 @@ class DriverFile(msgspec.Struct, frozen=True):
     pid: int
 
 
+class Address(msgspec.Struct, frozen=True):
+    """Where a driver listens, for the workers of its job. It holds no secret: each worker has a token of its own.
+
+    Args:
+        url: for workers.
+        attempt: a name for the job's attempt, the same for all its workers and for no other attempt.
+    """
+
+    url: str
+    attempt: str
+
+
 class JobJournal(msgspec.Struct, frozen=True, kw_only=True):
     """All that a new driver needs.
 
     Args:
         spec: the job.
-        token: who has it may join and command the job.
+        token: clients show it, and may command the job; the tokens of workers are made from it.
         attempt: which life of the job this is; a job that was stopped and goes on begins another.
         book: of the membership.
         outcome: None while the job runs, or its driver died.
+        has_worker_tokens: False: an earlier release began this attempt, and its workers show the token of clients.
     """
 
     spec: JobSpec
@@ -74,6 +89,7 @@ class JobJournal(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 1
     book: Book | None = None
     outcome: Outcome | None = None
+    has_worker_tokens: bool = False
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -93,6 +109,7 @@ class JobDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.driver_file = path / "driver.json"
+        self.address_file = path / "address.json"
         self.journal_file = path / "journal.json"
         self.events_file = path / "events.jsonl"
         self.metrics_file = path / "metrics.jsonl"
@@ -229,12 +246,15 @@ class JobDirectory:
         return max(found, key=lambda committed: committed.step, default=None)
 
     def write_driver_file(self, driver_file: DriverFile) -> None:
-        """Tell workers and clients where the driver listens."""
+        """Say where the driver listens: to clients, and without the secret to workers."""
+        address = Address(driver_file.url, name_attempt(driver_file.token))
+        replace_file(self.address_file, msgspec.json.encode(address))
         replace_file(self.driver_file, msgspec.json.encode(driver_file))
 
     def remove_driver_file(self) -> None:
         """Take the driver's address away: the job is over."""
         self.driver_file.unlink(missing_ok=True)
+        self.address_file.unlink(missing_ok=True)
 
     def set_aside_records(self) -> None:
         """Keep the records and checkpoints of the last run under this name as ``*.old``; the new run starts with none.

@@ -120,13 +120,17 @@ def name_attempt(driver_file: Path) -> str:
     """Return a name for the present attempt of a job, the same for all its workers and for no other attempt.
 
     Args:
-        driver_file: of the job. Its token is made anew for each attempt, and kept by who adopts one.
+        driver_file: what ``LEGATO_DRIVER_FILE`` names. Each attempt of the job has another name there, which a driver
+            that adopts the attempt keeps; a file of an earlier release has a token in its place.
 
     Raises:
         UsageError: it cannot be read.
     """
     try:
-        token = json.loads(driver_file.read_text())["token"]
+        said = json.loads(driver_file.read_text())
+        if "attempt" in said:
+            return str(said["attempt"])
+        token: str = said["token"]
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(f"Cannot tell which job this is: {driver_file} cannot be read ({error}).") from error
     return hashlib.sha256(token.encode()).hexdigest()[:16]

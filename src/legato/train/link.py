@@ -39,13 +39,15 @@ class Link:
     """The connection of one worker to its driver.
 
     Args:
-        driver_file: says where the driver listens and with which token; read again for every connection.
+        driver_file: says where the driver listens; read again for every connection.
         worker: this worker's number.
         host: the address at which peers reach it.
+        token: this worker's own. None: the file has it, as a driver of an earlier release wrote it.
     """
 
-    def __init__(self, driver_file: Path, worker: int, host: str) -> None:
+    def __init__(self, driver_file: Path, worker: int, host: str, token: str | None = None) -> None:
         self._driver_file = driver_file
+        self._token = token
         self.worker = worker
         self.host = host
         self.changed = threading.Condition()
@@ -153,10 +155,11 @@ class Link:
     def _connect(self, stack: contextlib.ExitStack) -> ClientConnection | None:
         try:
             where = json.loads(self._driver_file.read_text())
+            token = where["token"] if self._token is None else self._token
             return stack.enter_context(
                 connect(
                     where["url"],
-                    additional_headers={"Authorization": f"Bearer {where['token']}"},
+                    additional_headers={"Authorization": f"Bearer {token}"},
                     open_timeout=5,
                     close_timeout=1,
                     compression=None,

@@ -32,7 +32,9 @@ def main(program: list[str]) -> NoReturn:
     """
     worker = int(os.environ["LEGATO_WORKER"])
     faults.plan(worker, os.environ.get("LEGATO_FAULTS", ""))
-    link = Link(Path(os.environ["LEGATO_DRIVER_FILE"]), worker, os.environ.get("LEGATO_HOST", "127.0.0.1"))
+    # The program has no use for it, and programs print their variables.
+    token = os.environ.pop("LEGATO_WORKER_TOKEN", None)
+    link = Link(Path(os.environ["LEGATO_DRIVER_FILE"]), worker, os.environ.get("LEGATO_HOST", "127.0.0.1"), token)
     try:
         settings = link.open()
     except LegatoError as error:

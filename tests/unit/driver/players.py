@@ -92,6 +92,7 @@ class Player:
         self.orchestra = orchestra
         self.worker = launch.worker
         self.driver_file = Path(launch.environment["LEGATO_DRIVER_FILE"])
+        self.token = launch.environment.get("LEGATO_WORKER_TOKEN")
         self.phase = "joining"
         self.view: View | None = None
         self.proposed: View | None = None
@@ -148,7 +149,7 @@ class Player:
         while True:
             try:
                 where = json.loads(self.driver_file.read_text())
-                headers = {"Authorization": f"Bearer {where['token']}"}
+                headers = {"Authorization": f"Bearer {self.token or where['token']}"}
                 async with connect(
                     where["url"], additional_headers=headers, compression=None, proxy=None
                 ) as connection:

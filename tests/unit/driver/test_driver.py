@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.unit.driver.players import Orchestra, Player, make_spec
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from legato.core import wire
 from legato.core.errors import JobNotFound, UsageError
@@ -244,13 +244,67 @@ def test_who_has_not_the_token_stays_outside(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_a_worker_s_token_is_good_for_its_own_place_only(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            where = json.loads(stage.directory.driver_file.read_text())
+            own = {"Authorization": f"Bearer {stage.player(1).token}"}
+            client_url = where["url"].removesuffix("/worker") + "/client"
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(client_url, additional_headers=own, proxy=None)
+            assert refused.value.response.status_code == 403, "it cannot command the job"
+            shared = {"Authorization": f"Bearer {where['token']}"}
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(where["url"], additional_headers=shared, proxy=None)
+            assert refused.value.response.status_code == 403, "clients are no workers"
+            async with connect(where["url"], additional_headers=own, proxy=None) as posing:
+                hello = wire.Hello(view=1, worker=0, pid=1, host="h", current=None, phase="joining", num_rounds=0)
+                await posing.send(wire.encode(hello))
+                with pytest.raises(ConnectionClosed) as closed:
+                    await posing.recv()
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1008, "it is the token of another worker"
+            assert stage.player(0).num_connections == 1
+            assert where["token"] not in stage.directory.address_file.read_text()
+            await stage.finish()
+
+    asyncio.run(play())
+
+
+def test_workers_of_an_earlier_release_are_adopted_with_the_token_they_have(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path, heartbeat_limit_s=10.0) as stage:
+            await stage.until_training(2)
+            await stage.drop_driver()
+            # As that release left it: it kept one token for all, and its workers look for it in driver.json.
+            left = json.loads(stage.directory.journal_file.read_text())
+            del left["has_worker_tokens"]
+            stage.directory.journal_file.write_text(json.dumps(left))
+            stage.directory.address_file.unlink()
+            for number in (0, 1):
+                stage.player(number).driver_file, stage.player(number).token = stage.directory.driver_file, None
+            stage.raise_curtain(adopting=True)
+            await stage.until_training(2)
+            await stage.orchestra.until(lambda: "adopted" in stage.kinds())
+            # The warm parent is of that release too, and so is a worker that it starts now.
+            stage.machine.end(0, -9)
+            await stage.orchestra.until(lambda: 2 in stage.orchestra.players)
+            assert stage.player(2).driver_file == stage.directory.driver_file
+            await stage.until_training(2)
+            assert (await stage.finish()).outcome == "succeeded"
+            assert not json.loads(stage.directory.journal_file.read_text())["has_worker_tokens"]
+
+    asyncio.run(play())
+
+
 def test_the_newer_of_two_connections_counts(tmp_path: Path) -> None:
     async def play() -> None:
         async with raise_stage(tmp_path) as stage:
             await stage.until_training(2)
             player = stage.player(1)
             where = json.loads(stage.directory.driver_file.read_text())
-            headers = {"Authorization": f"Bearer {where['token']}"}
+            headers = {"Authorization": f"Bearer {player.token}"}
             async with connect(where["url"], additional_headers=headers, proxy=None) as second:
                 hello = wire.Hello(view=1, worker=1, pid=1, host="h", current=player.view, phase="member", num_rounds=0)
                 await second.send(wire.encode(hello))

@@ -78,6 +78,8 @@ def test_attempts_are_told_apart_and_their_secret_is_not_told(tmp_path: Path) ->
         found.append(name_attempt(file))
     assert found[0] == found[1] != found[2]
     assert found[0].isalnum() and "one" not in found[0]
+    file.write_text(json.dumps({"url": "ws://a", "attempt": "0123"}))
+    assert name_attempt(file) == "0123"
     file.write_text("{}")
     with pytest.raises(UsageError, match="cannot be read"):
         name_attempt(file)

@@ -1,0 +1,48 @@
+"""Who may say what to a driver: one secret for those who command the job, one token for each of its workers. Pure.
+
+A worker's token is made from the secret and the worker's number, so a new driver that knows the secret knows the tokens
+of all workers too, and nothing else has to be kept. From a worker's token the secret cannot be found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from typing import Final
+
+_FORM: Final = re.compile(r"(0|[1-9][0-9]{0,8})\.[0-9a-f]{64}")
+
+
+def make_worker_token(secret: str, worker: int) -> str:
+    """Return the token with which one worker shows to its driver that it is that worker.
+
+    Args:
+        secret: of the job's attempt.
+        worker: its number.
+    """
+    signed = hmac.new(secret.encode(), f"worker {worker}".encode(), hashlib.sha256).hexdigest()
+    return f"{worker}.{signed}"
+
+
+def find_worker(secret: str, shown: str) -> int | None:
+    """Return the worker whose token was shown; None if it is no worker's token.
+
+    >>> find_worker("secret", make_worker_token("secret", 7)), find_worker("other", make_worker_token("secret", 7))
+    (7, None)
+    """
+    found = _FORM.fullmatch(shown)
+    if found is None:
+        return None
+    worker = int(found[1])
+    return worker if is_same(make_worker_token(secret, worker), shown) else None
+
+
+def is_same(secret: str, shown: str) -> bool:
+    """Return whether the secret itself was shown; takes as long whatever was shown."""
+    return hmac.compare_digest(secret.encode(), shown.encode())
+
+
+def name_attempt(secret: str) -> str:
+    """Return a name of the job's attempt, which is the same for all its workers and does not reveal the secret."""
+    return hashlib.sha256(secret.encode()).hexdigest()[:16]
