@@ -26,12 +26,23 @@ def test_undisturbed(stage: Stage, reference: Reference, program: tuple[str, ...
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_grow_and_shrink(stage: Stage, reference: Reference, program: tuple[str, ...]) -> None:
     want = reference.of(*program)
+    # More than its step has micro-batches are refused.
+    most = 3 if program == ("twice.py",) else 4
     plan = [
-        Act(at_step(3), scale(4), "grow to 4"),
-        Act(with_members(4), scale(2), "shrink to 2"),
+        Act(at_step(3), scale(most), "grow"),
+        Act(with_members(most), scale(2), "shrink to 2"),
         Act(with_members(2), scale(3), "grow to 3"),
         Act(with_members(3), scale(1), "shrink to 1"),
         Act(with_members(1), scale(2), "grow to 2"),
         Act(with_members(2), nothing, "2 at the end"),
     ]
     stage.run(*program, plan=plan).check(want, finishers=2)
+
+
+def test_a_worker_that_its_step_has_no_work_for_is_not_kept(stage: Stage, reference: Reference) -> None:
+    want = reference.of("twice.py")
+    result = stage.run("twice.py", workers=(4, 5, 5))
+    result.check(want, finishers=3)
+    (scaled,) = result.of_kind("scaled")
+    assert scaled["reason"] == "5 -> 3 workers: its step has only 3 micro-batches, so more cannot help"
+    assert "its minimum is 4 workers, but its step has only 3 micro-batches" in result.of_kind("note")[0]["reason"]

@@ -1940,6 +1940,8 @@ export interface components {
          *         Args:
          *             step_s: seconds per step of late.
          *             resize_s: seconds that a resize cost of late.
+         *             num_micro_batches: of a step, as its workers say; more workers than this cannot help.
+         *             shares_freely: each step is cut for as many workers as there are, up to that number.
          */
         Progress: {
             time: number;
@@ -1959,6 +1961,10 @@ export interface components {
             step_s: number | null;
             /** @default null */
             resize_s: number | null;
+            /** @default null */
+            num_micro_batches: number | null;
+            /** @default false */
+            shares_freely: boolean;
         };
         /**
          * Plan

@@ -13,6 +13,8 @@ export function makeProgress(more: Partial<Progress> = {}): Progress {
     samples_per_s: 100,
     step_s: 2,
     resize_s: null,
+    num_micro_batches: null,
+    shares_freely: false,
     ...more,
   };
 }

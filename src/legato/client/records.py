@@ -29,6 +29,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         num_steps: all steps of the job. None: its program does not say how many there will be.
         step_s: seconds per step of late.
         resize_s: seconds that a resize cost of late.
+        num_micro_batches: of a step: more slots than this cannot help. None: not known, or there is no such limit.
+        shares_freely: each step is cut for as many workers as there are, up to that number.
     """
 
     time: float
@@ -40,6 +42,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     step_s: float | None
     resize_s: float | None
     num_steps: int | None = None
+    num_micro_batches: int | None = None
+    shares_freely: bool = False
 
     @property
     def reached(self) -> str | None:

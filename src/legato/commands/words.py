@@ -37,11 +37,19 @@ def count_slots(number: int) -> str:
 
 
 def render_gpus(job: JobRecord) -> str:
-    """Say how many slots a job has, and may have: ``2 of 1..4``."""
+    """Say how many slots a job has, and may have: ``2 of 1..4``; and how many help, if that is fewer.
+
+    >>> from types import SimpleNamespace as Some
+    >>> job = Some(num_slots=2, min_workers=1, max_workers=4, is_elastic=True, progress=Some(num_micro_batches=2))
+    >>> render_gpus(job)
+    '2 of 1..4 (2 help)'
+    """
     bounds = str(job.max_workers)
     if job.is_elastic and job.min_workers != job.max_workers:
         bounds = f"{job.min_workers}..{job.max_workers}"
-    return f"{job.num_slots} of {bounds}"
+    most = job.progress.num_micro_batches if job.progress is not None else None
+    helping = f" ({most} help{'s' if most == 1 else ''})" if most is not None and most < job.max_workers else ""
+    return f"{job.num_slots} of {bounds}{helping}"
 
 
 def tell_when(job: JobRecord) -> str:

@@ -71,6 +71,11 @@ def _describe(
     if memory is not None and memory.most is not None and job.stage in HOLDING and memory.attempt == job.attempt:
         # What failed in one slot would fail in the next one too, until the job is started anew.
         max_workers = max(job.min_workers, min(max_workers, memory.most))
+    # What its workers say counts more than what was said of it when it was submitted.
+    measured = job.progress
+    num_micro_batches = measured.num_micro_batches if measured is not None else None
+    if num_micro_batches is None and work is not None:
+        num_micro_batches = work.num_micro_batches
     return policy.Job(
         id=job.id,
         name=job.name,
@@ -81,7 +86,8 @@ def _describe(
         max_workers=max_workers,
         priority=job.priority,
         elastic=job.is_elastic,
-        num_micro_batches=work.num_micro_batches if work else None,
+        num_micro_batches=num_micro_batches,
+        shares_freely=measured is not None and measured.shares_freely,
         standing=_standing(pool, job, report),
         wanted=memory.wanted if memory else None,
         wanted_since=memory.wanted_since if memory else None,
@@ -100,8 +106,9 @@ def _standing(pool: Pool, job: Job, report: DriverReport | None) -> Standing:
         # Its driver starts, or hangs, or was killed: until that is known nothing is added to it.
         return Standing.RESIZING
     status: dict[str, Any] = report.status
-    settled = report.assigned == frozenset(pool.kept(job)) and report.in_use == report.assigned - report.given_up
-    trains = status["num_workers"] == len(report.assigned or ()) - len(report.given_up)
+    unused = report.given_up | report.surplus
+    settled = report.assigned == frozenset(pool.kept(job)) and report.in_use == report.assigned - unused
+    trains = status["num_workers"] == len((report.assigned or frozenset()) - unused)
     return Standing.RUNNING if settled and trains else Standing.RESIZING
 
 

@@ -80,6 +80,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
         assigned: the slots that it was told last, as far as it says; None if it does not answer.
         in_use: slots in which a process of the job may still live; None if it is not known. Empty once it has ended.
         given_up: slots in which the driver starts nobody again.
+        surplus: slots that cannot help, because a step of the job has too few micro-batches; no worker is in them.
         status: what the driver says of its job, as documented in ``docs/cli.md``; None if it does not answer.
         outcome: how the job ended, None before.
         step: the last one that was committed; of a job that has ended, None where that is not known.
@@ -93,6 +94,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     assigned: frozenset[str] | None = None
     in_use: frozenset[str] | None = None
     given_up: frozenset[str] = frozenset()
+    surplus: frozenset[str] = frozenset()
     status: dict[str, object] | None = None
     outcome: Outcome | None = None
     step: int | None = None

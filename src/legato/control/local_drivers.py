@@ -201,9 +201,10 @@ class LocalDrivers:
             return DriverReport(
                 attempt=attempt,
                 state=DriverState.RUNNING,
-                assigned=self._names([*slots["wanted"], *slots["given_up"]]),
+                assigned=self._names([*slots["wanted"], *slots["given_up"], *slots.get("surplus", ())]),
                 in_use=self._names(slots["in_use"]),
                 given_up=self._names(slots["given_up"]),
+                surplus=self._names(slots.get("surplus", ())),
                 status=reply.status,
             )
         journal = await asyncio.to_thread(directory.read_journal)

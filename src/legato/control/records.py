@@ -104,6 +104,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         step_s: seconds per step of late.
         resize_s: seconds that a resize cost of late.
+        num_micro_batches: of a step, as its workers say; more workers than this cannot help.
+        shares_freely: each step is cut for as many workers as there are, up to that number.
     """
 
     time: float
@@ -115,6 +117,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     samples_per_s: float | None = None
     step_s: float | None = None
     resize_s: float | None = None
+    num_micro_batches: int | None = None
+    shares_freely: bool = False
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):

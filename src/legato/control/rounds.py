@@ -5,7 +5,7 @@ No I/O and no clock. What is decided then is in `deciding`; what drivers are tol
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -182,10 +182,12 @@ def _learn_progress(pool: Pool, job: Job, report: DriverReport, memory: Memory, 
     # Neither in use nor about to be: its driver has heard that it is to leave, and its worker is gone.
     busy = report.in_use | report.assigned
     closed = [f.slot for f in pool.held(job) if f.release_asked_at is not None and f.slot not in busy]
-    released = [slot for slot in pool.kept(job) if slot in report.given_up]
+    released = [slot for slot in pool.kept(job) if slot in report.given_up | report.surplus]
     trains = job.stage is Stage.STARTING and status["num_workers"] > 0
-    progress = None
-    if job.progress is None or not 0 <= now - job.progress.time < _PROGRESS_EVERY_S or trains:
+    before = job.progress
+    progress, cut = None, _cut_of(before, status)
+    is_news = before is None or cut != (before.num_micro_batches, before.shares_freely)
+    if is_news or before is None or not 0 <= now - before.time < _PROGRESS_EVERY_S or trains:
         progress = Progress(
             time=now,
             num_workers=status["num_workers"],
@@ -196,6 +198,8 @@ def _learn_progress(pool: Pool, job: Job, report: DriverReport, memory: Memory, 
             samples_per_s=status["samples_per_s"],
             step_s=memory.pace.step_s,
             resize_s=_resize_s(job, status, memory),
+            num_micro_batches=cut[0],
+            shares_freely=cut[1],
         )
     if not (closed or released or trains or progress):
         return None
@@ -204,11 +208,31 @@ def _learn_progress(pool: Pool, job: Job, report: DriverReport, memory: Memory, 
         seen_stage=job.stage,
         seen_attempt=job.attempt,
         stage=Stage.RUNNING if trains else None,
-        reason="its workers train" if trains else "no worker can train in this slot" if released else "",
+        reason="its workers train" if trains else _why_released(released, report, cut[0]),
         closed=tuple(closed),
         released=tuple(released),
         progress=progress,
     )
+
+
+def _cut_of(before: Progress | None, status: Mapping[str, Any]) -> tuple[int | None, bool]:
+    """Return how many micro-batches a step has, and whether it is cut for as many workers as there are.
+
+    Until a worker of this attempt says it, what the attempt before it said counts: it may run another program by now.
+    """
+    known = status.get("num_micro_batches")
+    if known is None and before is not None and not status["num_workers"]:
+        return before.num_micro_batches, before.shares_freely
+    return known, bool(status.get("shares_freely"))
+
+
+def _why_released(released: Sequence[str], report: DriverReport, num_micro_batches: int | None) -> str:
+    if not released:
+        return ""
+    if not report.surplus.issuperset(released):
+        return "no worker can train in this slot"
+    many = "micro-batch" if num_micro_batches == 1 else "micro-batches"
+    return f"its step has only {num_micro_batches} {many}, so another worker cannot help"
 
 
 def _resize_s(job: Job, status: Mapping[str, Any], memory: Memory) -> float | None:

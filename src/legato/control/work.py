@@ -164,7 +164,9 @@ def make_order(job: Job, work: Work, slots: tuple[str, ...], *, code: Path, goes
         code: where uploaded code is unpacked, one directory per SHA-256.
         goes_on: from the newest checkpoint, if there is one.
     """
-    spec = _spec(work, job.id, work.directory or "", job.min_workers, job.max_workers, len(slots))
+    # A job whose step has too few micro-batches for its minimum gets fewer slots than that.
+    min_workers = min(job.min_workers, len(slots))
+    spec = _spec(work, job.id, work.directory or "", min_workers, job.max_workers, len(slots))
     return DriverOrder(
         job=job.id,
         attempt=job.attempt,

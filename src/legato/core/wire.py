@@ -49,9 +49,13 @@ class Warm(Message, frozen=True):
 
     Args:
         fingerprint: what must be equal in all workers: part name → digest.
+        num_micro_batches: of every full step; more workers than this cannot help. None: any number of workers helps.
+        shares_freely: each step is cut for as many workers as there are, so each of them up to that number helps.
     """
 
     fingerprint: dict[str, str]
+    num_micro_batches: int | None = None
+    shares_freely: bool = False
 
 
 class Prepared(Message, frozen=True):

@@ -96,6 +96,9 @@ class Job:
     Args:
         wanted: the slots that it shall use.
         given_up: slots it has, but in which nobody is started again.
+        surplus: slots that the platform gave it and that cannot help: its step has too few micro-batches.
+        num_micro_batches: of a step, as its workers say; None: not known yet, or any number of workers helps.
+        shares_freely: every step is cut for as many workers as there are, up to that number.
         is_assigned: somebody else decides which slots it has.
         current: the view in force: the newest Recover, or the newest proposal that somebody switched to.
         in_force_since: when ``current`` was put in force.
@@ -127,6 +130,9 @@ class Job:
     now: float
     wanted: set[int]
     given_up: set[int] = field(default_factory=set)
+    surplus: set[int] = field(default_factory=set)
+    num_micro_batches: int | None = None
+    shares_freely: bool = False
     is_assigned: bool = False
     state: JobState = JobState.FORMING
     workers: dict[int, Worker] = field(default_factory=dict)
@@ -224,6 +230,9 @@ class Job:
             slots={worker.number: worker.slot for worker in self.present()},
             wanted=tuple(sorted(self.wanted)),
             given_up=tuple(sorted(self.given_up)),
+            surplus=tuple(sorted(self.surplus)),
+            num_micro_batches=self.num_micro_batches,
+            shares_freely=self.shares_freely,
             is_assigned=self.is_assigned,
             current=self.current,
             pending=self.pending,

@@ -99,6 +99,8 @@ class Membership:
         job = membership.job
         job.state = JobState.ADOPTING
         job.wanted, job.given_up, job.is_assigned = set(book.wanted), set(book.given_up), book.is_assigned
+        job.surplus, job.num_micro_batches = set(book.surplus), book.num_micro_batches
+        job.shares_freely = book.shares_freely
         job.next_worker = max([book.next_worker, *(number + 1 for number in running)])
         job.last_view = book.last_view
         job.resume, job.reference, job.stopping = book.resume, book.reference, book.stopping

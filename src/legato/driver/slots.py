@@ -20,6 +20,11 @@ def scale(job: Job, num_workers: int, reason: str) -> None:
     before = len(job.wanted)
     if num_workers == before:
         return
+    if job.num_micro_batches is not None and num_workers > job.num_micro_batches:
+        raise UsageError(
+            f"Cannot scale job '{job.spec.name}' to {num_workers} workers: {_tell_few(job.num_micro_batches)}, so more "
+            f"than {_count(job.num_micro_batches)} cannot help. Raise its global batch size to use more."
+        )
     if job.is_assigned:
         raise UsageError(
             f"Cannot scale job '{job.spec.name}' here: it has the slots that the platform gives it. Change its "
@@ -40,10 +45,13 @@ def assign(job: Job, said: SlotsAssigned) -> None:
         UsageError: the job may not have that many, or could not train in enough of them; nothing has changed.
     """
     slots = frozenset(said.slots)
+    least = said.min_workers
+    if least is not None and job.num_micro_batches is not None:
+        least = min(least, job.num_micro_batches)
     changes = {
         field: value
-        for field in ("min_workers", "max_workers")
-        if (value := getattr(said, field)) is not None and value != getattr(job.spec, field)
+        for field, value in (("min_workers", least), ("max_workers", said.max_workers))
+        if value is not None and value != getattr(job.spec, field)
     }
     spec = msgspec.structs.replace(job.spec, num_workers=len(slots), **changes).validate()
     useless = job.given_up & slots
@@ -58,8 +66,46 @@ def assign(job: Job, said: SlotsAssigned) -> None:
     # What was given up is not tried again just because it is said again.
     job.given_up = set(useless)
     wanted = set(slots - useless)
+    job.surplus = _find_surplus(job, wanted)
+    wanted -= job.surplus
     if wanted != job.wanted:
         _want(job, wanted, f"{len(job.wanted)} -> {len(wanted)} workers: {said.reason}")
+
+
+def leave_out_surplus(job: Job) -> None:
+    """Use no more slots than a step has micro-batches: another worker would have nothing to compute.
+
+    The slots that the platform gave are reported as surplus, so that it takes them back.
+    """
+    most = job.num_micro_batches
+    assert most is not None
+    if job.spec.min_workers > most:
+        told = f"its minimum is {_count(job.spec.min_workers)}, but {_tell_few(most)}: it trains with {most}"
+        job.record("note", f"{told}. Raise its global batch size to use more", level="warning")
+        job.spec = msgspec.structs.replace(job.spec, min_workers=most, num_workers=min(job.spec.num_workers, most))
+    surplus = _find_surplus(job, job.wanted)
+    if not surplus:
+        return
+    if job.is_assigned:
+        job.surplus |= surplus
+    before, wanted = len(job.wanted), job.wanted - surplus
+    _want(job, wanted, f"{before} -> {len(wanted)} workers: {_tell_few(most)}, so more cannot help")
+
+
+def _find_surplus(job: Job, slots: set[int]) -> set[int]:
+    """Return the slots beyond the micro-batches of a step: those in which least is lost."""
+    most = job.num_micro_batches
+    if most is None or len(slots) <= most:
+        return set()
+    return set(sorted(slots, key=lambda slot: _worth(job, slot))[: len(slots) - most])
+
+
+def _tell_few(num_micro_batches: int) -> str:
+    return f"its step has only {num_micro_batches} micro-batch{'es' if num_micro_batches > 1 else ''}"
+
+
+def _count(num_workers: int) -> str:
+    return "1 worker" if num_workers == 1 else f"{num_workers} workers"
 
 
 def _want(job: Job, slots: set[int], told: str) -> None:

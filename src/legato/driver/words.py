@@ -140,6 +140,9 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
         slots: worker → slot of all workers that may run.
         wanted: the slots that the job has.
         given_up: slots in which nobody is started again although the job has them.
+        surplus: slots in which no worker runs because its step has too few micro-batches for another one.
+        num_micro_batches: of a step; None: not known, or there is no such limit.
+        shares_freely: every step is cut for as many workers as there are, up to that number.
         is_assigned: somebody else decides which slots the job has.
         current: the newest view that was put in force.
         pending: the proposal that is out.
@@ -157,6 +160,9 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
     slots: dict[int, int]
     wanted: tuple[int, ...]
     given_up: tuple[int, ...] = ()
+    surplus: tuple[int, ...] = ()
+    num_micro_batches: int | None = None
+    shares_freely: bool = False
     is_assigned: bool = False
     current: View | None = None
     pending: View | None = None

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from legato.policy.claims import Claim, Pool
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import next_size
+from legato.policy.snapshot import Job
 
 MAX_CAUSES: Final = 5
 _ALL: Final = "all that the pool has"
@@ -72,6 +73,8 @@ class Causes:
         job = claim.job
         if claim.target == job.max_workers:
             return Cause("its maximum" if job.elastic else "all that it needs")
+        if claim.target == job.num_micro_batches:
+            return Cause(tell_few(job))
         if claim.target == claim.hi or claim.share >= claim.target + 1:
             useless = claim.target + 1
             last = (next_size(job, claim.target) or job.max_workers + 1) - 1
@@ -221,6 +224,14 @@ def _share_with(claim: Claim, crowd: Crowd, kind: str, among: str) -> Cause:
 def _without(claims: Sequence[Claim], claim: Claim) -> list[Claim]:
     """Return the first few others."""
     return [other for other in claims[: MAX_CAUSES + 1] if other is not claim][:MAX_CAUSES]
+
+
+def tell_few(job: Job) -> str:
+    """Say that a step of a job cannot be shared by more workers."""
+    total = job.num_micro_batches
+    told = f"its step has only {total} micro-batch{'' if total == 1 else 'es'}"
+    least = job.min_workers if job.elastic else job.max_workers
+    return told if least <= (total or 0) else f"{told}, fewer than its minimum of {least} workers"
 
 
 def count(number: int) -> str:

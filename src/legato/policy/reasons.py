@@ -229,7 +229,9 @@ def _count_useless(pool: Pool) -> int:
 
 def _of(claim: Claim) -> str:
     job = claim.job
-    return f"{claim.size} of up to {count(job.max_workers)}" if job.elastic else count(claim.size)
+    if job.elastic or claim.hi == job.max_workers:
+        return f"{claim.size} of up to {count(job.max_workers)}" if job.elastic else count(claim.size)
+    return f"{claim.size} of its {count(job.max_workers)}"
 
 
 def _needs(number: int) -> str:

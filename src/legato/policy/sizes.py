@@ -1,7 +1,8 @@
 """Which numbers of workers help a job. Pure arithmetic; knows no other job and no slot.
 
 With V micro-batches, W workers take ceil(V / W) rounds per step. A size is useful where that number drops: 4
-micro-batches are no faster on 3 workers than on 2. The minimum of a job is always one of its sizes, useful or not.
+micro-batches are no faster on 3 workers than on 2. The minimum of a job is always one of its sizes, useful or not, but
+no size is above V: a worker without a micro-batch computes nothing that counts.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ from legato.policy.snapshot import Job
 
 
 def smallest_size(job: Job) -> int:
-    """Return the fewest slots with which a job runs."""
-    return job.min_workers if job.elastic else job.max_workers
+    """Return the fewest slots with which a job runs.
+
+    >>> smallest_size(Job(id="j", name="n", owner="o", queue="q", submitted_at=0, min_workers=4, max_workers=4))
+    4
+    """
+    return _fit_micro_batches(job, job.min_workers if job.elastic else job.max_workers)
 
 
 def largest_size(job: Job) -> int:
@@ -33,9 +38,9 @@ def fit_size(job: Job, num_slots: int) -> int:
     smallest = smallest_size(job)
     if num_slots < smallest:
         return 0
-    num_slots = min(num_slots, job.max_workers)
+    num_slots = _fit_micro_batches(job, min(num_slots, job.max_workers))
     total = job.num_micro_batches
-    if total is None or not job.elastic:
+    if total is None or job.shares_freely or not job.elastic:
         return num_slots
     rounds = -(-total // num_slots)
     return max(-(-total // rounds), smallest)
@@ -52,11 +57,15 @@ def next_size(job: Job, size: int) -> int | None:
     if size < smallest:
         return smallest
     total = job.num_micro_batches
-    if total is None:
+    if total is None or job.shares_freely:
         larger = size + 1
     else:
         rounds = -(-total // size)
         if rounds == 1:
             return None
         larger = -(-total // (rounds - 1))
-    return larger if larger <= job.max_workers else None
+    return larger if larger <= _fit_micro_batches(job, job.max_workers) else None
+
+
+def _fit_micro_batches(job: Job, size: int) -> int:
+    return size if job.num_micro_batches is None else min(size, job.num_micro_batches)

@@ -72,7 +72,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         min_workers: it runs with at least so many slots, or with none.
         max_workers: it never has more.
         elastic: False: a static job, which has exactly ``max_workers`` slots or none.
-        num_micro_batches: of one step; slots that would not make the step faster are not given. None: every slot helps.
+        num_micro_batches: of one step; slots that would not make the step faster are not given, not even below the
+            minimum. None: every slot helps.
+        shares_freely: each step is cut for as many workers as there are: every slot up to that number helps.
         standing: where it stands.
         wanted: of the last decision. None: there was none.
         wanted_since: of the last decision.
@@ -93,6 +95,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     priority: int = DEFAULT_PRIORITY
     elastic: bool = True
     num_micro_batches: int | None = None
+    shares_freely: bool = False
     standing: Standing = Standing.WAITING
     wanted: int | None = None
     wanted_since: float | None = None

@@ -57,7 +57,11 @@ def _tolerable(claim: Claim) -> int:
     if claim.held < claim.lo and not claim.target:
         # It does not train with so few, and more are not to be had.
         return 0
-    return min(claim.held, claim.job.max_workers)
+    most = min(claim.held, claim.job.max_workers)
+    if claim.target >= most:
+        return most
+    # A slot that does not make a step faster is of no use to it, however short it has held it.
+    return max(fit_size(claim.job, most), claim.target)
 
 
 def _keep_time(claim: Claim, rules: Rules, now: float) -> None:

@@ -141,6 +141,7 @@ class Life:
             "num_wanted": len(self._assigned),
             "min_workers": self._bounds[0],
             "max_workers": self._bounds[1],
+            "num_micro_batches": self.load.num_micro_batches if num_workers else None,
             "workers": [
                 {"worker": worker.number, "slot": worker.slot, "phase": worker.phase.value} for worker in self._workers
             ],

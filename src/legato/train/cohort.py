@@ -144,7 +144,7 @@ class Cohort:
         group = Group(view, 0)
         self._connection = Connection(view, group, *self._make_exchange(group))
 
-    def meet_first(self, fingerprint: dict[str, str]) -> Entry:
+    def meet_first(self, warm: wire.Warm) -> Entry:
         """Say that this worker is warm, and wait until it is a member of a view.
 
         Called again if that one broke before the job's state had come.
@@ -152,7 +152,7 @@ class Cohort:
         assert self._link is not None
         self.has_state = False
         self._set_phase("warm")
-        self._link.send(wire.Warm(fingerprint=fingerprint))
+        self._link.send(warm)
         reason = "the state did not come"
         while True:
             if self._connection is not None:

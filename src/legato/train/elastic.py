@@ -50,7 +50,7 @@ def elastic(
     Args:
         global_batch_size: samples per optimizer step, whoever computes them.
         micro_batch_size: samples per turn of the loop; divides ``global_batch_size``. More workers than
-            ``global_batch_size / micro_batch_size`` cannot help.
+            ``global_batch_size / micro_batch_size`` cannot help, and a job is given no more.
         seed: of everything random: the model's start, the order of the data, dropout, augmentation. A job that was
             given a seed of its own (``LEGATO_SEED``) has that one instead.
         reduction: ``exact``, or ``fast``: between machines a plain all-reduce, whose result may depend on the workers.
@@ -266,6 +266,13 @@ class Run:
             # Also where the program leaves the loop early: its next loop is the next pass.
             session.cursor.end_pass()
             seed_between_passes(session, epoch_begins=False)
+
+    def share_freely(self) -> None:
+        """Say that `turns` cuts each step for as many workers as there are, so that every one of them helps.
+
+        Otherwise a platform gives a job no slot that makes its steps no faster. Call it before training begins.
+        """
+        self._session.shares_freely = True
 
     def backward(self, loss: torch.Tensor, scaler: Any = None) -> None:
         """Run the backward pass of a micro-batch, and note its loss for the progress line.

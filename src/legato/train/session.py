@@ -67,6 +67,7 @@ class Session:
         )
         self.cursor = Cursor()
         self.target: Cursor | None = None
+        self.shares_freely = False
         self.is_loaded = False
         self.stepped = self.in_turn = False
         self.order: Steps | None = None
@@ -142,7 +143,13 @@ class Session:
                 self.cohort.start_alone()
                 entry = Entry((0,), (), repaired=False)
             else:
-                entry = self.cohort.meet_first({**self._identity, **hashing()})
+                entry = self.cohort.meet_first(
+                    wire.Warm(
+                        fingerprint={**self._identity, **hashing()},
+                        num_micro_batches=self.layout.num_micro_batches,
+                        shares_freely=self.shares_freely,
+                    )
+                )
             try:
                 self.target = self._agree_on_target(entry)
             except BrokenView:

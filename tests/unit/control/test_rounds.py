@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,10 +13,13 @@ from legato.control.deciding import carry_out, make_snapshot
 from legato.control.drivers import DriverReport, DriverState
 from legato.control.memories import Memory, Pool
 from legato.control.pace import Pace
-from legato.control.records import Allocation, Facts, Job, Progress, Slot
+from legato.control.records import Allocation, Facts, Job, JobChange, Progress, Slot
 from legato.control.rounds import learn
 from legato.control.stages import Stage
-from legato.policy.snapshot import Decision, Decisions, Verb
+from legato.control.work import Work, make_order
+from legato.policy import snapshot as policy
+from legato.policy.sizes import largest_size
+from legato.policy.snapshot import Decision, Decisions, Standing, Verb
 from legato.sim import clock
 from legato.sim.load import Load
 from legato.sim.workload import Plan
@@ -201,3 +205,54 @@ def test_what_somebody_asks_for_waits_for_no_cooling() -> None:
     assert hear(more, 30.0, 3, 3, wanted_since=None) is None
     assert hear(more, 31.0, 3, 3, wanted_since=None) == 30.0
     assert hear(msgspec.structs.replace(more, priority=1), 32.0, 3, 3, wanted_since=32.0) is None
+
+
+def learn_from(job: Job, report: DriverReport) -> tuple[JobChange, policy.Job]:
+    """Play a round; returns what is written of the job, and what the policy sees of it then."""
+    memories: dict[str, Memory] = {}
+    (change,) = learn(make_pool(job, SLOTS), {job.id: report}, memories, 10.0)
+    after = msgspec.structs.replace(job, progress=change.progress)
+    return change, make_snapshot(make_pool(after, SLOTS), {job.id: report}, memories, {}, 10.0).jobs[0]
+
+
+def test_slots_that_cannot_help_go_back_at_once_and_no_more_are_given() -> None:
+    job = make_running(3, "said")
+    report = msgspec.structs.replace(
+        make_report(2, num_micro_batches=2), assigned=frozenset(SLOTS), surplus=frozenset(SLOTS[2:])
+    )
+    change, seen = learn_from(job, report)
+    assert change.released == SLOTS[2:]
+    assert change.reason == "its step has only 2 micro-batches, so another worker cannot help"
+    assert seen.num_micro_batches == 2 and largest_size(seen) == 2
+    # Two workers in the two slots that are used: it is not taken for one that is being resized.
+    settled = make_snapshot(make_pool(job, SLOTS), {job.id: report}, {}, {}, 10.0).jobs[0]
+    assert settled.standing is Standing.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "told", "want"),
+    [
+        (0, None, 2),  # its workers are only starting: what the last attempt said counts
+        (1, None, None),  # they train, and have no such limit: another program
+        (0, 8, 8),
+        (2, 8, 8),
+    ],
+)
+def test_what_an_attempt_says_of_its_step_replaces_what_the_last_one_said(
+    num_workers: int, told: int | None, want: int | None
+) -> None:
+    job = msgspec.structs.replace(make_running(3, "said"), progress=Progress(time=0.0, num_micro_batches=2))
+    _, seen = learn_from(job, make_report(num_workers, num_micro_batches=told))
+    assert seen.num_micro_batches == want
+
+
+def test_what_becomes_known_of_a_step_is_written_at_once() -> None:
+    job = msgspec.structs.replace(make_running(3, "said"), progress=Progress(time=9.9, num_workers=1))
+    change, _ = learn_from(job, make_report(1, num_micro_batches=4))
+    assert change.progress is not None and change.progress.num_micro_batches == 4
+
+
+def test_a_job_with_a_minimum_above_its_micro_batches_is_started_in_fewer_slots() -> None:
+    job = msgspec.structs.replace(make_running(3, "said"), min_workers=3)
+    order = make_order(job, Work(program=("train.py",), directory="/"), SLOTS[:1], code=Path("/code"), goes_on=True)
+    assert (order.spec.min_workers, order.spec.num_workers, order.spec.max_workers) == (1, 1, 3)

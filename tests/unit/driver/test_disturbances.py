@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -169,8 +171,30 @@ class DisturbancesWithMinimum(Disturbances):
         self.world.feed(words.ScaleAsked(num_workers, "test"))
 
 
+class DisturbancesWithFewMicroBatches(Disturbances):
+    """The same with a step that three workers can share: there are never more for long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(make_world_spec(min_workers=1, num_workers=4))
+        self.world.num_micro_batches = 3
+
+    @rule(num_workers=st.integers(min_value=1, max_value=4))
+    def scales(self, num_workers: int) -> None:
+        with contextlib.suppress(UsageError):
+            self.world.feed(words.ScaleAsked(num_workers, "test"))
+
+    @invariant()
+    def no_worker_too_many_is_wanted(self) -> None:
+        membership = self.world.membership
+        if membership is not None and membership.job.num_micro_batches is not None:
+            assert len(membership.job.wanted) <= 3
+
+
 _SETTINGS = settings(max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
 TestDisturbances = Disturbances.TestCase
 TestDisturbances.settings = _SETTINGS
+TestDisturbancesWithFewMicroBatches = DisturbancesWithFewMicroBatches.TestCase
+TestDisturbancesWithFewMicroBatches.settings = _SETTINGS
 TestDisturbancesWithMinimum = DisturbancesWithMinimum.TestCase
 TestDisturbancesWithMinimum.settings = _SETTINGS

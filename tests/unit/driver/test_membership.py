@@ -37,14 +37,15 @@ def kinds(world: World, kind: str) -> list[words.Record]:
     return [record for record in world.records if record.kind == kind]
 
 
-def meet(world: World, number: int, fingerprint: str = "m") -> None:
+def meet(world: World, number: int, fingerprint: str = "m", num_micro_batches: int | None = None) -> None:
     """Let one worker come as far as its join point."""
     body = world.bodies[number]
     world.connect(body)
     world.deliver(body)
     body.doing = "warm"
     body.inbox.clear()
-    world.feed(words.Heard(number, wire.Warm(fingerprint={"model": fingerprint})))
+    warm = wire.Warm(fingerprint={"model": fingerprint}, num_micro_batches=num_micro_batches)
+    world.feed(words.Heard(number, warm))
 
 
 def test_the_first_view_waits_for_all_who_are_coming() -> None:
@@ -831,10 +832,13 @@ def test_scaling_to_what_is_there_changes_nothing() -> None:
     assert kinds(world, "scaled") == []
 
 
+def make_world_with_slots(*slots: int, **changes: Any) -> World:
+    spec = make_world_spec(**{"max_deaths": 5, "max_breaks": 3, "num_workers": len(slots), **changes})
+    return World(spec, slots=slots)
+
+
 def make_assigned(*slots: int, **changes: Any) -> World:
-    world = World(
-        make_world_spec(**{"max_deaths": 5, "max_breaks": 3, "num_workers": len(slots), **changes}), slots=slots
-    )
+    world = make_world_with_slots(*slots, **changes)
     world.calm(2)
     world.check_at_peace()
     return world
@@ -944,3 +948,70 @@ def test_what_a_new_driver_must_know_is_journaled_even_if_there_is_nothing_to_do
     assert world.membership is not None
     instructions = world.membership.handle(words.SlotsAssigned((0,), "its owner asked", max_workers=3), world.now)
     assert isinstance(instructions[0], words.Journal), "the bounds stand beside the book"
+
+
+# ---------------------------------------------------------------- workers that cannot help
+
+
+def test_a_job_keeps_no_more_workers_than_its_step_has_micro_batches() -> None:
+    world = make_world(num_workers=4)
+    world.num_micro_batches = 2
+    meet(world, 1, num_micro_batches=2)
+    # Those that have not even started are the ones that go, and nobody waits for them.
+    meet(world, 0, num_micro_batches=2)
+    assert job_of(world).current.workers == (1, 0)  # type: ignore[union-attr]
+    assert kinds(world, "scaled")[0].reason == (
+        "4 -> 2 workers: its step has only 2 micro-batches, so more cannot help"
+    )
+    world.calm(10)
+    world.check_at_peace()
+    assert slots_in_use(world) == {0, 1}
+    with pytest.raises(UsageError, match=r"its step has only 2 micro-batches, so more than 2 workers cannot help"):
+        world.feed(words.ScaleAsked(3, "test"))
+    world.feed(words.ScaleAsked(1, "test"))
+    world.feed(words.ScaleAsked(2, "test"))
+    world.calm(10)
+    assert len(job_of(world).members()) == 2
+
+
+def test_a_minimum_above_the_micro_batches_is_lowered_with_a_warning() -> None:
+    world = make_world(min_workers=3)
+    world.num_micro_batches = 1
+    world.calm(10)
+    world.check_at_peace()
+    assert len(job_of(world).members()) == 1
+    (told,) = (record for record in kinds(world, "note") if record.level == "warning")
+    assert told.reason.startswith("its minimum is 3 workers, but its step has only 1 micro-batch: it trains with 1.")
+
+
+def test_a_slot_of_the_platform_that_cannot_help_is_reported_and_left_alone() -> None:
+    world = make_world_with_slots(3, 5, 7, min_workers=3)
+    meet(world, 2, num_micro_batches=2)
+    assert (job_of(world).wanted, job_of(world).surplus) == ({7, 3}, {5})
+    # The platform has not yet decided anew, and says again what it said.
+    world.feed(words.SlotsAssigned((3, 5, 7), "again", min_workers=3))
+    assert (job_of(world).wanted, job_of(world).surplus) == ({7, 3}, {5})
+    world.num_micro_batches = 2
+    world.feed(words.SlotsAssigned((3, 7), "its step has only 2 micro-batches", min_workers=2))
+    world.calm(10)
+    world.check_at_peace()
+    assert job_of(world).surplus == set()
+    assert slots_in_use(world) == {3, 7}
+
+
+def test_a_new_driver_knows_how_many_workers_can_help() -> None:
+    world = make_world(num_workers=3)
+    world.num_micro_batches = 2
+    world.calm(10)
+    world.crash_driver()
+    world.restart_driver()
+    world.calm(10)
+    world.check_at_peace()
+    assert job_of(world).num_micro_batches == 2
+    assert len(job_of(world).members()) == 2
+
+
+def test_a_job_whose_workers_name_no_limit_keeps_all_of_them() -> None:
+    world = make_world(num_workers=4)
+    world.calm(10)
+    assert len(job_of(world).members()) == 4

@@ -93,6 +93,7 @@ class World:
         self.highest_issued = 0
         self.most_rounds = 0
         self.can_save = True
+        self.num_micro_batches: int | None = None
         self.store = "store:1"
         self.membership: Membership | None = Membership(
             spec, self.store, checkpoint_dir="/c", now=self.now, slots=slots
@@ -215,7 +216,7 @@ class World:
         match message:
             case wire.Welcome() if body.doing == "joining":
                 body.doing = "warm"
-                self.say(body, wire.Warm(fingerprint={"model": "m"}))
+                self.say(body, wire.Warm(fingerprint={"model": "m"}, num_micro_batches=self.num_micro_batches))
             case wire.Prepare(proposed=view) if self.is_news(body, view) and self.fails_to_build(body, view):
                 pass
             case wire.Prepare(proposed=view) if self.is_news(body, view):

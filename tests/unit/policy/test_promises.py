@@ -12,7 +12,7 @@ from tests.unit.policy.worlds import any_jobs, any_queues, any_rules, any_snapsh
 
 from legato.policy.policies import decide
 from legato.policy.rules import Policy, Rules
-from legato.policy.sizes import fit_size, next_size, smallest_size
+from legato.policy.sizes import fit_size, largest_size, next_size, smallest_size
 from legato.policy.snapshot import Job, Queue, Snapshot, Standing
 
 
@@ -72,6 +72,40 @@ def test_bounds_hold(snapshot: Snapshot, rules: Rules) -> None:
         # Fewer than the minimum only if it lost slots, and not on purpose.
         assert size in (0, had[job.id]) or smallest_size(job) <= size <= job.max_workers
         assert decision.wanted == fit_size(job, decision.wanted)
+
+
+@for_any(any_snapshots(), any_rules())
+def test_no_job_has_a_slot_that_cannot_help_it(snapshot: Snapshot, rules: Rules) -> None:
+    decisions = decide(snapshot, rules)
+    for job in snapshot.jobs:
+        decision = decisions.of(job.id)
+        assert decision.wanted <= largest_size(job)
+        # A change of its workers that is under way comes first; otherwise a surplus goes back without any delay.
+        if job.standing is not Standing.RESIZING:
+            assert len(decision.slots) <= largest_size(job)
+            assert decision.wanted >= len(decision.slots) or len(decision.slots) == fit_size(job, len(decision.slots))
+
+
+@for_any(any_jobs(min_jobs=1), any_queues(), st.integers(1, 16), any_rules(), st.integers(1, 8), st.booleans())
+def test_a_job_whose_micro_batches_become_known_gives_the_surplus_back_once(
+    jobs: list[Job], queues: list[Queue], num_slots: int, rules: Rules, num_micro_batches: int, shares_freely: bool
+) -> None:
+    first, *others = jobs
+    unknown = msgspec.structs.replace(first, num_micro_batches=None)
+    start = Snapshot(now=0.0, slots=make_slots(num_slots), jobs=(unknown, *others), queues=tuple(queues))
+    snapshot, before = settle(start, make_eager(rules))
+    at_rest = next(job for job in snapshot.jobs if job.id == first.id)
+    known = msgspec.structs.replace(at_rest, num_micro_batches=num_micro_batches, shares_freely=shares_freely)
+    rest = tuple(job for job in snapshot.jobs if job.id != first.id)
+    snapshot = msgspec.structs.replace(snapshot, jobs=(known, *rest))
+    sizes = [counts(before)[first.id]]
+    for _ in range(30):
+        # With the patience that the rules have: a surplus does not wait for it.
+        decisions = decide(snapshot, rules)
+        sizes.append(counts(decisions)[first.id])
+        snapshot = carry_out(snapshot, decisions)
+    assert sizes[1] <= largest_size(known)
+    assert len(set(sizes[2:])) <= 2 and sizes[-1] == sizes[-2], sizes
 
 
 @for_any(any_snapshots(), any_rules())

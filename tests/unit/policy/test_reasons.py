@@ -112,7 +112,19 @@ STATIC = make_job("carl/c", 4, at=2.0, elastic=False)
         ),
         (
             rested(9, [make_job("u/a", 9, num_micro_batches=4)]),
-            {"a": "4 of up to 9 slots: 5 to 9 workers would be no faster than 4 with its 4 micro-batches"},
+            {"a": "4 of up to 9 slots: its step has only 4 micro-batches"},
+        ),
+        (
+            rested(9, [make_job("u/a", 7, num_micro_batches=8)]),
+            {"a": "4 of up to 7 slots: 5 to 7 workers would be no faster than 4 with its 8 micro-batches"},
+        ),
+        (
+            rested(9, [make_job("u/a", 4, min_workers=3, num_micro_batches=1)]),
+            {"a": "1 of up to 4 slots: its step has only 1 micro-batch, fewer than its minimum of 3 workers"},
+        ),
+        (
+            rested(9, [make_job("u/a", 4, elastic=False, num_micro_batches=2)]),
+            {"a": "2 of its 4 slots: its step has only 2 micro-batches, fewer than its minimum of 4 workers"},
         ),
         (
             rested(8, [make_job("u/a", 8, queue="a"), make_job("u/b", 8, queue="b"), make_job("v/b2", 8, queue="b")]),

@@ -19,19 +19,24 @@ def jobs(draw: st.DrawFn) -> Job:
         min_workers=low,
         elastic=draw(st.booleans()),
         num_micro_batches=draw(st.none() | st.integers(1, 40)),
+        shares_freely=draw(st.booleans()),
     )
 
 
 def sizes(job: Job) -> list[int]:
     """By the definition."""
-    if not job.elastic:
-        return [job.max_workers]
     total = job.num_micro_batches
+    most = job.max_workers if total is None else min(job.max_workers, total)
+    if not job.elastic:
+        return [most]
+    least = min(job.min_workers, most)
 
     def helps(number: int) -> bool:
-        return total is None or number == 1 or -(-total // number) < -(-total // (number - 1))
+        if total is None or job.shares_freely or number == 1:
+            return True
+        return -(-total // number) < -(-total // (number - 1))
 
-    return [n for n in range(job.min_workers, job.max_workers + 1) if n == job.min_workers or helps(n)]
+    return [n for n in range(least, most + 1) if n == least or helps(n)]
 
 
 @for_any(jobs(), st.integers(0, 40))

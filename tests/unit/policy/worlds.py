@@ -47,7 +47,8 @@ def any_jobs(draw: st.DrawFn, *, plain: bool = False, min_jobs: int = 0) -> list
                 min_workers=low,
                 priority=draw(st.sampled_from([1000, 5000, 5000, 5000, 10_000])),
                 elastic=plain or draw(st.integers(0, 3)) > 0,
-                num_micro_batches=None if plain else draw(st.sampled_from([None, None, 4, 6, 8])),
+                num_micro_batches=None if plain else draw(st.sampled_from([None, None, None, 1, 2, 4, 6, 8])),
+                shares_freely=draw(st.integers(0, 3)) == 0,
             )
         )
     return jobs

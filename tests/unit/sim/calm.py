@@ -85,7 +85,7 @@ def any_plans(draw: st.DrawFn, num_slots: int, queues: tuple[str, ...], *, plain
         load = Load(
             num_steps=draw(st.integers(1, 150)),
             step_s=draw(st.sampled_from([0.2, 1.0, 2.5])),
-            num_micro_batches=None if plain else draw(st.sampled_from([None, None, 4, 6])),
+            num_micro_batches=None if plain else draw(st.sampled_from([None, None, 1, 2, 4, 6])),
         )
         plans.append(
             Plan(

@@ -169,6 +169,8 @@ class Training:
         run.prepare(model, optimizer, *schedulers, self._progress)
         self._run = run
         job.at_end(self.end_with_program)
+        if not is_fixed:
+            run.share_freely()
         self._epochs = run.epochs(1)
         if next(self._epochs, None) is not None:
             self._turns = run.turns(self._steps, self, f"{self.stream.description}, from {self._start}")

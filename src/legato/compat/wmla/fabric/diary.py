@@ -24,10 +24,12 @@ class Diary:
     Args:
         num_samples: of an epoch.
         batch_size: samples of a micro-batch; the last one of an epoch may have fewer.
+        num_engines: micro-batches of a step: of more workers than that the others compute nothing that counts.
     """
 
-    def __init__(self, num_samples: int, batch_size: int) -> None:
+    def __init__(self, num_samples: int, batch_size: int, num_engines: int) -> None:
         self._num_samples, self._batch_size = num_samples, batch_size
+        self._num_engines = num_engines
         self.epoch = 0
         self.num_entries = 0
         self.num_batches = 0
@@ -75,7 +77,7 @@ class Diary:
 
         Args:
             notes: by metric the mean over each micro-batch, in their order.
-            num_workers: who trained.
+            num_workers: of the job at present.
         """
         entries = []
         self._num_batches_before = self.num_batches
@@ -97,6 +99,10 @@ class Diary:
         """Add that the model of this epoch was saved."""
         self._keep([self._make("saved", num_workers, {})])
 
+    def count_working(self, num_workers: int) -> int:
+        """Return how many of so many workers have something to compute."""
+        return min(num_workers, self._num_engines)
+
     def _make(self, kind: str, num_workers: int, metrics: dict[str, float]) -> Entry:
         self.num_entries += 1
         return {
@@ -104,7 +110,7 @@ class Diary:
             "kind": kind,
             "epoch": self.epoch,
             "iteration": self.num_batches,
-            "workers": num_workers,
+            "workers": self.count_working(num_workers),
             "metrics": metrics,
         }
 

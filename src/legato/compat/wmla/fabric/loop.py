@@ -261,7 +261,7 @@ class Loop:
             "kind": kind,
             "epoch": run.epoch,
             "iteration": iteration,
-            "workers": run.num_workers,
+            "workers": self._diary.count_working(run.num_workers),
             "metrics": dict(values),
         }
 

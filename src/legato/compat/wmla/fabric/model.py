@@ -208,7 +208,7 @@ class FabricModel:
         )
         self._run = run
         engine = self._parts.make_engine(run, plan.batch_size, train_set)
-        diary = Diary(num_samples, plan.batch_size)
+        diary = Diary(num_samples, plan.batch_size, num_engines)
         functions = [Memory(name, find_owner(one), engine.kept) for name, one in self._parts.functions.items()]
         callbacks = [Memory(type(callback).__name__, callback, engine.kept) for callback in self._extras.callbacks]
         run.prepare(diary, *functions, *callbacks)

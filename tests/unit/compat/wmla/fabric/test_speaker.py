@@ -13,7 +13,7 @@ import pytest
 from legato.compat.wmla.fabric.diary import Diary, Entry
 from legato.compat.wmla.fabric.speaker import Speaker, copy_history
 
-NUM_SAMPLES, BATCH_SIZE = 10, 4
+NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES = 10, 4, 2
 
 
 class Listener:
@@ -82,7 +82,7 @@ def told(home: Path, name: str = "stdout") -> list[int]:
 
 
 def test_averages_are_over_the_samples_of_the_epoch() -> None:
-    diary = Diary(NUM_SAMPLES, BATCH_SIZE)
+    diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     assert not diary.is_live
     diary.begin_epoch(0)
     diary.add_step({"accuracy": [0.5, 0.25], "loss": [1.0, 3.0]}, 2)
@@ -106,8 +106,15 @@ def test_averages_are_over_the_samples_of_the_epoch() -> None:
     assert [entry["iteration"] for entry in diary.recent(3)] == [4, 5]
 
 
+def test_only_workers_that_have_something_to_compute_are_counted() -> None:
+    diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
+    diary.begin_epoch(0)
+    diary.add_step({"loss": [1.0, 3.0]}, 4)
+    assert [entry["workers"] for entry in diary.recent(0)] == [2, 2]
+
+
 def test_a_diary_travels() -> None:
-    diary, other = Diary(NUM_SAMPLES, BATCH_SIZE), Diary(NUM_SAMPLES, BATCH_SIZE)
+    diary, other = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES), Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     train(diary, 1)
     other.load_state_dict(json.loads(json.dumps(diary.state_dict())))
     for each in (diary, other):
@@ -117,13 +124,13 @@ def test_a_diary_travels() -> None:
 
 
 def test_a_diary_does_not_grow() -> None:
-    diary = Diary(NUM_SAMPLES, BATCH_SIZE)
+    diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     train(diary, 100)
     assert len(diary.recent(0)) < 15 and diary.num_entries == 200
 
 
 def test_every_entry_is_told_once_and_in_the_drivers_directory(home: Path, speaker_of: Make) -> None:
-    diary = Diary(NUM_SAMPLES, BATCH_SIZE)
+    diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     speaker, listener = speaker_of(0)
     speaker.tell(diary)
     assert (listener.began_at, listener.heard) == (None, []), "nothing has happened yet"
@@ -145,7 +152,7 @@ def test_every_entry_is_told_once_and_in_the_drivers_directory(home: Path, speak
 def test_who_takes_over_tells_all_from_the_beginning_into_whole_files(
     home: Path, speaker_of: Make, num_ahead: int
 ) -> None:
-    diary = Diary(NUM_SAMPLES, BATCH_SIZE)
+    diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     first, _ = speaker_of(0)
     for _ in range(5):
         train(diary, 1)
@@ -164,7 +171,7 @@ def test_who_takes_over_tells_all_from_the_beginning_into_whole_files(
 
 
 def test_what_was_told_of_steps_that_are_lost_is_cut_off(home: Path, speaker_of: Make) -> None:
-    diary = Diary(NUM_SAMPLES, BATCH_SIZE)
+    diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     first, _ = speaker_of(0)
     checkpoint = {}
     for step in range(6):
@@ -172,7 +179,7 @@ def test_what_was_told_of_steps_that_are_lost_is_cut_off(home: Path, speaker_of:
         first.tell(diary)
         if step == 2:
             checkpoint = copy.deepcopy(diary.state_dict())
-    again = Diary(NUM_SAMPLES, BATCH_SIZE)
+    again = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     again.load_state_dict(checkpoint)
     second, listener = speaker_of(4)
     train(again, 1)
@@ -184,7 +191,7 @@ def test_what_was_told_of_steps_that_are_lost_is_cut_off(home: Path, speaker_of:
 
 
 def test_a_torn_last_line_is_told_again_and_an_unfinished_change_of_hands_too(home: Path, speaker_of: Make) -> None:
-    diary = Diary(NUM_SAMPLES, BATCH_SIZE)
+    diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     first, _ = speaker_of(0)
     for _ in range(3):
         train(diary, 1)
@@ -201,7 +208,7 @@ def test_a_torn_last_line_is_told_again_and_an_unfinished_change_of_hands_too(ho
 
 
 def test_a_history_with_a_gap_is_said_to_have_one(speaker_of: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    diary = Diary(NUM_SAMPLES, BATCH_SIZE)
+    diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     train(diary, 20)
     speaker, listener = speaker_of(0)
     speaker.tell(diary)
@@ -237,7 +244,7 @@ def slow_speaker(home: Path) -> Iterator[tuple[Speaker, Slow]]:
 @pytest.fixture
 def long_told(home: Path, speaker_of: Make) -> Diary:
     """What a worker has told before it dies: much."""
-    diary = Diary(NUM_SAMPLES, BATCH_SIZE)
+    diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     first, _ = speaker_of(0)
     for _ in range(40):
         train(diary, 1)
@@ -312,7 +319,7 @@ def test_the_training_began_before_its_first_step_was_done(home: Path) -> None:
     now = [3.0]
     speaker, listener = Speaker(home, 0, clock=lambda: now[0]), Listener()
     speaker.add(listener)
-    now[0], diary = 20.0, Diary(NUM_SAMPLES, BATCH_SIZE)
+    now[0], diary = 20.0, Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     train(diary, 1)
     speaker.tell(diary)
     speaker.close()
