@@ -189,7 +189,7 @@ def test_another_server_takes_over(new_server: NewServer, tmp_path: Path, weight
         where = {"database_url": url.format("postgres"), "lease_s": 2}
         refused = new_server(**where).spawn()
         told, _ = refused.communicate(timeout=LIMIT_S)
-        assert refused.returncode == 2 and "it has no tables" in told and "legato server migrate" in told
+        assert refused.returncode == 2 and "it has no tables" in told and "legato server upgrade" in told
         migrate(where["database_url"])
         first, second, answers_only = new_server(**where), new_server(**where), new_server(runs_jobs=False, **where)
         first.start()

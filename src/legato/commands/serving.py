@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -61,7 +65,9 @@ def up(
 
 
 server = make_group(
-    "server", "Run a server among others; care for its store.", "legato server --config /etc/legato.toml --api-only"
+    "server",
+    "Run one of several servers; back up, restore or migrate a platform.",
+    "legato server --config /etc/legato.toml --api-only",
 )
 
 
@@ -81,7 +87,7 @@ def run_server(
         bool, typer.Option("--api-only", help="Offer no GPUs and decide nothing: beside a server that does.")
     ] = False,
 ) -> None:
-    """Run a server, as 'legato up' does; several of them can share a PostgreSQL. Also: migrate, token."""
+    """Run a server, as 'legato up' does; several of them can share a PostgreSQL."""
     if context.invoked_subcommand is not None:
         return
     said = {"home": home, "host": host, "port": port, "slots": slots, "policy": policy}
@@ -89,14 +95,99 @@ def run_server(
     _serve(_read_settings(config, said, other), runs_jobs=not api_only)
 
 
-def migrate(
+def upgrade(
     config: FileOption = None, home: HomeOption = None, database_url: DatabaseOption = None, other: SetOption = None
 ) -> None:
-    """Bring the tables of a PostgreSQL to this version. SQLite needs it not."""
+    """Bring the tables of the store to this version. A server does that by itself where the store is SQLite."""
     from legato.server.serving import upgrade_store
 
     upgrade_store(_read_settings(config, {"home": home, "database_url": database_url}, other))
     typer.echo("The tables of the store are of this version.")
+
+
+def downgrade(
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="VERSION", help="Of the tables. [default: the one before this one]")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    config: FileOption = None,
+    home: HomeOption = None,
+    database_url: DatabaseOption = None,
+    other: SetOption = None,
+) -> None:
+    """Bring the tables of the store back to an older version. Stop servers first; then install that Legato."""
+    from legato.server.serving import downgrade_store
+
+    settings = _read_settings(config, {"home": home, "database_url": database_url}, other)
+    if not yes:
+        typer.confirm(
+            "Tables and columns that the older version does not know are deleted. Do you have a backup (legato server "
+            "backup), and shall this go on?",
+            abort=True,
+        )
+    before, now = downgrade_store(settings, to)
+    typer.echo(
+        f"The tables of the store are of version {now} (before: {before}). Install the Legato that they belong to now: "
+        "this one would upgrade them again."
+    )
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the backup goes. It must not exist yet.")],
+    config: FileOption = None,
+    home: HomeOption = None,
+    database_url: DatabaseOption = None,
+    other: SetOption = None,
+) -> None:
+    """Write the whole platform into one file, while it runs: store, code, jobs with their checkpoints, settings."""
+    from legato.server.backups import write_backup
+
+    settings = _read_settings(config, {"home": home, "database_url": database_url}, other)
+    with _show_progress("backup") as tell:
+        made = write_backup(settings, file, now=time.time(), tell=tell)
+    typer.echo(
+        f"{file} holds {made.num_jobs} jobs and {made.num_files} files ({made.num_bytes / 2**20:,.1f} MiB). It is as "
+        "secret as the platform itself. Data sets, and checkpoints outside of the home, are not in it."
+    )
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A backup.")],
+    home: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the platform will be: a new or empty directory.")],
+    config: FileOption = None,
+    database_url: DatabaseOption = None,
+    other: SetOption = None,
+) -> None:
+    """Make a platform of a backup, on any machine and under any path. Jobs go on when you start the server."""
+    from legato.server.restoring import restore_backup
+
+    said = {"home": str(home), "database_url": database_url}
+
+    def read(own: Path | None) -> Settings:
+        return _read_settings(config or own, said, other)
+
+    with _show_progress("restore") as tell:
+        made = restore_backup(file, home, read, now=time.time(), tell=tell)
+    when = datetime.fromtimestamp(made.created_at).astimezone().isoformat(sep=" ", timespec="seconds")
+    url = "" if database_url is None else f" --database-url {database_url}"
+    typer.echo(
+        f"{home} is the platform of {when}, with {made.num_jobs} jobs, of which {made.num_going_on} go on when the "
+        "server starts. Make sure that the old server and its jobs do not run any more, then: "
+        f"legato up --home {home}{url}"
+    )
+
+
+@contextlib.contextmanager
+def _show_progress(name: str) -> Iterator[Callable[[int, int], None]]:
+    """Show on a terminal how far it is, and nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(name, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def token(
@@ -116,10 +207,22 @@ enter(
     server,
     (
         Entry(
-            "migrate",
-            migrate,
-            "legato server migrate --database-url postgresql://legato@db/legato",
+            "backup", backup, "legato server backup /backups/monday.legato", short="Back the platform up while it runs."
+        ),
+        Entry(
+            "restore",
+            restore,
+            "legato server restore /backups/monday.legato --home /srv/legato",
+            short="Make a platform of a backup.",
+        ),
+        Entry(
+            "upgrade",
+            upgrade,
+            "legato server upgrade --database-url postgresql://legato@db/legato",
             short="Bring the store to this version.",
+        ),
+        Entry(
+            "downgrade", downgrade, "legato server downgrade --to 0004", short="Bring the store to an older version."
         ),
         Entry(
             "token", token, "legato server token | legato login --token-stdin", short="Make a token of the first user."

@@ -21,7 +21,7 @@ from legato.control.work import DATA_VARIABLE, check_places
 from legato.core.errors import JobDriven, LegatoError, UsageError
 from legato.decoding import decode
 from legato.driver.driver import Driver
-from legato.driver.journal import JobDirectory, JobJournal, Outcome
+from legato.driver.journal import JobDirectory, JobJournal, Outcome, find_moves, find_places, move_record, replace_file
 from legato.engines.imports import imported_packages
 from legato.engines.local import LocalEngine
 
@@ -37,25 +37,36 @@ class LocalOrder(msgspec.Struct, frozen=True, kw_only=True):
         order: as given to `Drivers.start`.
         slots: where on this machine its slots are, by number.
         devices: the torch device of each slot of this machine, by number.
+        places: the folders below which paths of the order may lie, where they were when it was written.
     """
 
     order: DriverOrder
     slots: tuple[int, ...]
     devices: tuple[str, ...]
+    places: dict[str, str] = {}
 
 
 def read_order(directory: Path) -> LocalOrder | None:
-    """Return the order in a job's directory, None if there is none.
+    """Return the order in a job's directory, None if there is none. Its paths are right also after the home was moved.
 
     Raises:
         LegatoError: it cannot be read.
     """
     try:
-        return decode((directory / ORDER_FILE).read_bytes(), LocalOrder)
+        found = decode((directory / ORDER_FILE).read_bytes(), LocalOrder)
+        moves = find_moves(found.order.spec, found.places, directory)
+        return msgspec.structs.replace(found, order=move_record(found.order, moves))
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
         raise LegatoError(f"Cannot read the order {directory / ORDER_FILE}: {error}.") from error
+
+
+def write_order(directory: Path, order: LocalOrder) -> None:
+    """Write the order into a job's directory."""
+    replace_file(
+        directory / ORDER_FILE, msgspec.json.encode(msgspec.structs.replace(order, places=find_places(directory)))
+    )
 
 
 def main(path: Path) -> int:

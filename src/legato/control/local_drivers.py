@@ -22,7 +22,7 @@ import structlog
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-from legato.control.driver_process import ORDER_FILE, LocalOrder, read_order
+from legato.control.driver_process import LocalOrder, read_order, write_order
 from legato.control.drivers import Assignment, DriverOrder, DriverReport, DriverState, always
 from legato.control.environment import PASSED_ON, pass_on
 from legato.control.job_places import copy_code, end_leftovers, read_last_error
@@ -106,7 +106,7 @@ class LocalDrivers:
             if not is_wanted():
                 return
             found = LocalOrder(order=order, slots=numbers, devices=self._devices)
-            await asyncio.to_thread(replace_file, directory / ORDER_FILE, msgspec.json.encode(found))
+            await asyncio.to_thread(write_order, directory, found)
         if is_wanted():
             await asyncio.to_thread(self._spawn, order.job, directory)
 

@@ -16,7 +16,7 @@ from alembic.util.exc import CommandError
 from sqlalchemy import text
 
 from legato.control.database import Database
-from legato.core.errors import StoreError
+from legato.core.errors import StoreError, UsageError
 
 _LOCATION: Final = "legato.control:migrations"
 _LOCK: Final = 0x1E6A70  # any number that is ours; servers that start together upgrade one after another
@@ -28,7 +28,7 @@ def upgrade(database: Database) -> None:
     Raises:
         StoreError: they are of a newer version.
     """
-    config = _config()
+    config = make_config()
     with database.writing() as connection:
         if not database.is_sqlite:
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
@@ -39,9 +39,43 @@ def upgrade(database: Database) -> None:
             raise _newer(database) from error
 
 
+def downgrade(database: Database, revision: str | None) -> tuple[str, str]:
+    """Bring the tables back to an older version, whole or not at all; what only newer ones can hold is lost.
+
+    Args:
+        database: whose tables are of this version.
+        revision: to which one. None: the one before the present one.
+
+    Returns:
+        The revision before, and now.
+
+    Raises:
+        UsageError: there is no such older version.
+        StoreError: the tables are of another version.
+    """
+    check(database)
+    present, *older = find_revisions()
+    wanted = revision or (older[0] if older else "")
+    if wanted not in older:
+        raise UsageError(
+            f"Cannot downgrade the store {database.name} to '{wanted}': its tables are of version {present}, and older "
+            f"ones are {', '.join(older) or 'none'}. Name one of these."
+        )
+    config = make_config()
+    with database.writing() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, wanted)
+    return present, wanted
+
+
+def find_revisions() -> list[str]:
+    """Return the revisions of the tables that this version of Legato knows, its own first."""
+    return [script.revision for script in ScriptDirectory.from_config(make_config()).walk_revisions()]
+
+
 def check(database: Database) -> None:
     """Raise StoreError unless the tables are of this version."""
-    scripts = ScriptDirectory.from_config(_config())
+    scripts = ScriptDirectory.from_config(make_config())
     with database.reading() as connection:
         found = MigrationContext.configure(connection).get_current_revision()
     if found == scripts.get_current_head():
@@ -50,7 +84,7 @@ def check(database: Database) -> None:
     if found is not None and found not in known:
         raise _newer(database)
     what = "it has no tables" if found is None else f"its tables are of an older version, {found}"
-    raise StoreError(f"Cannot use the store {database.name}: {what}. Upgrade it with 'legato server migrate'.")
+    raise StoreError(f"Cannot use the store {database.name}: {what}. Upgrade it with 'legato server upgrade'.")
 
 
 def _newer(database: Database) -> StoreError:
@@ -59,7 +93,8 @@ def _newer(database: Database) -> StoreError:
     )
 
 
-def _config() -> Config:
+def make_config() -> Config:
+    """Return Alembic's configuration, without a connection."""
     config = Config()
     config.set_main_option("script_location", _LOCATION)
     config.set_main_option("path_separator", "os")

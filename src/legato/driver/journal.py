@@ -15,17 +15,20 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from legato.core.errors import JobDriven, UsageError
+from legato.core.places import move_paths
 from legato.core.spec import JobSpec, check_name
-from legato.decoding import decode
+from legato.decoding import convert, decode
 from legato.driver.tokens import name_attempt
 from legato.driver.words import Book
+
+T = TypeVar("T")
 
 _TAIL_BYTES: Final = 16384  # far more lines than reports of workers are out of order
 _LOCK_LIMIT_S: Final = 1.0  # a lock that is held for longer is a driver's; who only looks has it for a moment
@@ -82,6 +85,7 @@ class JobJournal(msgspec.Struct, frozen=True, kw_only=True):
         book: of the membership.
         outcome: None while the job runs, or its driver died.
         has_worker_tokens: False: an earlier release began this attempt, and its workers show the token of clients.
+        places: the folders below which paths of the spec may lie, where they were when this was written.
     """
 
     spec: JobSpec
@@ -90,6 +94,7 @@ class JobJournal(msgspec.Struct, frozen=True, kw_only=True):
     book: Book | None = None
     outcome: Outcome | None = None
     has_worker_tokens: bool = False
+    places: dict[str, str] = {}
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -199,13 +204,15 @@ class JobDirectory:
     # ------------------------------------------------------------ files
 
     def read_journal(self) -> JobJournal | None:
-        """Return the journal, None if there is none.
+        """Return the journal, None if there is none. Its paths are right also after the home was moved.
 
         Raises:
             UsageError: it cannot be read.
         """
         try:
-            return decode(self.journal_file.read_bytes(), JobJournal)
+            journal = decode(self.journal_file.read_bytes(), JobJournal)
+            moves = find_moves(journal.spec, journal.places, self.path)
+            return msgspec.structs.replace(journal, spec=move_record(journal.spec, moves))
         except FileNotFoundError:
             return None
         except msgspec.DecodeError as error:
@@ -216,6 +223,7 @@ class JobDirectory:
 
     def write_journal(self, journal: JobJournal) -> None:
         """Replace the journal; after a crash it is the old one or the new one, whole."""
+        journal = msgspec.structs.replace(journal, places=find_places(self.path))
         replace_file(self.journal_file, msgspec.json.encode(journal))
 
     def read_driver_file(self) -> DriverFile | None:
@@ -314,6 +322,32 @@ def iterate_jobs(home: Path | None = None) -> Iterator[JobDirectory]:
         for path in sorted(root.iterdir()):
             if path.is_dir() and not PLATFORM_JOB.fullmatch(path.name):
                 yield JobDirectory(path)
+
+
+def find_places(directory: Path) -> dict[str, str]:
+    """Return the folders that may be elsewhere later, by name: the home of a job's directory, and Legato itself."""
+    return {"home": str(directory.absolute().parent.parent), "legato": str(Path(__file__).parents[1])}
+
+
+def find_moves(spec: JobSpec, places: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """Return which folders have moved since a job's spec was written: old → new.
+
+    Args:
+        spec: as it was written.
+        places: as of `find_places` when it was written. Empty: it was written before these were kept; the home is then
+            known only from the working directory, if that is the copy of the code in the job's directory.
+        directory: of the job, now.
+    """
+    now = find_places(directory)
+    if not places:
+        old, found, _ = f"{spec.directory}/".partition(f"/jobs/{directory.name}/")
+        places = {"home": old} if found else {}
+    return {old: now[name] for name, old in places.items() if name in now and old != now[name]}
+
+
+def move_record(record: T, moves: Mapping[str, str]) -> T:
+    """Return a record with the paths of today; ``moves`` as of `find_moves`."""
+    return convert(move_paths(msgspec.to_builtins(record), moves), type(record)) if moves else record
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -34,7 +34,8 @@ from legato.control.pulse import Pulse
 from legato.control.roles import Asker, Role
 from legato.control.settings import Settings
 from legato.control.store import Store, open_store
-from legato.core.errors import StoreError
+from legato.control.store_loop import Loop
+from legato.core.errors import StoreError, UsageError
 from legato.decoding import decode
 from legato.driver.journal import replace_file
 from legato.policy.snapshot import Decisions
@@ -43,7 +44,7 @@ from legato.server.guests import Guest
 from legato.server.keeping import keep_house
 from legato.server.log_lines import begin_log
 from legato.server.machine import Declaration, find_slots, name_node
-from legato.server.premises import is_loopback, tell_url
+from legato.server.premises import hold_home, is_loopback, tell_url
 from legato.server.routes.session import LINK_S
 from legato.server.services import CODE, JOBS, LoopHandle, NoLoop, Services, make_rules, make_services
 
@@ -117,7 +118,7 @@ def serve(
 
 
 def upgrade_store(settings: Settings) -> None:
-    """Bring the tables of the store to this version; for `legato server migrate`. SQLite needs it not.
+    """Bring the tables of the store to this version; for `legato server upgrade`.
 
     Raises:
         UsageError: the setting database_url cannot be used.
@@ -128,6 +129,31 @@ def upgrade_store(settings: Settings) -> None:
         migrate.upgrade(database)
     finally:
         database.close()
+
+
+def downgrade_store(settings: Settings, revision: str | None) -> tuple[str, str]:
+    """Bring the tables of the store back to an older version; for `legato server downgrade`.
+
+    Returns:
+        The revision of the tables before, and now.
+
+    Raises:
+        UsageError: a server runs on the home or the store, or there is no such version.
+        StoreError: the store cannot be used, or its tables are of another version.
+    """
+    is_sqlite = settings.store_url.startswith("sqlite:")
+    with hold_home(settings.home_path, is_shared=False) if is_sqlite else contextlib.nullcontext():
+        database = Database(settings.store_url)
+        try:
+            migrate.check(database)
+            lease = None if is_sqlite else Loop(database).read_lease()
+            if lease is not None and lease.expires_at > time.time():
+                raise UsageError(
+                    f"Cannot downgrade the store {database.name}: the server {lease.owner} runs on it. Stop it."
+                )
+            return migrate.downgrade(database, revision)
+        finally:
+            database.close()
 
 
 def make_admin_token(settings: Settings, name: str) -> str:

@@ -56,7 +56,7 @@ def test_the_index_of_open_slots_is_partial(new_url: NewUrl) -> None:
 def test_downgrade_leaves_nothing(new_url: NewUrl) -> None:
     database = Database(new_url())
     with database.writing() as connection:
-        config = migrate._config()
+        config = migrate.make_config()
         config.attributes["connection"] = connection
         command.downgrade(config, "base")
     with database.reading() as connection:
@@ -85,7 +85,7 @@ def test_many_servers_upgrade_at_once(new_url: NewUrl) -> None:
     url = new_url()
     database = Database(url)
     with database.writing() as connection:
-        config = migrate._config()
+        config = migrate.make_config()
         config.attributes["connection"] = connection
         command.downgrade(config, "base")
     errors: list[Exception] = []

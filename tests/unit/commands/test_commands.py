@@ -898,7 +898,7 @@ def test_an_unknown_job_is_refused_by_every_command(
         (["up", "--port", "many"], "port='many' cannot be used"),
         (["up", "--config", "nowhere.toml"], "there is no such file"),
         (["server", "--policy", "best"], "policy='best' cannot be used"),
-        (["server", "migrate", "--database-url", "mysql://a"], "Cannot"),
+        (["server", "upgrade", "--database-url", "mysql://a"], "Cannot"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_sentence(

@@ -1,0 +1,471 @@
+"""Writes a backup of a platform into one file while the platform runs: its store of one moment, its code, its jobs.
+
+The file is a tar. First a description, then the store as lines, then the files of the home as they are at their turn,
+at last the SHA-256 of all before it. The store comes first: whatever it knows of a job, the job's files know too. Where
+the files know more, `legato.server.restoring` lets them be right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import os
+import shutil
+import stat
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, BinaryIO, Final, NamedTuple, cast
+
+import msgspec
+
+import legato
+from legato.control import store_export
+from legato.control.database import Database
+from legato.control.settings import Settings
+from legato.core.errors import LegatoError, UsageError
+from legato.driver.journal import find_places
+from legato.server.services import CODE, JOBS
+
+ABOUT: Final = "legato-backup.json"
+STORE: Final = "store.jsonl"
+FILES: Final = "home"
+CHECKSUM: Final = "sha256.json"
+FORMAT: Final = 1
+
+_CHUNK_BYTES: Final = 2**20
+_BLOCK: Final = 512
+_MAX_LOOKS: Final = 100
+_ABOUT_PROCESSES: Final = frozenset(
+    {"address.json", "driver.json", "driver-process.json", "engine.json", "engine.json.new", "lock"}
+)
+"""What tells of processes that are not restored. A restored server must not command those of another one."""
+_ABOUT_SERVER: Final = frozenset({"server.json", "server.lock"})
+_FIRST: Final = ("order.json", "journal.json")
+_CHECKPOINTS: Final = "checkpoints"
+
+Tell = Callable[[int, int], None]
+"""Called with the bytes that are done and those that there are."""
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """The first thing in a backup.
+
+    Args:
+        format: of the file.
+        version: of Legato.
+        created_at: when the store was read; seconds since 1970.
+        revision: of the store's tables.
+        places: the folders below which paths may lie, where they were.
+        num_bytes: of store and files, roughly.
+    """
+
+    format: int
+    version: str
+    created_at: float
+    revision: str
+    places: dict[str, str]
+    num_bytes: int
+
+
+class Checksum(msgspec.Struct, frozen=True):
+    """The last thing in a backup: the SHA-256 of all bytes before it, and the number of files."""
+
+    sha256: str
+    num_files: int
+
+
+class Summary(NamedTuple):
+    """What a backup holds."""
+
+    num_bytes: int
+    num_files: int
+    num_jobs: int
+
+
+def write_backup(settings: Settings, file: Path, *, now: float, tell: Tell) -> Summary:
+    """Write a backup that only its user can read. A file appears only when it is whole.
+
+    Args:
+        settings: where home and store are. A server may run on them.
+        file: does not exist yet.
+        now: seconds since 1970.
+        tell: see `Tell`.
+
+    Raises:
+        UsageError: there is nothing to back up, the file cannot be written, or there is no room for it.
+        StoreError: the store cannot be used, or its tables are of another version.
+        LegatoError: a file cannot be read.
+    """
+    home, file = settings.home_path, file.absolute()
+    _check_places(settings, file)
+    database = Database(settings.store_url)
+    try:
+        revision = store_export.read_revision(database)
+        with _scratch_beside(file) as (scratch, path), tempfile.TemporaryFile(dir=file.parent) as store:
+            jobs = _export(database, store)
+            num_bytes = store.tell() + sum(_size_of(entry) for entry in _walk(home, settings))
+            _check_room(file, num_bytes)
+            about = About(
+                format=FORMAT,
+                version=legato.__version__,
+                created_at=now,
+                revision=revision,
+                places=find_places(home / JOBS / "any"),
+                num_bytes=num_bytes,
+            )
+            writer = _Writer(scratch, num_bytes, tell)
+            writer.add_text(ABOUT, msgspec.json.encode(about))
+            store.seek(0)
+            writer.add_store(store)
+            for entry in _walk(home, settings):
+                writer.add(entry)
+            num_files = writer.close()
+            scratch.flush()
+            os.fsync(scratch.fileno())
+            written = scratch.tell()
+            _put_in_place(path, file)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise UsageError(
+                f"Cannot write the backup {file}: {error.strerror}. Name a file on another disk."
+            ) from error
+        raise LegatoError(
+            f"Cannot make the backup {file}: {error.strerror or error} ('{error.filename or home}'). Run this as the "
+            "user of the server."
+        ) from error
+    finally:
+        database.close()
+    return Summary(written, num_files, jobs)
+
+
+# ---------------------------------------------------------------- checks
+
+
+def _check_places(settings: Settings, file: Path) -> None:
+    home = settings.home_path
+    if not (home / "home-id").is_file():
+        raise UsageError(
+            f"Cannot back up '{home}': no server has run there yet. Name the directory of the platform with --home."
+        )
+    kind, _, path = settings.store_url.partition(":///")
+    if kind == "sqlite" and not Path(path).is_file():
+        raise UsageError(f"Cannot back up '{home}': its store '{path}' is missing. Check the setting database_url.")
+    if file.exists():
+        raise UsageError(f"Cannot write the backup {file}: it exists already. Name another file.")
+    if not file.parent.is_dir():
+        raise UsageError(f"Cannot write the backup {file}: there is no directory '{file.parent}'. Make it first.")
+    if file.is_relative_to(home):
+        raise UsageError(
+            f"Cannot write the backup {file}: it would be inside of what it backs up. Name a file outside of '{home}', "
+            "best on another disk."
+        )
+
+
+def _check_room(file: Path, num_bytes: int) -> None:
+    free = shutil.disk_usage(file.parent).free
+    if num_bytes > free:
+        raise UsageError(
+            f"Cannot write the backup {file}: it needs about {num_bytes / 2**20:,.0f} MiB, and '{file.parent}' has "
+            f"{free / 2**20:,.0f} MiB free. Name a file on another disk."
+        )
+
+
+# ---------------------------------------------------------------- what there is
+
+
+class _Entry(NamedTuple):
+    """Something of the home. ``held``: it is open already, so that it is copied even if it is deleted meanwhile."""
+
+    path: Path
+    name: str
+    held: int | None = None
+
+
+def _walk(home: Path, settings: Settings) -> Iterator[_Entry]:
+    """Yield what a backup holds of a home, folders before what is in them."""
+    store = settings.store_url.removeprefix("sqlite:///") if settings.store_url.startswith("sqlite:") else None
+    left_out = {settings.wmla_data_path} | {home / name for name in _ABOUT_SERVER}
+    if store is not None:
+        left_out |= {Path(f"{store}{ending}").absolute() for ending in ("", "-wal", "-shm")}
+    for entry in _list(home):
+        if entry in left_out:
+            continue
+        yield _Entry(entry, entry.name)
+        if entry.is_symlink() or not entry.is_dir():
+            continue
+        if entry.name == JOBS:
+            for job in _list(entry):
+                yield from _walk_job(job, f"{JOBS}/{job.name}")
+        else:
+            is_left_out = _is_unfinished if entry.name == CODE else _is_nothing
+            yield from _walk_folder(entry, entry.name, is_left_out)
+
+
+def _is_unfinished(path: Path) -> bool:
+    """Whether something in the folder of uploads is being unpacked or deleted."""
+    return path.parent.name == CODE and path.name.startswith(".")
+
+
+def _is_nothing(_: Path) -> bool:
+    return False
+
+
+def _walk_job(job: Path, name: str) -> Iterator[_Entry]:
+    """Yield what a backup holds of a job: first where it stands, and its checkpoints as they are then."""
+    yield _Entry(job, name)
+    if job.is_symlink() or not job.is_dir():
+        return
+    with contextlib.ExitStack() as stack:
+        first = [_hold(job / file, stack) for file in _FIRST]
+        folders = [folder for folder in (job / _CHECKPOINTS, *job.glob(f"*/{_CHECKPOINTS}")) if folder.is_dir()]
+        checkpoints = {folder: _hold_all(folder, stack) for folder in folders if folder.parent.name != "work"}
+        for file, held in zip(_FIRST, first, strict=True):
+            if held is not None:
+                yield _Entry(job / file, f"{name}/{file}", held)
+        for folder, files in checkpoints.items():
+            inside = f"{name}/{folder.relative_to(job)}"
+            for parent in reversed(folder.relative_to(job).parents[:-1]):
+                yield _Entry(job / parent, f"{name}/{parent}")
+            yield _Entry(folder, inside)
+            for path, held in files.items():
+                yield _Entry(path, f"{inside}/{path.name}", held)
+        done = {*checkpoints, *(job / file for file in _FIRST)}
+
+        def is_left_out(path: Path) -> bool:
+            if path in done:
+                return True
+            if job not in (path.parent, path.parent.parent):
+                return False
+            is_ours = path.parent == job or path.parent.name not in ("work", "guest")
+            return is_ours and (path.name in _ABOUT_PROCESSES or path.name.startswith(".work-"))
+
+        yield from _walk_folder(job, name, is_left_out)
+
+
+def _walk_folder(folder: Path, name: str, is_left_out: Callable[[Path], bool]) -> Iterator[_Entry]:
+    for path in _list(folder):
+        if is_left_out(path):
+            continue
+        yield _Entry(path, f"{name}/{path.name}")
+        if not path.is_symlink() and path.is_dir():
+            yield from _walk_folder(path, f"{name}/{path.name}", is_left_out)
+
+
+def _list(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []  # it has gone a moment ago
+
+
+def _hold(path: Path, stack: contextlib.ExitStack) -> int | None:
+    try:
+        held = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    stack.callback(os.close, held)
+    return held
+
+
+def _hold_all(folder: Path, stack: contextlib.ExitStack) -> dict[Path, int]:
+    """Open all checkpoints of one moment: while they are copied, the job may delete them for newer ones."""
+    for _ in range(_MAX_LOOKS):
+        names = [path for path in _list(folder) if path.is_file() and not path.is_symlink()]
+        with contextlib.ExitStack() as own:
+            held = {path: _hold(path, own) for path in names}
+            found = {path: descriptor for path, descriptor in held.items() if descriptor is not None}
+            if len(found) == len(held):
+                stack.push(own.pop_all())
+                return found
+    raise LegatoError(f"Cannot back up {folder}: its files change all the time. Try again.")
+
+
+def _size_of(entry: _Entry) -> int:
+    try:
+        about = os.lstat(entry.path) if entry.held is None else os.fstat(entry.held)
+    except FileNotFoundError:
+        return 0
+    # Holes take no room.
+    return min(about.st_size, about.st_blocks * _BLOCK) if stat.S_ISREG(about.st_mode) else 0
+
+
+# ---------------------------------------------------------------- the file
+
+
+def _export(database: Database, store: IO[bytes]) -> int:
+    """Write the store into a file; returns the number of jobs in it."""
+    num_jobs = 0
+    is_jobs = False
+    for line in store_export.export(database):
+        if line.startswith(b"{"):
+            is_jobs = msgspec.json.decode(line)["table"] == "jobs"
+        else:
+            num_jobs += is_jobs
+        store.write(line)
+    return num_jobs
+
+
+class _Summing:
+    """A file that knows the SHA-256 of what was written to it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.sha256 = hashlib.sha256()
+
+    def write(self, content: bytes) -> int:
+        self.sha256.update(content)
+        return self._file.write(content)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+class _Whole(io.RawIOBase):
+    """Reads stretches of a file one after the other; what is missing, because the file was cut meanwhile, is zeros."""
+
+    def __init__(self, descriptor: int, stretches: list[tuple[int, int]], before: bytes, note: Callable[[int], None]):
+        self._descriptor = descriptor
+        self._stretches = [stretch for stretch in stretches if stretch[1]]
+        self._before = before
+        self._note = note
+
+    def read(self, size: int = -1) -> bytes:
+        found = self._before[:size]
+        self._before = self._before[size:]
+        while self._stretches and len(found) < size:
+            at, left = self._stretches[0]
+            wanted = min(left, size - len(found))
+            read = os.pread(self._descriptor, wanted, at) or b"\0" * wanted
+            found += read
+            self._note(len(read))
+            self._stretches[0] = (at + len(read), left - len(read))
+            if len(read) == left:
+                self._stretches.pop(0)
+        return found
+
+
+class _Writer:
+    def __init__(self, file: BinaryIO, num_bytes: int, tell: Tell) -> None:
+        self._file = _Summing(file)
+        self._tar = tarfile.TarFile(
+            fileobj=cast("Any", self._file), mode="w", format=tarfile.PAX_FORMAT, copybufsize=_CHUNK_BYTES
+        )
+        self._num_bytes = num_bytes
+        self._num_done = 0
+        self._num_files = 0
+        self._tell = tell
+
+    def add_text(self, name: str, content: bytes) -> None:
+        found = tarfile.TarInfo(name)
+        found.size, found.mode = len(content), 0o600
+        self._tar.addfile(found, io.BytesIO(content))
+
+    def add_store(self, store: IO[bytes]) -> None:
+        found = tarfile.TarInfo(STORE)
+        found.size, found.mode = os.fstat(store.fileno()).st_size, 0o600
+        self._tar.addfile(found, _Whole(store.fileno(), [(0, found.size)], b"", self._note))
+
+    def add(self, entry: _Entry) -> None:
+        """Add a file, a folder or a link as it is now. Nothing of what has gone, and of pipes and sockets."""
+        try:
+            about = os.lstat(entry.path) if entry.held is None else os.fstat(entry.held)
+            kind = stat.S_IFMT(about.st_mode)
+            if kind == stat.S_IFREG:
+                self._add_file(entry)
+            elif kind in (stat.S_IFDIR, stat.S_IFLNK):
+                found = _describe(entry, about)
+                found.type = tarfile.DIRTYPE if kind == stat.S_IFDIR else tarfile.SYMTYPE
+                found.linkname = str(entry.path.readlink()) if kind == stat.S_IFLNK else ""
+                self._tar.addfile(found)
+        except FileNotFoundError:
+            return
+
+    def close(self) -> int:
+        """Write the checksum and the end; returns the number of files."""
+        self.add_text(CHECKSUM, msgspec.json.encode(Checksum(self._file.sha256.hexdigest(), self._num_files)))
+        self._tar.close()
+        self._tell(self._num_bytes, self._num_bytes)
+        return self._num_files
+
+    def _add_file(self, entry: _Entry) -> None:
+        with contextlib.ExitStack() as stack:
+            descriptor = entry.held if entry.held is not None else _hold(entry.path, stack)
+            if descriptor is None:
+                return
+            about = os.fstat(descriptor)
+            found = _describe(entry, about)
+            stretches, before = [(0, about.st_size)], b""
+            if about.st_blocks * _BLOCK < about.st_size:
+                stretches = list(_find_data(descriptor, about.st_size))
+                before = _make_sparse(found, about.st_size, stretches)
+            found.size = len(before) + sum(length for _, length in stretches)
+            self._tar.addfile(found, _Whole(descriptor, stretches, before, self._note))
+            self._num_files += 1
+
+    def _note(self, num_bytes: int) -> None:
+        self._num_done += num_bytes
+        self._tell(min(self._num_done, self._num_bytes), self._num_bytes)
+
+
+def _describe(entry: _Entry, about: os.stat_result) -> tarfile.TarInfo:
+    found = tarfile.TarInfo(f"{FILES}/{entry.name}")
+    found.mode = stat.S_IMODE(about.st_mode)
+    found.uid, found.gid, found.mtime = about.st_uid, about.st_gid, int(about.st_mtime)
+    return found
+
+
+def _find_data(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield where a file has data, as offset and length, and nothing for its holes."""
+    at = 0
+    while at < size:
+        try:
+            begin = os.lseek(descriptor, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return  # a hole up to the end
+            raise
+        at = min(os.lseek(descriptor, begin, os.SEEK_HOLE), size)
+        if at > begin:
+            yield begin, at - begin
+
+
+def _make_sparse(found: tarfile.TarInfo, size: int, stretches: list[tuple[int, int]]) -> bytes:
+    """Describe a file with holes as GNU tar does (version 1.0); returns what comes before its data."""
+    found.pax_headers = {
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.name": found.name,
+        "GNU.sparse.realsize": str(size),
+    }
+    # The end is named too, so that a hole there is kept.
+    listed = [*stretches, (size, 0)]
+    numbers: list[Any] = [len(listed), *(number for stretch in listed for number in stretch)]
+    text = "".join(f"{number}\n" for number in numbers).encode()
+    return text + b"\0" * (-len(text) % _BLOCK)
+
+
+@contextlib.contextmanager
+def _scratch_beside(file: Path) -> Iterator[tuple[BinaryIO, Path]]:
+    """Open a new file beside another one, its user's alone; it is deleted unless it was put in its place."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    path = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as opened:
+            yield opened, path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _put_in_place(scratch: Path, file: Path) -> None:
+    if file.exists():
+        raise UsageError(f"Cannot write the backup {file}: it exists already. Name another file.")
+    scratch.rename(file)
+    directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,275 @@
+"""Makes a home of a backup: checks the file, then writes files and store. A home appears only when it is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from legato.control import store_export
+from legato.control.database import Database
+from legato.control.settings import FILE_NAME, Settings
+from legato.control.stages import ENDED, HOLDING, Stage
+from legato.core.errors import LegatoError, UsageError
+from legato.decoding import decode
+from legato.driver.journal import find_places, replace_file
+from legato.server.backups import ABOUT, CHECKSUM, FILES, FORMAT, STORE, About, Checksum, Tell
+from legato.server.services import JOBS
+
+_CHUNK_BYTES: Final = 2**20
+_STORE_FILE: Final = "legato.db"
+
+ReadSettings = Callable[[Path | None], Settings]
+"""Reads the settings, with those of a file if one is given."""
+
+
+class Restored(NamedTuple):
+    """What was restored. ``num_going_on``: jobs that go on when a server starts."""
+
+    num_jobs: int
+    num_going_on: int
+    created_at: float
+    store_url: str
+
+
+class _JobRow(NamedTuple):
+    id: str
+    stage: Stage
+    attempt: int
+
+
+def restore_backup(file: Path, home: Path, read_settings: ReadSettings, *, now: float, tell: Tell) -> Restored:
+    """Make a home of a backup, and a store.
+
+    Args:
+        file: the backup.
+        home: does not exist yet, or is empty.
+        read_settings: called with the backup's own settings, which say where the store is to be.
+        now: seconds since 1970.
+        tell: see `legato.server.backups.Tell`.
+
+    Raises:
+        UsageError: the home is not empty, there is no room, or the file is no backup or a damaged one.
+        StoreError: the store is not empty, cannot be used, or was of a newer version.
+    """
+    home = home.expanduser().absolute()
+    _check_home(home)
+    _check_room(file, home)
+    try:
+        with file.open("rb") as opened, _opened(opened, file) as tar:
+            size = os.fstat(opened.fileno()).st_size
+            about = _check_file(tar, file, lambda num_bytes: tell(num_bytes // 2, size))
+            with _scratch_beside(home) as scratch:
+                _extract(tar, scratch, lambda at: tell((size + at) // 2, size))
+                return _finish(about, scratch, home, read_settings, now)
+    except OSError as error:
+        raise UsageError(
+            f"Cannot restore {file} to '{home}': {error.strerror or error} ('{error.filename or home}')."
+        ) from error
+    except (tarfile.TarError, EOFError, msgspec.MsgspecError) as error:
+        raise _damaged(file, str(error)) from error
+
+
+def _finish(about: About, scratch: Path, home: Path, read_settings: ReadSettings, now: float) -> Restored:
+    """Write the store, let the files of the jobs fit it, and put the home where it belongs."""
+    inside = scratch / FILES
+    own = inside / FILE_NAME
+    settings = read_settings(own if own.is_file() else None)
+    default = f"sqlite:///{home / _STORE_FILE}"
+    is_inside = settings.store_url == default
+    database = Database(f"sqlite:///{inside / _STORE_FILE}" if is_inside else settings.store_url)
+    try:
+        if is_inside:
+            (inside / _STORE_FILE).touch(mode=0o600)
+        store_export.check_empty(database)
+        jobs: list[_JobRow] = []
+        places = find_places(home / JOBS / "any")
+        moves = {old: places[name] for name, old in about.places.items() if name in places}
+        with (scratch / STORE).open("rb") as lines:
+            store_export.load(
+                database,
+                _note_jobs(lines, jobs),
+                revision=about.revision,
+                moves=moves,
+                away_s=now - about.created_at,
+            )
+    finally:
+        database.close()
+    for job in jobs:
+        _fit(inside / JOBS / job.id, job)
+    _sync(inside)
+    with contextlib.suppress(FileNotFoundError):
+        home.rmdir()
+    inside.rename(home)
+    going_on = sum(job.stage in HOLDING or job.stage is Stage.QUEUED for job in jobs)
+    return Restored(len(jobs), going_on, about.created_at, settings.store_url)
+
+
+# ---------------------------------------------------------------- checks
+
+
+def _check_home(home: Path) -> None:
+    if home.exists() and (not home.is_dir() or any(home.iterdir())):
+        raise UsageError(
+            f"Cannot restore to '{home}': it is not empty. Name a directory that does not exist yet, or move this one "
+            "away; nothing is ever restored over a platform."
+        )
+    if not home.parent.is_dir():
+        raise UsageError(f"Cannot restore to '{home}': there is no directory '{home.parent}'. Make it first.")
+
+
+def _check_room(file: Path, home: Path) -> None:
+    try:
+        needed = file.stat().st_size
+    except OSError as error:
+        raise UsageError(f"Cannot read the backup {file}: {error.strerror}.") from None
+    free = shutil.disk_usage(home.parent).free
+    if needed > free:
+        raise UsageError(
+            f"Cannot restore {file} to '{home}': it needs about {needed / 2**20:,.0f} MiB, and '{home.parent}' has "
+            f"{free / 2**20:,.0f} MiB free. Name a directory on another disk."
+        )
+
+
+def _check_file(tar: tarfile.TarFile, file: Path, tell: Callable[[int], None]) -> About:
+    """Return what a backup says of itself, after its checksum was found right."""
+    members = tar.getmembers()
+    if not members or members[0].name != ABOUT:
+        raise UsageError(f"Cannot restore {file}: it is no backup of Legato.")
+    about = decode(_read(tar, members[0]), About)
+    if about.format != FORMAT:
+        raise UsageError(
+            f"Cannot restore {file}: Legato {about.version} made it in a newer form than this version reads. Install "
+            "that version."
+        )
+    last = members[-1]
+    if last.name != CHECKSUM:
+        raise _damaged(file, "its end is missing")
+    want = decode(_read(tar, last), Checksum).sha256
+    found = hashlib.sha256()
+    with file.open("rb") as opened:
+        while (left := last.offset - opened.tell()) > 0:
+            found.update(opened.read(min(left, _CHUNK_BYTES)))
+            tell(opened.tell())
+    if found.hexdigest() != want:
+        raise _damaged(file, "its checksum is wrong")
+    return about
+
+
+def _damaged(file: Path, why: str) -> UsageError:
+    return UsageError(f"Cannot restore {file}: the file is damaged or was cut off: {why}. Use another backup.")
+
+
+# ---------------------------------------------------------------- files
+
+
+@contextlib.contextmanager
+def _opened(file: Any, path: Path) -> Iterator[tarfile.TarFile]:
+    try:
+        tar = tarfile.TarFile(fileobj=file)
+    except tarfile.ReadError:
+        raise UsageError(f"Cannot restore {path}: it is no backup of Legato.") from None
+    with tar:
+        yield tar
+
+
+def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    found = tar.extractfile(member)
+    if found is None:
+        raise tarfile.ReadError(f"{member.name} is no file")
+    return found.read()
+
+
+def _extract(tar: tarfile.TarFile, scratch: Path, tell: Callable[[int], None]) -> None:
+    folders = []
+    for member in tar.getmembers():
+        name = member.name.partition("/")[0]
+        if name not in (FILES, STORE):
+            continue
+        if member.isdir():
+            folders.append(member)
+        # A folder can be filled first, whatever its mode is to be.
+        wanted = member.replace(mode=0o700) if member.isdir() else member
+        tar.extract(wanted, scratch, numeric_owner=True, filter=_check_inside)
+        tell(member.offset_data)
+    for member in reversed(folders):
+        tar.chmod(member, str(scratch / member.name))
+        tar.utime(member, str(scratch / member.name))
+
+
+def _check_inside(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
+    """Refuse what would be written outside; all else is restored as it was, modes and owners too."""
+    tarfile.tar_filter(member, path)
+    return member
+
+
+@contextlib.contextmanager
+def _scratch_beside(home: Path) -> Iterator[Path]:
+    scratch = Path(tempfile.mkdtemp(prefix=f".{home.name}.restoring-", dir=home.parent))
+    try:
+        (scratch / FILES).mkdir(mode=0o700)
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.sync()
+
+
+# ---------------------------------------------------------------- jobs
+
+
+def _note_jobs(lines: Iterable[bytes], jobs: list[_JobRow]) -> Iterator[bytes]:
+    """Yield the lines of a store, and note its jobs on the way."""
+    columns: list[str] | None = None
+    for line in lines:
+        if line.startswith(b"{"):
+            header = msgspec.json.decode(line)
+            columns = header["columns"] if header["table"] == "jobs" else None
+        elif columns is not None:
+            row = dict(zip(columns, msgspec.json.decode(line), strict=True))
+            jobs.append(_JobRow(row["id"], Stage(row["stage"]), row["attempt"]))
+        yield line
+
+
+def _fit(directory: Path, job: _JobRow) -> None:
+    """Give an attempt that began after the store was read the number that the restored store will give it.
+
+    Otherwise the driver of that attempt would be taken for one from the future, and its job would fail.
+    """
+    if job.stage in ENDED:
+        return
+    expected = job.attempt if job.stage in HOLDING else job.attempt + 1
+    order = _read_json(directory / "order.json")
+    known = 0 if order is None else order["order"]["attempt"]
+    if order is None or known <= expected:
+        return
+    order["order"]["attempt"] = expected
+    replace_file(directory / "order.json", msgspec.json.encode(order))
+    journal = _read_json(directory / "journal.json")
+    if journal is not None:
+        journal["attempt"] = expected if journal["attempt"] == known else min(journal["attempt"], expected)
+        replace_file(directory / "journal.json", msgspec.json.encode(journal))
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return msgspec.json.decode(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise LegatoError(f"Cannot restore {path.name} of job {path.parent.name}: {error}.") from error
