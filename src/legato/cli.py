@@ -17,6 +17,7 @@ from legato.commands.entry import load_room
 from legato.core.errors import LegatoError, UsageError
 from legato.core.spelling import ask_whether
 from legato.options import (
+    CollectiveLimit,
     GuestOption,
     HeartbeatLimit,
     InitialWorkers,
@@ -160,6 +161,7 @@ def run(
     threads: Threads = 1,
     port: Port = 0,
     heartbeat_limit: HeartbeatLimit = 5.0,
+    collective_limit: CollectiveLimit = 1800.0,
     start: StartOption = Start.fork,
     guest: GuestOption = None,
     plain: Plain = False,
@@ -187,6 +189,8 @@ def run(
     job = name if name is not None else _free_name(script)
     if heartbeat_limit <= 0:
         raise UsageError(f"--heartbeat-limit {heartbeat_limit:g} is not above 0. Give the seconds of silence allowed.")
+    if collective_limit <= 0:
+        raise UsageError(f"--collective-limit {collective_limit:g} is not above 0. Give a number of seconds.")
     spec = JobSpec(
         name=job,
         program=(str(script.absolute()), *handed),
@@ -200,6 +204,7 @@ def run(
         keep=keep,
         resume=bool(resume),
         heartbeat_limit_s=heartbeat_limit,
+        collective_limit_s=collective_limit,
         heartbeat_interval_s=min(0.25, heartbeat_limit / 4),
         guest=parse_guest(guest) if guest is not None else None,
     ).validate()

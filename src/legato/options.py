@@ -135,7 +135,15 @@ HeartbeatLimit = Annotated[
     typer.Option(
         parser=read_seconds("the heartbeat limit", 5),
         metavar="SECONDS",
-        help="Give up a worker that is silent for so long.",
+        help="Replace a worker that is silent for so long and whose process does not compute. Seconds.",
+    ),
+]
+CollectiveLimit = Annotated[
+    float,
+    typer.Option(
+        parser=read_seconds("the collective limit", 1800),
+        metavar="SECONDS",
+        help="Replace a worker that hangs: it has neither computed nor got on for so long. Seconds.",
     ),
 ]
 GuestOption = Annotated[

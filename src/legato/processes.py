@@ -9,27 +9,50 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 _PROC: Final = Path("/proc")
+
+
+ProcessState = Literal["running", "waiting", "stopped", "gone"]
 
 
 class Stat(NamedTuple):
     """What ``/proc/PID/stat`` tells of a process.
 
     Args:
-        has_ended: it waits to be reaped; its number is not given out again before that.
+        state: one letter: R runs or waits for a CPU, S sleeps, D waits for a disk, T and t are stopped, Z has ended.
         group: the process group it belongs to: the number of the process that led it first.
         session: likewise.
+        cpu_ticks: CPU time that all its threads have used, in clock ticks.
         start_time: in clock ticks since boot.
     """
 
-    has_ended: bool
+    state: str
     group: int
     session: int
+    cpu_ticks: int
     start_time: int
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it waits to be reaped; its number is not given out again before that."""
+        return self.state in "ZX"
+
+
+class Vital(NamedTuple):
+    """Whether a process gets on, as the system sees it. Its session is it and the processes that it has started.
+
+    Args:
+        state: ``stopped`` by a signal or a debugger; ``gone``; else ``running`` if a thread of its session computes or
+            waits for a CPU, or ``waiting`` if all of them wait for something else, a disk included.
+        cpu_s: CPU time that its session has used, in seconds.
+    """
+
+    state: ProcessState
+    cpu_s: float
 
 
 def parse_stat(text: str) -> Stat:
@@ -38,10 +61,10 @@ def parse_stat(text: str) -> Stat:
     The name in brackets may hold anything, spaces and brackets too, so that fields count from the last bracket.
 
     >>> parse_stat("7 (a) b) S 1 7 6 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2")
-    Stat(has_ended=False, group=7, session=6, start_time=4711)
+    Stat(state='S', group=7, session=6, cpu_ticks=9, start_time=4711)
     """
     fields = text[text.rindex(")") + 2 :].split()
-    return Stat(fields[0] in "ZX", int(fields[2]), int(fields[3]), int(fields[19]))
+    return Stat(fields[0], int(fields[2]), int(fields[3]), int(fields[11]) + int(fields[12]), int(fields[19]))
 
 
 def start_time_of(pid: int) -> int | None:
@@ -61,6 +84,34 @@ def is_alive(pid: int, start_time: int) -> bool:
     if found is not None:
         return not found.has_ended and found.start_time == start_time
     return not _has_proc() and _answers(pid)
+
+
+def examine(leaders: Mapping[int, tuple[int, int]]) -> dict[int, Vital]:
+    """Say whether processes get on that each lead a session of their own.
+
+    Args:
+        leaders: what to call each of them → its number and start time.
+
+    Returns:
+        One entry for each process of which the system tells anything; none where it has no ``/proc``.
+    """
+    if not leaders or not _has_proc():
+        return {}
+    found = {name: _stat_of(pid) for name, (pid, _) in leaders.items()}
+    sessions: dict[int, list[tuple[int, Stat]]] = {pid: [] for pid, _ in leaders.values()}
+    for pid, stat in _all_stats():
+        if stat.session in sessions:
+            sessions[stat.session].append((pid, stat))
+    vitals = {}
+    for name, (pid, start_time) in leaders.items():
+        leader = found[name]
+        if leader is None and _answers(pid):
+            continue  # hidden: neither alive nor gone can be said of it
+        if leader is None or leader.has_ended or leader.start_time != start_time:
+            vitals[name] = Vital("gone", 0.0)
+        else:
+            vitals[name] = _vital_of(leader, sessions[pid])
+    return vitals
 
 
 def boot_id() -> str:
@@ -111,10 +162,33 @@ def kill_group(pid: int, start_time: int, mark: str) -> None:
 
 def _members(group: int, start_time: int) -> Iterator[int]:
     """Yield the processes of a group that led its own session, those younger than its leader only."""
+    for pid, found in _all_stats():
+        if (found.group, found.session) == (group, group) and found.start_time >= start_time:
+            yield pid
+
+
+def _vital_of(leader: Stat, session: list[tuple[int, Stat]]) -> Vital:
+    cpu_s = sum(stat.cpu_ticks for _, stat in session) / os.sysconf("SC_CLK_TCK")
+    if leader.state in "Tt":
+        return Vital("stopped", cpu_s)
+    is_running = any(stat.state == "R" or _has_running_thread(pid) for pid, stat in session)
+    return Vital("running" if is_running else "waiting", cpu_s)
+
+
+def _has_running_thread(pid: int) -> bool:
+    # The state of a process is that of its first thread alone.
+    for path in (_PROC / str(pid) / "task").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if parse_stat(path.read_bytes().decode(errors="replace")).state == "R":
+                return True
+    return False
+
+
+def _all_stats() -> Iterator[tuple[int, Stat]]:
     for entry in _PROC.glob("[0-9]*"):
         found = _stat_of(int(entry.name))
-        if found is not None and (found.group, found.session) == (group, group) and found.start_time >= start_time:
-            yield int(entry.name)
+        if found is not None:
+            yield int(entry.name), found
 
 
 def _shows(pid: int, mark: str) -> bool:

@@ -59,6 +59,7 @@ def command_to_go_on(spec: JobSpec) -> tuple[str, ...]:
         ("--keep", "keep"),
         ("--threads", "num_threads"),
         ("--heartbeat-limit", "heartbeat_limit_s"),
+        ("--collective-limit", "collective_limit_s"),
     ):
         value = getattr(spec, field)
         options += [option, str(value)] if value != defaults[field] else []

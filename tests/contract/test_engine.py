@@ -192,6 +192,51 @@ def test_list_holds_those_that_run(kind: Kind) -> None:
     run(test)
 
 
+def test_examine_says_which_processes_get_on(kind: Kind) -> None:
+    async def test() -> None:
+        engine = kind.make()
+        await engine.open()
+        events = engine.events()
+        for worker in (1, 2):
+            await engine.start(kind.launch(worker, "wait"))
+        pids = {event.worker: event.pid for event in await take(events, 2) if isinstance(event, Started)}
+        if kind.machine is not None:
+            kind.machine.hang(2)
+        else:
+            os.kill(pids[2], signal.SIGSTOP)
+        await wait_until_examined(engine, {1: "waiting", 2: "stopped"})
+        await engine.stop(1, force=True)
+        assert await anext(events) == Exited(worker=1, exit_code=-9)
+        assert (await engine.examine([1]))[1].state == "gone"
+        await engine.close()
+
+    run(test)
+
+
+async def wait_until_examined(engine: Engine, want: dict[int, str]) -> None:
+    found: dict[int, str] = {}
+    deadline = time.monotonic() + DEADLINE_S
+    while found != want:
+        assert time.monotonic() < deadline, found
+        found = {worker: vital.state for worker, vital in (await engine.examine(list(want))).items()}
+
+
+def test_examine_needs_no_warm_parent(real: Kind) -> None:
+    async def test() -> None:
+        engine = real.make()
+        await engine.open()
+        events = engine.events()
+        await engine.start(real.launch(1, "wait"))
+        await take(events, 1)
+        parent = json.loads((real.directory / "engine.json").read_text())["pid"]
+        os.kill(parent, signal.SIGSTOP)
+        await wait_until_examined(engine, {1: "waiting"})
+        os.kill(parent, signal.SIGCONT)
+        await engine.close()
+
+    run(test)
+
+
 def test_crash_by_a_signal_is_reported_as_negative(kind: Kind) -> None:
     async def test() -> None:
         engine = kind.make()

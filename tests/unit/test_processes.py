@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from legato.processes import boot_id, is_alive, kill_group, parse_stat, send_signal, start_time_of
+from legato.processes import Vital, boot_id, examine, is_alive, kill_group, parse_stat, send_signal, start_time_of
 
 DEADLINE_S = 30.0
 MARK = "LEGATO_ENGINE=/jobs/this-one/engine.json"
@@ -100,6 +100,59 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true"
         time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def session(code: str) -> Iterator[tuple[int, int]]:
+    """Run a program in a session of its own; yields its number and start time once it has printed a line."""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as child:
+        try:
+            assert child.stdout is not None and child.stdout.readline()
+            yield child.pid, started(child.pid)
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)
+
+
+def vital(pid: int, start_time: int) -> Vital:
+    return examine({7: (pid, start_time)})[7]
+
+
+WAITS = "import time; print(1, flush=True); time.sleep(600)"
+COMPUTES_IN_A_THREAD = """
+import threading
+def compute():
+    while True:
+        pass
+threading.Thread(target=compute).start()
+print(1, flush=True)
+"""
+COMPUTES_IN_A_CHILD = """
+import os, time
+if os.fork():
+    print(1, flush=True)
+    time.sleep(600)
+while True:
+    pass
+"""
+
+
+def test_a_process_that_waits_is_told_from_one_that_is_stopped_and_one_that_is_gone() -> None:
+    with session(WAITS) as (pid, start_time):
+        wait_for(lambda: vital(pid, start_time).state == "waiting")
+        assert vital(pid, start_time + 1).state == "gone", "the number is another process's"
+        os.kill(pid, signal.SIGSTOP)
+        wait_for(lambda: vital(pid, start_time).state == "stopped")
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: vital(pid, start_time).state == "gone")
+    assert vital(pid, start_time) == Vital("gone", 0.0)
+
+
+@pytest.mark.parametrize("code", [COMPUTES_IN_A_THREAD, COMPUTES_IN_A_CHILD])
+def test_what_threads_and_children_compute_counts(code: str) -> None:
+    with session(code) as process:
+        before = vital(*process)
+        wait_for(lambda: vital(*process).cpu_s > before.cpu_s)
+        wait_for(lambda: vital(*process).state == "running")
 
 
 def has_ended(pid: int) -> bool:

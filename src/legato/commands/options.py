@@ -172,7 +172,7 @@ HeartbeatOption = Annotated[
         "--heartbeat-limit",
         parser=read_seconds("the heartbeat limit", 5),
         metavar="SECONDS",
-        help="Give up a worker that is silent for so long.",
+        help="Replace a worker that is silent for so long and whose process does not compute. Seconds.",
     ),
 ]
 

@@ -40,7 +40,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         keep: checkpoints kept.
         max_run_s: seconds in which it may hold slots, starting included, over all its attempts; then it is stopped,
             with a checkpoint. None: any number.
-        heartbeat_limit_s: a worker silent for this long is given up.
+        heartbeat_limit_s: a worker that is silent for this long is given up, unless its process computes or waits.
         parameters: of the program, by name; handed to it behind its arguments.
         framework: the name of what runs it.
         launcher: what each worker begins with. None: the program, which is a Python script.

@@ -45,13 +45,15 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         keep: checkpoints kept; older ones are deleted. 3: one may be torn and one bad.
         resume: continue from the newest checkpoint if there is one.
         heartbeat_interval_s: a sign of life this often, both ways. 0.25: far below the limit, and cheap.
-        heartbeat_limit_s: a worker silent for this long is fenced. 5: longer than pauses of a healthy machine.
+        heartbeat_limit_s: a worker that is silent for this long is fenced, unless its process computes or waits. 5:
+            longer than pauses of a healthy machine.
         away_limit_s: workers without a driver for this long save and end. 60: a driver restarts well within it.
         grace_s: from being told to leave to being killed. 10: one step and the exit.
         stop_limit_s: from ``stop`` to being killed. 60: one step and one checkpoint.
         start_limit_s: from the start of a process to its Hello. 120: a cold import over a slow disk.
-        collective_limit_s: workers give a collective up after this long, with nobody known to be dead. 1800: the
-            last resort; deaths are told by the driver long before.
+        collective_limit_s: a worker that has neither computed nor got on for this long is fenced, and workers that
+            have waited for one another for this long are connected again. 1800: longer than a healthy program waits
+            for a disk or a network.
         form_patience_s: once a worker is warm, the first view waits this long for the others. 10: all start together
             if they start at about the same time.
         join_patience_s: once a joiner is warm, the change waits this long for other joiners. 2: joiners come in

@@ -178,10 +178,12 @@ class Heartbeat(Message, frozen=True):
         num_rounds: of a worker: rounds it has the result of.
         num_metrics: of a driver: how many calls of ``run.log``, counted from the first of the job, stand in its
             records; nobody needs to keep these.
+        is_waiting: of a worker: its program waits for other workers or for the driver.
     """
 
     num_rounds: int = 0
     num_metrics: int = 0
+    is_waiting: bool = False
 
 
 # ---------------------------------------------------------------- driver → worker
@@ -193,7 +195,6 @@ class Welcome(Message, frozen=True):
     Args:
         heartbeat_interval_s: send a heartbeat this often.
         away_limit_s: without any word from a driver for this long, save a checkpoint and exit.
-        collective_limit_s: give up a collective after this long even if nobody says that a peer is gone.
         checkpoint_dir: where checkpoints go, None for no checkpoints.
         checkpoint_every: ``100steps``, ``2epochs``, ``60s`` or None for the final one only.
         keep: how many checkpoints to keep.
@@ -202,7 +203,6 @@ class Welcome(Message, frozen=True):
 
     heartbeat_interval_s: float
     away_limit_s: float
-    collective_limit_s: float
     checkpoint_dir: str | None
     checkpoint_every: str | None
     keep: int

@@ -300,7 +300,8 @@ class Driver:
         next_beat = self._clock()
         while True:
             now = self._clock()
-            self._feed(words.Tick())
+            asked = self._membership.suspects(now)
+            self._feed(words.Tick(await self._engine.examine(asked) if asked else {}))
             if now >= next_beat:
                 next_beat = now + interval_s
                 self._connections.beat(self._records.num_metrics)

@@ -1,4 +1,13 @@
-"""Deadlines: which workers are overdue now, and when to look again. Pure but for `forgive`, which shifts deadlines."""
+"""Deadlines: which workers are overdue now, and when to look again. Pure but for `forgive`, which shifts deadlines.
+
+A worker that is silent is not lost for that: a program may hold Python's lock for a minute, or a machine may have more
+to do than it can. So the engine is asked about its process, and the answers decide:
+
+- stopped or gone: fenced when it has neither said nor computed anything for ``heartbeat_limit_s``;
+- busy: left alone for as long as it is;
+- neither, so it only waits: fenced when it has not got on for ``collective_limit_s``;
+- the engine cannot tell: fenced when it has been silent for ``heartbeat_limit_s``.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +22,101 @@ from legato.driver.plan import propose_again_s
 _UNHEARD: Final = (WorkerPhase.STARTING, WorkerPhase.LEAVING, WorkerPhase.FAILED, WorkerPhase.FENCED)
 
 
+def suspects(job: Job, now: float) -> list[int]:
+    """Return the workers of whose processes the next tick must know."""
+    limit_s = job.spec.heartbeat_limit_s
+    found = []
+    for worker in job.present():
+        if _is_heard(worker):
+            is_silent = now - worker.last_heard >= limit_s / 2
+            is_due = now - worker.evidence.taken_at >= limit_s
+            if is_silent or (is_due and _may_be_stuck(job, worker) and now - worker.got_on_at >= limit_s):
+                found.append(worker.number)
+        elif worker.phase is WorkerPhase.STARTING and worker.deadline is not None and now >= worker.deadline - limit_s:
+            found.append(worker.number)
+    return found
+
+
 def decide_lapses(job: Job) -> list[tuple[Worker, str]]:
     """Return the workers to fence now, each with the reason."""
     lapses = []
     for worker in job.present():
+        reason = None
         if worker.deadline is not None and job.now >= worker.deadline:
-            lapses.append((worker, worker.deadline_reason))
-        elif _is_heard(worker) and job.now - worker.last_heard >= job.spec.heartbeat_limit_s:
-            how = "has no connection and is" if worker.away else "is"
-            lapses.append((worker, f"{how} silent for {job.now - worker.last_heard:.1f} s"))
+            # A start may take long where the machine is busy.
+            if not (worker.phase is WorkerPhase.STARTING and _is_busy(job, worker)):
+                reason = worker.deadline_reason
+        elif _is_heard(worker):
+            reason = _judge_silence(job, worker) if is_silent(job, worker) else _judge_rest(job, worker)
+        if reason is not None:
+            lapses.append((worker, reason))
     return lapses
+
+
+def is_silent(job: Job, worker: Worker) -> bool:
+    """Whether a worker has not been heard for as long as it may be."""
+    return _is_heard(worker) and job.now - worker.last_heard >= job.spec.heartbeat_limit_s
+
+
+def describe_spared(job: Job, worker: Worker) -> str:
+    """Say why a silent worker is left alone."""
+    told = f"worker {worker.number} is silent for {job.now - worker.last_heard:.1f} s, but its process"
+    if _is_busy(job, worker) or worker.evidence.state == "running":
+        return (
+            f"{told} computes, so it is left alone. Either the machine is overloaded, or a library that the program "
+            "calls holds Python's lock (the GIL) for so long"
+        )
+    limit_s = job.spec.collective_limit_s
+    return f"{told} is there and waits for something; it is given up if it does not get on within {limit_s:g} s"
+
+
+def find_deadlock(job: Job) -> str | None:
+    """Say that all members wait for one another and have done so for too long; None if it is not so."""
+    view, limit_s = job.current, job.spec.collective_limit_s
+    if view is None or job.broken_since is not None or not all(_may_be_stuck(job, m) for m in job.members()):
+        return None
+    latest = max(max(member.got_on_at, member.evidence.busy_at) for member in job.members())
+    rested_s = job.now - max(latest, job.in_force_since)
+    if rested_s < limit_s or not all(member.is_waiting for member in job.members()):
+        return None
+    return f"all workers of view {view.number} have waited for one another for {rested_s:.0f} s: a deadlock"
+
+
+def _judge_silence(job: Job, worker: Worker) -> str | None:
+    spec, evidence = job.spec, worker.evidence
+    how = "has no connection and is" if worker.away else "is"
+    told = f"{how} silent for {job.now - worker.last_heard:.1f} s"
+    if job.now - evidence.taken_at > spec.heartbeat_limit_s / 2:
+        return told
+    if evidence.state == "gone" and worker.phase is WorkerPhase.FINISHED:
+        return None  # as it should be; the engine will say with which exit code
+    lost_s = job.now - max(worker.last_heard, evidence.busy_at)
+    if evidence.state in ("stopped", "gone"):
+        fate = "its process is stopped" if evidence.state == "stopped" else "its process is gone"
+        return f"{told}: {fate}" if lost_s >= spec.heartbeat_limit_s else None
+    return f"{told} and uses no CPU: it hangs" if lost_s >= spec.collective_limit_s else None
+
+
+def _judge_rest(job: Job, worker: Worker) -> str | None:
+    """Judge a worker that is heard: its program may hang although its heartbeats come."""
+    spec, evidence = job.spec, worker.evidence
+    is_known = job.now - evidence.taken_at <= 2 * spec.heartbeat_limit_s
+    if worker.is_waiting or not is_known or not _may_be_stuck(job, worker):
+        return None
+    rested_s = job.now - max(worker.got_on_at, evidence.busy_at, job.in_force_since)
+    if rested_s < spec.collective_limit_s:
+        return None
+    return f"has got no further for {rested_s:.0f} s, uses no CPU and waits for no other worker: its program hangs"
+
+
+def _is_busy(job: Job, worker: Worker) -> bool:
+    return job.now - worker.evidence.busy_at <= job.spec.heartbeat_limit_s
+
+
+def _may_be_stuck(job: Job, worker: Worker) -> bool:
+    """Whether a worker is to get on: it trains with the others."""
+    in_step = job.current is not None and worker.view == job.current.number
+    return job.state is JobState.TRAINING and worker.has_state and in_step
 
 
 def stall_s(job: Job, last_tick: float) -> float:
@@ -38,6 +132,8 @@ def forgive(job: Job, stalled_s: float) -> None:
     """Move every deadline that was running by the time that the driver itself slept."""
     for worker in job.present():
         worker.last_heard = min(worker.last_heard + stalled_s, job.now)
+        worker.got_on_at = min(worker.got_on_at + stalled_s, job.now)
+        worker.evidence.forgive(stalled_s, job.now)
         if worker.deadline is not None:
             worker.deadline += stalled_s
     job.in_force_since = min(job.in_force_since + stalled_s, job.now)
@@ -52,7 +148,7 @@ def next_deadline(job: Job) -> float | None:
 
 
 def _is_heard(worker: Worker) -> bool:
-    return worker.phase not in _UNHEARD
+    return worker.phase not in _UNHEARD or (worker.is_adopted and worker.phase is WorkerPhase.STARTING)
 
 
 def _moments(job: Job) -> Iterator[float]:

@@ -31,8 +31,12 @@ def hear(job: Job, number: int, message: wire.WorkerMessage) -> None:
             what = f"worker {number} is {worker.phase}" if worker else f"there is no worker {number} in this job"
             job.out.append(Send(number, wire.Refused(reason=f"{what}: it may not take part")))
         return
+    if worker.is_spared:
+        job.record("note", f"worker {number} is heard again after {job.now - worker.last_heard:.1f} s", worker)
     worker.last_heard = job.now
-    worker.away = False
+    worker.away = worker.is_spared = False
+    if not isinstance(message, wire.Heartbeat):
+        worker.got_on_at = job.now
     if worker.has_state or isinstance(message, wire.Joined):
         # A joiner speaks from a proposed view as soon as it is connected, long before the others switch.
         _follow_switch(job, message.view)
@@ -162,6 +166,9 @@ def _hear_progress(job: Job, worker: Worker, progress: wire.Progress) -> None:
 
 
 def _hear_heartbeat(job: Job, worker: Worker, heartbeat: wire.Heartbeat) -> None:
+    if heartbeat.num_rounds > worker.num_rounds or heartbeat.is_waiting != worker.is_waiting:
+        worker.got_on_at = job.now
+    worker.is_waiting = heartbeat.is_waiting
     _hear_rounds(job, worker, heartbeat.num_rounds)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -10,6 +11,7 @@ from legato.core.lifecycle import ENDED, JOB_MOVES, WORKER_MOVES, JobState, Work
 from legato.core.spec import JobSpec
 from legato.core.view import Member, View
 from legato.core.wire import DriverMessage, Welcome
+from legato.driver.liveness import Evidence
 from legato.driver.words import Book, Instruction, Record, Send, StartWorker, StopWorker
 
 KEPT_VIEWS: Final = 32  # views remembered by number; a worker is never that many views behind
@@ -32,6 +34,11 @@ class Worker:
         repeats: what it will say of one again, because it has connected anew.
         works: it has had some of a guest's work in hand, as far as this driver knows.
         told_step: an earlier driver knew of checkpoints up to this step, of which it may tell again; -1 for none.
+        is_adopted: it was started by an earlier driver and has not reported to this one.
+        is_waiting: it said last that its program waits for other workers or for the driver.
+        got_on_at: when it last said anything but that it lives.
+        evidence: what is known of its process.
+        is_spared: it is silent for longer than a worker may be, and is left alone because its process is healthy.
     """
 
     number: int
@@ -54,6 +61,11 @@ class Worker:
     repeats: str | None = None
     told_step: int = -1
     works: bool = False
+    is_adopted: bool = False
+    is_waiting: bool = False
+    got_on_at: float = -math.inf
+    evidence: Evidence = field(default_factory=Evidence)
+    is_spared: bool = False
     history: list[str] = field(default_factory=list)
 
     def move(self, phase: WorkerPhase, now: float, why: str) -> None:
@@ -291,7 +303,6 @@ class Job:
             Welcome(
                 heartbeat_interval_s=spec.heartbeat_interval_s,
                 away_limit_s=spec.away_limit_s,
-                collective_limit_s=spec.collective_limit_s,
                 checkpoint_dir=self.checkpoint_dir,
                 checkpoint_every=spec.checkpoint_every,
                 keep=spec.keep,

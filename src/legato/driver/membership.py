@@ -38,6 +38,7 @@ from legato.driver.words import (
     Worked,
 )
 from legato.engines.base import EngineEvent, Exited, Started, StoreMoved
+from legato.processes import Vital
 
 # Whoever starts in their slot later is not there in their place.
 _LEFT_ON_REQUEST: Final = ("shrunk", "dismissed", "superseded")
@@ -111,8 +112,7 @@ class Membership:
             job.workers[number] = worker
             if number in running:
                 worker.told_step = -1 if book.saved_step is None else book.saved_step
-                worker.deadline = now + spec.heartbeat_limit_s
-                worker.deadline_reason = f"did not report to the new driver within {spec.heartbeat_limit_s:g} s"
+                worker.is_adopted = True
             else:
                 worker.move(WorkerPhase.GONE, now, "not running when the new driver came")
         for number in sorted(set(running) - set(book.slots)):
@@ -145,6 +145,10 @@ class Membership:
         self._advance()
         return self._drain()
 
+    def suspects(self, now: float) -> list[int]:
+        """Return the workers of whose processes the next tick must know; see `Tick`."""
+        return [] if self.job.ended else health.suspects(self.job, now)
+
     def next_deadline(self) -> float | None:
         """Return when the next tick is due at the latest; None if nothing is waited for."""
         return None if self.job.ended else health.next_deadline(self.job)
@@ -155,8 +159,8 @@ class Membership:
         match event:
             case Heard(worker=number, message=message):
                 self._hear(number, message)
-            case Tick():
-                self._tick()
+            case Tick(vitals=vitals):
+                self._tick(vitals)
             case Started() | Exited() | StoreMoved():
                 self._take_from_engine(event)
             case Lost(worker=number):
@@ -196,16 +200,26 @@ class Membership:
             self.job.record("note", f"worker {number} broke the protocol", level="error", detail=str(error))
             fence(self.job, self.job.workers[number], "broke the protocol")
 
-    def _tick(self) -> None:
+    def _tick(self, vitals: Mapping[int, Vital]) -> None:
         job = self.job
         stalled_s = health.stall_s(job, self._last_tick)
         self._last_tick = job.now
         if stalled_s > 0:
             health.forgive(job, stalled_s)
             job.record("note", f"the driver itself slept for {stalled_s:.1f} s; nobody is blamed", level="warning")
+        for number, vital in vitals.items():
+            if number in job.workers:
+                job.workers[number].evidence.take(vital, job.now, job.spec.heartbeat_limit_s)
         for worker, reason in health.decide_lapses(job):
             if worker.phase not in (WorkerPhase.FENCED, WorkerPhase.GONE):
                 fence(job, worker, reason)
+        for worker in job.where(lambda worker: not worker.is_spared and health.is_silent(job, worker)):
+            worker.is_spared = True
+            job.record("note", health.describe_spared(job, worker), worker, "warning")
+        deadlock = health.find_deadlock(job)
+        if deadlock is not None:
+            job.broken_since = job.now
+            job.record("broken", deadlock, level="warning")
 
     def _follow_store(self, rendezvous: str) -> None:
         job = self.job

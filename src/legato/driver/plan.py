@@ -181,6 +181,9 @@ def _is_overdue(job: Job) -> bool:
 def _decide_mending(job: Job) -> Change | None:
     assert job.current is not None
     number = job.current.number
+    if any(worker.is_spared for worker in job.members()):
+        # It cannot connect now, and nothing is wrong with the connections: trying again would only count as a break.
+        return None
     if _is_overdue(job):
         missing = job.unprepared(job.current)
         what = f"workers {missing} did not connect view {number} within {job.spec.prepare_limit_s:g} s"

@@ -7,6 +7,7 @@ import msgspec
 from legato.core.view import View
 from legato.core.wire import DriverMessage, WorkerMessage
 from legato.engines.base import EngineEvent
+from legato.processes import Vital
 
 # ---------------------------------------------------------------- events: what happened
 
@@ -25,7 +26,13 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """Time passed. Comes at least every ``heartbeat_interval_s``; only ticks make deadlines count."""
+    """Time passed. Comes at least every ``heartbeat_interval_s``; only ticks make deadlines count.
+
+    Args:
+        vitals: what the engine says now of the processes of those workers about which the membership asks.
+    """
+
+    vitals: dict[int, Vital] = {}
 
 
 class ScaleAsked(msgspec.Struct, frozen=True):

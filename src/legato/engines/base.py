@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Protocol
 
 import msgspec
+
+from legato.processes import Vital
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +82,10 @@ class Engine(Protocol):
 
     async def running(self) -> dict[int, int]:
         """Return worker → pid of all workers that run now; after `open`, those to adopt."""
+        ...
+
+    async def examine(self, workers: Collection[int]) -> dict[int, Vital]:
+        """Say whether the processes of workers get on, as far as the system tells it; others are missing."""
         ...
 
     def events(self) -> AsyncIterator[EngineEvent]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Final
 
 from legato.core.errors import LegatoError, UsageError
 from legato.engines.base import EngineEvent, Exited, Launch, Started, StoreMoved
+from legato.processes import Vital
 
 _FIRST_PID: Final = 2**22 + 1
 """Above all that a kernel gives out: no process has it."""
@@ -81,6 +82,12 @@ class FakeMachine:
         """Let a worker's process stop for good, as by SIGSTOP: it no longer hears when it is asked to end."""
         self._hanging.add(worker)
 
+    def examine(self, worker: int) -> Vital:
+        """Say whether a worker's process gets on."""
+        if worker not in self._pid_of:
+            return Vital("gone", 0.0)
+        return Vital("stopped" if worker in self._hanging else "waiting", 0.0)
+
     def interrupt(self, worker: int) -> None:
         """Send SIGTERM: the worker's behaviour is cancelled, and may still return an exit code of its own."""
         if worker in self._lives and worker not in self._hanging:
@@ -143,6 +150,10 @@ class FakeEngine:
     async def running(self) -> dict[int, int]:
         """Return worker → pid of all that run."""
         return self.machine.running
+
+    async def examine(self, workers: Collection[int]) -> dict[int, Vital]:
+        """Say that workers wait, or are stopped if they hang, or are gone."""
+        return {worker: self.machine.examine(worker) for worker in workers}
 
     async def events(self) -> AsyncIterator[EngineEvent]:
         """Yield events; one counts as known to the driver when the next is asked for."""

@@ -13,7 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -42,7 +42,7 @@ from legato.engines.gpus import find_devices, show_only, torch_name
 from legato.engines.parent import end_group, end_process, make_socket_directory, read_record, start_parent
 from legato.engines.slots import Slots
 from legato.engines.variables import digest, search_path, variables_of_parent
-from legato.processes import boot_id
+from legato.processes import Vital, boot_id, examine
 
 _log = logging.getLogger(__name__)
 
@@ -191,6 +191,19 @@ class LocalEngine:
         if self._error is not None:
             raise self._error
         return dict(self._running)
+
+    async def examine(self, workers: Collection[int]) -> dict[int, Vital]:
+        """Say whether the processes of workers get on.
+
+        This reads the system's own account of them and asks no other process: a warm parent that is stopped, or is
+        being replaced, takes no evidence away.
+        """
+        return await asyncio.to_thread(self._examine, workers)
+
+    def _examine(self, workers: Collection[int]) -> dict[int, Vital]:
+        record = read_record(self._record_path)
+        known = record.workers if record is not None else {}
+        return examine({w: (known[w].pid, known[w].start_time) for w in workers if w in known and known[w].pid})
 
     async def events(self) -> AsyncIterator[EngineEvent]:
         """Yield events; one counts as known to the driver when the next is asked for. Ends with `close`.

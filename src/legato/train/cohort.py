@@ -60,6 +60,7 @@ class Cohort:
         self._agreed: int | None = None
         self._voted: int | None = None
         self._stop_agreed = False
+        self._waits_for_driver = False
         self.has_state = False
         self.has_left = False
         self.num_rounds = 0
@@ -70,6 +71,7 @@ class Cohort:
             link.on_proposed = self._start_build
             link.on_recover = self._on_recover
             link.on_stuck = self._on_stuck
+            link.is_waiting = self._is_waiting
 
     # ------------------------------------------------------------ what holds now
 
@@ -302,7 +304,7 @@ class Cohort:
             connection = Connection(view, group, None, "")
         else:
             try:
-                connection = self._connect(view, self._link.settings.collective_limit_s)
+                connection = self._connect(view)
             except Exception as error:
                 # A thread of its own: told to nobody, it would hold the change up without a word.
                 self._say(wire.Unbuilt(failed=view.number, reason=str(error) or repr(error)))
@@ -323,8 +325,8 @@ class Cohort:
             self._wake.notify_all()
         self._say(wire.Prepared(prepared=view.number))
 
-    def _connect(self, view: View, collective_limit_s: float) -> Connection:
-        group = build(view, self.worker, self._key, collective_limit_s, self._device)
+    def _connect(self, view: View) -> Connection:
+        group = build(view, self.worker, self._key, self._device)
         try:
             return Connection(view, group, *self._make_exchange(group))
         except BaseException:
@@ -372,8 +374,10 @@ class Cohort:
         assert self._link is not None
         while True:
             with self._wake:
+                self._waits_for_driver = True
                 while (found := find()) is None and self._link.stop_reason is None and not self._is_to_hold():
                     self._wake.wait(0.5)
+                self._waits_for_driver = False
                 if found is not None:
                     return found
                 if self._link.stop_reason is not None:
@@ -384,6 +388,9 @@ class Cohort:
                 self._on_hold()
         self._on_stopped_waiting()
         return self.leave("orphaned" if self._link.stop_reason == "orphaned" else "stopped")
+
+    def _is_waiting(self) -> bool:
+        return self._waits_for_driver or (self._connection is not None and self._connection.group.is_waiting)
 
     def _is_to_hold(self) -> bool:
         return self._link is not None and self._link.hold is not None and self.has_state

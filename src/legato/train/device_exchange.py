@@ -71,10 +71,11 @@ class DeviceExchange:
             return
         done = torch.cuda.Event()  # type: ignore[no-untyped-call]
         done.record(self._stream)
-        while not done.query():  # type: ignore[no-untyped-call]
-            if self._group.is_broken:
-                raise BrokenView(f"view {self._group.view.number}: broken during an exchange between devices")
-            time.sleep(_POLL_S)
+        with self._group.waits:
+            while not done.query():  # type: ignore[no-untyped-call]
+                if self._group.is_broken:
+                    raise BrokenView(f"view {self._group.view.number}: broken during an exchange between devices")
+                time.sleep(_POLL_S)
         torch.cuda.current_stream(self._device).wait_stream(self._stream)
 
     def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:

@@ -30,6 +30,9 @@ from legato.train.mesh import Mesh, connect
 _BUILD_LIMIT_S: Final = 20.0
 _NUM_TRIES: Final = 10
 _END_LIMIT: Final = datetime.timedelta(seconds=5)
+# A peer may compute for hours before it comes to a collective. Only the driver decides that it hangs, and breaks the
+# connections then.
+_NO_LIMIT: Final = datetime.timedelta(days=3650)
 # Parts of torch.distributed without which there is no group outside its global state; torch does not type them.
 _distributed: Final[Any] = torch.distributed
 _listening: Final = threading.Lock()
@@ -58,17 +61,33 @@ class Work:
         self._operation.wait(limit)
 
 
+class _Waits:
+    """Counts the operations of a group that somebody waits for now."""
+
+    def __init__(self) -> None:
+        self.num = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self.num += 1
+
+    def __exit__(self, *_error: object) -> None:
+        with self._lock:
+            self.num -= 1
+
+
 class Group:
     """The connections between the members of one view.
 
     ``reads_peers`` is set by whoever has found out that the members can read each other's memory.
+    ``waits`` is entered for as long as this rank waits for its peers.
 
     Args:
         view: whose members are connected.
         rank: this worker's rank in it.
         process_group: the gloo group, or None when the view has one member.
         endpoints: every member's ``(host, port)`` at which its group listens, in rank order.
-        limit_s: the longest that an operation may take.
         mesh: plain connections for small messages; None when the view has one member.
         device_group: connects the members' GPUs, where they have some.
     """
@@ -79,7 +98,6 @@ class Group:
         rank: int,
         process_group: Any = None,
         endpoints: Sequence[tuple[str, int]] = (),
-        limit_s: float = 0.0,
         mesh: Mesh | None = None,
         device_group: Any = None,
     ) -> None:
@@ -93,9 +111,14 @@ class Group:
         self.reads_peers = False
         self._own_port = endpoints[rank][1] if endpoints else 0
         self._others = {endpoint for other, endpoint in enumerate(endpoints) if other != rank}
-        self._limit = datetime.timedelta(seconds=limit_s)
+        self.waits = _Waits()
         self.peers = tuple(peer for peer in range(self.size) if peer != rank)
         self._ranks: Sequence[int] = range(self.size)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether this rank waits for its peers now."""
+        return self.waits.num > 0
 
     def among(self, ranks: Sequence[int]) -> Group:
         """Return the part of this group that some of its ranks form, numbered anew; this rank must be one of them."""
@@ -132,9 +155,10 @@ class Group:
         try:
             if mesh is None:
                 raise ConnectionResetError("it is left already")
-            mesh.swap(
-                {ranks[peer]: [mine] for peer in self.peers}, {ranks[peer]: [theirs[peer]] for peer in self.peers}
-            )
+            with self.waits:
+                mesh.swap(
+                    {ranks[peer]: [mine] for peer in self.peers}, {ranks[peer]: [theirs[peer]] for peer in self.peers}
+                )
         except OSError as error:
             self.break_connections()
             raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
@@ -179,7 +203,8 @@ class Group:
         """
         for index, work in enumerate(works):
             try:
-                work.wait(self._limit)
+                with self.waits:
+                    work.wait(_NO_LIMIT)
             except RuntimeError as error:
                 self.give_up(works[index + 1 :])
                 raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
@@ -249,14 +274,13 @@ class Group:
                     found.close()
 
 
-def build(view: View, worker: int, key: str, collective_limit_s: float, device: torch.device) -> Group:
+def build(view: View, worker: int, key: str, device: torch.device) -> Group:
     """Connect the members of a view with one another; every member must call this.
 
     Args:
         view: whom to connect.
         worker: this worker's number; it must be a member.
         key: names the job, so that two jobs may share one store.
-        collective_limit_s: the longest an operation of the group may take.
         device: where this worker's gradients are.
 
     Raises:
@@ -286,11 +310,13 @@ def build(view: View, worker: int, key: str, collective_limit_s: float, device: 
         for peer in range(len(view.members)):
             address, number = store.get(f"listens/{peer}").decode().split()
             endpoints.append((address, int(number)))
-        mesh = connect(store, rank, [member.host for member in view.members], _BUILD_LIMIT_S, collective_limit_s)
+        mesh = connect(store, rank, [member.host for member in view.members], _BUILD_LIMIT_S)
+        # What was good for connecting is too short for a collective, whose peers may come late.
+        process_group._set_default_timeout(_NO_LIMIT)
         device_group = _connect_devices(store, rank, len(view.members), device) if device.type == "cuda" else None
     except (OSError, RuntimeError) as error:
         raise BrokenView(f"view {view.number} could not be connected: {_first_line(error)}") from error
-    return Group(view, rank, process_group, endpoints, collective_limit_s, mesh, device_group)
+    return Group(view, rank, process_group, endpoints, mesh, device_group)
 
 
 def _listen(host: str) -> tuple[Any, int]:
@@ -333,6 +359,7 @@ def _stop_dropping(thread: threading.Thread) -> None:
 
 def _connect_devices(store: Any, rank: int, size: int, device: torch.device) -> Any:
     options = _distributed.ProcessGroupNCCL.Options()
+    options._timeout = _NO_LIMIT
     carrier = _distributed.ProcessGroupNCCL(_distributed.PrefixStore("devices", store), rank, size, options)
     # NCCL connects at the first use, which takes up to a second: here that is in the background of the training.
     with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]

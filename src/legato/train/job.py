@@ -145,7 +145,6 @@ def settings_alone(checkpoint_dir: str | None, checkpoint_every: str | None, kee
     return wire.Welcome(
         heartbeat_interval_s=math.inf,
         away_limit_s=math.inf,
-        collective_limit_s=math.inf,
         checkpoint_dir=checkpoint_dir,
         checkpoint_every=checkpoint_every,
         keep=keep,

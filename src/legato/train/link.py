@@ -33,6 +33,8 @@ _FLUSH_S: Final = 0.1
 _STUCK_S: Final = 10.0
 _HELLO_LIMIT_S: Final = 30.0
 _LAST_WORDS_S: Final = 1.0
+_HELD_UP_S: Final = 10.0
+"""Longer than any wait of the link's thread: if it did not run for so long, it could not hear the driver."""
 
 
 class Link:
@@ -65,9 +67,10 @@ class Link:
         self.broken: wire.Broken | None = None
         self.on_proposed: Callable[[View], None] = _ignore
         self.on_stuck: Callable[[], None] = _do_nothing
+        self.is_waiting: Callable[[], bool] = _is_not_waiting
         self.on_recover: Callable[[View], None] = _ignore
         self._outbox = Outbox()
-        self._last_heard = time.monotonic()
+        self._last_heard = self._last_checked = time.monotonic()
         self._rounds_when_orphaned: int | None = None
         self._closing = False
         self._threads = [
@@ -193,7 +196,8 @@ class Link:
             now = time.monotonic()
             if self.settings is not None and now >= next_heartbeat:
                 number = self.view.number if self.view else 0
-                self._outbox.put_heartbeat(wire.Heartbeat(view=number, num_rounds=self.num_rounds))
+                beat = wire.Heartbeat(view=number, num_rounds=self.num_rounds, is_waiting=self.is_waiting())
+                self._outbox.put_heartbeat(beat)
                 next_heartbeat = now + self.settings.heartbeat_interval_s
             self._check_away()
 
@@ -236,7 +240,12 @@ class Link:
         limit = self.settings.away_limit_s if self.settings is not None else None
         if limit is None:
             return
-        away_s = time.monotonic() - self._last_heard
+        now = time.monotonic()
+        held_up_s, self._last_checked = now - self._last_checked, now
+        if held_up_s > _HELD_UP_S:
+            # What the driver said meanwhile is still to be read. The time counts as if it had not passed.
+            self._last_heard = min(self._last_heard + held_up_s, now)
+        away_s = now - self._last_heard
         if self.stop_reason is None and away_s > limit:
             with self.changed:
                 self.stop_reason, self._rounds_when_orphaned = "orphaned", self.num_rounds
@@ -250,6 +259,11 @@ class Link:
 def _ignore(view: View) -> None:
     """Do nothing about a view: nobody waits for one yet."""
     del view
+
+
+def _is_not_waiting() -> bool:
+    """Say that the program waits for nobody: the worker is in no view yet."""
+    return False
 
 
 def _do_nothing() -> None:

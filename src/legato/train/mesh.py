@@ -134,7 +134,7 @@ class Mesh:
                         selector.unregister(key.fileobj)
 
 
-def connect(store: Any, rank: int, hosts: Sequence[str], limit_s: float, wait_limit_s: float) -> Mesh:
+def connect(store: Any, rank: int, hosts: Sequence[str], limit_s: float) -> Mesh:
     """Connect the members of a view; every member calls this.
 
     Args:
@@ -142,7 +142,6 @@ def connect(store: Any, rank: int, hosts: Sequence[str], limit_s: float, wait_li
         rank: this member's.
         hosts: addresses of all members, in rank order.
         limit_s: the longest this may take.
-        wait_limit_s: the longest that a later operation may wait for a peer.
 
     Raises:
         OSError: somebody did not come in time.
@@ -176,7 +175,6 @@ def connect(store: Any, rank: int, hosts: Sequence[str], limit_s: float, wait_li
             raise
     for connection in connections.values():
         connection.settimeout(None)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(wait_limit_s), 0))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return Mesh(connections)
 

@@ -7,10 +7,12 @@ evaluation sleep, and takes a mark when a program comes to a place that a test w
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -115,10 +117,28 @@ def _arm(step: int) -> None:
         fault = Path(str(_REINS), f"fault-{worker}").read_text()
     except FileNotFoundError:
         return
-    if fault == "partly=kill":
+    if fault.startswith("hold="):
+        Path(str(_REINS), f"fault-{worker}").unlink()
+        _hold(fault.removeprefix("hold="))
+    elif fault == "partly=kill":
         Group.tell_all = _tell_one_and_die  # type: ignore[method-assign]
     else:
         faults.plan(int(worker), f"{worker}@{step + fault.startswith('forward')}:{fault}")
+
+
+def _hold(how: str) -> None:
+    """Let this program hang for 3 s with Python's lock held, or for ever without it."""
+    if how == "compute":
+        begun = time.monotonic()
+        sum(range(10**6))
+        # One call into C: no other thread of this process runs before it is over.
+        sum(range(int(3.0 / (time.monotonic() - begun) * 10**6)))
+    elif how == "sleep":
+        ctypes.PyDLL(None).usleep(3_000_000)
+    else:
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()
 
 
 def _tell_one_and_die(group: Group, mine: torch.Tensor, theirs: Sequence[torch.Tensor]) -> None:

@@ -13,6 +13,7 @@ from legato.core import wire
 from legato.core.errors import UsageError
 from legato.core.lifecycle import WorkerPhase
 from legato.driver import words
+from legato.processes import ProcessState
 
 picks = st.integers(min_value=0, max_value=7)
 
@@ -70,10 +71,11 @@ class Disturbances(RuleBasedStateMachine):
         if body := self.pick(index):
             self.world.die(body.number, code)
 
-    @rule(index=picks)
-    def hangs(self, index: int) -> None:
-        if body := self.pick(index):
-            body.hung = True
+    @rule(index=picks, process=st.sampled_from(["stopped", "running", "waiting"]))
+    def hangs(self, index: int, process: ProcessState) -> None:
+        body = self.pick(index)
+        if body is not None and not body.hung:
+            body.hung, body.hangs_as = True, process
 
     @rule(index=picks)
     def wakes(self, index: int) -> None:
@@ -143,6 +145,9 @@ class Disturbances(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         world = self.world
+        for body in world.bodies.values():
+            # One whose process is healthy comes back in the end.
+            body.hung = body.hung and body.hangs_as == "stopped"
         if world.membership is None:
             world.restart_driver()
         world.calm(60)

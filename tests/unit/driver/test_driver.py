@@ -369,7 +369,7 @@ def test_views_use_the_store_that_lives(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_silent_worker_is_fenced_and_replaced(tmp_path: Path) -> None:
+def test_a_silent_worker_is_fenced_and_replaced_when_its_process_is_stopped(tmp_path: Path) -> None:
     async def play() -> None:
         async with raise_stage(tmp_path, heartbeat_limit_s=0.4) as stage:
             await stage.until_training(2)
@@ -378,6 +378,9 @@ def test_a_silent_worker_is_fenced_and_replaced(tmp_path: Path) -> None:
                 pass
 
             stage.player(1).say = be_silent  # type: ignore[method-assign]
+            await stage.orchestra.until(lambda: any("is silent for" in event.reason for event in stage.events))
+            assert "fenced" not in stage.kinds(), "its process is there"
+            stage.machine.hang(1)
             await stage.orchestra.until(lambda: "fenced" in stage.kinds())
             await stage.orchestra.until(lambda: 2 in stage.orchestra.players)
             await stage.until_training(2)

@@ -15,6 +15,7 @@ from legato.core.view import View, agreed_view
 from legato.driver import words
 from legato.driver.membership import Membership
 from legato.engines.base import EngineEvent, Exited, Started, StoreMoved
+from legato.processes import ProcessState, Vital
 
 TICK_S = 0.25
 
@@ -49,6 +50,9 @@ class Body:
     recovery: View | None = None
     stop: bool = False
     hung: bool = False
+    hangs_as: ProcessState = "stopped"  # what its process looks like while it is hung
+    cpu_s: float = 0.0
+    is_waiting: bool = False  # what its heartbeats say
     unlucky: bool = False  # it cannot connect the next view
     connected: bool = False
     last_beat: float = 0.0
@@ -114,6 +118,7 @@ class World:
                     self.book = book
                 case words.Record():
                     self.records.append(instruction)
+                    self.check_fence(instruction)
                 case words.End():
                     self.ends.append(instruction)
                     assert not self.bodies, "the job ended with workers alive"
@@ -131,6 +136,14 @@ class World:
                         self.check_view(message)
                     if worker in self.bodies and self.bodies[worker].connected:
                         self.bodies[worker].inbox.append(message)
+
+    def check_fence(self, record: words.Record) -> None:
+        """Nobody is given up for its silence but those whose processes are stopped, or who only wait for too long."""
+        if record.kind != "fenced" or "silent" not in record.reason or record.worker not in self.bodies:
+            return
+        body = self.bodies[record.worker]
+        assert body.hung and body.hangs_as != "running", record.reason
+        assert body.hangs_as in ("stopped", "gone") or "uses no CPU" in record.reason, record.reason
 
     def check_view(self, message: wire.Prepare | wire.Recover) -> None:
         assert self.membership is not None
@@ -331,8 +344,25 @@ class World:
         self.now += TICK_S
         for body in list(self.bodies.values()):
             if body.connected and not body.hung:
-                self.say(body, wire.Heartbeat(view=body.number_at, num_rounds=body.num_rounds))
-        self.feed(words.Tick())
+                self.say(
+                    body,
+                    wire.Heartbeat(
+                        view=body.number_at, num_rounds=body.num_rounds, is_waiting=self.waits_for_peers(body)
+                    ),
+                )
+            body.cpu_s += TICK_S * (body.hung and body.hangs_as == "running")
+        self.feed(words.Tick(self.examine()))
+
+    def waits_for_peers(self, body: Body) -> bool:
+        """Whether a worker is in a collective to which somebody does not come."""
+        here = [other for other in self.bodies.values() if other.number_at == body.number_at]
+        return body.is_waiting or (body.doing in ("training", "settling") and any(other.hung for other in here))
+
+    def examine(self) -> dict[int, Vital]:
+        """Answer what the driver asks of the engine."""
+        asked = self.membership.suspects(self.now) if self.membership is not None else []
+        bodies = [self.bodies[number] for number in asked if number in self.bodies]
+        return {body.number: Vital(body.hangs_as if body.hung else "waiting", body.cpu_s) for body in bodies}
 
     def calm(self, seconds: float) -> None:
         """Let time pass with everything delivered, everybody connected and nothing going wrong."""

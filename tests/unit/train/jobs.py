@@ -111,7 +111,6 @@ class Job:
         return wire.Welcome(
             heartbeat_interval_s=1.0,
             away_limit_s=60.0,
-            collective_limit_s=LIMIT_S,
             checkpoint_dir=self._checkpoint_dir,
             checkpoint_every=None,
             keep=3,

@@ -22,7 +22,7 @@ def run_ranks(num_ranks: int, body: Callable[[Group], T]) -> list[T]:
     view = View(1, tuple(Member(rank, "127.0.0.1") for rank in range(num_ranks)), f"127.0.0.1:{store.port}")
 
     def play(rank: int) -> T:
-        group = build(view, rank, "test", LIMIT_S, torch.device("cpu"))
+        group = build(view, rank, "test", torch.device("cpu"))
         try:
             return body(group)
         finally:

@@ -29,7 +29,7 @@ PEER = """
     from legato.core.view import Member, View
     from legato.train.groups import build
     view = View(1, (Member(0, "127.0.0.1"), Member(1, "127.0.0.1")), sys.argv[1])
-    group = build(view, 1, "test", 60.0, torch.device("cpu"))
+    group = build(view, 1, "test", torch.device("cpu"))
     group.announce()
     print("here", flush=True)
     sys.stdin.read()
@@ -50,7 +50,7 @@ def test_break_connections_frees_a_rank_whose_peer_is_stopped(way: str) -> None:
     )
     try:
         assert peer.stdin and peer.stdout
-        group = build(view, 0, "test", 60.0, torch.device("cpu"))
+        group = build(view, 0, "test", torch.device("cpu"))
         group.announce()
         assert peer.stdout.readline() == b"here\n"
         peer.send_signal(signal.SIGSTOP)
@@ -164,9 +164,18 @@ def test_one_thread_ends_groups_however_many_are_built_at_once(monkeypatch: pyte
     monkeypatch.setattr(groups, "_start_dropping", functools.cache(groups._start_dropping.__wrapped__))
     monkeypatch.setattr(groups.threading, "Thread", SlowThread)
     alone = View(0, (Member(0, "127.0.0.1"),), "")
-    builds = [real(target=build, args=(alone, 0, "test", 1.0, torch.device("cpu"))) for _ in range(2)]
+    builds = [real(target=build, args=(alone, 0, "test", torch.device("cpu"))) for _ in range(2)]
     for thread in builds:
         thread.start()
     for thread in builds:
         thread.join()
     assert len(started) == 1
+
+
+def test_collectives_wait_for_a_peer_that_comes_late_for_as_long_as_the_driver_lets_them() -> None:
+    def limit_of(group: Group) -> float:
+        group.all_reduce(torch.ones(4))
+        group.announce()
+        return float(group._process_group.options._timeout.total_seconds())
+
+    assert min(run_ranks(2, limit_of)) > 365 * 24 * 3600

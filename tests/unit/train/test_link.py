@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from websockets.sync.server import ServerConnection, serve
 
 from legato.core import wire
 from legato.core.errors import ProgramError
+from legato.train import link as link_module
 from legato.train.link import Link
 
 HOST = "127.0.0.1"
@@ -23,7 +25,6 @@ LIMIT_S = 20.0
 WELCOME = wire.Welcome(
     heartbeat_interval_s=1.0,
     away_limit_s=60.0,
-    collective_limit_s=60.0,
     checkpoint_dir=None,
     checkpoint_every=None,
     keep=1,
@@ -319,3 +320,19 @@ def test_a_worker_that_ends_without_a_driver_waits_for_the_next_to_tell_it(
     assert second.await_heard(wire.Finished) == [wire.Finished(num_rounds=3, trained=True)]
     closing.join(LIMIT_S)
     assert not closing.is_alive()
+
+
+def test_time_in_which_the_links_own_thread_could_not_run_is_no_time_without_a_driver(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [time.monotonic()]
+    monkeypatch.setattr(link_module.time, "monotonic", lambda: now[0])
+    link._hear(msgspec.structs.replace(WELCOME, away_limit_s=60.0), Line())  # type: ignore[arg-type]
+    link._check_away()
+    now[0] += 300.0
+    link._check_away()
+    assert link.stop_reason is None
+    for _ in range(61):
+        now[0] += 1.0
+        link._check_away()
+    assert link.stop_reason == "orphaned"

@@ -1,0 +1,218 @@
+"""A worker is given up for what its process does, and not for its silence alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.driver.test_membership import job_of, kinds, make_training, make_world
+from tests.unit.driver.world import TICK_S, World
+
+from legato.core import wire
+from legato.core.lifecycle import JobState, WorkerPhase
+from legato.driver import words
+from legato.driver.liveness import MIN_SHARE, Evidence
+from legato.processes import ProcessState, Vital
+
+WINDOW_S = 5.0
+
+
+def hang(world: World, process: ProcessState, *numbers: int) -> None:
+    for number in numbers:
+        world.bodies[number].hung, world.bodies[number].hangs_as = True, process
+
+
+def be_stuck(world: World, *numbers: int, waiting: Sequence[int] = ()) -> None:
+    """Let programs stop getting on while their heartbeats come."""
+    for number in numbers:
+        world.bodies[number].doing = "stuck"
+    for number in waiting:
+        world.bodies[number].is_waiting = True
+
+
+# ---------------------------------------------------------------- the evidence of one process
+
+
+@given(st.lists(st.floats(min_value=0.1, max_value=1.0), min_size=60, max_size=200), st.floats(min_value=0.05))
+def test_a_process_that_computes_is_busy_at_every_moment(pauses: list[float], share: float) -> None:
+    evidence, now, cpu_s = Evidence(), 100.0, 7.0
+    for pause in pauses:
+        now, cpu_s = now + pause, cpu_s + pause * min(share, 64.0)
+        evidence.take(Vital("waiting", round(cpu_s, 2)), now, WINDOW_S)
+        assert now - 100.0 < 2 * WINDOW_S or now - evidence.busy_at <= 2 * WINDOW_S
+
+
+@given(st.lists(st.floats(min_value=0.1, max_value=1.0), min_size=60, max_size=200))
+def test_a_starved_process_is_busy_because_it_wants_to_run(pauses: list[float]) -> None:
+    evidence, now = Evidence(), 100.0
+    for pause in pauses:
+        now += pause
+        evidence.take(Vital("running", 7.0), now, WINDOW_S)
+        assert now - 100.0 < 2 * WINDOW_S or now - evidence.busy_at <= 2 * WINDOW_S
+
+
+@given(st.lists(st.tuples(st.floats(min_value=0.1, max_value=1.0), st.integers(0, 99)), min_size=60, max_size=200))
+def test_a_process_that_only_wakes_for_its_heartbeats_is_never_busy(samples: list[tuple[float, int]]) -> None:
+    evidence, now = Evidence(), 100.0
+    for index, (pause, _) in enumerate(samples):
+        now += pause
+        # It is found running now and then, and uses a fifth of what counts.
+        state: ProcessState = "running" if index % 10 == 0 else "waiting"
+        evidence.take(Vital(state, round(MIN_SHARE / 5 * (now - 100.0), 2)), now, WINDOW_S)
+    assert evidence.busy_at < 0
+
+
+def test_samples_far_apart_say_nothing_about_the_time_between_them() -> None:
+    evidence = Evidence()
+    evidence.take(Vital("waiting", 1.0), 100.0, WINDOW_S)
+    evidence.take(Vital("running", 99.0), 200.0, WINDOW_S)
+    assert evidence.busy_at < 0
+
+
+# ---------------------------------------------------------------- what the driver does about it
+
+
+def test_a_worker_that_computes_in_silence_is_never_fenced_and_its_peers_wait() -> None:
+    world = make_training(num_workers=2)
+    hang(world, "running", 1)
+    world.calm(2000)
+    assert not kinds(world, "fenced") and not kinds(world, "broken")
+    (told,) = [record.reason for record in kinds(world, "note")]
+    assert "worker 1 is silent for 5.0 s, but its process computes, so it is left alone" in told
+    world.bodies[1].hung = False
+    world.check_at_peace()
+    assert "worker 1 is heard again after 2000" in kinds(world, "note")[-1].reason
+
+
+@pytest.mark.parametrize("process", ["stopped", "gone"])
+def test_a_worker_that_is_stopped_is_fenced_within_the_heartbeat_limit(process: ProcessState) -> None:
+    world = make_training(num_workers=2)
+    hang(world, process, 1)
+    world.calm(5 + 2 * TICK_S)
+    (fenced,) = kinds(world, "fenced")
+    assert f"worker 1 is silent for 5.0 s: its process is {process}" in fenced.reason
+    assert not kinds(world, "note")
+
+
+def test_a_worker_that_is_stopped_after_it_was_busy_is_fenced_one_heartbeat_limit_later() -> None:
+    world = make_training(num_workers=2)
+    hang(world, "running", 1)
+    world.calm(60)
+    hang(world, "stopped", 1)
+    world.calm(4)
+    assert not kinds(world, "fenced")
+    world.calm(2)
+    assert len(kinds(world, "fenced")) == 1
+    world.check_at_peace()
+
+
+def test_a_silent_worker_that_only_waits_is_fenced_after_the_limit_for_that() -> None:
+    world = make_training(num_workers=2, collective_limit_s=60.0)
+    hang(world, "waiting", 1)
+    world.calm(58)
+    assert not kinds(world, "fenced")
+    assert "waits for something; it is given up if it does not get on within 60 s" in kinds(world, "note")[0].reason
+    world.calm(4)
+    assert "uses no CPU: it hangs" in kinds(world, "fenced")[0].reason
+    world.check_at_peace()
+
+
+def test_without_evidence_silence_alone_decides() -> None:
+    world = make_training(num_workers=2)
+    hang(world, "running", 1)
+    world.examine = dict  # type: ignore[method-assign]
+    world.check_fence = lambda record: None  # type: ignore[method-assign]
+    world.calm(5 + 2 * TICK_S)
+    assert kinds(world, "fenced")[0].reason == "worker 1 is silent for 5.0 s; it is killed"
+
+
+def test_a_worker_whose_program_hangs_while_its_heartbeats_come_is_fenced() -> None:
+    world = make_training(num_workers=2, collective_limit_s=60.0)
+    be_stuck(world, 1, waiting=[0])
+    world.calm(58)
+    assert not kinds(world, "fenced")
+    world.calm(8)
+    (fenced,) = kinds(world, "fenced")
+    assert fenced.worker == 1, "not the one that waits for it"
+    assert "uses no CPU and waits for no other worker: its program hangs" in fenced.reason
+    world.bodies[0].is_waiting = False
+    world.check_at_peace()
+
+
+def test_all_workers_that_hang_are_fenced_and_the_job_begins_again_from_its_checkpoint() -> None:
+    world = make_training(num_workers=2, collective_limit_s=60.0)
+    be_stuck(world, 0, 1)
+    world.calm(75)
+    assert {record.worker for record in kinds(world, "fenced")} == {0, 1}
+    world.check_at_peace()
+
+
+def test_a_worker_that_computes_while_its_heartbeats_come_is_left_alone() -> None:
+    world = make_training(num_workers=2, collective_limit_s=60.0)
+    be_stuck(world, 1, waiting=[0])
+    for _ in range(100):
+        world.calm(1)
+        world.bodies[1].cpu_s += 0.5
+    assert not kinds(world, "fenced") and not kinds(world, "broken")
+
+
+def test_workers_that_all_wait_for_one_another_are_connected_again() -> None:
+    world = make_training(num_workers=2, collective_limit_s=60.0)
+    be_stuck(world, 0, 1, waiting=[0, 1])
+    world.calm(62)
+    assert "waited for one another for 60 s: a deadlock" in kinds(world, "broken")[0].reason
+    world.calm(2)
+    assert "although nobody died: the same workers try again" in kinds(world, "recovered")[0].reason
+    assert not kinds(world, "fenced")
+
+
+def test_a_busy_worker_does_not_use_up_the_breaks_of_a_recovery() -> None:
+    world = make_training(num_workers=3)
+    hang(world, "running", 1)
+    world.calm(6)
+    world.die(2, -9)
+    world.calm(1)
+    view = job_of(world).current
+    assert view is not None and set(view.workers) == {0, 1}
+    # The other one cannot connect without it, and says so.
+    world.feed(words.Heard(0, wire.Unbuilt(view=1, failed=view.number, reason="worker 1 did not come")))
+    world.calm(200)
+    assert job_of(world).num_breaks == 0
+    assert job_of(world).state is JobState.TRAINING
+    world.bodies[1].hung = False
+    world.calm(3)
+    world.check_at_peace()
+
+
+def test_a_busy_worker_outlasts_a_change_of_driver() -> None:
+    world = make_training(num_workers=2)
+    hang(world, "running", 1)
+    world.crash_driver()
+    world.restart_driver()
+    world.calm(100)
+    assert not kinds(world, "fenced")
+    world.bodies[1].hung = False
+    world.calm(3)
+    world.check_at_peace()
+
+
+@pytest.mark.parametrize(("process", "is_fenced"), [("running", False), ("waiting", True)])
+def test_a_start_may_take_longer_while_it_computes(process: ProcessState, is_fenced: bool) -> None:
+    world = make_world(num_workers=1, start_limit_s=20.0)
+    world.deliver_engine()
+    hang(world, process, 0)
+    world.calm(40)
+    assert bool(kinds(world, "fenced")) is is_fenced
+    assert is_fenced or job_of(world).workers[0].phase is WorkerPhase.STARTING
+
+
+def test_healthy_workers_are_not_examined() -> None:
+    world = make_training(num_workers=2)
+    asked: list[list[int]] = []
+    assert world.membership is not None
+    suspects = world.membership.suspects
+    world.membership.suspects = lambda now: asked.append(suspects(now)) or asked[-1]  # type: ignore[method-assign,func-returns-value]
+    world.calm(60)
+    assert not any(asked)
