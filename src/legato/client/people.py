@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from legato.client.line import Line
 from legato.client.listing import Listing
 from legato.client.paths import name_path
@@ -11,6 +13,7 @@ from legato.client.platform_records import AuditEntry, Code, ConsoleLink, Me, Ne
 from legato.client.records import Page
 
 _PAGE: Final = 1000
+_DEVICE: Final = "X-Legato-Device"
 
 
 class PeopleCalls:
@@ -56,10 +59,19 @@ class PeopleCalls:
 
     # ------------------------------------------------------------ tokens
 
-    def log_in(self, user: str, password: str, name: str = "login") -> NewToken:
-        """Return a new token for a name and a password. This client goes on without it."""
+    def log_in(self, user: str, password: str, name: str = "login", *, device: str | None = None) -> NewToken:
+        """Return a new token for a name and a password. This client goes on without it.
+
+        Args:
+            user: who logs in.
+            password: of the user.
+            name: of the token.
+            device: `NewToken.device` of an earlier log-in: the server then does not count the guesses of others.
+        """
         body = {"user": user, "password": password, "name": name}
-        return self._line.ask(NewToken, "POST", "/login", body=body, is_repeatable=False)
+        headers = None if device is None else {_DEVICE: device}
+        answer = self._line.send("POST", "/login", body=body, headers=headers, is_repeatable=False)
+        return msgspec.structs.replace(self._line.read(NewToken, answer), device=answer.headers.get(_DEVICE))
 
     def tokens(self, user: str | None = None) -> Listing[Token]:
         """Return your tokens, without their secrets; of an admin: those of ``user``, or of everybody."""

@@ -192,10 +192,17 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewToken(msgspec.Struct, frozen=True, kw_only=True):
-    """A token at the one moment when its secret is known."""
+    """A token at the one moment when its secret is known.
+
+    Args:
+        token: all else of it.
+        secret: what it is known by.
+        device: of a log-in by password: what this device shows at the next one, so that the server knows it again.
+    """
 
     token: Token
     secret: str
+    device: str | None = None
 
     def __repr__(self) -> str:
         return f"NewToken({self.token!r}, secret='lgt_…')"

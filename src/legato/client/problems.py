@@ -43,6 +43,7 @@ _OF_TYPES: Final[Mapping[str, type[LegatoError]]] = {
     "invalid": UsageError,
     "key-reused": KeyReused,
     "too-many-requests": Unavailable,
+    "head-too-large": UsageError,
     "internal": ServerError,
     "unavailable": Unavailable,
 }

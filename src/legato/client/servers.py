@@ -53,10 +53,12 @@ class KnownServers(msgspec.Struct, frozen=True):
     Args:
         current: the one that is meant where nothing is said.
         servers: all of them.
+        devices: by which servers know this device again, by ``USER@URL``; they log nobody in, and outlive a logout.
     """
 
     current: str | None = None
     servers: dict[str, Server] = {}
+    devices: dict[str, str] = {}
 
     def find(self, said: str) -> Server | None:
         """Return the server of a name or an address; None: it is not known."""
@@ -78,13 +80,21 @@ class KnownServers(msgspec.Struct, frozen=True):
         check_name(name, "a server")
         if name == CURRENT:
             raise UsageError(f"Cannot name a server '{CURRENT}': that means the one chosen last. Choose another name.")
-        return KnownServers(name, {**self.servers, name: server})
+        return KnownServers(name, {**self.servers, name: server}, self.devices)
+
+    def with_device(self, user: str, url: str, device: str | None) -> KnownServers:
+        """Return these with what a server knows this device by; None: it said nothing."""
+        return (
+            self
+            if device is None
+            else KnownServers(self.current, self.servers, {**self.devices, f"{user}@{url}": device})
+        )
 
     def without(self, name: str) -> KnownServers:
         """Return these but one; if it was the current one, the last of the others is."""
         left = {other: server for other, server in self.servers.items() if other != name}
         current = self.current if self.current in left else next(reversed(left), None)
-        return KnownServers(current, left)
+        return KnownServers(current, left, self.devices)
 
     def using(self, name: str) -> KnownServers:
         """Return these with another one the current one.
@@ -94,7 +104,7 @@ class KnownServers(msgspec.Struct, frozen=True):
         """
         if name not in self.servers:
             raise NotFound(f"There is no server '{name}' here. {_told(self)}")
-        return KnownServers(name, self.servers)
+        return KnownServers(name, self.servers, self.devices)
 
 
 # ---------------------------------------------------------------- the file

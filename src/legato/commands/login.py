@@ -58,8 +58,10 @@ def login(
     token_id = None
     if user is not None:
         password = read_secret("password") if password_stdin else ask_secret("Password", "--password-stdin")
-        made = Client.on(open_line(Server(url=where))).log_in(user, password, _name_token())
+        device = known.devices.get(f"{user}@{where}")
+        made = Client.on(open_line(Server(url=where))).log_in(user, password, _name_token(), device=device)
         token, token_id = made.secret, made.token.id
+        known = known.with_device(user, where, made.device)
     else:
         told = (
             read_secret("token") if token_stdin else ask_secret(f"Token for {where}", "--token-stdin, or --user USER")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import hmac
 from collections.abc import Callable
 from typing import Final
 
@@ -14,7 +15,9 @@ from legato.core.errors import UsageError
 
 TOKEN_PREFIX: Final = "lgt_"  # so that scanners for leaked secrets know one when they see it  # noqa: S105
 CODE_PREFIX: Final = "lgc_"
+DEVICE_PREFIX: Final = "lgd_"
 _TOKEN_BITS: Final = 256
+_DEVICE_BITS: Final = 128
 # No byte of any text in UTF-8: so no token has the hash of a code.
 _OF_CODES: Final = b"\xff"
 _MIN_PASSWORD_LENGTH: Final = 8
@@ -43,6 +46,30 @@ def hash_code(code: str) -> str:
     False
     """
     return hashlib.sha256(_OF_CODES + code.encode(errors="surrogatepass")).hexdigest()
+
+
+def make_device(user: str, password_hash: str, random_bits: Callable[[int], int]) -> str:
+    """Make the secret by which a device is known from which a user has logged in with this password.
+
+    Nothing is stored of it: it is bound to the hash of the password, and ends when that changes. It logs nobody in.
+    """
+    number = f"{random_bits(_DEVICE_BITS):032x}"
+    return f"{DEVICE_PREFIX}{number}.{_seal(user, password_hash, number)}"
+
+
+def is_device(device: str, user: str, password_hash: str) -> bool:
+    """Return whether `make_device` has made this for the user and the password.
+
+    >>> made = make_device("ann", "hash", lambda bits: 7)
+    >>> is_device(made, "ann", "hash"), is_device(made, "ben", "hash"), is_device(made, "ann", "other")
+    (True, False, False)
+    """
+    number, _, seal = device.removeprefix(DEVICE_PREFIX).partition(".")
+    return device.isascii() and hmac.compare_digest(seal, _seal(user, password_hash, number))
+
+
+def _seal(user: str, password_hash: str, number: str) -> str:
+    return hmac.new(password_hash.encode(), f"device\0{user}\0{number}".encode(), hashlib.sha256).hexdigest()
 
 
 class Passwords:

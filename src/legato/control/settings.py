@@ -77,21 +77,70 @@ class Settings(BaseSettings):
     requests_per_s: float = Field(
         default=50,
         gt=0,
-        description="requests per second of one token, in the long run. 50: far more than a person or a script needs",
+        description="requests per second of one user, in the long run. 50: far more than a person or a script needs",
     )
     requests_burst: int = Field(
-        default=200, ge=1, description="requests of one token at once, before `requests_per_s` holds"
+        default=200, ge=1, description="requests of one user at once, before `requests_per_s` holds"
     )
     max_streams: int = Field(
         default=600,
         ge=1,
-        description="streams of events and logs that one token may follow at once. 600: a job's page has two or three, "
+        description="streams of events and logs that one user may follow at once. 600: a job's page has two or three, "
         "a program that watches all of its jobs some hundred; each costs a connection and a little memory",
     )
     logins_per_minute: float = Field(
         default=10,
         gt=0,
-        description="attempts to log in per minute, of one address. 10: a person mistypes less often, a guesser fails",
+        description="attempts to log in that may fail per minute, of one address for one account; an account has three "
+        "times as many from all addresses, an address ten times as many for all accounts. A device from which a user "
+        "has logged in before has its own. 10: a person mistypes less often, a guesser fails",
+    )
+
+    # ------------------------------------------------------------ how much a stranger may use
+
+    max_head_bytes: int = Field(
+        default=2**16,
+        ge=1024,
+        description="bytes of the first line and the header fields of a request. 64 KiB: many cookies and a long query",
+    )
+    max_head_fields: int = Field(
+        default=100, ge=10, description="header fields of a request. 100: browsers and proxies send some thirty"
+    )
+    head_limit_s: float = Field(
+        default=20,
+        gt=0,
+        description="seconds for the head of a request to come whole; then its connection is closed. 20: a slow line "
+        "needs one",
+    )
+    body_limit_s: float = Field(
+        default=30,
+        gt=0,
+        description="seconds for the body of a request to come whole; one that takes longer, such as an upload, must "
+        "bring 500 bytes per second. 30: a slow line needs a few",
+    )
+    max_connections: int = Field(
+        default=10_000,
+        ge=10,
+        description="connections at once. At most three quarters of the open files that the system allows. Beyond it "
+        "the one that has waited longest for a request is closed",
+    )
+    max_connections_of_address: int = Field(
+        default=2_000,
+        ge=10,
+        description="connections of one address at once; those of `trusted_proxies` have no such bound. 2000: three "
+        "users with all their streams behind one router",
+    )
+    max_requests_of_address: int = Field(
+        default=200,
+        ge=1,
+        description="requests of one address at once, as long as it is not known whose they are. 200: a proxy with "
+        "many users; each is known within milliseconds",
+    )
+    max_requests_of_user: int = Field(
+        default=100,
+        ge=1,
+        description="requests of one user that are being answered at once; streams are counted by `max_streams`. 100: "
+        "a page asks ten at once",
     )
 
     # ------------------------------------------------------------ who is used to something else

@@ -59,7 +59,7 @@ class Store:
         self.pool = Pool(database)
         self.history = History(database)
         self.loop = Loop(database)
-        self.accounts = Accounts(database, passwords or Passwords())
+        self.accounts = Accounts(database, passwords or Passwords(), random_bits)
         self.tokens = Tokens(database, random_bits)
         self.uploads = Uploads(database)
         self.requests = Requests(database, request_limit_s)

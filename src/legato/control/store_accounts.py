@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import Select, select, update
 
-from legato.control.credentials import Passwords
+from legato.control.credentials import Passwords, is_device, make_device
 from legato.control.database import Database
 from legato.control.people import User
 from legato.control.roles import Asker, Role, check_is_admin
@@ -22,11 +23,13 @@ class Accounts:
     Args:
         database: the store's.
         passwords: how they are hashed; done outside of transactions, because it is meant to take long.
+        random_bits: returns a random number of so many bits.
     """
 
-    def __init__(self, database: Database, passwords: Passwords) -> None:
+    def __init__(self, database: Database, passwords: Passwords, random_bits: Callable[[int], int]) -> None:
         self._database = database
         self._passwords = passwords
+        self._random_bits = random_bits
 
     def create(self, name: str, role: Role, asker: Asker, now: float, *, password: str | None = None) -> User:
         """Create a user. Without a password there are only tokens to log in with.
@@ -115,15 +118,31 @@ class Accounts:
         Raises:
             Unauthenticated: they are nobody's; it is not said which of the two is wrong.
         """
+        stored = self._read_hash(name)
         with self._database.reading() as connection:
-            statement = select(users.c.password_hash).where(users.c.name == name, users.c.disabled_at.is_(None))
-            stored = connection.execute(statement).scalar()
             found = read_one(connection, _select().where(users.c.name == name), User)
         is_right = self._passwords.is_right(password, stored)
         with writing(self._database, now) as transaction:
             transaction.audit(name[:63], "login" if is_right else "login.refused", name[:63])
         if not is_right or found is None:
             raise Unauthenticated(f"Cannot log in as '{name}': the name or the password is wrong. Try again.")
+        return found
+
+    def make_device(self, name: str) -> str | None:
+        """Return a secret by which a device is known from which a user has just logged in; see `credentials`."""
+        stored = self._read_hash(name)
+        return None if stored is None else make_device(name, stored, self._random_bits)
+
+    def is_device(self, name: str, device: str) -> bool:
+        """Return whether a device shows that this user has logged in from it, with the password of now."""
+        stored = self._read_hash(name)
+        return stored is not None and is_device(device, name, stored)
+
+    def _read_hash(self, name: str) -> str | None:
+        with self._database.reading() as connection:
+            found: str | None = connection.execute(
+                select(users.c.password_hash).where(users.c.name == name, users.c.disabled_at.is_(None))
+            ).scalar()
         return found
 
     def get(self, name: str) -> User:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final
 
+import msgspec
 from fastapi import Depends, Request
+from starlette.types import Scope
 
 from legato.control.credentials import hash_secret
 from legato.control.roles import Asker
 from legato.control.settings import Settings
 from legato.control.store import Store
 from legato.core.errors import Unauthenticated
-from legato.server.limits import Limiter
+from legato.server.limits import AtOnce, Limiter
+from legato.server.login_limits import Attempt, LoginLimits, check_wait
 from legato.server.problems import too_many
 from legato.server.recognized import Recognized
+from legato.server.sessions import read_device
 
 _STREAM_AGAIN_S: Final = 5
+_AGAIN_S: Final = 1
 
 
 class Gatekeeper:
@@ -34,11 +39,15 @@ class Gatekeeper:
         self._store = store
         self._now = now
         self._recognized = Recognized()
-        self._of_token = Limiter(settings.requests_per_s, settings.requests_burst)
+        self._of_user = Limiter(settings.requests_per_s, settings.requests_burst)
         self._refused = Limiter(settings.requests_per_s, settings.requests_burst)
         self._max_streams = settings.max_streams
-        self._streams: Counter[str] = Counter()
-        self._logins = Limiter(settings.logins_per_minute / 60, max(settings.logins_per_minute, 1))
+        self._streams = AtOnce(settings.max_streams)
+        self._max_of_address = settings.max_requests_of_address
+        self._max_of_user = settings.max_requests_of_user
+        self._at_address = AtOnce(settings.max_requests_of_address)
+        self._at_user = AtOnce(settings.max_requests_of_user)
+        self._logins = LoginLimits(settings.logins_per_minute)
 
     async def recognize(self, secret: str, address: str) -> Asker:
         """Return who shows a token.
@@ -48,11 +57,9 @@ class Gatekeeper:
             Problem: it comes too often.
         """
         key, now = hash_secret(secret), self._now()
-        wait_s = self._of_token.take(key, now)
-        if wait_s is not None:
-            raise too_many("This token asks more often than it may. Wait, and ask for more at once.", wait_s)
         known = self._recognized.find(key, now)
         if known is not None:
+            self._count(known.name, now)
             return known
         begun = self._recognized.begin()
         try:
@@ -63,7 +70,42 @@ class Gatekeeper:
                 raise too_many("This address shows too many tokens that are not valid. Log in anew.", wait_s) from None
             raise
         self._recognized.keep(key, asker, now, begun)
+        self._count(asker.name, now)
         return asker
+
+    def _count(self, user: str, now: float) -> None:
+        # By user, not by token: a user may have many of these.
+        wait_s = self._of_user.take(user, now)
+        if wait_s is not None:
+            raise too_many("You ask more often than one user may. Wait, and ask for more at once.", wait_s)
+
+    def begin_request(self, address: str) -> Callable[[], None]:
+        """Count a request of an address until it is known whose it is; return what ends that.
+
+        Raises:
+            Problem: there are as many as may be.
+        """
+        end = self._at_address.begin(address)
+        if end is None:
+            raise too_many(
+                f"This address has {self._max_of_address} requests open for which it is not known who asks. Wait until "
+                "some have ended.",
+                _AGAIN_S,
+            )
+        return end
+
+    def begin_work(self, user: str) -> Callable[[], None]:
+        """Count a request of a user that is being answered, and return what ends that.
+
+        Raises:
+            Problem: there are as many as may be.
+        """
+        end = self._at_user.begin(user)
+        if end is None:
+            raise too_many(
+                f"'{user}' has {self._max_of_user} requests open already. Wait until some have ended.", _AGAIN_S
+            )
+        return end
 
     def forget(self) -> None:
         """Ask the store again who shows which token: one was revoked, or a user may less than before."""
@@ -77,41 +119,82 @@ class Gatekeeper:
             self.forget()
             return None
 
-    def begin_stream(self, secret: str) -> Callable[[], None]:
-        """Count a stream of a token, and return what is to be called at its end.
+    def begin_stream(self, user: str) -> Callable[[], None]:
+        """Count a stream of a user, and return what is to be called at its end.
 
         Raises:
-            Problem: the token has as many as it may.
+            Problem: the user has as many as may be.
         """
-        key = hash_secret(secret)
-        if self._streams[key] >= self._max_streams:
+        end = self._streams.begin(user)
+        if end is None:
             raise too_many(
-                f"This token follows {self._streams[key]} streams at once, and may no more. End some of them, or let "
-                "the operator raise max_streams.",
+                f"'{user}' follows {self._max_streams} streams at once, and may follow no more. End some of them, or "
+                "let the operator raise max_streams.",
                 _STREAM_AGAIN_S,
             )
-        self._streams[key] += 1
-
-        def end() -> None:
-            self._streams[key] -= 1
-            if not self._streams[key]:
-                del self._streams[key]
-
         return end
 
-    def begin_login(self, address: str) -> None:
-        """Count an attempt to log in.
+    def begin_login(self, scope: Scope) -> None:
+        """Count an attempt to log in, before anything of it is read."""
+        scope["state"]["login_wait_s"] = self._logins.begin(read_address(scope), self._now())
+
+    def check_login(self, scope: Scope, content: bytes) -> None:
+        """Look at an attempt that came too early: only one that may have a way in is looked at any closer.
+
+        Args:
+            scope: of the request.
+            content: of its body.
+
+        Raises:
+            Problem: it has none.
+        """
+        wait_s = scope["state"]["login_wait_s"]
+        if wait_s is None or read_device(scope) is not None:
+            return
+        try:
+            said = msgspec.json.decode(content)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            said = None
+        if isinstance(said, dict):
+            user = said.get("user")
+            is_known = isinstance(user, str) and self._logins.is_known(read_address(scope), user)
+            if is_known or "token" in said or "code" in said:
+                return
+        check_wait(wait_s)
+
+    async def begin_password(self, scope: Scope, user: str) -> Attempt:
+        """Count an attempt to log in with a password, before that is checked.
 
         Raises:
             Problem: there were too many that failed.
         """
-        wait_s = self._logins.take(address, self._now())
-        if wait_s is not None:
-            raise too_many("Too many attempts to log in have failed. Wait before the next one.", wait_s)
+        device = read_device(scope)
+        if device is not None and not await asyncio.to_thread(self._store.accounts.is_device, user, device):
+            device = None
+        return self._logins.begin_password(
+            read_address(scope), user, self._now(), wait_s=scope["state"]["login_wait_s"], device=device
+        )
 
-    def end_login(self, address: str) -> None:
-        """Forget an attempt to log in that succeeded."""
-        self._logins.give_back(address)
+    @contextlib.contextmanager
+    def secret_login(self, scope: Scope) -> Iterator[None]:
+        """Count an attempt to log in with a secret that nobody guesses, if what the block does with it fails.
+
+        Raises:
+            Problem: it was wrong, and so were too many before it.
+        """
+        attempt = self._logins.begin_secret(read_address(scope), self._now(), wait_s=scope["state"]["login_wait_s"])
+        try:
+            yield
+        except Unauthenticated:
+            attempt.fail()
+            raise
+        attempt.succeed()
+
+
+def read_address(scope: Scope) -> str:
+    """Return the address that a request came from."""
+    client: Any = scope.get("client")
+    return str(client[0]) if client else "unknown"
 
 
 async def _read_asker(request: Request) -> Asker:

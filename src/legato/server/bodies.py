@@ -25,7 +25,7 @@ _MAX_INT: Final = 2**53
 _MAX_ARGUMENTS: Final = 1000
 _MAX_VARIABLES: Final = 1000
 _MAX_PARAMETERS: Final = 1000
-_MAX_DEPTH: Final = 20
+_MAX_UNKNOWN: Final = 20
 _HALF: Final = re.compile("[\ud800-\udfff]")  # of a character outside of the first 65536; JSON can name one alone
 
 Name = Annotated[str, StringConstraints(max_length=255)]
@@ -45,21 +45,25 @@ class Body(BaseModel):
             if "\0" in text or _HALF.search(text) is not None:
                 # Databases and files cannot hold it.
                 raise ValueError("there is a zero, or half of a character, in a text; leave it out")
+        if isinstance(given, dict):
+            unknown = [name for name in given if name not in cls.model_fields]
+            if len(unknown) > _MAX_UNKNOWN:
+                # Not an error for each of them: thousands take as long as thousands of requests.
+                told = ", ".join(f"'{name[:50]}'" for name in unknown[:3])
+                raise ValueError(f"there are {len(unknown)} fields that are not known here, such as {told}")
         return given
 
 
 def _find_texts(value: Any) -> Iterator[str]:
-    """Yield all texts in a value out of JSON; raise ValueError if it is nested deeply: what comes later may recurse."""
-    waiting = [(value, 1)]
+    """Yield all texts in a value out of JSON."""
+    waiting = [value]
     while waiting:
-        found, depth = waiting.pop()
+        found = waiting.pop()
         if isinstance(found, str):
             yield found
         elif isinstance(found, dict | list):
-            if depth > _MAX_DEPTH:
-                raise ValueError(f"lists and objects lie more than {_MAX_DEPTH} deep inside one another; none need to")
             yield from found if isinstance(found, dict) else ()
-            waiting += [(inner, depth + 1) for inner in (found.values() if isinstance(found, dict) else found)]
+            waiting += found.values() if isinstance(found, dict) else found
 
 
 def _as_tuple(value: Any) -> Any:
@@ -67,7 +71,13 @@ def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-Texts = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+def _as_texts(value: Any) -> Any:
+    if isinstance(value, list) and sum(not isinstance(item, str) for item in value) > _MAX_UNKNOWN:
+        raise ValueError("most of its items are no texts")  # not an error for each of them
+    return _as_tuple(value)
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_as_texts)]
 
 
 Value = StrictBool | StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)] | StrictStr

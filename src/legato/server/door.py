@@ -9,19 +9,19 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato.control.settings import Settings
-from legato.server.asking import Gatekeeper
+from legato.server.asking import Gatekeeper, read_address
 from legato.server.figures import Figures
-from legato.server.guests import Guest, Guests
+from legato.server.guests import Guest, Guests, is_inside
+from legato.server.json_limits import MAX_VALUES, check_json
 from legato.server.problems import Problem, describe_error
 from legato.server.sessions import check_csrf, read_shown
 
@@ -29,11 +29,13 @@ _log = structlog.get_logger(__name__)
 
 API: Final = "/api/v1"
 UPLOADS: Final = f"{API}/code/"
-_OPEN: Final = (
-    *(("POST", f"{API}/{path}") for path in ("login", "session", "session/links/look")),
-    ("GET", f"{API}/openapi.json"),
-)
+_LOGINS: Final = tuple(("POST", f"{API}/{path}") for path in ("login", "session", "session/links/look"))
+_OPEN: Final = (*_LOGINS, ("GET", f"{API}/openapi.json"))
+_ALWAYS: Final = "/healthz"
 _MAX_BODY_BYTES: Final = 2**20
+# A name, a password of 1024 characters however they are written, and a name for the token.
+_MAX_LOGIN_BYTES: Final = 2**14
+_MAX_LOGIN_VALUES: Final = 20
 _READS: Final = ("GET", "HEAD", "OPTIONS")
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
 
@@ -77,27 +79,72 @@ class Door:
         visit = _Visit(scope, send)
         try:
             check_place(scope, self._hosts)
+            self._begin(scope)
             guest = self._guests.find(scope["path"])
             if guest is not None:
                 await guest(scope, receive, visit.send)
             else:
                 await self._admit(scope)
-                await self._app(scope, _capped(scope, receive), visit.send)
+                await self._app(scope, await self._read_body(scope, receive), visit.send)
         except Exception as error:  # noqa: BLE001 -- whatever it is, it is answered and logged whole
             await self._refuse(visit, error, scope, receive)
         finally:
+            scope["state"]["end_work"]()
             self._note(scope, visit)
         if scope["method"] not in _READS and visit.status < 300:
             self._changed()
 
+    def _begin(self, scope: Scope) -> None:
+        """Count a request of its address, unless it always is answered, or is a part of one that is counted."""
+        if scope["path"] != _ALWAYS and not is_inside(scope):
+            scope["state"]["end_work"] = self._gatekeeper.begin_request(read_address(scope))
+
     async def _admit(self, scope: Scope) -> None:
         headers, path = Headers(scope=scope), scope["path"]
+        if (scope["method"], path) in _LOGINS:
+            # Before all else: what cannot be read counts too.
+            self._gatekeeper.begin_login(scope)
         _check_body(scope["method"], path, headers)
         if path.startswith(f"{API}/") and (scope["method"], path) not in _OPEN:
             shown = read_shown(scope)
             check_csrf(scope["method"], headers, shown)
             asker = await self._gatekeeper.recognize(shown.secret, read_address(scope))
-            scope["state"] |= {"asker": asker, "secret": shown.secret, "by_cookie": shown.by_cookie}
+            state = scope["state"]
+            state |= {"asker": asker, "secret": shown.secret, "by_cookie": shown.by_cookie}
+            # From now on it is the user's, and the address has room for others.
+            state["end_work"]()
+            state["end_work"] = self._gatekeeper.begin_work(asker.name)
+
+    async def _read_body(self, scope: Scope, receive: Receive) -> Receive:
+        """Read the body of a request that may change something, and return what gives it to the route.
+
+        Raises:
+            Problem: it is too large, or has too much in it, or there were too many attempts to log in.
+            ClientDisconnect: it does not come whole.
+        """
+        if scope["method"] in _READS or scope["path"].startswith(UPLOADS):
+            return receive
+        is_login = (scope["method"], scope["path"]) in _LOGINS
+        max_bytes = _MAX_LOGIN_BYTES if is_login else _MAX_BODY_BYTES
+        content, is_whole = bytearray(), False
+        while not is_whole:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            content += message.get("body", b"")
+            is_whole = not message.get("more_body", False)
+            if len(content) > max_bytes:
+                raise _too_large(max_bytes)
+        body = bytes(content)
+        check_json(body, _MAX_LOGIN_VALUES if is_login else MAX_VALUES)
+        if is_login:
+            self._gatekeeper.check_login(scope, body)
+        waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def give() -> Message:
+            return waiting.pop() if waiting else await receive()
+
+        return give
 
     @staticmethod
     async def _refuse(visit: _Visit, error: Exception, scope: Scope, receive: Receive) -> None:
@@ -149,7 +196,7 @@ class _Visit:
         self.status = 0
         self.is_answered = False
         self._send = send
-        scope.setdefault("state", {})["request_id"] = self.id
+        scope.setdefault("state", {}).update(request_id=self.id, end_work=_do_nothing)
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -198,12 +245,6 @@ def check_origin(headers: Headers) -> None:
         raise Problem("wrong-origin", f"Pages of '{origin[:100]}' may not ask here. Use a page of this server.")
 
 
-def read_address(scope: Scope) -> str:
-    """Return the address that a request came from."""
-    client: Any = scope.get("client")
-    return str(client[0]) if client else "unknown"
-
-
 def _without_port(host: str) -> str:
     """Return the name in a Host header, or an address without its brackets.
 
@@ -219,8 +260,9 @@ def _check_body(method: str, path: str, headers: Headers) -> None:
     if method in _READS or path.startswith(UPLOADS):
         return
     length = headers.get("content-length", "0")
-    if length.isdecimal() and int(length) > _MAX_BODY_BYTES:
-        raise _too_large()
+    max_bytes = _MAX_LOGIN_BYTES if (method, path) in _LOGINS else _MAX_BODY_BYTES
+    if length.isdecimal() and int(length) > max_bytes:
+        raise _too_large(max_bytes)
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     has_body = length != "0" or "transfer-encoding" in headers
     if has_body and kind not in ("application/json", "application/merge-patch+json"):
@@ -230,23 +272,9 @@ def _check_body(method: str, path: str, headers: Headers) -> None:
         )
 
 
-def _capped(scope: Scope, receive: Receive) -> Receive:
-    """Return ``receive`` for a body that may turn out larger than it said."""
-    if scope["path"].startswith(UPLOADS):
-        return receive
-    num_bytes = 0
-
-    async def counting() -> Message:
-        nonlocal num_bytes
-        message = await receive()
-        num_bytes += len(message.get("body", b""))
-        if num_bytes > _MAX_BODY_BYTES:
-            # The framework lets only errors of its own through while it reads a body.
-            raise HTTPException(413, _too_large().detail)
-        return message
-
-    return counting
+def _too_large(max_bytes: int) -> Problem:
+    return Problem("too-large", f"The body has more than {max_bytes} bytes. Code goes to /code, data elsewhere.")
 
 
-def _too_large() -> Problem:
-    return Problem("too-large", f"The body has more than {_MAX_BODY_BYTES} bytes. Code goes to /code, data elsewhere.")
+def _do_nothing() -> None:
+    pass

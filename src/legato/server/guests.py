@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import httpx
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -16,11 +17,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from legato.core.errors import UsageError
 from legato.core.frameworks import Framework
 
+_INSIDE: Final = "legato.inside"
+
 Inside = Callable[[Scope], httpx.AsyncClient]
 """Makes a client of the platform's REST for a request of the guest's: without a connection, in this process.
 
 It asks as the one whose request it is: from the same address, for the same host. It has no token of its own.
 """
+
+
+def is_inside(scope: Scope) -> bool:
+    """Return whether a request is a part of one of a guest; nothing that comes by a connection can be."""
+    return _INSIDE in scope
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +90,7 @@ class Guests:
         client = scope.get("client") or ("unknown", 0)
 
         async def ask(inner: Scope, receive: Receive, send: Send) -> None:
+            inner[_INSIDE] = True
             await self._platform(inner, receive, send)
             if (asker := inner["state"].get("asker")) is not None:
                 scope["state"]["asker"] = asker  # for the log: whoever asks inside has sent the request of the guest

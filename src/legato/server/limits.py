@@ -1,9 +1,10 @@
-"""How often somebody may ask: buckets that fill again with time. Reads no clock; forgets who has not come for long."""
+"""How often and how much at once somebody may ask. Reads no clock; forgets who has not come for long."""
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Callable
 from typing import Final
 
 _MAX_KEYS: Final = 10_000
@@ -49,3 +50,41 @@ class Limiter:
             if key in self._buckets:
                 left, at = self._buckets[key]
                 self._buckets[key] = (min(self._burst, left + 1), at)
+
+
+class AtOnce:
+    """Counts what is being done for each key. For the thread of the event loop.
+
+    Args:
+        most: for one key at once.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._num: Counter[str] = Counter()
+
+    def begin(self, key: str) -> Callable[[], None] | None:
+        """Count one more, and return what ends it, however often that is called; None: there are as many as may be.
+
+        >>> at_once = AtOnce(1)
+        >>> end = at_once.begin("a")
+        >>> at_once.begin("a") is None, at_once.begin("b") is None
+        (True, False)
+        >>> end()
+        >>> end()
+        >>> at_once.begin("a") is None
+        False
+        """
+        if self._num[key] >= self._most:
+            return None
+        self._num[key] += 1
+        counted = [key]
+
+        def end() -> None:
+            if counted:
+                counted.clear()
+                self._num[key] -= 1
+                if not self._num[key]:
+                    del self._num[key]
+
+        return end

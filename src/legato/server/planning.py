@@ -44,8 +44,8 @@ class Works:
         return found
 
 
-def imagine(store: Store, works: Works, new: NewJob, asker: Asker, rules: Rules, now: float) -> Plan:
-    """Say what would happen if ``new`` were submitted by ``asker`` now."""
+def imagine(snapshot: policy.Snapshot, new: NewJob, asker: Asker, rules: Rules, now: float) -> Plan:
+    """Say what would happen if ``new`` were submitted by ``asker`` now, to the pool of `look`."""
     job = policy.Job(
         id=_NEW,
         name=new.name,
@@ -58,7 +58,7 @@ def imagine(store: Store, works: Works, new: NewJob, asker: Asker, rules: Rules,
         elastic=new.is_elastic,
         num_micro_batches=read_work(new.spec).num_micro_batches,
     )
-    return plan(look(store, works, now), job, rules)
+    return plan(snapshot, job, rules)
 
 
 def look(store: Store, works: Works, now: float) -> policy.Snapshot:

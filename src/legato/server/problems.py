@@ -39,7 +39,7 @@ TITLES: Final[Mapping[str, tuple[int, str]]] = {
     "wrong-origin": (403, "A browser sent it from a foreign page"),
     "not-found": (404, "There is no such thing"),
     "method-not-allowed": (405, "The path does not have this method"),
-    "too-slow": (408, "The body came too slowly"),
+    "too-slow": (408, "The request came too slowly"),
     "conflict": (409, "It does not fit how things stand now"),
     "in-flight": (409, "The same request is being answered"),
     "stale-version": (412, "It was changed meanwhile"),
@@ -50,6 +50,7 @@ TITLES: Final[Mapping[str, tuple[int, str]]] = {
     "invalid": (422, "It can be read but not done"),
     "key-reused": (422, "The idempotency key came with another request"),
     "too-many-requests": (429, "Too many requests"),
+    "head-too-large": (431, "The head of the request is larger than it may be"),
     "internal": (500, "The server made a mistake"),
     "unavailable": (503, "The server cannot answer now"),
 }

@@ -9,20 +9,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final, Protocol
 
+import msgspec
 from fastapi import Depends, Request
 
 from legato.arrivals import Arrivals
 from legato.control.pulse import Pulse
-from legato.control.records import Job, Lease
+from legato.control.records import Job, Lease, NewJob
+from legato.control.roles import Asker
 from legato.control.settings import Settings
 from legato.control.store import Store
 from legato.policy.rules import Policy, Rules
-from legato.policy.snapshot import Decisions
+from legato.policy.snapshot import Decisions, Snapshot
+from legato.policy.whatif import Plan
 from legato.server.asking import Gatekeeper
 from legato.server.feed import Feed
 from legato.server.figures import Figures
-from legato.server.planning import Works
-from legato.server.sharing import Shared
+from legato.server.planning import Works, imagine, look
+from legato.server.sharing import Shared, Turns
 from legato.server.uploads import CodeRoom, make_caps
 
 PICTURES_S: Final = 1.0
@@ -93,6 +96,8 @@ class Services:
         arrivals: counts uploads that are being received.
         lists: of jobs; those who ask for the same at once share one.
         pictures: of the pool, which take long to draw; a second old where nobody has heard of anything since.
+        plans: of what would be; users who ask the same share one, and each user has one computed at a time.
+        turns: of users whose plans are computed.
     """
 
     store: Store
@@ -110,10 +115,30 @@ class Services:
     arrivals: Arrivals = field(default_factory=lambda: Arrivals("uploads"))
     lists: Shared = field(default_factory=lambda: Shared(_LISTS_S, 4))
     pictures: Shared = field(default_factory=lambda: Shared(PICTURES_S, 2))
+    plans: Shared = field(default_factory=lambda: Shared(PICTURES_S, 2))
+    turns: Turns = field(default_factory=Turns)
 
     def directory(self, job: Job) -> Path:
         """Return the directory of a job; it is there from its first start on."""
         return self.settings.home_path / JOBS / job.id
+
+    async def look(self) -> Snapshot:
+        """Return the pool as the policy sees it, of this moment or of one a second ago; all who ask share it."""
+
+        def read() -> Snapshot:
+            return look(self.store, self.works, self.now())
+
+        snapshot: Snapshot = await self.pictures.get("snapshot", self.feed.last, read)
+        return snapshot
+
+    async def plan(self, new: NewJob, asker: Asker) -> Plan:
+        """Say what would happen if a job were submitted; computed in a thread, once for all who ask the same."""
+        key = (asker.name, msgspec.json.encode(new))
+        async with self.turns.of(asker.name):
+            snapshot = await self.look()
+            rules, now = make_rules(self.settings), self.now()
+            plan: Plan = await self.plans.get(key, self.feed.last, lambda: imagine(snapshot, new, asker, rules, now))
+            return plan
 
     def leads(self) -> bool:
         """Return whether the control loop of this process is the one that decides."""

@@ -17,7 +17,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import structlog
@@ -41,10 +41,11 @@ from legato.driver.journal import replace_file
 from legato.policy.snapshot import Decisions
 from legato.server.app import make_app
 from legato.server.guests import Guest
+from legato.server.http_protocol import limit_connections, make_protocol
 from legato.server.keeping import keep_house
 from legato.server.log_lines import begin_log
 from legato.server.machine import Declaration, find_slots, name_node
-from legato.server.premises import hold_home, is_loopback, tell_url
+from legato.server.premises import allow_files, hold_home, is_loopback, tell_url
 from legato.server.routes.session import LINK_S
 from legato.server.services import CODE, JOBS, LoopHandle, NoLoop, Services, make_rules, make_services
 
@@ -314,6 +315,7 @@ async def _serve_until_stopped(
 def _configure(services: Services, settings: Settings, guests: Sequence[Guest]) -> uvicorn.Config:
     return uvicorn.Config(
         make_app(services, guests),
+        http=cast("Any", make_protocol(limit_connections(settings, allow_files()))),
         lifespan="off",
         ws="none",
         log_config=None,

@@ -18,9 +18,10 @@ from legato.core.errors import Unauthenticated
 from legato.server.problems import Problem
 
 _COOKIE: Final = "legato_session"
-# Browsers take a cookie of such a name over TLS alone, and from this very host: no neighbour in its domain can set it.
-_TLS_COOKIE: Final = f"__Host-{_COOKIE}"
+_DEVICE_COOKIE: Final = "legato_device"
 CSRF_HEADER: Final = "X-Legato-CSRF"
+DEVICE_HEADER: Final = "X-Legato-Device"
+_DEVICE_S: Final = 400 * 86_400  # as long as browsers keep any cookie
 _SAFE: Final = ("GET", "HEAD")
 _MAX_TOKEN_LENGTH: Final = 256
 _PURPOSE: Final = b"legato csrf"
@@ -61,7 +62,7 @@ def read_shown(scope: Any) -> Shown:
 
 def name_cookie(scope: Any) -> str:
     """Return what the cookie of a session is called: over TLS no other is one."""
-    return _TLS_COOKIE if _is_tls(scope) else _COOKIE
+    return _name(_COOKIE, scope)
 
 
 def make_csrf(secret: str) -> str:
@@ -90,8 +91,30 @@ def render_cookie(secret: str, max_age_s: float, scope: Any) -> str:
         max_age_s: how long the browser keeps it.
         scope: of the request; its scheme is that of a proxy where one is trusted.
     """
+    return _render(name_cookie(scope), secret, max_age_s, scope)
+
+
+def read_device(scope: Any) -> str | None:
+    """Return by what the device of a request says that it is known: a header of programs, or a cookie of browsers."""
+    headers = Headers(scope=scope)
+    found = headers.get(DEVICE_HEADER) or cookie_parser(headers.get("cookie", "")).get(_name(_DEVICE_COOKIE, scope))
+    return found if found and len(found) <= _MAX_TOKEN_LENGTH else None
+
+
+def render_device(device: str, scope: Any) -> str:
+    """Return the header ``Set-Cookie`` that lets the server know a browser again; it logs nobody in."""
+    return _render(_name(_DEVICE_COOKIE, scope), device, _DEVICE_S, scope)
+
+
+def _name(name: str, scope: Any) -> str:
+    # Browsers take a cookie of such a name over TLS alone, and from this very host: no neighbour in its domain can set
+    # it.
+    return f"__Host-{name}" if _is_tls(scope) else name
+
+
+def _render(name: str, value: str, max_age_s: float, scope: Any) -> str:
     secure = "; Secure" if _is_tls(scope) else ""
-    return f"{name_cookie(scope)}={secret}; Max-Age={max(int(max_age_s), 0)}; Path=/; HttpOnly; SameSite=Strict{secure}"
+    return f"{name}={value}; Max-Age={max(int(max_age_s), 0)}; Path=/; HttpOnly; SameSite=Strict{secure}"
 
 
 def _is_tls(scope: Any) -> bool:

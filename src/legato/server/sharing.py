@@ -6,6 +6,7 @@ Knows nothing of what is asked: who may see what is for the key to say, and what
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, TypeVar
 
@@ -64,3 +65,14 @@ class Shared:
     def _drop(self, key: Hashable, asked: _Asked) -> None:
         if self._asked.get(key) is asked:
             del self._asked[key]
+
+
+class Turns:
+    """One turn per key: of those with the same key one is at work at a time, and the others wait without a thread."""
+
+    def __init__(self) -> None:
+        self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+
+    def of(self, key: str) -> asyncio.Lock:
+        """Return the turn of a key; it is there for as long as anybody has it or waits for it."""
+        return self._turns.setdefault(key, asyncio.Lock())

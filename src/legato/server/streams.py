@@ -42,18 +42,20 @@ def wants_stream(request: Request) -> bool:
     return MEDIA_TYPE in request.headers.get("accept", "").lower()
 
 
-def stream(messages: AsyncIterator[bytes], here: Services, secret: str) -> StreamingResponse:
+def stream(messages: AsyncIterator[bytes], here: Services, request: Request) -> StreamingResponse:
     """Return the answer that sends messages as they come. Proxies are asked not to hold them back.
 
     Args:
         messages: not begun yet.
         here: what the routes stand on.
-        secret: the token that was shown.
+        request: that asks for it. It counts as a stream from now on, and as a request no more.
 
     Raises:
-        Problem: the token has as many streams as it may.
+        Problem: the user has as many streams as may be.
     """
-    return _Stream(_until_away(messages), here.gatekeeper.begin_stream(secret))
+    end = here.gatekeeper.begin_stream(request.state.asker.name)
+    request.state.end_work()
+    return _Stream(_until_away(messages), end)
 
 
 class _Stream(StreamingResponse):

@@ -31,6 +31,7 @@ from legato.control.store import Store
 from legato.policy.snapshot import Decision, Decisions
 from legato.server.app import make_app
 from legato.server.guests import Guest
+from legato.server.http_protocol import limit_connections, make_protocol
 from legato.server.premises import listen, tell_url
 from legato.server.services import Services, make_services
 
@@ -120,11 +121,13 @@ class Platform:
 
     async def _serve(self, listener: socket.socket) -> None:
         self._running, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self.loop_thread = threading.get_ident()
         with ThreadPoolExecutor(4) as followers:
             self.services = make_services(self.store, self.settings, self.loop, followers, now=lambda: self.now)
             web = uvicorn.Server(
                 uvicorn.Config(
                     make_app(self.services, self.guests),
+                    http=make_protocol(limit_connections(self.settings, 65_536)),  # type: ignore[arg-type]
                     lifespan="off",
                     ws="none",
                     log_config=None,

@@ -96,7 +96,7 @@ async def _answer(
 ) -> Response:
     seq = await _read_seq(here, after)
     if wants_stream(request):
-        return stream(_follow(here, view, seq), here, view.secret)
+        return stream(_follow(here, view, seq), here, request)
     sees_only = view.asker.sees_only
     told = await here.feed.read(seq, limit=limit, job=view.job, sees_only=sees_only)
     clock = asyncio.get_running_loop().time

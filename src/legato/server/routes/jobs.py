@@ -27,10 +27,10 @@ from legato.server.bodies import JobFields, Patch, Resize, Stop, Submission, mak
 from legato.server.door import API
 from legato.server.etags import is_known, make_tag, tell_unchanged
 from legato.server.frameworks import Frameworks
-from legato.server.planning import check_queue, imagine
+from legato.server.planning import check_queue
 from legato.server.problems import Problem
 from legato.server.running import check_places_here, find_files, run_by
-from legato.server.services import Here, Services, make_rules
+from legato.server.services import Here, Services
 
 router = APIRouter(prefix=API, tags=["jobs"])
 
@@ -116,8 +116,13 @@ def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, k
 
 
 @router.post("/plan", **tells(Plan, errors=(404, 413, 415)))
-def plan(body: Submission, here: Here, asker: WhoAsks) -> Response:
+async def plan(body: Submission, here: Here, asker: WhoAsks) -> Response:
     """Say what would happen if a job were submitted now."""
+    new = await run_in_threadpool(_make_planned, body, here, asker)
+    return Answer(await here.plan(new, asker))
+
+
+def _make_planned(body: Submission, here: Services, asker: Asker) -> NewJob:
     check_may_submit(asker)
     if body.code is None and body.directory is None:
         # Where the program lies does not matter to a plan.
@@ -126,7 +131,7 @@ def plan(body: Submission, here: Here, asker: WhoAsks) -> Response:
     body = body.model_copy(update={"framework": None})
     new = _make_checked(body, here, asker)
     check_queue(here.store, new.queue, asker)
-    return Answer(imagine(here.store, here.works, new, asker, make_rules(here.settings), here.now()))
+    return new
 
 
 # ---------------------------------------------------------------- look

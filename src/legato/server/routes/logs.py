@@ -75,9 +75,8 @@ async def list_logs_of_job(
     reader = Reader(root, log or (), place, is_bounded=not follow)
     if tail is not None and not last_event_id:
         await here.feed.in_thread(functools.partial(reader.skip_to_tail, tail))
-    secret = request.state.secret
-    watch = Watch(here, asker, secret, found.id)
-    return stream(_follow(here, watch, reader, is_over=not follow), here, secret)
+    watch = Watch(here, asker, request.state.secret, found.id)
+    return stream(_follow(here, watch, reader, is_over=not follow), here, request)
 
 
 @router.get("/jobs/{job}/logs/{log}", **tells(None, errors=(404,), content_type="text/plain"))

@@ -15,8 +15,9 @@ from legato.core.errors import NotFound, UsageError
 from legato.server.answers import Answer, Listed, Secret, show_secret, tells
 from legato.server.asking import WhoAsks
 from legato.server.bodies import Login, NewPassword, NewTokenBody, NewUser, UserPatch
-from legato.server.door import API, read_address
+from legato.server.door import API
 from legato.server.services import Here, Services
+from legato.server.sessions import DEVICE_HEADER
 
 router = APIRouter(prefix=API, tags=["people"])
 
@@ -33,17 +34,14 @@ class Me(msgspec.Struct, frozen=True):
 
 @router.post("/login", openapi_extra={"security": []}, **tells(Secret, 201, errors=(413, 415)))
 async def log_in(body: Login, request: Request, here: Here) -> Response:
-    """Give a token for a name and a password."""
-    address = read_address(request.scope)
-    here.gatekeeper.begin_login(address)
-    async with here.login_turn:
-        user = await run_in_threadpool(here.store.accounts.log_in, body.user, body.password, here.now())
-    here.gatekeeper.end_login(address)
-    asker = Asker(user.name, user.role)
+    """Give a token for a name and a password, and a secret by which the device is known the next time."""
+    asker, device = await check_password(here, request, body.user, body.password)
     made = await run_in_threadpool(
-        here.store.tokens.create, user.name, body.name, asker, here.now(), expires_at=end_of_login(here)
+        here.store.tokens.create, asker.name, body.name, asker, here.now(), expires_at=end_of_login(here)
     )
-    return show_secret(made)
+    answer = show_secret(made)
+    answer.headers[DEVICE_HEADER] = device
+    return answer
 
 
 @router.get("/me", **tells(Me))
@@ -132,6 +130,21 @@ def revoke_token(token: str, here: Here, asker: WhoAsks) -> Response:
     revoked = here.store.tokens.revoke(token, asker, here.now())
     here.gatekeeper.forget()
     return Answer(revoked)
+
+
+async def check_password(here: Services, request: Request, user: str, password: str) -> tuple[Asker, str]:
+    """Return who logs in with a password, and what the device is to show the next time.
+
+    Raises:
+        Problem: there were too many attempts that failed.
+        Unauthenticated: the name or the password is wrong.
+    """
+    attempt = await here.gatekeeper.begin_password(request.scope, user)
+    async with here.login_turn:
+        found = await run_in_threadpool(here.store.accounts.log_in, user, password, here.now())
+    attempt.succeed()
+    device = await run_in_threadpool(here.store.accounts.make_device, found.name)
+    return Asker(found.name, found.role), device or ""
 
 
 def end_of_login(here: Services) -> float:

@@ -6,10 +6,11 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import APIRouter, Query
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from legato.control.project_records import Definition, Project
-from legato.control.records import Page
+from legato.control.records import NewJob, Page
 from legato.control.roles import Asker, Role
 from legato.control.store_projects import check_may_add
 from legato.core.frameworks import DistributedName
@@ -17,12 +18,12 @@ from legato.policy.whatif import Plan
 from legato.server.answers import Answer, Listed, show_version, tells
 from legato.server.asking import WhoAsks
 from legato.server.door import API
-from legato.server.frameworks import Frameworks
-from legato.server.planning import check_queue, imagine
+from legato.server.frameworks import Frameworks, Offered
+from legato.server.planning import check_queue
 from legato.server.project_bodies import DefinitionBody, NamingBody, ProjectBody, ProjectPatchBody
 from legato.server.routes.jobs import After, IfMatch, read_version
 from legato.server.running import Wishes, check_definition, check_places_here, find_files, make_run
-from legato.server.services import Here, make_rules
+from legato.server.services import Here, Services
 
 router = APIRouter(prefix=API, tags=["projects"])
 
@@ -155,8 +156,13 @@ def delete_definition(definition: str, here: Here, asker: WhoAsks, if_match: IfM
 
 
 @router.post("/definitions/{definition}/plan", **tells(Plan, errors=(404, 409)))
-def plan_definition(definition: str, here: Here, asker: WhoAsks, frameworks: Frameworks) -> Response:
+async def plan_definition(definition: str, here: Here, asker: WhoAsks, frameworks: Frameworks) -> Response:
     """Say what would happen if a training definition were run now."""
+    new = await run_in_threadpool(_make_planned, definition, here, asker, frameworks)
+    return Answer(await here.plan(new, asker))
+
+
+def _make_planned(definition: str, here: Services, asker: Asker, frameworks: Offered) -> NewJob:
     found = here.store.definitions.find(definition, asker)
     project = here.store.projects.find(found.project, asker)
     check_may_add(f"run training definition '{found.name}'", project, asker)
@@ -165,7 +171,7 @@ def plan_definition(definition: str, here: Here, asker: WhoAsks, frameworks: Fra
     wishes = Wishes(priority=here.settings.default_priority)
     new = make_run(found, framework, files, asker.name, wishes, queue=project.queue)
     check_queue(here.store, new.queue, asker)
-    return Answer(imagine(here.store, here.works, new, asker, make_rules(here.settings), here.now()))
+    return new
 
 
 def _as_seen(definition: Definition, asker: Asker) -> Any:

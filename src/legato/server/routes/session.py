@@ -10,15 +10,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from legato.control.people import CodeTold, NewCode, NewToken
-from legato.control.roles import Asker, Role
+from legato.control.roles import Role
 from legato.core.errors import UsageError
 from legato.server.answers import Answer, tells
 from legato.server.asking import WhoAsks
 from legato.server.bodies import GivenCode, NewSession
-from legato.server.door import API, read_address
-from legato.server.routes.people import end_of_login
+from legato.server.door import API
+from legato.server.routes.people import check_password, end_of_login
 from legato.server.services import Here, Services
-from legato.server.sessions import make_csrf, render_cookie
+from legato.server.sessions import make_csrf, render_cookie, render_device
 
 router = APIRouter(prefix=API, tags=["people"])
 
@@ -53,16 +53,16 @@ HeldToken = Annotated[Held, Depends(_read_held)]
 @router.post("/session", openapi_extra={"security": []}, **tells(Session, errors=(413, 415)))
 async def begin_session(body: NewSession, request: Request, here: Here) -> Response:
     """Log a browser in: by name and password, by a token, or by the code of a link. Sets a cookie."""
-    address = read_address(request.scope)
-    here.gatekeeper.begin_login(address)
-    made = await _log_in(body, here)
-    here.gatekeeper.end_login(address)
+    made, device = await _log_in(body, here, request)
     token = made.token
     expires_at = token.expires_at
     assert expires_at is not None, "sessions end"
     cookie = render_cookie(made.secret, expires_at - here.now(), request.scope)
     told = Session(token.user, token.role, make_csrf(made.secret), expires_at)
-    return Answer(told, headers={"Set-Cookie": cookie})
+    answer = Answer(told, headers={"Set-Cookie": cookie})
+    if device is not None:
+        answer.headers.append("Set-Cookie", render_device(device, request.scope))
+    return answer
 
 
 @router.get("/session", **tells(Session))
@@ -91,21 +91,21 @@ def create_link(here: Here, asker: WhoAsks) -> Response:
 @router.post("/session/links/look", openapi_extra={"security": []}, **tells(CodeTold, errors=(413, 415)))
 async def look_at_link(body: GivenCode, request: Request, here: Here) -> Response:
     """Say whom the code of a link would log in, without using it up. Codes that are none count as failed log-ins."""
-    address = read_address(request.scope)
-    here.gatekeeper.begin_login(address)
-    told = await run_in_threadpool(here.store.tokens.look_at_code, body.code, here.now())
-    here.gatekeeper.end_login(address)
-    return Answer(told)
+    with here.gatekeeper.secret_login(request.scope):
+        return Answer(await run_in_threadpool(here.store.tokens.look_at_code, body.code, here.now()))
 
 
-async def _log_in(body: NewSession, here: Services) -> NewToken:
-    store, now = here.store, here.now()
+async def _log_in(body: NewSession, here: Services, request: Request) -> tuple[NewToken, str | None]:
+    """Return the token of a new session, and what the device is to show the next time, if it showed a password."""
+    store, now, expires_at = here.store, here.now(), end_of_login(here)
     if body.code is not None:
-        return await run_in_threadpool(store.tokens.redeem, body.code, _NAME, now, expires_at=end_of_login(here))
+        with here.gatekeeper.secret_login(request.scope):
+            return await run_in_threadpool(store.tokens.redeem, body.code, _NAME, now, expires_at=expires_at), None
+    device = None
     if body.token is not None:
-        asker = await run_in_threadpool(store.tokens.verify, body.token, now)
+        with here.gatekeeper.secret_login(request.scope):
+            asker = await run_in_threadpool(store.tokens.verify, body.token, now)
     else:
-        async with here.login_turn:
-            user = await run_in_threadpool(store.accounts.log_in, body.user or "", body.password or "", now)
-        asker = Asker(user.name, user.role)
-    return await run_in_threadpool(store.tokens.create, asker.name, _NAME, asker, now, expires_at=end_of_login(here))
+        asker, device = await check_password(here, request, body.user or "", body.password or "")
+    made = await run_in_threadpool(store.tokens.create, asker.name, _NAME, asker, now, expires_at=expires_at)
+    return made, device

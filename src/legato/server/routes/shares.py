@@ -21,7 +21,7 @@ from legato.server.answers import Answer, Listed, tells
 from legato.server.asking import WhoAsks
 from legato.server.bodies import QueuesBody
 from legato.server.door import API
-from legato.server.planning import look, with_queues
+from legato.server.planning import with_queues
 from legato.server.services import Here, Services, make_rules
 
 router = APIRouter(prefix=API, tags=["pool"])
@@ -59,9 +59,10 @@ class QueuesPlan(msgspec.Struct, frozen=True, kw_only=True):
 @router.get("/pool/shares", **tells(Listed[QueuePart]))
 async def list_shares(here: Here, asker: WhoAsks) -> Response:
     """List each queue's part of the pool: what is fair, what it holds, borrows and wants."""
+    snapshot = await here.look()
 
     def describe() -> tuple[QueuePart, ...]:
-        return _describe(here, look(here.store, here.works, here.now()), make_rules(here.settings))
+        return _describe(here, snapshot, make_rules(here.settings))
 
     # Of all queues: each asker is told of those that are the asker's.
     parts = await here.pictures.get("shares", here.feed.last, describe)
@@ -70,7 +71,7 @@ async def list_shares(here: Here, asker: WhoAsks) -> Response:
 
 
 @router.post("/queues/plan", **tells(QueuesPlan, errors=(413, 415)))
-def plan_other_queues(body: QueuesBody, here: Here, asker: WhoAsks) -> Response:
+async def plan_other_queues(body: QueuesBody, here: Here, asker: WhoAsks) -> Response:
     """Say who would have more or fewer slots if queues were as described. Nothing is changed."""
     check_is_admin("plan queues", asker)
     wanted = [Queue(name=said.name, weight=said.weight, floor=said.floor, ceiling=said.ceiling) for said in body.queues]
@@ -79,10 +80,15 @@ def plan_other_queues(body: QueuesBody, here: Here, asker: WhoAsks) -> Response:
         check_queue_numbers(queue)
         if names.count(queue.name) > 1:
             raise UsageError(f"Cannot plan queues: '{queue.name}' is described twice. Leave one of the two out.")
-    snapshot, rules = look(here.store, here.works, here.now()), make_rules(here.settings)
-    changed = with_queues(snapshot, wanted)
-    effects = plan_queues(snapshot, changed.queues, rules)
-    return Answer(QueuesPlan(effects=effects, shares=_describe(here, changed, rules), reason=_tell(effects)))
+    async with here.turns.of(asker.name):
+        snapshot, rules = await here.look(), make_rules(here.settings)
+
+        def compute() -> QueuesPlan:
+            changed = with_queues(snapshot, wanted)
+            effects = plan_queues(snapshot, changed.queues, rules)
+            return QueuesPlan(effects=effects, shares=_describe(here, changed, rules), reason=_tell(effects))
+
+        return Answer(await here.plans.get(msgspec.json.encode(wanted), here.feed.last, compute))
 
 
 def _describe(here: Services, snapshot: Snapshot, rules: Rules) -> tuple[QueuePart, ...]:

@@ -1,0 +1,379 @@
+"""How much of HTTP a connection may use before a request of it is looked at: bytes, fields, time, and connections.
+
+Uvicorn parses with httptools, which bounds none of this: a head without an end would be kept in memory, and half a head
+would keep its connection for ever. Everything here is counted per connection or per address and costs no timer per
+piece. Knows no route and no user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import secrets
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from legato.control.settings import Settings
+from legato.server.problems import Problem
+
+_MIN_BODY_BYTES_PER_S: Final = 500
+"""A body that comes more slowly is not waited for. Uploads over a modem are ten times as fast."""
+_MAX_PIPELINED: Final = 8
+"""Requests of a connection that wait for the one before them. Browsers and our client send none so."""
+_UNREAD_LIMIT_S: Final = 300.0
+"""A client that reads nothing of its answer for so long is gone. A pager that stands still is one too."""
+
+
+class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a connection may use.
+
+    Args:
+        head_bytes: of the first line and the header fields of a request, trailers included.
+        head_fields: header fields of a request.
+        head_s: seconds for a head to come whole, from the moment when the server begins to wait for it.
+        body_s: seconds for a body to come whole; a longer one must bring `_MIN_BODY_BYTES_PER_S` in each such stretch.
+        connections: of all addresses together.
+        connections_of_address: of one address.
+        proxies: addresses and networks that have connections of many people; not bounded by themselves. ``*``: all.
+    """
+
+    head_bytes: int
+    head_fields: int
+    head_s: float
+    body_s: float
+    connections: int
+    connections_of_address: int
+    proxies: tuple[str, ...] = ()
+
+
+def limit_connections(settings: Settings, num_files: int) -> ConnectionLimits:
+    """Return the limits that the settings describe.
+
+    Args:
+        settings: of the operator.
+        num_files: that this process may have open; a quarter is kept for all else than connections.
+    """
+    return ConnectionLimits(
+        head_bytes=settings.max_head_bytes,
+        head_fields=settings.max_head_fields,
+        head_s=settings.head_limit_s,
+        body_s=settings.body_limit_s,
+        connections=max(min(settings.max_connections, num_files * 3 // 4), 1),
+        connections_of_address=settings.max_connections_of_address,
+        proxies=settings.trusted_proxies,
+    )
+
+
+class Connections:
+    """The connections of a server, by address: those that wait for a request, the oldest first, and how many there are.
+
+    Where there are too many, the one that has waited longest for a request makes room: a newcomer, such as a probe of
+    ``/healthz``, is let in however many others do nothing.
+
+    Args:
+        limits: how many there may be.
+    """
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self._names = frozenset(limits.proxies)
+        self._networks = [network for proxy in limits.proxies if (network := _read_network(proxy)) is not None]
+        self._waiting: dict[str, OrderedDict[BoundedProtocol, None]] = {}
+        self._all_waiting: OrderedDict[BoundedProtocol, None] = OrderedDict()
+        self._num: Counter[str] = Counter()
+        self._num_all = 0
+
+    def add(self, address: str, connection: BoundedProtocol) -> bool:
+        """Take a connection in, perhaps in the place of another; return False if there is no room."""
+        limits = self.limits
+        own = self._waiting.get(address)
+        is_full = self._num[address] >= limits.connections_of_address and not self._is_proxy(address)
+        crowd = own if is_full else self._all_waiting
+        if is_full or self._num_all >= limits.connections:
+            if not crowd:
+                return False
+            next(iter(crowd)).make_room()
+        self._num[address] += 1
+        self._num_all += 1
+        self.wait(address, connection)
+        return True
+
+    def remove(self, address: str, connection: BoundedProtocol) -> None:
+        """Forget a connection that was taken in."""
+        self.work(address, connection)
+        self._num_all -= 1
+        self._num[address] -= 1
+        if not self._num[address]:
+            del self._num[address]
+
+    def wait(self, address: str, connection: BoundedProtocol) -> None:
+        """Note that a connection waits for a request."""
+        self._waiting.setdefault(address, OrderedDict())[connection] = None
+        self._all_waiting[connection] = None
+
+    def work(self, address: str, connection: BoundedProtocol) -> None:
+        """Note that a connection has a request that is being answered."""
+        self._all_waiting.pop(connection, None)
+        own = self._waiting.get(address)
+        if own is not None:
+            own.pop(connection, None)
+            if not own:
+                del self._waiting[address]
+
+    def _is_proxy(self, address: str) -> bool:
+        if "*" in self._names or address in self._names:
+            return True
+        found = _read_network(address)
+        return found is not None and any(
+            found.network_address in network for network in self._networks if network.version == found.version
+        )
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection; see the module."""
+
+    def __init__(self, connections: Connections, **uvicorn: Any) -> None:
+        super().__init__(**uvicorn)
+        self._all = connections
+        self._limits = connections.limits
+        self._address = ""
+        self._is_counted = False
+        self._is_refused = False
+        # Of the request that is being read.
+        self._has_begun = False
+        self._reads_head = True
+        self._num_bytes = 0
+        self._num_fields = 0
+        self._num_silent_bytes = 0
+        self._num_body_bytes = 0
+        self._too_much: Problem | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+
+    # ------------------------------------------------------------ the connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take it in, unless there are too many."""
+        super().connection_made(transport)
+        self._address = self.client[0] if self.client else ""
+        self._is_counted = self._all.add(self._address, self)
+        if self._is_counted:
+            self._await_head()
+        else:
+            self._refuse(
+                Problem(
+                    "unavailable",
+                    "There are too many connections, and each of them is being answered. Try again in a moment.",
+                    headers={"Retry-After": "5"},
+                )
+            )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        self._stop_timer()
+        self._read_again()
+        if self._is_counted:
+            self._is_counted = False
+            self._all.remove(self._address, self)
+        super().connection_lost(exc)
+
+    def make_room(self) -> None:
+        """End it, although it did nothing wrong: another one needs its place, and it waits for a request only."""
+        if self._is_counted:
+            self._is_counted = False
+            self._all.remove(self._address, self)
+        self._stop_timer()
+        self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Read what has come, within the limits."""
+        if self._is_refused:
+            return
+        # Counted by what the parser holds back: all that no callback below was told of.
+        self._num_silent_bytes += len(data)
+        super().data_received(data)
+        if self._num_silent_bytes > self._limits.head_bytes and not self._is_refused:
+            self._refuse(self._describe_large())
+        cycle: RequestResponseCycle | None = self.cycle
+        is_idle = cycle is None or cycle.response_complete
+        if (self._has_begun or is_idle) and self._reads_head and self._timer is None and not self._is_refused:
+            # A byte, even one that begins no request, ends the time for which an idle connection is kept.
+            self._await_head()
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read, but not for ever."""
+        super().pause_writing()
+        if self._unread is None:
+            self._unread = self.loop.call_later(_UNREAD_LIMIT_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on: the client has read."""
+        self._read_again()
+        super().resume_writing()
+
+    # ------------------------------------------------------------ a request
+
+    def on_message_begin(self) -> None:
+        """Begin to read a request."""
+        super().on_message_begin()
+        self._has_begun = True
+        self._num_bytes = self._num_fields = self._num_silent_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        """Count and keep a piece of the path."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Count and keep a field; one behind the body is counted only."""
+        self._num_fields += 1
+        self._count(len(name) + len(value))
+        if self._reads_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer."""
+        if len(self.pipeline) >= _MAX_PIPELINED:
+            self._too_much = Problem(
+                "too-many-requests",
+                f"More than {_MAX_PIPELINED} requests wait on this connection for the one before them. Send the next "
+                "one when an answer has come.",
+                headers={"Retry-After": "1"},
+            )
+            raise _TooMuch
+        self._num_silent_bytes = 0
+        self._reads_head = False
+        self._stop_timer()
+        self._all.work(self._address, self)
+        super().on_headers_complete()
+        self._num_body_bytes = 0
+        self._watch_body()
+
+    def on_body(self, body: bytes) -> None:
+        """Keep a piece of the body."""
+        self._num_silent_bytes = 0
+        self._num_body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request that has come whole."""
+        self._num_silent_bytes = 0
+        self._has_begun, self._reads_head = False, True
+        self._stop_timer()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or read the rest of this one."""
+        super().on_response_complete()
+        if self._is_counted and not self.pipeline and not self.transport.is_closing():
+            self._all.wait(self._address, self)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request, or more than one may be."""
+        if not self._is_refused:
+            self._refuse(self._too_much or Problem("bad-request", f"{msg} Send HTTP/1.1."))
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: what is asked for is answered as a plain request, and a stranger writes no line of the log."""
+
+    # ------------------------------------------------------------ inside
+
+    def _count(self, num_bytes: int) -> None:
+        self._num_silent_bytes = 0
+        self._num_bytes += num_bytes
+        if self._num_bytes > self._limits.head_bytes or self._num_fields > self._limits.head_fields:
+            self._too_much = self._describe_large()
+            raise _TooMuch
+
+    def _await_head(self) -> None:
+        self._timer = self.loop.call_later(self._limits.head_s, self._end_slow, "head", self._limits.head_s)
+
+    def _watch_body(self, num_before: int = 0) -> None:
+        """Look again after a while whether enough of the body has come."""
+        limit_s = self._limits.body_s
+        # A body that the server itself does not read on is not slow.
+        is_paused = self.flow.read_paused
+        num_wanted = _MIN_BODY_BYTES_PER_S * limit_s
+
+        def look() -> None:
+            if self.flow.read_paused or is_paused or self._num_body_bytes - num_before >= num_wanted:
+                self._watch_body(self._num_body_bytes)
+            else:
+                self._end_slow("body", limit_s)
+
+        self._timer = self.loop.call_later(limit_s, look)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _read_again(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _end_slow(self, what: str, limit_s: float) -> None:
+        self._refuse(
+            Problem(
+                "too-slow",
+                f"The {what} of the request did not come within {limit_s:g} s. Look at the connection, and send it "
+                "again.",
+            )
+        )
+
+    def _describe_large(self) -> Problem:
+        limits = self._limits
+        return Problem(
+            "head-too-large",
+            f"The head of a request may have {limits.head_bytes} bytes and {limits.head_fields} fields. Send less, "
+            "such as fewer cookies, or send a long query as a body.",
+        )
+
+    def _refuse(self, problem: Problem) -> None:
+        """Answer with a problem, if nothing was answered yet, and close the connection."""
+        self._is_refused = True
+        self._stop_timer()
+        self._unset_keepalive_if_required()
+        cycle: RequestResponseCycle | None = self.cycle
+        has_begun = False
+        if cycle is not None and not cycle.response_complete:
+            has_begun = cycle.response_started
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.pipeline.clear()
+        if not has_begun:
+            answer = problem.render(secrets.token_hex(8))
+            fields = [*answer.raw_headers, (b"connection", b"close")]
+            head = b"".join(b"%b: %b\r\n" % field for field in fields)
+            self.transport.write(STATUS_LINE[problem.status] + head + b"\r\n" + bytes(answer.body))
+        self.transport.close()
+
+
+class _TooMuch(Exception):
+    """A request has more than it may; httptools ends reading."""
+
+
+def make_protocol(limits: ConnectionLimits) -> Callable[..., asyncio.Protocol]:
+    """Return what uvicorn makes of each connection of one server.
+
+    Args:
+        limits: of all connections together and of each.
+    """
+    connections = Connections(limits)
+
+    def make(**uvicorn: Any) -> asyncio.Protocol:
+        return BoundedProtocol(connections, **uvicorn)
+
+    return make
+
+
+def _read_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None
