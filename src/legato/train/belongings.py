@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, TypeVar
 
 import torch
+from torch.nn.parameter import is_lazy
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from legato.core.errors import CheckpointError, ProgramError
 from legato.train.gates import Gatekeeper, OptimizerGate, SchedulerGate, gate_scaler
 from legato.train.schedulers import find_schedulers
+from legato.train.serialization import Path, decode, encode, place_of, tensors_in
+from legato.train.state import lies_alike
+from legato.train.structure import GroupWatch, Structure
 
 _SCHEDULED: Final = "_wrapped_by_lr_sched"  # torch's mark on the step method of an optimizer with a scheduler
 _T = TypeVar("_T")
@@ -38,16 +45,20 @@ class Belongings:
         self._objects: list[Any] = []
         self._parameters: list[torch.nn.Parameter] | None = None
         self._unscheduled: set[int] = set()
+        self._fixed: dict[int, frozenset[Path]] = {}
+        self._structure: Structure | None = None
+        self._groups: GroupWatch | None = None
 
     def add(self, thing: Any) -> None:
         """Take something into care.
 
         Raises:
-            ProgramError: it has no state that could travel.
+            ProgramError: it has no state that could travel, or state of a kind that cannot.
         """
         self._parameters = None
         match thing:
             case torch.nn.Module():
+                _refuse_lazy(thing)
                 thing.to(self._device)
                 self._models.append(thing)
             case torch.optim.Optimizer():
@@ -65,6 +76,82 @@ class Belongings:
                 raise ProgramError(
                     f"Cannot prepare a {type(thing).__name__}: it is neither a module, an optimizer, a scheduler nor a "
                     "GradScaler, and has no state_dict()/load_state_dict() by which its state could travel."
+                )
+        self._check(thing)
+
+    def begin(self) -> None:
+        """Settle what is trained: from now on no parameter may come or go.
+
+        Raises:
+            ProgramError: an optimizer acts on a parameter of no prepared model.
+        """
+        self._structure = Structure(self._models)
+        self._groups = GroupWatch(self._optimizers)
+        self._refuse_strangers()
+
+    def check_structure(self) -> None:
+        """Check, quickly, that the models and optimizers still have the parameters with which training began.
+
+        An optimizer may have been given more parameters of a prepared model.
+
+        Raises:
+            ProgramError: parameters were added, replaced or removed; the message names them.
+        """
+        assert self._structure is not None and self._groups is not None, "training has not begun"
+        if not self._structure.is_same():
+            self._structure.refuse_changes()
+            self._structure = Structure(self._models)
+        if not self._groups.is_same():
+            self._refuse_strangers()
+            self._groups = GroupWatch(self._optimizers)
+
+    def check_state(self) -> None:
+        """Check that all state, as training has made it, can travel: better now than when a worker joins.
+
+        Raises:
+            ProgramError: some of it cannot; the message says which object, where in it, and what to do.
+        """
+        for thing in self._things():
+            self._check(thing)
+
+    def _check(self, thing: Any) -> None:
+        owner = self._name_of(thing)
+        try:
+            fixed = _encode_all(thing, owner)
+        except CheckpointError as error:
+            raise ProgramError(str(error)) from error.__cause__
+        known = self._fixed.setdefault(id(thing), fixed)
+        if fixed - known:
+            place = min(map(place_of, fixed - known))
+            raise ProgramError(
+                f"Cannot carry {place} of {owner}: it is a function, or of a class that is defined inside of a "
+                "function, and it was not there when run.prepare was called. A worker that joins would not have it. "
+                "Set it before run.prepare(...), or leave it out in state_dict()."
+            )
+
+    def _things(self) -> list[Any]:
+        schedulers = [gate.scheduler for gate in self._schedulers]
+        return [*self._models, *self._optimizers, *schedulers, *self._scalers, *self._objects]
+
+    def _name_of(self, thing: Any) -> str:
+        name = type(thing).__name__
+        alike = [other for other in self._things() if type(other) is type(thing)]
+        place = next((index for index, other in enumerate(alike) if other is thing), 0)
+        return f"the {name}" if len(alike) < 2 else f"the {name} that was prepared as number {place + 1} of its class"
+
+    def _refuse_strangers(self) -> None:
+        ours = {id(parameter) for parameter in self._all_parameters()}
+        for optimizer in self._optimizers:
+            held = [tensor for group in optimizer.param_groups for tensor in group["params"]]
+            strange = [tensor for tensor in held if id(tensor) not in ours]
+            if strange:
+                shapes = ", ".join(str(tuple(tensor.shape)) for tensor in strange[:5])
+                raise ProgramError(
+                    f"T{self._name_of(optimizer)[1:]} updates {len(strange)} of {len(held)} parameters "
+                    f"that belong to no prepared model (shapes {shapes}). Their gradients would not be summed over the "
+                    "workers, and workers that join would not receive them. Pass the module that holds them to "
+                    "run.prepare as well; make a free parameter an attribute of a module "
+                    "(self.scale = torch.nn.Parameter(...))."
                 )
 
     def end_turn(self, *, stepped: bool) -> None:
@@ -155,26 +242,50 @@ class Belongings:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
     def state(self, value_of: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
-        """Return the whole state; its tensors are the live ones.
+        """Return the whole state in plain values and tensors (see `serialization`); its tensors are the live ones.
 
         Args:
             value_of: gives the value that counts for a buffer, should it be in motion.
+
+        Raises:
+            CheckpointError: some of it cannot be carried; the message names it.
         """
         return {
             "models": [
                 {
                     "parameters": dict(model.named_parameters()),
                     "buffers": {name: value_of(buffer) for name, buffer in model.named_buffers()},
+                    "extra": {
+                        name: encode(read(), owner).plain
+                        for name, owner, read in _extra_states(model, self._name_of(model))
+                    },
                 }
                 for model in self._models
             ],
             "trainable": self.trainable(),
             "training": [module.training for module in self._modules()],
-            "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
-            "schedulers": [{"last_round": gate.last_round, "state": gate.state_dict()} for gate in self._schedulers],
-            "scalers": [scaler.state_dict() for scaler in self._scalers],
-            "objects": [thing.state_dict() for thing in self._objects],
+            "groups": [self._members_of(optimizer) for optimizer in self._optimizers],
+            "optimizers": [self._plain(optimizer) for optimizer in self._optimizers],
+            "schedulers": [
+                {"last_round": gate.last_round, "state": self._plain(gate.scheduler)} for gate in self._schedulers
+            ],
+            "scalers": [self._plain(scaler) for scaler in self._scalers],
+            "objects": [self._plain(thing) for thing in self._objects],
         }
+
+    def _plain(self, thing: Any) -> Any:
+        owner = self._name_of(thing)
+        return encode(_read_state(thing, owner), owner).plain
+
+    def _members_of(self, optimizer: torch.optim.Optimizer) -> list[list[int]]:
+        """Return which parameters, counted over all models, are in each group of an optimizer."""
+        places = {id(parameter): place for place, parameter in enumerate(self._all_parameters())}
+        groups = [[places.get(id(tensor)) for tensor in group["params"]] for group in optimizer.param_groups]
+        if any(None in members for members in groups):
+            raise CheckpointError(
+                f"Cannot carry the state of {self._name_of(optimizer)}: it acts on a parameter of no prepared model."
+            )
+        return [[place for place in members if place is not None] for members in groups]
 
     def named_tensors(self, value_of: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield every tensor of the state with a name for people, in the same order in every worker.
@@ -199,14 +310,15 @@ class Belongings:
         for index, (optimizer, saved) in enumerate(zip(self._optimizers, state["optimizers"], strict=True)):
             place = type(optimizer).__name__ + (f" {index}" if len(self._optimizers) > 1 else "")
             owners = [name_of.get(id(tensor)) for group in optimizer.param_groups for tensor in group["params"]]
-            for path, tensor in _tensors_in(saved, ()):
+            for path, tensor in tensors_in(saved):
                 owner = _owner_of(path, owners)
-                yield (f"{_at(path[2:], bare=True)} of {owner} in {place}" if owner else place + _at(path)), tensor
+                what = f"{path[2]}{place_of(path[3:])}" if len(path) > 2 else "state"
+                yield (f"{what} of {owner} in {place}" if owner else place + place_of(path)), tensor
         others = [gate.scheduler for gate in self._schedulers]
         saved_others = [*(one["state"] for one in state["schedulers"]), *state["scalers"], *state["objects"]]
         for thing, saved in zip([*others, *self._scalers, *self._objects], saved_others, strict=True):
-            for path, tensor in _tensors_in(saved, ()):
-                yield type(thing).__name__ + _at(path), tensor
+            for path, tensor in tensors_in(saved):
+                yield type(thing).__name__ + place_of(path), tensor
 
     @torch.no_grad()
     def load(self, state: dict[str, Any]) -> None:
@@ -228,17 +340,32 @@ class Belongings:
                 raise CheckpointError(f"The state holds {len(state[kind])} {kind}, this program has {len(mine)}.")
         for model, saved in zip(self._models, state["models"], strict=True):
             copy_model(model, saved)
-        for module, training in zip(self._modules(), state["training"], strict=True):
+        # Older checkpoints do not say which parameters the groups held; then they must be those of the program.
+        for optimizer, groups in zip(self._optimizers, state.get("groups", ()), strict=False):
+            _regroup(optimizer, groups, self._all_parameters())
+        modules = self._modules()
+        if len(modules) != len(state["training"]):
+            raise CheckpointError(
+                f"The state belongs to another model: it has {len(state['training'])} modules there and {len(modules)} "
+                "here. Build all modules before run.prepare(...)."
+            )
+        for module, training in zip(modules, state["training"], strict=True):
             module.training = training
         for parameter, trainable in zip(self._all_parameters(), state["trainable"], strict=True):
             parameter.requires_grad_(trainable)
         for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
-            _load_optimizer(optimizer, saved)
+            _load_optimizer(optimizer, self._decoded(optimizer, saved))
         for gate, saved in zip(self._schedulers, state["schedulers"], strict=True):
             gate.last_round = saved["last_round"]
-            gate.scheduler.load_state_dict(saved["state"])
+            gate.scheduler.load_state_dict(self._decoded(gate.scheduler, saved["state"]))
         for thing, saved in zip([*self._scalers, *self._objects], [*state["scalers"], *state["objects"]], strict=True):
-            thing.load_state_dict(saved)
+            thing.load_state_dict(self._decoded(thing, saved))
+        if self._groups is not None:
+            self._groups = GroupWatch(self._optimizers)
+
+    def _decoded(self, thing: Any, saved: Any) -> Any:
+        owner = self._name_of(thing)
+        return decode(saved, _read_state(thing, owner), owner)
 
     def trainable(self) -> list[bool]:
         """Return which parameters require a gradient."""
@@ -254,29 +381,10 @@ class Belongings:
         return self._parameters
 
 
-def _tensors_in(node: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], torch.Tensor]]:
-    """Yield the tensors of a tree with the keys that lead to them."""
-    if isinstance(node, torch.Tensor):
-        yield path, node.detach()
-    elif isinstance(node, Mapping):
-        for key, value in node.items():
-            yield from _tensors_in(value, (*path, key))
-    elif isinstance(node, list | tuple):
-        for index, value in enumerate(node):
-            yield from _tensors_in(value, (*path, index))
-
-
 def _owner_of(path: Sequence[Any], owners: Sequence[str | None]) -> str | None:
     """Return the name of the parameter to which an optimizer's state at some path belongs."""
     is_of_parameter = len(path) >= 2 and path[0] == "state" and isinstance(path[1], int) and path[1] < len(owners)
     return owners[path[1]] if is_of_parameter else None
-
-
-def _at(path: Sequence[Any], *, bare: bool = False) -> str:
-    """Write the keys of a path as Python would: ``['shadow'][0]``, or ``exp_avg`` for a single bare key."""
-    if bare:
-        return f"{path[0]}{_at(path[1:])}" if path else "the state"
-    return "".join(f"[{key!r}]" for key in path)
 
 
 def _unique(things: Iterable[_T]) -> Iterable[_T]:
@@ -284,24 +392,39 @@ def _unique(things: Iterable[_T]) -> Iterable[_T]:
 
 
 def copy_model(model: torch.nn.Module, saved: dict[str, Any]) -> None:
-    """Overwrite a model's parameters and buffers with those of a state; call it without gradients.
+    """Overwrite a model's parameters, buffers and extra states with those of a state; call it without gradients.
 
     Raises:
         CheckpointError: names or shapes differ; it may be that the parameters are overwritten.
     """
     _copy_all(dict(model.named_parameters()), saved["parameters"])
     _copy_all(dict(model.named_buffers()), saved["buffers"])
+    # Not in older checkpoints: then modules keep the extra state that their program gave them.
+    extra = saved.get("extra")
+    if extra is None:
+        return
+    own = _extra_states(model, f"the {type(model).__name__}")
+    _refuse_other_names({name for name, _, _ in own}, extra.keys())
+    for name, owner, read in own:
+        model.get_submodule(name).set_extra_state(decode(extra[name], read(), owner))
+
+
+def _extra_states(model: torch.nn.Module, owner: str) -> list[tuple[str, str, Callable[[], Any]]]:
+    """Return the modules that have an extra state: name, what error messages call it, and how to read it."""
+    return [
+        (name, f"get_extra_state() of {name or 'the whole'} in {owner}", module.get_extra_state)
+        for name, module in model.named_modules()
+        if type(module).get_extra_state is not torch.nn.Module.get_extra_state
+    ]
 
 
 def _copy_all(own: dict[str, Any], saved: dict[str, torch.Tensor]) -> None:
-    """Overwrite tensors with saved ones of the same names; call it without gradients.
+    """Overwrite tensors with saved ones of the same names, in the order in memory of these; call it without gradients.
 
     Raises:
         CheckpointError: names or shapes differ; nothing is overwritten.
     """
-    if own.keys() != saved.keys():
-        differing = sorted(own.keys() ^ saved.keys())
-        raise CheckpointError(f"The state belongs to another model: {', '.join(differing[:5])} stand only on one side.")
+    _refuse_other_names(own.keys(), saved.keys())
     for name, tensor in own.items():
         if tensor.shape != saved[name].shape:
             raise CheckpointError(
@@ -309,22 +432,113 @@ def _copy_all(own: dict[str, Any], saved: dict[str, torch.Tensor]) -> None:
                 f"{tuple(tensor.shape)} here."
             )
     for name, tensor in own.items():
-        if tensor.data_ptr() != saved[name].data_ptr() or tensor.device != saved[name].device:
-            tensor.copy_(saved[name])
+        if tensor.data_ptr() == saved[name].data_ptr() and tensor.device == saved[name].device:
+            continue
+        if not lies_alike(tensor, saved[name]):
+            # Kernels add in the order in which memory lies, so the last bits depend on it.
+            tensor.data = torch.empty_like(saved[name], dtype=tensor.dtype, device=tensor.device)
+        tensor.copy_(saved[name])
 
 
-def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-    optimizer.load_state_dict({"state": {}, "param_groups": saved["param_groups"]})
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    # Not through load_state_dict: it would cast a state that is kept in higher precision than its parameter.
-    for index, values in saved["state"].items():
-        parameter = parameters[index]
-        optimizer.state[parameter] = {
-            name: value.to(parameter.device) if _lives_with_parameter(name, value) else value
-            for name, value in values.items()
-        }
+def _refuse_other_names(own: AbstractSet[str], saved: AbstractSet[str]) -> None:
+    if own != saved:
+        differing = sorted(own ^ saved)
+        raise CheckpointError(f"The state belongs to another model: {', '.join(differing[:5])} stand only on one side.")
 
 
-def _lives_with_parameter(name: str, value: Any) -> bool:
-    # torch keeps the step counters of its optimizers on the CPU unless they are asked to be capturable.
-    return isinstance(value, torch.Tensor) and not (name == "step" and value.device.type == "cpu")
+def _refuse_lazy(model: torch.nn.Module) -> None:
+    for name, module in model.named_modules():
+        if any(is_lazy(tensor) for tensor in [*module.parameters(recurse=False), *module.buffers(recurse=False)]):
+            raise ProgramError(
+                f"Cannot prepare the {type(model).__name__}: its module {name or type(module).__name__} "
+                f"({type(module).__name__}) is lazy, so its parameters have no shape yet. Run one batch of inputs "
+                "through the model before run.prepare(...)."
+            )
+
+
+def _read_state(thing: Any, owner: str) -> Any:
+    """Return what an object's `state_dict` says.
+
+    Raises:
+        CheckpointError: it raised an error.
+    """
+    try:
+        state = thing.state_dict()
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"Cannot read the state of {owner}: its state_dict() failed with {text}") from error
+    if isinstance(thing, LRScheduler | ReduceLROnPlateau) and isinstance(state, dict):
+        # It counts all its attributes to its state, but the gate is none of them.
+        return {name: value for name, value in state.items() if name != "step"}
+    return state
+
+
+def _encode_all(thing: Any, owner: str) -> frozenset[Path]:
+    """Encode everything that will travel of an object besides parameters and buffers; returns what is fixed in it."""
+    if isinstance(thing, torch.nn.Module):
+        found = [
+            [(name, *path) for path in encode(read(), owner_of_extra).fixed]
+            for name, owner_of_extra, read in _extra_states(thing, owner)
+        ]
+        return frozenset(path for paths in found for path in paths)
+    return encode(_read_state(thing, owner), owner).fixed
+
+
+def _regroup(
+    optimizer: torch.optim.Optimizer, groups: Sequence[Sequence[int]], parameters: Sequence[torch.nn.Parameter]
+) -> None:
+    """Give an optimizer the groups of parameters that it has elsewhere: the program may change them in training."""
+    own = optimizer.param_groups
+    del own[len(groups) :]
+    for place, members in enumerate(groups):
+        held = [parameters[index] for index in members]
+        if place == len(own):
+            optimizer.add_param_group({"params": held})
+        elif [*map(id, own[place]["params"])] != [*map(id, held)]:
+            own[place]["params"] = held
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, saved: Any) -> None:
+    """Have an optimizer load its state by its own methods.
+
+    Of these, torch's own `load_state_dict` casts state to the dtype of its parameter, also where it was kept in a
+    higher precision, and makes other containers of some. So hooks keep the state from it and fill it in afterwards.
+    """
+    given: dict[Any, Any] = {}
+
+    def withhold(_: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        given.update(state["state"])
+        return {**state, "state": {}}
+
+    def fill(_: torch.optim.Optimizer) -> None:
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        for key, value in given.items():
+            if isinstance(key, int) and key < len(parameters):
+                optimizer.state[parameters[key]] = _beside(parameters[key], value)
+            else:
+                optimizer.state[key] = _beside(parameters[0], value)
+
+    hooks = [
+        optimizer.register_load_state_dict_pre_hook(withhold),
+        optimizer.register_load_state_dict_post_hook(fill, prepend=True),
+    ]
+    try:
+        optimizer.load_state_dict(saved)
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _beside(parameter: torch.Tensor, value: Any, name: Any = None) -> Any:
+    """Return state of a parameter with its tensors on the parameter's device."""
+    if isinstance(value, torch.Tensor):
+        # torch keeps the step counters of its optimizers on the CPU unless they are asked to be capturable.
+        return value if name == "step" and value.device.type == "cpu" else value.to(parameter.device)
+    if type(value) in (list, tuple):
+        return type(value)(_beside(parameter, part) for part in value)
+    if isinstance(value, dict | deque):
+        # In place, which keeps what else belongs to it, such as a default or a length.
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, part in list(pairs):
+            value[key] = _beside(parameter, part, key)
+    return value

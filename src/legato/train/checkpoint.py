@@ -9,7 +9,8 @@ One file per checkpoint, ``step-00001234.legato``::
     header     JSON: step, meta, payload_bytes, payload_sha256; padded with blanks
     payload    torch.save of nested dicts, lists and tuples of tensors and plain values
 
-Reading never runs code from the file: checksums first, then torch's weights-only reader.
+Form 1 held plain values alone. In form 2 `serialization` says how other kinds of values are written in plain ones;
+form 1 is read as well. Reading never runs code from the file: checksums first, then torch's weights-only reader.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import json
 import os
 import re
 import struct
-from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
@@ -29,11 +29,10 @@ from typing import IO, Any, Final, NamedTuple
 import torch
 
 from legato.core.errors import CheckpointError
+from legato.train.serialization import MAPPINGS, PLAIN
 
 MAGIC: Final = b"legato\r\n"
-VERSION: Final = 1
-PLAIN: Final = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
-MAPPINGS: Final = (dict, OrderedDict, Counter)
+VERSION: Final = 2
 
 _PREFIX: Final = struct.Struct("<8sII32s")
 _MAX_HEADER_BYTES: Final = 16 << 20

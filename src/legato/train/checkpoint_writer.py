@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from legato.train.checkpoint import MAPPINGS, Store, refuse_unreadable
+from legato.train.checkpoint import Store, refuse_unreadable
+from legato.train.serialization import MAPPINGS
 
 
 def copy_to_cpu(state: Any, into: Any = None) -> Any:

@@ -99,11 +99,6 @@ class SchedulerGate:
 
         scheduler.step = step
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the scheduler's state; it counts all its attributes to it, but the gate is none of them."""
-        state: dict[str, Any] = self.scheduler.state_dict()
-        return {name: value for name, value in state.items() if name != "step"}
-
 
 def gate_scaler(scaler: Any, keeper: Gatekeeper) -> None:
     """Let a ``torch.amp.GradScaler`` unscale, step and update only in the turn that completes a step."""

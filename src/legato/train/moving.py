@@ -1,8 +1,8 @@
 """Buffers that a forward pass changes, such as the running statistics of batch-norm.
 
-Every micro-batch starts from the buffers of its step. After the step a floating buffer that moved is the mean over the
-micro-batches, any other buffer that moved has the value that micro-batch 0 gave it, and a buffer that did not move is
-left alone, to the bit. Which ones move is found out by watching, not declared. Never communicates.
+Every micro-batch starts from the buffers of its step. After the step a floating or complex buffer that moved is the
+mean over the micro-batches, any other buffer that moved has the value that micro-batch 0 gave it, and a buffer that did
+not move is left alone, to the bit. Which ones move is found out by watching, not declared. Never communicates.
 
 Watching means two things, because torch's own batch-norm writes its statistics without counting a new version: a buffer
 moved if its version or, up to a size, its content changed.
@@ -121,10 +121,11 @@ class MovingBuffers:
 
 
 def _bytes_of(buffer: torch.Tensor) -> torch.Tensor:
-    return buffer.detach().reshape(-1).view(torch.uint8)
+    return buffer.detach().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
 
 
 def _encoded_numel(buffer: torch.Tensor) -> int:
+    # An integer takes two numbers, a complex number as well.
     return buffer.numel() if buffer.is_floating_point() else 2 * buffer.numel()
 
 
@@ -132,6 +133,8 @@ def _encode(buffer: torch.Tensor, *, first: bool) -> torch.Tensor:
     flat = buffer.detach().reshape(-1)
     if buffer.is_floating_point():
         return flat.to("cpu", torch.float64)
+    if buffer.is_complex():
+        return torch.view_as_real(flat.resolve_conj().to("cpu", torch.complex128)).reshape(-1)
     if not first:
         return torch.zeros(2 * flat.numel(), dtype=torch.float64)
     # Two halves of 32 bits each, which float64 holds exactly whatever the integer.
@@ -142,5 +145,7 @@ def _encode(buffer: torch.Tensor, *, first: bool) -> torch.Tensor:
 def _decode(total: torch.Tensor, like: torch.Tensor, num_micro_batches: int) -> torch.Tensor:
     if like.is_floating_point():
         return (total / num_micro_batches).to(like.dtype).view(like.shape)
+    if like.is_complex():
+        return torch.view_as_complex((total / num_micro_batches).reshape(-1, 2)).to(like.dtype).view(like.shape)
     high, low = total.to(torch.int64).chunk(2)
     return ((high << 32) | low).to(like.dtype).view(like.shape)

@@ -154,4 +154,4 @@ def _read(pid: int, local: Sequence[tuple[int, int]], remote: Sequence[tuple[int
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8)
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().cpu().reshape(-1).view(torch.uint8)

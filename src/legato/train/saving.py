@@ -71,19 +71,24 @@ class Saver:
         now = time.monotonic()
         return self._every.due(step=step, epochs_ended=epochs_ended, now=now, last=self._last_time)
 
-    def save(self, state: dict[str, Any], step: int) -> None:
-        """Copy a state and have it written in the background."""
+    def save(self, read_state: Callable[[], dict[str, Any]], step: int) -> None:
+        """Copy a state and have it written in the background.
+
+        Args:
+            read_state: returns the state; its `CheckpointError` is reported like any other failure to write.
+            step: the last one that is in the state.
+        """
         self._last_time = time.monotonic()
         self._last_step = step
         try:
-            private = copy_to_cpu(state, into=self._writer.spare())
+            private = copy_to_cpu(read_state(), into=self._writer.spare())
         except CheckpointError as error:
             self._on_failed(step, error)
             return
         faults.strike("checkpoint")
         self._writer.submit(private, step, {"identity": self._identity})
 
-    def save_unless_there(self, state: dict[str, Any], step: int) -> None:
+    def save_unless_there(self, read_state: Callable[[], dict[str, Any]], step: int) -> None:
         """Write a checkpoint here and now, unless another worker has written one that is as new.
 
         For workers that cannot ask one another who writes: one at a time looks and writes.
@@ -98,7 +103,7 @@ class Saver:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if step > max(self._store.steps(), default=-1):
-                self.save(state, step)
+                self.save(read_state, step)
                 self.wait()
         finally:
             os.close(descriptor)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from legato.core import wire
-from legato.core.errors import BrokenView
+from legato.core.errors import BrokenView, CheckpointError, LegatoError, MismatchError
 from legato.train import job, state
 from legato.train.belongings import Belongings
 from legato.train.cohort import Cohort
@@ -92,6 +92,7 @@ class Session:
         self._may_read_peers = True
         self._is_broken = False
         self._is_spoiled = False
+        self._is_state_checked = False
         self._resumed: dict[str, Any] | None = None
         self.is_broken_off = False
         place.on_end(self._finish)
@@ -133,6 +134,7 @@ class Session:
             return
         if self._reducer is None:
             self._make_reducer()
+            self.belongings.begin()
             self._identity = identity_of(self.belongings.fingerprint(), self.layout, self.seed, exact=self._exact)
             self.belongings.watch(allow_unprepared_schedulers=self._allow_unprepared_schedulers)
             if self._settings.checkpoint_dir is not None:
@@ -214,13 +216,33 @@ class Session:
     # ------------------------------------------------------------ state
 
     def _send_state(self, entry: Entry) -> None:
-        """Start sending the state to those who join; it must not change until `outgoing` is finished."""
-        if entry.joiners:
-            self.outgoing += state.send_tree(self.cohort.group, entry.sources, entry.joiners, self._state())
+        """Start sending the state to those who join; it must not change until `outgoing` is finished.
+
+        If the state cannot be carried, the joiners are told why, and leave; the others go on.
+        """
+        if not entry.joiners:
+            return
+        group = self.cohort.group
+        try:
+            try:
+                tree = self._state()
+            except CheckpointError as error:
+                self.outgoing += state.send_refusal(group, entry.sources, entry.joiners, str(error))
+            else:
+                self.outgoing += state.send_tree(group, entry.sources, entry.joiners, tree)
+        except BrokenView:
+            raise
+        except BaseException:
+            # This error ends the program. Whoever waits for something from this rank must not wait for ever.
+            group.give_up(self.outgoing)
+            self.outgoing = []
+            raise
 
     def _receive_state(self, entry: Entry) -> None:
         group = self.cohort.group
         letter = state.receive_letter(group, entry.sources[0])
+        if letter.refusal:
+            raise MismatchError(f"No worker can join this job at present. {letter.refusal}")
         job.check_same_data(letter.skeleton["data"], self.data_fingerprint)
         # The models come first in both trees, so their tensors arrive where they belong, without a copy.
         _, own = state.take_apart({"models": self._state()["models"]})
@@ -231,7 +253,12 @@ class Session:
             # In the next view it is sent.
             self._may_read_peers = False
             raise
-        self._load(tree)
+        try:
+            self._load(tree)
+        except Exception as error:
+            # Only this worker is without the state; the others have it, and go on.
+            told = str(error) if isinstance(error, LegatoError) else f"{type(error).__name__}: {error}"
+            raise MismatchError(f"This worker cannot take over the state of the job. {told}") from error
         self.teller.tell_received(self.cursor)
 
     def _state(self) -> dict[str, Any]:
@@ -261,6 +288,7 @@ class Session:
                 self.reducer.buffers.restore()
             else:
                 self.reducer.buffers.accept()
+            self._check_program()
             self._is_broken = self.stepped = self.in_turn = False
         if self.leaving is not None:
             leaving, self.leaving = self.leaving, None
@@ -280,6 +308,17 @@ class Session:
                 return
             except BrokenView as error:
                 self.recover(error, None)
+
+    def _check_program(self) -> None:
+        """Check what the program has done in its last turns.
+
+        Raises:
+            ProgramError: it changed its models or optimizers, or its first step made a state that cannot be carried.
+        """
+        self.belongings.check_structure()
+        if self.stepped and not self._is_state_checked:
+            self._is_state_checked = True
+            self.belongings.check_state()
 
     def _is_before_step(self) -> bool:
         return self.cursor.step_in_pass < self.num_steps_of_pass
@@ -356,7 +395,7 @@ class Session:
             if self.place.link is not None:
                 # No step may stand in a checkpoint that the ledger has not heard of: after it nobody reports it again.
                 self.place.link.flush()
-            self._saver.save(self._state(), self.cursor.step)
+            self._saver.save(self._state, self.cursor.step)
 
     def save_together(self, *, may_join: bool) -> None:
         """Have a checkpoint written at an end: rank 0 does it, the others wait, and take over if it dies meanwhile.
@@ -400,7 +439,7 @@ class Session:
     def _save_alone(self) -> None:
         """Save without the others: no view is left in which they could agree who does."""
         if self._saver is not None and self.is_loaded:
-            self._saver.save_unless_there(self._state(), self.cursor.step)
+            self._saver.save_unless_there(self._state, self.cursor.step)
 
     def _save_if_due(self) -> None:
         if self._saver is None or self.cohort.rank != 0:

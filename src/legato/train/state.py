@@ -19,6 +19,7 @@ from legato.train import faults
 from legato.train.checkpoint import refuse_unreadable
 from legato.train.groups import Group, Pending, Work
 from legato.train.peer_memory import Loan, borrow
+from legato.train.serialization import MAPPINGS
 
 _MARK: Final = "__legato_tensor__"
 _CHUNK_BYTES: Final = 8 * 2**20
@@ -26,24 +27,56 @@ _LENGTH_TAG, _SKELETON_TAG, _TENSOR_TAG, _THANKS_TAG = 1000, 1001, 1002, 1003
 
 
 class TensorSpec(NamedTuple):
-    """What a receiver must know of a tensor before it arrives."""
+    """What a receiver must know of a tensor before it arrives.
+
+    Args:
+        shape: of the tensor.
+        stride: in elements, without gaps.
+        dtype: of the tensor.
+    """
 
     shape: tuple[int, ...]
+    stride: tuple[int, ...]
     dtype: torch.dtype
+
+    def empty(self) -> torch.Tensor:
+        """Return a tensor like this on the CPU, without values."""
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype)
+
+    def is_met_by(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor has this shape, dtype and order in memory."""
+        if tensor.shape != self.shape or tensor.dtype != self.dtype:
+            return False
+        return lies_alike(tensor, self.empty())
+
+
+def layout_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Return the strides with which a copy of a tensor keeps its order in memory, without gaps."""
+    return torch.empty_like(tensor, device="meta").stride()
+
+
+def lies_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether two tensors of the same shape have their elements in the same order in memory."""
+    strides = zip(one.shape, layout_of(one), layout_of(other), strict=True)
+    # The stride of a dimension with one element leads nowhere.
+    return all(mine == theirs for size, mine, theirs in strides if size > 1)
 
 
 def take_apart(tree: Any) -> tuple[Any, list[torch.Tensor]]:
-    """Split a tree into its skeleton and its tensors, in a fixed order."""
+    """Split a tree of plain values into its skeleton and its tensors, in a fixed order."""
     tensors: list[torch.Tensor] = []
 
     def walk(node: Any) -> Any:
         if isinstance(node, torch.Tensor):
             tensors.append(node.detach())
-            return {_MARK: len(tensors) - 1, "shape": list(node.shape), "dtype": str(node.dtype).removeprefix("torch.")}
-        if isinstance(node, dict):
-            return {key: walk(value) for key, value in node.items()}
-        if isinstance(node, list | tuple):
-            return type(node)(walk(value) for value in node) if type(node) in (list, tuple) else [*map(walk, node)]
+            dtype = str(node.dtype).removeprefix("torch.")
+            mark = len(tensors) - 1
+            return {_MARK: mark, "shape": list(node.shape), "stride": list(layout_of(node)), "dtype": dtype}
+        kind = type(node)
+        if kind in MAPPINGS:
+            return kind({key: walk(value) for key, value in node.items()})
+        if kind in (list, tuple):
+            return kind(walk(value) for value in node)
         return node
 
     return walk(tree), tensors
@@ -53,12 +86,13 @@ def put_together(skeleton: Any, tensors: Sequence[torch.Tensor]) -> Any:
     """Undo `take_apart`."""
 
     def walk(node: Any) -> Any:
-        if isinstance(node, dict):
+        kind = type(node)
+        if kind in MAPPINGS:
             if _MARK in node:
                 return tensors[node[_MARK]]
-            return {key: walk(value) for key, value in node.items()}
-        if isinstance(node, list | tuple):
-            return type(node)(walk(value) for value in node)
+            return kind({key: walk(value) for key, value in node.items()})
+        if kind in (list, tuple):
+            return kind(walk(value) for value in node)
         return node
 
     return walk(skeleton)
@@ -71,7 +105,8 @@ def specs(skeleton: Any) -> list[TensorSpec]:
     def walk(node: Any) -> None:
         if isinstance(node, dict):
             if _MARK in node:
-                found[node[_MARK]] = TensorSpec(tuple(node["shape"]), getattr(torch, node["dtype"]))
+                dtype = getattr(torch, node["dtype"])
+                found[node[_MARK]] = TensorSpec(tuple(node["shape"]), tuple(node["stride"]), dtype)
                 return
             for value in node.values():
                 walk(value)
@@ -123,10 +158,12 @@ class Letter(NamedTuple):
     Args:
         skeleton: of the state.
         loan: where the tensors can be read; None: every source sends its share of them.
+        refusal: why the state cannot be given; nothing follows then. Empty if it can.
     """
 
     skeleton: Any
     loan: dict[str, Any] | None
+    refusal: str = ""
 
 
 def send_tree(group: Group, sources: Sequence[int], joiners: Sequence[int], tree: Any) -> list[Pending]:
@@ -159,6 +196,17 @@ def send_tree(group: Group, sources: Sequence[int], joiners: Sequence[int], tree
     return [*pending, *lent]
 
 
+def send_refusal(group: Group, sources: Sequence[int], joiners: Sequence[int], reason: str) -> list[Work]:
+    """Start telling the joiners that they will get no state, and why; the first source does it.
+
+    Raises:
+        BrokenView: a peer is gone; nothing is under way.
+    """
+    if group.rank != sources[0]:
+        return []
+    return send_bytes(group, joiners, encode(Letter(None, None, reason)._asdict()))
+
+
 def receive_letter(group: Group, source: int) -> Letter:
     """Receive what `send_tree` says first."""
     return Letter(**decode(receive_bytes(group, source)))
@@ -178,8 +226,7 @@ def receive_tree(group: Group, sources: Sequence[int], letter: Letter, own: Sequ
     """
     targets = []
     for index, spec in enumerate(specs(letter.skeleton)):
-        fits = index < len(own) and own[index].shape == spec.shape and own[index].dtype == spec.dtype
-        targets.append(own[index] if fits else torch.empty(spec.shape, dtype=spec.dtype))
+        targets.append(own[index] if index < len(own) and spec.is_met_by(own[index]) else spec.empty())
     if letter.loan is not None:
         receive_loan(group, sources[0], letter.loan, targets, lambda: faults.strike("transfer"))
     else:
@@ -267,7 +314,7 @@ def _on_host(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8)
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().cpu().reshape(-1).view(torch.uint8)
 
 
 def _chunks(tensors: Sequence[torch.Tensor], num_shares: int, share: int) -> Iterator[list[tuple[int, int, int]]]:

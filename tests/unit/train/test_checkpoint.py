@@ -153,8 +153,8 @@ def test_a_foreign_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_newer_form_is_named(tmp_path: Path, whole: bytes) -> None:
-    said = damaged(tmp_path, whole[:8] + (2).to_bytes(4, "little") + whole[12:])
-    assert "form 2" in said
+    said = damaged(tmp_path, whole[:8] + (3).to_bytes(4, "little") + whole[12:])
+    assert "form 3" in said
     assert "Use a newer Legato" in said
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def make_saver(directory: Path, said: list[wire.Message]) -> Saver:
 def test_a_checkpoint_is_written_unless_one_as_new_is_there(tmp_path: Path) -> None:
     said: list[wire.Message] = []
     for saver, step in ((make_saver(tmp_path / "deep", said), step) for step in (4, 3, 4, 5)):
-        saver.save_unless_there({"step": step}, step)
+        saver.save_unless_there(functools.partial(dict, step=step), step)
         assert (tmp_path / "deep" / f"step-{step:08}.legato").exists() == (step != 3)
     assert [message.step for message in said if isinstance(message, wire.Saved)] == [4, 5] and len(said) == 2
     found = make_saver(tmp_path / "deep", said).newest()
@@ -30,7 +31,7 @@ def test_a_checkpoint_is_written_unless_one_as_new_is_there(tmp_path: Path) -> N
 def test_one_at_a_time_looks_and_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[wire.Message] = []
     first, second = make_saver(tmp_path, said), make_saver(tmp_path, said)
-    other = threading.Thread(target=second.save_unless_there, args=({"by": 2}, 7), daemon=True)
+    other = threading.Thread(target=second.save_unless_there, args=(lambda: {"by": 2}, 7), daemon=True)
     save = first.save
 
     def save_while_another_looks(state: dict[str, int], step: int) -> None:
@@ -40,7 +41,7 @@ def test_one_at_a_time_looks_and_writes(tmp_path: Path, monkeypatch: pytest.Monk
         save(state, step)
 
     monkeypatch.setattr(first, "save", save_while_another_looks)
-    first.save_unless_there({"by": 1}, 7)
+    first.save_unless_there(lambda: {"by": 1}, 7)
     other.join(LIMIT_S)
     assert len(said) == 1
     found = first.newest()
@@ -50,6 +51,6 @@ def test_one_at_a_time_looks_and_writes(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     said: list[wire.Message] = []
-    make_saver(tmp_path / "file", said).save_unless_there({}, 1)
+    make_saver(tmp_path / "file", said).save_unless_there(dict, 1)
     (note,) = said
     assert isinstance(note, wire.Note) and note.level == "error" and "No checkpoint at step 1" in note.text

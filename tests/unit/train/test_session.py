@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from legato.core import wire
-from legato.core.errors import BrokenView, ProgramError
+from legato.core.errors import BrokenView, MismatchError, ProgramError
 from legato.train import checkpoint, fingerprints, peer_memory, state
 from legato.train import session as sessions
 from legato.train.connection import Leave
@@ -128,6 +129,99 @@ def test_a_joiner_has_the_modes_of_the_incumbents(job: Job) -> None:
     second = job.start(joiner)
     job.propose(first, second)
     assert second.end() == [True, True, True, False]
+
+
+class Keeping:
+    """An object with some state, which it may be unable to take back."""
+
+    def __init__(self, state: Any, error: Exception | None = None) -> None:
+        self.kept = state
+        self.error = error
+
+    def state_dict(self) -> Any:
+        return {"kept": self.kept}
+
+    def load_state_dict(self, state: Any) -> None:
+        if self.error is not None:
+            raise self.error
+        self.kept = state["kept"]
+
+
+def keeping(change: Callable[[Worker, Keeping], None], error: Exception | None = None) -> Callable[[Worker], Any]:
+    """Make a program that keeps an object, and changes it in every turn that completes a step."""
+
+    def program(worker: Worker) -> Any:
+        model, optimizer = prepared(worker)
+        kept = Keeping(deque([0], maxlen=3), error)
+        worker.run.prepare(kept)
+        for (inputs,) in worker.run.batches(ENDLESS):
+            turn(worker, model, optimizer, inputs)
+            if worker.run.stepped:
+                change(worker, kept)
+                if kept.kept == "the end":
+                    break
+        return worker.run.step
+
+    return program
+
+
+def test_state_that_cannot_be_carried_is_found_after_the_first_step(job: Job) -> None:
+    def change(_: Worker, kept: Keeping) -> None:
+        kept.kept = threading.Lock()
+
+    (first,) = job.begin(1, keeping(change))
+    error = first.end()
+    assert isinstance(error, ProgramError) and "['kept'] of the Keeping: it is a _thread.lock" in str(error)
+    assert first.session.cursor.step == 1
+
+
+def test_a_joiner_of_a_state_that_cannot_be_carried_is_refused_and_the_others_go_on(job: Job) -> None:
+    refused = threading.Event()
+
+    def change(worker: Worker, kept: Keeping) -> None:
+        if worker.run.step > 1:
+            kept.kept = "the end" if refused.is_set() else threading.Lock()
+
+    first, second = job.begin(2, keeping(change))
+    first.await_message(wire.Progress, first_step=3)
+    third = job.start(keeping(change))
+    job.propose(first, second, third)
+    error = third.end()
+    assert isinstance(error, MismatchError), error
+    assert "No worker can join" in str(error) and "['kept'] of the Keeping: it is a _thread.lock" in str(error)
+    refused.set()
+    job.recover(first, second)
+    assert first.end() == second.end()
+
+
+def test_a_joiner_that_cannot_take_the_state_is_refused_and_the_others_go_on(job: Job) -> None:
+    refused = threading.Event()
+
+    def change(worker: Worker, kept: Keeping) -> None:
+        kept.kept = "the end" if refused.is_set() else deque([worker.run.step], maxlen=3)
+
+    (first,) = job.begin(1, keeping(change))
+    first.await_message(wire.Progress)
+    second = job.start(keeping(change, KeyError("best")))
+    job.propose(first, second)
+    error = second.end()
+    assert isinstance(error, MismatchError) and "cannot take over the state of the job. KeyError: 'best'" in str(error)
+    refused.set()
+    job.recover(first)
+    assert first.end() > 0
+
+
+def test_an_error_in_sending_the_state_lets_nobody_wait(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise MemoryError("of the test")
+
+    (first,) = job.begin(1, train_for_ever)
+    first.await_message(wire.Progress)
+    monkeypatch.setattr(state, "send_tree", fail)
+    second = job.start(train_for_ever)
+    job.propose(first, second)
+    assert isinstance(first.end(), MemoryError)
+    second.await_message(wire.Broken)
 
 
 def test_evaluations_in_a_pass_that_a_joiner_missed_are_not_taken_for_later_ones(job: Job) -> None:

@@ -50,7 +50,7 @@ class Progress:
 
     def state_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {"step": self.step, "place": self.place, "acts_after_steps": self._between.acts_after_steps}
+        return {"step": self.step, "place": int(self.place), "acts_after_steps": self._between.acts_after_steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Undo `state_dict`."""

@@ -1,0 +1,96 @@
+"""Finds out that a program changed its models or optimizers after training began. Quick, because each step asks.
+
+Every worker trains the parameters with which training began: a parameter that comes later would not be summed over the
+workers, and would be missing in workers that join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from operator import is_, methodcaller
+from typing import Any, Final
+
+import torch
+
+from legato.core.errors import ProgramError
+
+_values: Final = methodcaller("values")
+
+
+class Structure:
+    """The modules, parameters and buffers of some models at the moment when this was made.
+
+    Args:
+        models: whose.
+    """
+
+    def __init__(self, models: Sequence[torch.nn.Module]) -> None:
+        self._models = tuple(models)
+        modules = list({id(module): module for model in models for module in model.modules()}.values())
+        self._tables = [table for module in modules for table in (module._parameters, module._modules)]
+        self._held = tuple(chain.from_iterable(map(_values, self._tables)))
+        # The forward pass may assign another tensor to a buffer, but it must not make one that was not there.
+        self._buffers = [module._buffers for module in modules]
+        self._empty = self._empty_buffers()
+        self._named = self._names()
+
+    def is_same(self) -> bool:
+        """Tell whether the models still hold the same modules and parameters, and buffers in the same places."""
+        return (
+            sum(map(len, self._tables)) == len(self._held)
+            and all(map(is_, chain.from_iterable(map(_values, self._tables)), self._held))
+            and self._empty_buffers() == self._empty
+        )
+
+    def refuse_changes(self) -> None:
+        """Raise ProgramError if parameters or buffers were added, replaced or removed; modules without any may be."""
+        now = self._names()
+        added = [name for name in now if name not in self._named]
+        gone = [name for name in self._named if name not in now]
+        replaced = [name for name, kept in self._named.items() if name in now and kept is not now[name]]
+        told = [
+            f"{what}: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
+            for what, names in (("added", added), ("replaced", replaced), ("removed", gone))
+            if names
+        ]
+        if told:
+            raise ProgramError(
+                f"Parameters or buffers of a prepared model were changed after training began ({'; '.join(told)}). New "
+                "ones would not be summed over the workers, and workers that join build the model as it was. Build all "
+                "of the model before run.prepare(...), with requires_grad_(False) on what trains later; set new "
+                "values in place, as in `with torch.no_grad(): parameter.copy_(values)`."
+            )
+
+    def _names(self) -> dict[str, Any]:
+        several = len(self._models) > 1
+        found: dict[str, Any] = {}
+        for index, model in enumerate(self._models):
+            place = f" of model {index} ({type(model).__name__})" if several else ""
+            found |= {name + place: parameter for name, parameter in model.named_parameters()}
+            found |= {name + place: None for name, _ in model.named_buffers()}
+        return found
+
+    def _empty_buffers(self) -> list[bool]:
+        return [buffer is None for table in self._buffers for buffer in table.values()]
+
+
+class GroupWatch:
+    """Which parameters are in the groups of some optimizers at the moment when this was made.
+
+    Args:
+        optimizers: whose.
+    """
+
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        self._optimizers = tuple(optimizers)
+        self._held = self._parameters()
+
+    def is_same(self) -> bool:
+        """Tell whether the groups still hold the same parameters."""
+        now = self._parameters()
+        return len(now) == len(self._held) and all(map(is_, now, self._held))
+
+    def _parameters(self) -> tuple[Any, ...]:
+        groups = [group["params"] for optimizer in self._optimizers for group in optimizer.param_groups]
+        return tuple(chain.from_iterable(groups))
