@@ -18,6 +18,7 @@ from legato.core.errors import LegatoError, UsageError
 from legato.core.spelling import ask_whether
 from legato.options import (
     CollectiveLimit,
+    CpuCapability,
     GuestOption,
     HeartbeatLimit,
     InitialWorkers,
@@ -159,6 +160,7 @@ def run(
         ),
     ] = None,
     threads: Threads = 1,
+    cpu_capability: CpuCapability = None,
     port: Port = 0,
     heartbeat_limit: HeartbeatLimit = 5.0,
     collective_limit: CollectiveLimit = 1800.0,
@@ -199,6 +201,7 @@ def run(
         max_workers=max_workers,
         num_workers=num_workers,
         num_threads=threads,
+        cpu_capability=cpu_capability,
         checkpoint_every=checkpoint_every,
         checkpoint_dir=str(Path(checkpoint_dir).absolute()) if checkpoint_dir else None,
         keep=keep,

@@ -82,7 +82,7 @@ def drive(
     engine = LocalEngine(
         directory.path,
         devices,
-        environment=job.environment if job is not None else None,
+        environment=job.variables if job is not None else None,
         directory=job.directory if job is not None else None,
         start=start.value,
         wished=imported_packages(Path(job.directory, job.program[0])) if job is not None else (),

@@ -101,6 +101,15 @@ OutputOption = Annotated[
     ),
 ]
 
+CpuCapability = Annotated[
+    str | None,
+    typer.Option(
+        "--cpu-capability",
+        metavar="[default|avx2|avx512]",
+        help="Limit all workers to one instruction set, on which results depend. [default: that of the machine]",
+    ),
+]
+
 # Of `legato run`.
 InitialWorkers = Annotated[
     int | None,

@@ -29,7 +29,9 @@ def is_unfinished(directory: JobDirectory, spec: JobSpec) -> bool:
 
 
 def take_along(directory: JobDirectory, spec: JobSpec) -> JobSpec:
-    """Return the spec of a job that goes on with what only its last run can say: its guest, and its variables.
+    """Return the spec of a job that goes on with what its last run was given and this one was not.
+
+    That is its guest, its variables and its CPU capability.
 
     Without its guest a job of ElasticDL would have its tasks handed out by nobody.
     """
@@ -37,7 +39,12 @@ def take_along(directory: JobDirectory, spec: JobSpec) -> JobSpec:
     if last is None:
         return spec
     environment = {**last.spec.environment, **spec.environment}
-    return structs.replace(spec, guest=spec.guest or last.spec.guest, environment=environment)
+    return structs.replace(
+        spec,
+        guest=spec.guest or last.spec.guest,
+        environment=environment,
+        cpu_capability=spec.cpu_capability or last.spec.cpu_capability,
+    )
 
 
 def way_on(directory: JobDirectory) -> str | None:
@@ -58,6 +65,7 @@ def command_to_go_on(spec: JobSpec) -> tuple[str, ...]:
         ("--checkpoint-dir", "checkpoint_dir"),
         ("--keep", "keep"),
         ("--threads", "num_threads"),
+        ("--cpu-capability", "cpu_capability"),
         ("--heartbeat-limit", "heartbeat_limit_s"),
         ("--collective-limit", "collective_limit_s"),
     ):

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 import pytest
@@ -357,6 +357,7 @@ class Stage:
         plan: Sequence[Act] = (),
         faults: str = "",
         limit_s: float = LIMIT_S,
+        start_method: Literal["fork", "fresh"] = "fork",
         **options: Any,
     ) -> Result:
         """Run a program to its end.
@@ -368,6 +369,7 @@ class Stage:
             plan: what happens meanwhile. All of it must have happened at the end.
             faults: for ``LEGATO_FAULTS``.
             limit_s: it must have ended by then.
+            start_method: how worker processes come to be.
             options: of the `JobSpec`.
         """
         self._monkeypatch.setenv("LEGATO_FAULTS", faults)
@@ -381,7 +383,7 @@ class Stage:
             num_workers=start,
             **{"heartbeat_interval_s": 0.1, "join_patience_s": 1.0, **options},
         )
-        outcome = asyncio.run(_Play(self, spec, plan, limit_s).run())
+        outcome = asyncio.run(_Play(self, spec, plan, limit_s, start_method).run())
         return self.collect(outcome)
 
     def collect(self, outcome: Outcome) -> Result:
@@ -432,11 +434,14 @@ class Stage:
 class _Play:
     """One job on stage: the driver, its observer, and the plan."""
 
-    def __init__(self, stage: Stage, spec: JobSpec, plan: Sequence[Act], limit_s: float) -> None:
+    def __init__(
+        self, stage: Stage, spec: JobSpec, plan: Sequence[Act], limit_s: float, start: Literal["fork", "fresh"]
+    ) -> None:
         self._stage = stage
         self._spec = spec
         self._acts = list(plan)
         self._limit_s = limit_s
+        self._start: Literal["fork", "fresh"] = start
         self._task: asyncio.Task[Outcome] | None = None
         self._abandoned = False
         self._pace()
@@ -444,7 +449,7 @@ class _Play:
     async def run(self) -> Outcome:
         spec: JobSpec | None = self._spec
         while True:
-            engine = LocalEngine(self._stage.directory.path)
+            engine = LocalEngine(self._stage.directory.path, start=self._start, environment=self._spec.variables)
             driver = Driver(spec, engine, self._stage.directory, observer=self)
             if spec is not None:
                 self.world = World(self._stage.reins, driver, self._abandon)
@@ -504,7 +509,9 @@ class _Play:
         if self._acts:
             status = self.world.status if hasattr(self, "world") else {}
             left = max((status.get("num_steps") or 40) - (status.get("step") or 0), 1)
-            pace = min(max(0.6 * len(self._acts) / left, 0.02), 1.0)
+            # A fresh worker imports torch before it comes.
+            patience_s = 0.6 if self._start == "fork" else 6.0
+            pace = min(max(patience_s * len(self._acts) / left, 0.02), 2.0 if self._start == "fresh" else 1.0)
         path = self._stage.reins / "pace"
         scratch = path.with_suffix(".new")
         scratch.write_text(str(pace))

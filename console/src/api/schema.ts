@@ -976,7 +976,7 @@ export interface paths {
         put?: never;
         /**
          * Log In
-         * @description Give a token for a name and a password.
+         * @description Give a token for a name and a password, and a secret by which the device is known the next time.
          */
         post: operations["log_in"];
         delete?: never;
@@ -1475,6 +1475,8 @@ export interface components {
             seed?: number | null;
             /** Num Threads */
             num_threads?: number | null;
+            /** Cpu Capability */
+            cpu_capability?: string | null;
             /** Num Micro Batches */
             num_micro_batches?: number | null;
             /** Checkpoint Every */
@@ -1813,6 +1815,8 @@ export interface components {
             seed?: number | null;
             /** Num Threads */
             num_threads?: number | null;
+            /** Cpu Capability */
+            cpu_capability?: string | null;
             /** Num Micro Batches */
             num_micro_batches?: number | null;
             /** Checkpoint Every */
@@ -2021,6 +2025,8 @@ export interface components {
             seed: number | null;
             /** @default 1 */
             num_threads: number;
+            /** @default null */
+            cpu_capability: string | null;
             /** @default null */
             num_micro_batches: number | null;
             /** @default null */
@@ -2822,7 +2828,7 @@ export interface components {
         /** Problem */
         Problem: {
             /** @enum {unknown} */
-            type: "urn:legato:problem:bad-request" | "urn:legato:problem:unauthenticated" | "urn:legato:problem:forbidden" | "urn:legato:problem:wrong-origin" | "urn:legato:problem:not-found" | "urn:legato:problem:method-not-allowed" | "urn:legato:problem:too-slow" | "urn:legato:problem:conflict" | "urn:legato:problem:in-flight" | "urn:legato:problem:stale-version" | "urn:legato:problem:too-large" | "urn:legato:problem:unsupported-media-type" | "urn:legato:problem:range-not-satisfiable" | "urn:legato:problem:wrong-host" | "urn:legato:problem:invalid" | "urn:legato:problem:key-reused" | "urn:legato:problem:too-many-requests" | "urn:legato:problem:internal" | "urn:legato:problem:unavailable";
+            type: "urn:legato:problem:bad-request" | "urn:legato:problem:unauthenticated" | "urn:legato:problem:forbidden" | "urn:legato:problem:wrong-origin" | "urn:legato:problem:not-found" | "urn:legato:problem:method-not-allowed" | "urn:legato:problem:too-slow" | "urn:legato:problem:conflict" | "urn:legato:problem:in-flight" | "urn:legato:problem:stale-version" | "urn:legato:problem:too-large" | "urn:legato:problem:unsupported-media-type" | "urn:legato:problem:range-not-satisfiable" | "urn:legato:problem:wrong-host" | "urn:legato:problem:invalid" | "urn:legato:problem:key-reused" | "urn:legato:problem:too-many-requests" | "urn:legato:problem:head-too-large" | "urn:legato:problem:internal" | "urn:legato:problem:unavailable";
             title: string;
             status: number;
             detail: string;
@@ -5815,7 +5821,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The body came too slowly */
+            /** @description The request came too slowly */
             408: {
                 headers: {
                     [name: string]: unknown;

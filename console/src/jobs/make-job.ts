@@ -63,6 +63,7 @@ export function makeSpec(more: Partial<Spec> = {}): Spec {
     data: null,
     seed: null,
     num_threads: 1,
+    cpu_capability: null,
     num_micro_batches: null,
     checkpoint_every: null,
     keep: 3,

@@ -119,6 +119,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     data: str | None
     seed: int | None
     num_threads: int
+    cpu_capability: str | None = None
     num_micro_batches: int | None
     checkpoint_every: str | None
     keep: int

@@ -30,6 +30,7 @@ class JobOptions(TypedDict, total=False):
 
     ``name``: default that of the script or function. ``max_run_s`` and ``heartbeat_limit_s``: seconds. ``num_threads``:
     per worker. ``data``: a directory on the machines. ``is_elastic`` False: exactly ``max_workers`` slots, or none.
+    ``cpu_capability``: ``default``, ``avx2`` or ``avx512``, for all workers.
     ``checkpoint_every``: ``100steps``, ``2epochs`` or ``60s``. ``parameters``: ``--name value`` behind the arguments.
     ``framework``: what runs it, if it is no Python script.
     """
@@ -47,6 +48,7 @@ class JobOptions(TypedDict, total=False):
     data: str | None
     seed: int | None
     num_threads: int
+    cpu_capability: str | None
     num_micro_batches: int | None
     checkpoint_every: str | None
     keep: int

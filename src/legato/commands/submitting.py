@@ -38,6 +38,7 @@ from legato.commands.output import Output, write
 from legato.commands.specs import is_file, naming_file, read_flags, read_wanted
 from legato.commands.words import count_slots, render_bytes
 from legato.core.errors import LegatoError
+from legato.options import CpuCapability
 
 if TYPE_CHECKING:
     from legato.client.client import Client
@@ -82,6 +83,7 @@ def submit(
     retries: RetriesOption = None,
     max_time: MaxTimeOption = None,
     threads: ThreadsOption = None,
+    cpu_capability: CpuCapability = None,
     micro_batches: MicroBatchesOption = None,
     checkpoint_every: CheckpointEveryOption = None,
     keep: KeepOption = None,
@@ -110,6 +112,7 @@ def submit(
         retries=retries,
         max_time=max_time,
         threads=threads,
+        cpu_capability=cpu_capability,
         micro_batches=micro_batches,
         checkpoint_every=checkpoint_every,
         keep=keep,

@@ -112,7 +112,7 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
     engine = LocalEngine(
         directory.path,
         found.devices,
-        environment=order.spec.environment,
+        environment=order.spec.variables,
         directory=order.spec.directory,
         wished=() if script is None or not order.preloads else imported_packages(Path(order.spec.directory, script)),
     )

@@ -35,6 +35,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         data: a directory on the machines, which the program finds in the variable ``LEGATO_DATA``. None: it needs none.
         seed: in place of the one that the program gives to the runtime, in ``LEGATO_SEED``. None: the program's own.
         num_threads: per worker, inside an operation; results depend on it.
+        cpu_capability: the instruction set to which all workers are limited; see `legato.core.spec.JobSpec`.
         num_micro_batches: of one step, if known: slots that would not make a step faster go to others.
         checkpoint_every: ``100steps``, ``2epochs`` or ``60s``. None: only when it is paused, stopped or done.
         keep: checkpoints kept.
@@ -52,6 +53,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     data: str | None = None
     seed: int | None = None
     num_threads: int = 1
+    cpu_capability: str | None = None
     num_micro_batches: int | None = None
     checkpoint_every: str | None = None
     keep: int = 3
@@ -220,6 +222,7 @@ def _spec(work: Work, name: str, directory: str, min_workers: int, max_workers: 
         max_workers=max_workers,
         num_workers=num_workers,
         num_threads=work.num_threads,
+        cpu_capability=work.cpu_capability,
         checkpoint_every=work.checkpoint_every,
         keep=work.keep,
         heartbeat_limit_s=work.heartbeat_limit_s,

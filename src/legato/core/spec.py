@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from legato.core.cpu import check_capability, variables_of_capability
 from legato.core.errors import LayoutError, UsageError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -40,6 +41,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         num_workers: workers at the start; later changed by ``scale``.
         num_threads: threads per worker inside an operation, the same for all, because results depend on it.
             1: many workers share one machine.
+        cpu_capability: the instruction set to which torch, oneDNN and MKL are limited in all workers, because results
+            depend on it: ``default``, ``avx2`` or ``avx512``. None: what each machine has; workers that differ are
+            refused.
         checkpoint_every: ``100steps``, ``2epochs`` or ``60s``. None: only at the end, on stop and on hold.
         checkpoint_dir: where checkpoints go. None: ``checkpoints`` in the job's directory.
         keep: checkpoints kept; older ones are deleted. 3: one may be torn and one bad.
@@ -77,6 +81,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     num_workers: int
     min_workers: int = 1
     num_threads: int = 1
+    cpu_capability: str | None = None
     checkpoint_every: str | None = None
     checkpoint_dir: str | None = None
     keep: int = 3
@@ -111,6 +116,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, field)
             if value < 1:
                 raise UsageError(f"Cannot run job '{self.name}': {field}={value} is below 1. Give 1 or more.")
+        check_capability(f"Cannot run job '{self.name}'", self.cpu_capability)
         for field in self.__struct_fields__:
             value = getattr(self, field)
             if field.endswith("_s") and not value > 0:
@@ -126,6 +132,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
                 "Write a whole number and a unit: 100steps, 2epochs or 60s."
             )
         return self
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment of the workers, with what limits them to one instruction set."""
+        return {**self.environment, **variables_of_capability(self.cpu_capability)}
 
     def is_same_job(self, other: JobSpec) -> bool:
         """Whether workers of one can go on as workers of the other: how it began does not matter to them any more."""

@@ -417,7 +417,7 @@ class Driver:
                     slot=slot,
                     program=self._spec.program,
                     environment={
-                        **self._spec.environment,
+                        **self._spec.variables,
                         **self._lodging.variables_of(number),
                         **self._identify(number),
                         "LEGATO_WORKER": str(number),

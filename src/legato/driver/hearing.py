@@ -10,7 +10,7 @@ from legato.core.lifecycle import JobState, WorkerPhase
 from legato.driver.ending import note_failed, note_finished
 from legato.driver.job import Job, Worker
 from legato.driver.loss import note_commit, refuse
-from legato.driver.plan import describe_difference
+from legato.driver.plan import describe_difference, describe_refusal
 from legato.driver.slots import leave_out_surplus
 from legato.driver.words import Send
 
@@ -114,7 +114,7 @@ def _hear_warm(job: Job, worker: Worker, warm: wire.Warm) -> None:
     worker.fingerprint = warm.fingerprint
     difference = describe_difference(warm.fingerprint, job.reference)
     if difference is not None and not job.ending:
-        refuse(job, worker, f"worker {worker.number} runs something else than the others: {difference}")
+        refuse(job, worker, describe_refusal(worker.number, difference))
     elif job.num_micro_batches is None and warm.num_micro_batches is not None:
         job.num_micro_batches, job.shares_freely = warm.num_micro_batches, warm.shares_freely
         leave_out_surplus(job)

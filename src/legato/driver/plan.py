@@ -55,6 +55,7 @@ class GiveUp(msgspec.Struct, frozen=True):
 Change = Recover | Propose | HoldAll | StartOver | Refuse | GiveUp
 
 _MAX_DOUBLINGS = 10
+_OF_PROCESSOR = ("CPU capability", "oneDNN", "BLAS")  # parts of a fingerprint that --cpu-capability makes equal
 _DECIDING = (JobState.FORMING, JobState.TRAINING, JobState.HOLDING, JobState.FINISHING, JobState.STOPPING)
 
 
@@ -108,6 +109,18 @@ def describe_difference(fingerprint: dict[str, str] | None, reference: dict[str,
     )
 
 
+def describe_refusal(number: int, difference: str) -> str:
+    """Say that a worker may not take part, why, and what can be done if only its machine differs.
+
+    >>> describe_refusal(2, "its CPU capability is 'AVX2', the job's is 'AVX512'")[-77:]
+    'Start the job with --cpu-capability and an instruction set that all machines have'
+    """
+    told = f"worker {number} runs something else than the others: {difference}"
+    if any(f"its {part} is" in difference for part in _OF_PROCESSOR):
+        told += ". Start the job with --cpu-capability and an instruction set that all machines have"
+    return told
+
+
 def _left_with_all(job: Job, worker: Worker) -> bool:
     """Whether a worker leaves by agreement with all others: nobody waits for it in a collective."""
     agreed = worker.farewell in ("stopped", "orphaned")
@@ -142,7 +155,7 @@ def _decide_first(job: Job) -> Change | None:
     for worker in warm:
         difference = describe_difference(worker.fingerprint, reference)
         if difference is not None:
-            return Refuse(worker.number, f"worker {worker.number} runs something else than the others: {difference}")
+            return Refuse(worker.number, describe_refusal(worker.number, difference))
     late = f", {len(coming)} more did not come within {job.spec.form_patience_s:g} s" if coming else ""
     return Recover(tuple(worker.member for worker in warm), f"first view of {_count(warm)}{late}")
 

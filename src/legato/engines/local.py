@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
+from legato.core.cpu import check_supported
 from legato.core.errors import LegatoError
 from legato.core.warm import (
     AcknowledgeExited,
@@ -43,6 +44,7 @@ from legato.engines.parent import end_group, end_process, make_socket_directory,
 from legato.engines.slots import Slots
 from legato.engines.variables import digest, search_path, variables_of_parent
 from legato.processes import Vital, boot_id, examine
+from legato.processors import read_processor
 
 _log = logging.getLogger(__name__)
 
@@ -127,7 +129,12 @@ class LocalEngine:
     # ------------------------------------------------------------ the contract
 
     async def open(self) -> None:
-        """Connect to the job's warm parent, or start one. Does not wait for its imports: see `rendezvous`."""
+        """Connect to the job's warm parent, or start one. Does not wait for its imports: see `rendezvous`.
+
+        Raises:
+            UsageError: the job asks for instructions that this machine's CPU does not have.
+        """
+        check_supported(self._variables, read_processor().flags)
         self._opened = True
         self._directory.mkdir(parents=True, exist_ok=True)
         record = read_record(self._record_path)

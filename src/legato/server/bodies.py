@@ -103,6 +103,7 @@ class JobFields(Body):
     data: str | None = None
     seed: Count | None = None
     num_threads: Count | None = None
+    cpu_capability: str | None = None
     num_micro_batches: Count | None = None
     checkpoint_every: str | None = None
     keep: Count | None = None

@@ -15,6 +15,7 @@ from legato.train import faults
 from legato.train.checkpoint import Checkpoint, Store
 from legato.train.checkpoint_writer import BackgroundWriter, copy_to_cpu
 from legato.train.every import Every
+from legato.train.numeric_environment import differences
 
 
 class Saver:
@@ -25,6 +26,7 @@ class Saver:
         every: how often, None for the last one only.
         keep: how many to keep.
         identity: what must be equal for a checkpoint to belong to this program.
+        environment: what else the bits of a result depend on; a checkpoint of another one is taken with a warning.
         say: takes messages for the user.
     """
 
@@ -34,9 +36,11 @@ class Saver:
         every: str | None,
         keep: int,
         identity: dict[str, str],
+        environment: dict[str, str],
         say: Callable[[wire.Message], None],
     ) -> None:
         self._identity = identity
+        self._environment = environment
         self._say = say
         self._store = Store(directory, keep, warn=lambda text: say(wire.Note(level="warning", text=text)))
         self._writer = BackgroundWriter(self._store, self._on_saved, self._on_failed)
@@ -61,6 +65,13 @@ class Saver:
                 f"Cannot resume from {found.path}: it belongs to another program or setting ({what}). "
                 "Start with --no-resume, or take another name or checkpoint directory."
             )
+        differing = differences(found.meta.get("environment", {}), self._environment)
+        if differing:
+            text = (
+                f"The checkpoint {found.path} was written in another environment ({'; '.join(differing)}). From step "
+                f"{found.step} on the result may differ from that of a run that stays in one environment."
+            )
+            self._say(wire.Note(level="warning", text=text))
         self._last_step = found.step
         return found
 
@@ -86,7 +97,7 @@ class Saver:
             self._on_failed(step, error)
             return
         faults.strike("checkpoint")
-        self._writer.submit(private, step, {"identity": self._identity})
+        self._writer.submit(private, step, {"identity": self._identity, "environment": self._environment})
 
     def save_unless_there(self, read_state: Callable[[], dict[str, Any]], step: int) -> None:
         """Write a checkpoint here and now, unless another worker has written one that is as new.

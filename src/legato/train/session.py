@@ -27,6 +27,7 @@ from legato.train.cursor import Cursor
 from legato.train.exchange import Exchange
 from legato.train.fingerprints import hashing, identity_of
 from legato.train.groups import Group, Pending
+from legato.train.numeric_environment import describe_environment
 from legato.train.order import Layout, Steps, epochs_ended_by
 from legato.train.peer_memory import UnreadableLoan
 from legato.train.reducer import StepReducer
@@ -85,6 +86,7 @@ class Session:
         self._allow_unprepared_schedulers = allow_unprepared_schedulers
         self._entry: Entry | None = None
         self._identity: dict[str, str] = {}
+        self._environment: dict[str, str] = {}
         self._trainable: list[bool] = []
         self._reducer: StepReducer | None = None
         self._saver: Saver | None = None
@@ -136,10 +138,13 @@ class Session:
             self._make_reducer()
             self.belongings.begin()
             self._identity = identity_of(self.belongings.fingerprint(), self.layout, self.seed, exact=self._exact)
+            self._environment = describe_environment(self.device)
             self.belongings.watch(allow_unprepared_schedulers=self._allow_unprepared_schedulers)
             if self._settings.checkpoint_dir is not None:
                 directory, every = Path(self._settings.checkpoint_dir), self._settings.checkpoint_every
-                self._saver = Saver(directory, every, self._settings.keep, self._identity, self.teller.say)
+                self._saver = Saver(
+                    directory, every, self._settings.keep, self._identity, self._environment, self.teller.say
+                )
         while self._entry is None:
             if self.place.link is None:
                 self.cohort.start_alone()
@@ -147,7 +152,7 @@ class Session:
             else:
                 entry = self.cohort.meet_first(
                     wire.Warm(
-                        fingerprint={**self._identity, **hashing()},
+                        fingerprint={**self._identity, **hashing(), **self._environment},
                         num_micro_batches=self.layout.num_micro_batches,
                         shares_freely=self.shares_freely,
                     )

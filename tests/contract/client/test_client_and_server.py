@@ -39,6 +39,7 @@ EVERYTHING: JobOptions = {
     "data": "/data",
     "seed": 7,
     "num_threads": 2,
+    "cpu_capability": "avx2",
     "num_micro_batches": 16,
     "checkpoint_every": "1epochs",
     "keep": 5,

@@ -45,6 +45,7 @@ def test_other_workers_are_refused_with_what_was_written(text: str) -> None:
         ({"num_workers": 5}, LayoutError, "num_workers=5 is outside 1..4"),
         ({"num_workers": 0}, LayoutError, "num_workers=0 is outside 1..4"),
         ({"num_threads": 0}, UsageError, "num_threads=0 is below 1"),
+        ({"cpu_capability": "sse"}, UsageError, "no CPU capability 'sse'. Write default, avx2, avx512"),
         ({"grace_s": 0.0}, UsageError, "grace_s=0.0 is not above 0"),
         ({"grace_s": float("nan")}, UsageError, "grace_s=nan is not above 0"),
         ({"heartbeat_limit_s": 0.3}, UsageError, "heartbeat_limit_s=0.3 leaves no room"),

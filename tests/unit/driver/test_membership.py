@@ -433,6 +433,20 @@ def test_a_mismatched_joiner_is_refused_and_its_slot_given_up() -> None:
     world.check_at_peace()
 
 
+def test_a_joiner_on_another_processor_is_refused_by_name_and_it_is_said_what_to_do() -> None:
+    world = make_training(num_workers=1)
+    world.feed(words.ScaleAsked(2, "test"))
+    body = world.bodies[1]
+    world.connect(body)
+    world.deliver(body)
+    body.doing = "warm"
+    body.inbox.clear()
+    reference = job_of(world).reference or {}
+    world.feed(words.Heard(1, wire.Warm(fingerprint={**reference, "oneDNN": "3.12 with AVX2"})))
+    (refused,) = kinds(world, "refused")
+    assert "its oneDNN is '3.12 with AVX2'" in refused.reason and "--cpu-capability" in refused.reason
+
+
 def test_a_failing_joiner_costs_its_slot_and_not_the_job() -> None:
     world = make_training(num_workers=2)
     world.feed(words.ScaleAsked(3, "test"))

@@ -30,6 +30,7 @@ ALL_FIELDS = {
     "data": "/data",
     "seed": 3,
     "num_threads": 2,
+    "cpu_capability": "avx2",
     "num_micro_batches": 8,
     "checkpoint_every": "10steps",
     "keep": 5,
@@ -38,7 +39,7 @@ ALL_FIELDS = {
 }
 SPEC = (
     *("program", "directory", "environment", "data", "seed", "num_threads", "num_micro_batches", "checkpoint_every"),
-    *("keep", "max_run_s", "heartbeat_limit_s", "parameters", "framework", "launcher"),
+    *("cpu_capability", "keep", "max_run_s", "heartbeat_limit_s", "parameters", "framework", "launcher"),
 )
 
 

@@ -14,8 +14,23 @@ from legato.train.saving import Saver
 LIMIT_S = 20.0
 
 
-def make_saver(directory: Path, said: list[wire.Message]) -> Saver:
-    return Saver(directory, None, 3, {"model": "m"}, said.append)
+def make_saver(directory: Path, said: list[wire.Message], **environment: str) -> Saver:
+    return Saver(directory, None, 3, {"model": "m"}, environment, said.append)
+
+
+def test_a_checkpoint_of_another_environment_is_taken_with_a_warning(tmp_path: Path) -> None:
+    said: list[wire.Message] = []
+    there = make_saver(tmp_path, said, torch="2.13.0", **{"CPU capability": "AVX512"})
+    there.save(lambda: {"step": 7}, 7)
+    there.wait()
+    said.clear()
+    same = make_saver(tmp_path, said, torch="2.13.0", **{"CPU capability": "AVX512", "GPU": "unknown there"})
+    assert same.newest() is not None and said == []
+    other = make_saver(tmp_path, said, torch="2.13.0", **{"CPU capability": "AVX2"})
+    assert other.newest() is not None
+    (note,) = said
+    assert isinstance(note, wire.Note) and note.level == "warning"
+    assert "(CPU capability AVX512 there, AVX2 here). From step 7 on" in note.text
 
 
 def test_a_checkpoint_is_written_unless_one_as_new_is_there(tmp_path: Path) -> None:

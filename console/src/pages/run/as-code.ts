@@ -22,6 +22,7 @@ export function makeSubmission(job: Job, spec: Spec): Record<string, unknown> {
   add("data", spec.data, null);
   add("seed", spec.seed, null);
   add("num_threads", spec.num_threads, 1);
+  add("cpu_capability", spec.cpu_capability, null);
   add("num_micro_batches", spec.num_micro_batches, null);
   add("checkpoint_every", spec.checkpoint_every, null);
   add("keep", spec.keep, 3);
@@ -41,6 +42,7 @@ const SHELL_OPTIONS: readonly (readonly [string, string])[] = [
   ["directory", "--directory"],
   ["max_retries", "--retries"],
   ["num_threads", "--threads"],
+  ["cpu_capability", "--cpu-capability"],
   ["num_micro_batches", "--micro-batches"],
   ["checkpoint_every", "--checkpoint-every"],
   ["keep", "--keep"],

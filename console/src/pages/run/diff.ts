@@ -34,6 +34,7 @@ export function listFacts(job: Job, spec: Spec): Fact[] {
   add("Queue", job.queue);
   add("Priority", job.priority);
   add("Threads of each worker", spec.num_threads);
+  add("CPU capability", spec.cpu_capability);
   add("Micro-batches of a step", spec.num_micro_batches);
   add("Seed", spec.seed);
   add("Checkpoint every", spec.checkpoint_every);

@@ -1,0 +1,97 @@
+"""What the bits of a result depend on besides the program: workers that differ in it do not train together."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.integration.harness import (
+    PROGRAMS,
+    Act,
+    Stage,
+    after_event,
+    at_step,
+    nothing,
+    run_alone,
+    scale,
+    with_members,
+)
+
+from legato.core.cpu import variables_of_capability
+from legato.processors import read_processor
+
+LIMITS = {
+    "torch": {"ATEN_CPU_CAPABILITY": "avx2"},
+    "oneDNN": {"ONEDNN_MAX_CPU_ISA": "AVX2"},
+    "MKL": {"MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    "nothing": {},
+}
+COMPUTE = """
+import hashlib, json, torch
+from legato.train.numeric_environment import describe_environment
+torch.set_num_threads(1)
+torch.manual_seed(0)
+inputs = torch.randn(64, 1001)
+found = (inputs.softmax(1), torch.nn.functional.gelu(inputs), inputs @ inputs.T)
+digest = hashlib.sha256(b"".join(part.numpy().tobytes() for part in found)).hexdigest()
+print(json.dumps([digest, describe_environment(torch.device("cpu"))]))
+"""
+
+pytestmark = pytest.mark.skipif(
+    not read_processor().flags >= {"avx512f", "avx512bw", "avx512dq", "avx512vl"}, reason="a CPU with AVX512 is needed"
+)
+
+
+@pytest.fixture
+def odd_machine(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let workers from number 1 on find another CPU: what they find is read from this file when Python starts."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import json, os, pathlib\n"
+        "if int(os.environ.get('LEGATO_WORKER', '0')) > 0:\n"
+        "    os.environ.update(json.loads((pathlib.Path(__file__).parent / 'variables.json').read_text()))\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), *(path for path in sys.path if path)]))
+    return site / "variables.json"
+
+
+def test_each_limit_gives_other_bits_and_another_fingerprint() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    found = {
+        library: json.loads(
+            subprocess.run(
+                [sys.executable, "-c", COMPUTE], env=environment | limits, capture_output=True, check=True, text=True
+            ).stdout
+        )
+        for library, limits in LIMITS.items()
+    }
+    assert len({digest for digest, _ in found.values()}) == len(LIMITS), found
+    assert len({json.dumps(parts) for _, parts in found.values()}) == len(LIMITS), found
+
+
+@pytest.mark.parametrize(("library", "part"), [("torch", "CPU capability"), ("oneDNN", "oneDNN")])
+def test_a_worker_with_other_kernels_is_refused_by_name(
+    stage: Stage, odd_machine: Path, library: str, part: str
+) -> None:
+    odd_machine.write_text(json.dumps(LIMITS[library]))
+    plan = [Act(at_step(3), scale(2), "one with other kernels"), Act(after_event("refused"), nothing, "refused")]
+    result = stage.run("vision.py", workers=(1, 2, 1), plan=plan, start_method="fresh")
+    result.check(run_alone(str(PROGRAMS / "vision.py")), finishers=1, errors=["worker 1"])
+    (refused,) = result.of_kind("refused")
+    assert f"its {part} is" in refused["reason"] and "--cpu-capability" in refused["reason"], refused
+
+
+def test_a_job_that_is_limited_to_one_capability_takes_both(
+    stage: Stage, odd_machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd_machine.write_text(json.dumps(variables_of_capability("avx2")))
+    plan = [Act(at_step(3), scale(2), "one on a lesser machine"), Act(with_members(2), nothing, "both train")]
+    result = stage.run("vision.py", workers=(1, 2, 1), plan=plan, start_method="fresh", cpu_capability="avx2")
+    for name, value in variables_of_capability("avx2").items():
+        monkeypatch.setenv(name, value)
+    result.check(run_alone(str(PROGRAMS / "vision.py")), finishers=2)
