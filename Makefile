@@ -13,7 +13,7 @@ PAGES := src/legato/server/pages/index.html
 NODE_READY := console/node_modules/.package-lock.json
 CONSOLE_SOURCES := $(shell find console -name node_modules -prune -o -type f -print 2>/dev/null)
 
-.PHONY: demo console test test-console test-tensorflow lint lint-console bench clean
+.PHONY: demo console test soak test-console test-tensorflow lint lint-console bench clean
 
 # The demo needs no console; who goes on to `legato up` has it.
 demo: $(READY)
@@ -41,9 +41,17 @@ $(NODE_READY): console/package.json console/package-lock.json
 	cd console && $(NPM) ci --no-audit
 	touch $@
 
-# Side by side, on up to four cores: much of a test is waiting for programs to start, which two can do at once.
+# Side by side, on up to four cores. With every change: what is quick. The rest, and ten times as many random cases: soak.
+# Tests start hundreds of programs: Python must keep what it has compiled, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
+TEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
+
 test: $(READY) console
-	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
+	$(TEST)
+
+EXAMPLES_FACTOR ?= 10
+soak: $(READY) console
+	EXAMPLES_FACTOR=$(EXAMPLES_FACTOR) $(TEST) -m "soak or hypothesis" $(SOAK)
 
 test-tensorflow: $(READY_TENSORFLOW)
 	$(BIN_TENSORFLOW)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal tests/keras

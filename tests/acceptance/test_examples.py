@@ -14,6 +14,7 @@ from types import ModuleType
 
 import pytest
 from rich.console import Console
+from tests.tiers import first_now
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -54,13 +55,16 @@ def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.parametrize(
     ("program", "arguments"),
-    [
-        ("digits_elastic.py", ("--epochs", 2)),
-        ("digits_trainer.py", ("--epochs", 3)),
-        ("mnist_elastic.py", ("--epochs", 1)),
-        ("tiny_gpt.py", ("--epochs", 1, "--letters", 20_000)),
-        ("tiny_gpt.py", ("--epochs", 1, "--letters", 20_000, "--bf16")),
-    ],
+    first_now(
+        [
+            ("digits_elastic.py", ("--epochs", 2)),
+            ("digits_trainer.py", ("--epochs", 3)),
+            ("mnist_elastic.py", ("--epochs", 1)),
+            ("tiny_gpt.py", ("--epochs", 1, "--letters", 20_000)),
+            ("tiny_gpt.py", ("--epochs", 1, "--letters", 20_000, "--bf16")),
+        ],
+        several=True,
+    ),
 )
 def test_an_example_gives_the_same_weights_alone_and_with_workers(
     tmp_path: Path, program: str, arguments: tuple[object, ...]
@@ -70,6 +74,7 @@ def test_an_example_gives_the_same_weights_alone_and_with_workers(
     assert read_digest(alone) == read_digest(together)
 
 
+@pytest.mark.soak
 def test_the_trainer_gives_the_same_weights_when_a_worker_is_killed(tmp_path: Path) -> None:
     program = (EXAMPLES / "digits_trainer.py", "--epochs", 3)
     alone = run(tmp_path, *program)
@@ -81,6 +86,7 @@ def test_the_trainer_gives_the_same_weights_when_a_worker_is_killed(tmp_path: Pa
     assert '"kind":"died"' in (tmp_path / "jobs" / "job" / "events.jsonl").read_text()
 
 
+@pytest.mark.soak
 def test_the_plain_loop_learns(tmp_path: Path) -> None:
     accuracies = re.findall(r"accuracy ([\d.]+)", run(tmp_path, EXAMPLES / "digits_plain.py", "--epochs", 3))
     assert float(accuracies[-1]) > 0.85
@@ -142,6 +148,7 @@ def test_a_difference_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.soak
 def test_the_demo_ends_with_equal_weights(tmp_path: Path) -> None:
     told = run(tmp_path, EXAMPLES / "demo.py", "--epochs", 12, limit_s=DEMO_LIMIT_S)
     assert "\nEQUAL " in told

@@ -21,6 +21,7 @@ import torch
 from benchmarks.platform import Platform
 from tests.acceptance.conftest import GROUP, PASSWORD, USER
 from tests.acceptance.users import CONDUCTOR, DLI, LIMIT_S, Notebook, Terminal, unpack
+from tests.tiers import first_now
 
 from legato.client.jobs import Job
 
@@ -147,7 +148,7 @@ def ann(wmla: Platform, tmp_path: Path) -> Iterator[tuple[Notebook, Terminal]]:
 
 
 @pytest.mark.timeout(360)
-@pytest.mark.parametrize("sample", SAMPLES, ids=[sample.folder for sample in SAMPLES])
+@pytest.mark.parametrize("sample", first_now(SAMPLES), ids=[sample.folder for sample in SAMPLES])
 def test_a_program_has_one_result(
     sample: Sample, wmla: Platform, ann: tuple[Notebook, Terminal], tmp_path: Path
 ) -> None:

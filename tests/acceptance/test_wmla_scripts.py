@@ -12,6 +12,7 @@ import textwrap
 import zipfile
 from pathlib import Path
 
+import pytest
 from benchmarks.platform import Platform
 from tests.acceptance.conftest import PASSWORD, USER
 from tests.acceptance.users import LIMIT_S
@@ -74,6 +75,7 @@ def run(server: Platform, folder: Path, script: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.soak
 def test_one_file_is_submitted_and_its_log_searched(wmla: Platform, tmp_path: Path) -> None:
     (tmp_path / "mnist_convnet.py").write_text("print('Test loss:', 0.25)\nprint('Test accuracy:', 0.9)\n")
     told = run(
@@ -92,6 +94,7 @@ def test_one_file_is_submitted_and_its_log_searched(wmla: Platform, tmp_path: Pa
     assert told[1:] == ["state=FINISHED", "OK: Test loss:", "OK: Test accuracy:"]
 
 
+@pytest.mark.soak
 def test_a_directory_is_submitted_and_its_result_fetched(wmla: Platform, tmp_path: Path) -> None:
     (tmp_path / "mnist_convnet").mkdir()
     (tmp_path / "mnist_convnet/main.py").write_text(
@@ -157,6 +160,7 @@ def test_several_workers_get_the_arguments_behind_two_dashes(wmla: Platform, tmp
     assert told[1:] == ["state=FINISHED", "OK: Let's use 3 workers for 10 epochs."]
 
 
+@pytest.mark.soak
 def test_a_program_that_cannot_be_read_ends_in_error_with_its_traceback(wmla: Platform, tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text("/* a comment of another language */\n")
     told = run(

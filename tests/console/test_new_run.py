@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 from benchmarks.platform import Platform
 from tests.console.conftest import Person
+from tests.tiers import first_now
 
 from legato.client.client import Client
 
@@ -32,7 +33,7 @@ def is_in_sight(found: Any) -> bool:
     return seen
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", first_now([1280, 390]))
 def test_what_decides_stays_in_sight_in_the_dialog_of_a_definition(
     people: Callable[..., Person], running: Platform, width: int
 ) -> None:
@@ -78,6 +79,7 @@ def test_what_cannot_be_done_yet_says_why(people: Callable[..., Person]) -> None
     ann.shows("submit-without-project")
 
 
+@pytest.mark.soak
 def test_pages_that_were_replaced_are_loaded_anew_and_what_was_typed_is_kept(
     people: Callable[..., Person], running: Platform
 ) -> None:

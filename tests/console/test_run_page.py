@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from benchmarks.platform import Platform
 from tests.console.conftest import Person
 
@@ -31,6 +32,7 @@ def test_a_run_that_failed_at_once_opens_on_its_logs(
     ada.page.get_by_role("tab", name="Logs", selected=True).wait_for()
 
 
+@pytest.mark.soak
 def test_a_paused_run_stands_still_and_its_page_fits_a_telephone(
     people: Callable[..., Person], running: Platform, tmp_path: Path
 ) -> None:

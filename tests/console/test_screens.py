@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from benchmarks.platform import Platform
 from tests.console.conftest import Person
+from tests.tiers import first_now
 
 PROGRAMS = Path(__file__).parent / "programs"
 SCREENS = ("runs", "pool", "projects", "compare", "queues", "tokens", "users", "audit", "settings", "submit")
 NARROW = 390
 
 
-@pytest.mark.parametrize("width", [1440, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize("width", first_now([1440, NARROW]), ids=["wide", "narrow"])
 def test_every_screen_is_open_to_everybody(people: Callable[..., Person], running: Platform, width: int) -> None:
     running.client.set_queue(f"research-{'long-' * 10}name", weight=2, floor=1)
     ada = people("ada", "admin", width=width)
@@ -27,6 +28,7 @@ def test_every_screen_is_open_to_everybody(people: Callable[..., Person], runnin
         assert wider == 0, f"{screen} has to be scrolled sideways by {wider} px"
 
 
+@pytest.mark.soak
 def test_a_run_is_found_by_keys_and_gets_another_queue_and_labels(
     people: Callable[..., Person], running: Platform, tmp_path: Path
 ) -> None:

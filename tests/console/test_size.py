@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from benchmarks.platform import Platform
 from tests.console.conftest import Person
 
@@ -78,6 +79,7 @@ def fill(home: Path, admin: str) -> None:
     store.close()
 
 
+@pytest.mark.soak
 def test_a_thousand_runs_are_scrolled_with_few_rows(
     people: Callable[..., Person], running: Platform, tmp_path: Path
 ) -> None:
@@ -124,6 +126,7 @@ def test_a_thousand_runs_are_scrolled_with_few_rows(
 # ---------------------------------------------------------------- 100,000 lines
 
 
+@pytest.mark.soak
 def test_a_hundred_thousand_lines_are_searched_followed_and_filtered(
     people: Callable[..., Person], running: Platform
 ) -> None:
@@ -207,6 +210,7 @@ def write_eight_hours(home: Path, begin: float) -> dict[str, list[float]]:
     return series
 
 
+@pytest.mark.soak
 def test_charts_of_eight_hours_are_sent_few_points(
     people: Callable[..., Person], running: Platform, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from benchmarks.platform import Platform
 from tests.console.conftest import Person
 
@@ -70,6 +71,7 @@ class Scientist:
         row.get_by_text(re.compile(rf"^{slots} of 4$")).wait_for()
 
 
+@pytest.mark.soak
 def test_two_data_scientists_share_four_slots(people: Callable[..., Person], running: Platform, tmp_path: Path) -> None:
     ann = Scientist(people("ann"), tmp_path, "digits.py", "Legato")
     bob = Scientist(people("bob"), tmp_path, "digits_EDT.py", "PyTorch, elastic (FabricModel)")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from benchmarks.platform import Platform
 from tests.console.conftest import PASSWORD, Person
 
@@ -65,6 +66,7 @@ def test_bad_code_and_a_wrong_command_are_told_at_their_fields(
     ann.sees("train.py --epochs 3")
 
 
+@pytest.mark.soak
 def test_a_server_that_was_away_is_caught_up_with(
     people: Callable[..., Person], running: Platform, tmp_path: Path
 ) -> None:
@@ -95,6 +97,7 @@ def test_a_server_that_was_away_is_caught_up_with(
     second.stop(now=True)
 
 
+@pytest.mark.soak
 def test_a_session_that_is_over_asks_to_log_in_over_the_page_and_all_that_was_typed_is_kept(
     people: Callable[..., Person], running: Platform
 ) -> None:
@@ -123,6 +126,7 @@ def test_a_session_that_is_over_asks_to_log_in_over_the_page_and_all_that_was_ty
     assert [project.name for project in running.client.projects()] == ["half a name"]
 
 
+@pytest.mark.soak
 def test_a_tab_goes_on_as_who_logs_in_by_another_one(people: Callable[..., Person], running: Platform) -> None:
     ann = people("ann")
     with Client(running.url, running.client.add_token("t", user="ann").secret) as client:
@@ -143,6 +147,7 @@ def test_a_tab_goes_on_as_who_logs_in_by_another_one(people: Callable[..., Perso
     other.close()
 
 
+@pytest.mark.soak
 def test_a_viewer_sees_and_may_not_stop(people: Callable[..., Person], running: Platform, tmp_path: Path) -> None:
     job = submit(running, "looked-at", tmp_path / "slow")
     eve = people("eve", "viewer")

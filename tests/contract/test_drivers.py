@@ -202,6 +202,7 @@ async def test_what_cannot_be_read_of_one_job_hides_no_other(tmp_path: Path) -> 
 
 
 @on_a_loop
+@pytest.mark.soak
 async def test_a_driver_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
     drivers = make_drivers(tmp_path)
     try:
@@ -251,6 +252,7 @@ async def test_a_job_runs_in_a_copy_of_its_code(tmp_path: Path) -> None:
 
 
 @on_a_loop
+@pytest.mark.soak
 async def test_a_slot_s_device_is_all_that_its_worker_sees(tmp_path: Path) -> None:
     """A GPU that torch does not find here is refused by the worker, and one on the CPU is shown none."""
     code = tmp_path / "code"

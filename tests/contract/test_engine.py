@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from tests.tiers import first_now
 
 from legato.core.errors import LegatoError, UsageError
 from legato.engines import local
@@ -96,12 +97,12 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{here / 'src'}{os.pathsep}{here}")
 
 
-@pytest.fixture(params=["fake", "fork", "fresh"])
+@pytest.fixture(params=["fake", *first_now(["fork", "fresh"])])
 def kind(request: pytest.FixtureRequest, tmp_path: Path, root: None) -> Kind:
     return Kind(request.param, tmp_path)
 
 
-@pytest.fixture(params=["fork", "fresh"])
+@pytest.fixture(params=first_now(["fork", "fresh"]))
 def real(request: pytest.FixtureRequest, tmp_path: Path, root: None) -> Kind:
     return Kind(request.param, tmp_path)
 

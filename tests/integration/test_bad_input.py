@@ -26,19 +26,23 @@ from tests.integration.harness import (
     steps_later,
     with_members,
 )
+from tests.tiers import first_now
 
 
 @pytest.mark.parametrize(
     ("how", "told"),
-    [
-        ("dies", "no such weights"),
-        ("frozen", "nothing to train"),
-        ("empty", "no samples"),
-        ("small", "Cannot train on 6 samples"),
-        ("layout", "not a multiple of"),
-        ("collate", "cannot collate this one"),
-        ("stop-on-nan", "stop_on_nan is set"),
-    ],
+    first_now(
+        [
+            ("dies", "no such weights"),
+            ("frozen", "nothing to train"),
+            ("empty", "no samples"),
+            ("small", "Cannot train on 6 samples"),
+            ("layout", "not a multiple of"),
+            ("collate", "cannot collate this one"),
+            ("stop-on-nan", "stop_on_nan is set"),
+        ],
+        several=True,
+    ),
 )
 def test_a_program_that_fails(stage: Stage, how: str, told: str) -> None:
     result = stage.run("bad.py", "--how", how, workers=(1, 3, 3))
@@ -51,6 +55,7 @@ def test_a_program_that_fails(stage: Stage, how: str, told: str) -> None:
     assert not result.left_over and not result.of_kind("died"), story
 
 
+@pytest.mark.soak
 def test_a_program_that_does_not_exist(stage: Stage) -> None:
     result = stage.run("missing.py", workers=(1, 2, 2))
     assert result.outcome.outcome == "failed" and "missing.py" in result.outcome.reason, result.story()
@@ -80,6 +85,7 @@ def test_a_gpu_that_is_not_there(stage: Stage, monkeypatch: pytest.MonkeyPatch) 
     assert "UsageError: Cannot train on device 'cuda': torch " in alone.stderr.splitlines()[-1]
 
 
+@pytest.mark.soak
 def test_a_gpu_that_torch_does_not_find(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver takes it for there; its worker says otherwise, in one sentence."""
     monkeypatch.setattr("legato.engines.local.find_devices", lambda: ("cuda:0",))
@@ -138,6 +144,7 @@ def test_a_joiner_that_differs_is_refused(stage: Stage, reference: Reference, ho
     assert differing in refused["reason"] and refused["worker"] == 2, refused
 
 
+@pytest.mark.soak
 def test_a_loss_that_is_not_a_number(stage: Stage) -> None:
     result = stage.run("bad.py", "--how", "nan", workers=(1, 2, 2))
     assert result.outcome.outcome == "succeeded", result.story()
@@ -146,6 +153,7 @@ def test_a_loss_that_is_not_a_number(stage: Stage) -> None:
     result.check_records(40)
 
 
+@pytest.mark.soak
 def test_a_full_disk(stage: Stage, reference: Reference) -> None:
     want = reference.of("bad.py")
     plan: list[Act] = [Act(both(at_step(10), with_members(2)), kill(0), "and a death besides")]

@@ -41,6 +41,7 @@ from legato.driver.journal import JobDirectory, Outcome
 from legato.engines.local import LocalEngine
 
 
+@pytest.mark.soak
 def test_drivers_come_and_go(stage: Stage, reference: Reference) -> None:
     want = reference.of("vision.py")
     plan = [
@@ -187,6 +188,7 @@ def test_a_job_outlives_its_terminal(stage: Stage, reference: Reference) -> None
     stage.collect(Outcome("succeeded", 0, "")).check(want, finishers=1)
 
 
+@pytest.mark.soak
 def test_stopped_driver(stage: Stage, reference: Reference, commands: Commands) -> None:
     want = reference.of("vision.py")
     hold_back(stage, 0.1)
@@ -210,6 +212,7 @@ def test_stopped_driver(stage: Stage, reference: Reference, commands: Commands) 
     assert not result.of_kind("fenced") and not result.of_kind("died"), result.story()
 
 
+@pytest.mark.soak
 def test_driver_away_too_long(stage: Stage, reference: Reference) -> None:
     want = reference.of("vision.py")
     spec = JobSpec(
@@ -241,6 +244,7 @@ def test_driver_away_too_long(stage: Stage, reference: Reference) -> None:
     result.check(want)
 
 
+@pytest.mark.soak
 def test_stop_and_resume_by_command(stage: Stage, reference: Reference, commands: Commands) -> None:
     want = reference.of("twice.py")
     hold_back(stage, 0.1)
@@ -260,6 +264,7 @@ def test_stop_and_resume_by_command(stage: Stage, reference: Reference, commands
 # ---------------------------------------------------------------- checkpoint files
 
 
+@pytest.mark.soak
 def test_a_torn_checkpoint_is_passed_over_and_the_one_before_is_in_the_middle_of_an_epoch(
     stage: Stage, reference: Reference
 ) -> None:
@@ -279,6 +284,7 @@ def test_a_torn_checkpoint_is_passed_over_and_the_one_before_is_in_the_middle_of
     assert any(f"Resumed from {before}" in e["reason"] for e in result.events), result.story()
 
 
+@pytest.mark.soak
 def test_a_foreign_checkpoint_is_refused(stage: Stage) -> None:
     stage.run("twice.py", "--epochs", "2")
     result = stage.run("text.py", resume=True)

@@ -162,6 +162,7 @@ def test_the_tutorials_job_grows_and_shrinks_to_its_end(server: Server, terminal
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.soak
 def test_tasks_are_handed_out_by_the_job_s_driver(server: Server, terminal: Terminal) -> None:
     admin = Asker(server)
     work = terminal.folder / "work"

@@ -86,6 +86,7 @@ def test_the_program_of_the_tutorial_grows_shrinks_and_loses_workers(stage: Stag
     ("form", "loaders", "start_method"),
     [("head", "4", "fork"), ("by_hand", "2", "fork"), ("december_2020", "0", "")],
 )
+@pytest.mark.soak
 def test_each_historic_form_trains_every_record_once_per_epoch(
     stage: Stage, form: str, loaders: str, start_method: str
 ) -> None:
@@ -106,6 +107,7 @@ def test_each_historic_form_trains_every_record_once_per_epoch(
 
 
 @pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+@pytest.mark.soak
 def test_loaders_that_are_started_anew_end_with_their_worker_and_change_nothing(
     stage: Stage, start_method: str
 ) -> None:
@@ -117,6 +119,7 @@ def test_loaders_that_are_started_anew_end_with_their_worker_and_change_nothing(
     assert not result.left_over
 
 
+@pytest.mark.soak
 def test_without_a_fixed_batch_every_record_is_trained_once_per_epoch_all_the_same(stage: Stage) -> None:
     os.environ["LEGATO_ELASTICDL_SUM"] = "1"
     job = Job(stage, "forms.py", "november_2020", "0", "", "0", mini_batches=3)
@@ -136,6 +139,7 @@ def test_without_a_fixed_batch_every_record_is_trained_once_per_epoch_all_the_sa
     assert _last(_RATES, result) == {str(len(result.ledger))}, story
 
 
+@pytest.mark.soak
 def test_more_workers_than_mini_batches_are_refused_before_anything_is_trained(stage: Stage) -> None:
     job = Job(stage, "forms.py", "release_1_0", mini_batches=1)
     result = job.run(workers=(2, 2, 2))

@@ -175,6 +175,7 @@ def test_a_killed_driver_loses_nothing_and_hands_out_nothing_twice(start: Callab
     assert {line.worker for line in job.lines} == {0, 1}
 
 
+@pytest.mark.soak
 def test_driver_and_worker_are_killed_at_once(start: Callable[..., Job]) -> None:
     job = start(30)
     job.wait_for(lambda: job.read_by(0) and job.read_by(1), "both are in the middle of a task")
@@ -186,6 +187,7 @@ def test_driver_and_worker_are_killed_at_once(start: Callable[..., Job]) -> None
     job.check(killed)
 
 
+@pytest.mark.soak
 def test_who_waits_for_the_end_takes_over_from_who_dies(start: Callable[..., Job]) -> None:
     job = start(2)  # one task in each epoch
     job.wait_for(lambda: job.read_by(0) and job.read_by(1), "both are in the middle of a task")
@@ -197,6 +199,7 @@ def test_who_waits_for_the_end_takes_over_from_who_dies(start: Callable[..., Job
     job.check(killed)
 
 
+@pytest.mark.soak
 def test_who_dies_when_the_others_have_ended_is_replaced_while_there_are_tasks(start: Callable[..., Job]) -> None:
     job = start(8, "all")  # each takes two of four tasks at once, and ends behind them
     job.wait_for(lambda: job.read_by(0) and job.read_by(1), "both have their tasks")
@@ -212,6 +215,7 @@ def test_who_dies_when_the_others_have_ended_is_replaced_while_there_are_tasks(s
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+@pytest.mark.soak
 def test_records_of_loaders_are_worked_off_once_each_whoever_is_killed(
     start: Callable[..., Job], start_method: str
 ) -> None:
@@ -229,6 +233,7 @@ def test_records_of_loaders_are_worked_off_once_each_whoever_is_killed(
     assert not [event for event in result.events if "not all tasks" in event["reason"]], job.story()
 
 
+@pytest.mark.soak
 def test_a_job_that_was_stopped_at_a_terminal_goes_on_with_its_tasks(stage: Stage) -> None:
     job = Job(stage, 30)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.integration.harness import (
     Act,
     Reference,
@@ -44,6 +45,7 @@ def test_comings_and_goings_in_evaluations(stage: Stage, reference: Reference) -
     stage.run("vision.py", workers=(1, 3, 3), plan=plan).check(want, finishers=3)
 
 
+@pytest.mark.soak
 def test_joiners_of_the_last_evaluation_end_with_the_job(stage: Stage, reference: Reference) -> None:
     program = ("vision.py", "--epochs", "3", "--only-after", "2")
     want = reference.of(*program)
@@ -56,6 +58,7 @@ def test_joiners_of_the_last_evaluation_end_with_the_job(stage: Stage, reference
     result.check(want)
 
 
+@pytest.mark.soak
 def test_a_death_in_the_last_evaluation(stage: Stage, reference: Reference) -> None:
     program = ("vision.py", "--epochs", "3", "--only-after", "2")
     want = reference.of(*program)

@@ -100,6 +100,7 @@ def read_log(asker: Asker, job: Any, worker: int = 0) -> str:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.soak
 def test_an_experiment_of_two_frameworks_is_trained(server: Server, tmp_path: Path) -> None:
     admin = Asker(server)
     project = admin.post("projects", {"name": "Digits"}, 201)
@@ -139,6 +140,7 @@ def test_an_experiment_of_two_frameworks_is_trained(server: Server, tmp_path: Pa
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.soak
 def test_plain_commands(server: Server) -> None:
     admin = Asker(server)
     project = admin.post("projects", {"name": "Commands"}, 201)

@@ -24,11 +24,12 @@ from tests.integration.harness import (
     steps_later,
     with_members,
 )
+from tests.tiers import first_now
 
 three_again = both(after_event("recovered"), with_members(3))
 
 
-@pytest.mark.parametrize("program", [("vision.py", "--loaders", "2"), ("text.py",), ("twice.py",)])
+@pytest.mark.parametrize("program", first_now([("vision.py", "--loaders", "2"), ("text.py",), ("twice.py",)]))
 def test_a_death_in_every_phase(stage: Stage, reference: Reference, program: tuple[str, ...]) -> None:
     want = reference.of(*program)
     plan = [
@@ -47,7 +48,7 @@ def test_a_death_in_every_phase(stage: Stage, reference: Reference, program: tup
     assert len(result.of_kind("died")) == 9, result.story()
 
 
-@pytest.mark.parametrize("program", [("vision.py",), ("text.py",)])
+@pytest.mark.parametrize("program", first_now([("vision.py",), ("text.py",)]))
 def test_a_worker_that_hangs(stage: Stage, reference: Reference, program: tuple[str, ...]) -> None:
     want = reference.of(*program)
     plan = [
@@ -61,6 +62,7 @@ def test_a_worker_that_hangs(stage: Stage, reference: Reference, program: tuple[
     assert len(result.of_kind("fenced")) >= 3, result.story()
 
 
+@pytest.mark.soak
 def test_a_death_during_a_planned_change(stage: Stage, reference: Reference) -> None:
     want = reference.of("vision.py")
     plan = [
@@ -89,6 +91,7 @@ def test_deaths_during_state_transfer(stage: Stage, reference: Reference) -> Non
     assert len(result.of_kind("died")) >= 3, result.story()
 
 
+@pytest.mark.soak
 def test_a_death_in_the_very_first_transfer(stage: Stage, reference: Reference) -> None:
     want = reference.of("text.py")
     result = stage.run("text.py", workers=(1, 2, 2), faults="1@0:transfer=kill")
@@ -97,6 +100,7 @@ def test_a_death_in_the_very_first_transfer(stage: Stage, reference: Reference) 
     assert len(result.of_kind("broken")) <= 1, result.story()
 
 
+@pytest.mark.soak
 def test_a_joiner_hangs_as_it_receives(stage: Stage, reference: Reference) -> None:
     want = reference.of("text.py")
     plan = [
@@ -120,6 +124,7 @@ def test_the_warm_parent_dies_and_the_store_with_it(stage: Stage, reference: Ref
     assert any("the store died" in event["reason"] for event in result.events), result.story()
 
 
+@pytest.mark.soak
 def test_all_die_without_a_checkpoint(stage: Stage, reference: Reference) -> None:
     want = reference.of("twice.py")
     plan = [
@@ -153,7 +158,7 @@ def check_that_nothing_was_done_again(result: Result, num_steps: int) -> None:
     assert {event["reason"].split()[3] for event in result.of_kind("saved")} == {str(num_steps)}, story
 
 
-@pytest.mark.parametrize("leaving", [(), ("--leave-after", "2")], ids=["at the end", "left early"])
+@pytest.mark.parametrize("leaving", first_now([(), ("--leave-after", "2")]), ids=["at the end", "left early"])
 def test_a_death_in_the_last_checkpoint(stage: Stage, reference: Reference, leaving: tuple[str, ...]) -> None:
     program = ("text.py", "--epochs", "3", *leaving)
     want = reference.of(*program)
@@ -164,6 +169,7 @@ def test_a_death_in_the_last_checkpoint(stage: Stage, reference: Reference, leav
 
 
 @pytest.mark.parametrize("leaving", [(), ("--leave-after", "2")], ids=["at the end", "left early"])
+@pytest.mark.soak
 def test_a_death_in_the_last_checkpoint_below_the_minimum(
     stage: Stage, reference: Reference, leaving: tuple[str, ...]
 ) -> None:
@@ -174,6 +180,7 @@ def test_a_death_in_the_last_checkpoint_below_the_minimum(
     check_that_nothing_was_done_again(result, want.num_steps)
 
 
+@pytest.mark.soak
 def test_below_the_minimum(stage: Stage, reference: Reference) -> None:
     want = reference.of("text.py")
     plan = [

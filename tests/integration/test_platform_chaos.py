@@ -137,6 +137,7 @@ def look(running: Platform) -> list[tuple[str, int, int | None]]:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.soak
 def test_chaos(running: Platform, request: pytest.FixtureRequest) -> None:
     seed = request.config.getoption("--soak-seed")
     seed = secrets.randbits(32) if seed is None else seed

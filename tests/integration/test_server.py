@@ -149,6 +149,7 @@ def test_a_server_that_is_stopped_and_killed(new_server: NewServer, tmp_path: Pa
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.soak
 def test_pause_resume_and_logs_while_servers_come_and_go(new_server: NewServer, tmp_path: Path, weights: str) -> None:
     server = new_server()
     server.start()
@@ -178,6 +179,7 @@ def test_pause_resume_and_logs_while_servers_come_and_go(new_server: NewServer, 
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.soak
 def test_another_server_takes_over(new_server: NewServer, tmp_path: Path, weights: str) -> None:
     """Two servers on one PostgreSQL: one decides, the other answers; the one that decides is killed."""
     programs = find_programs()

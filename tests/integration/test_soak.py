@@ -52,6 +52,7 @@ def disturbance(dice: random.Random) -> tuple[Do, str]:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.soak
 def test_soak(stage: Stage, reference: Reference, request: pytest.FixtureRequest) -> None:
     seed = request.config.getoption("--soak-seed")
     seed = secrets.randbits(32) if seed is None else seed

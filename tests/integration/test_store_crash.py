@@ -59,6 +59,7 @@ while True:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.soak
 def test_kill_in_the_middle_of_writing(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/legato.db"
     dice = random.Random(7)

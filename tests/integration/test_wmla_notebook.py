@@ -91,6 +91,7 @@ def text_of(outputs: list[dict[str, Any]]) -> str:
 
 @pytest.mark.timeout(2 * LIMIT_S)
 @pytest.mark.skipif(importlib.util.find_spec("nbclient") is None, reason="nbclient is not installed")
+@pytest.mark.soak
 def test_the_tutorial_from_beginning_to_end(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     admin = Asker(server)
     admin.post("users", {"name": "ann", "role": "user", "password": PASSWORD}, want=201)

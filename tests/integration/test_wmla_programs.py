@@ -127,6 +127,7 @@ def test_mnist_grows_and_shrinks(stage: Stage, tmp_path: Path) -> None:
     assert len(failed) == 1 and "TrainCallback.on_epoch_end failed with the error above." in failed[0].read_text()
 
 
+@pytest.mark.soak
 def test_a_frozen_network_of_one_step_per_epoch_survives_its_first_worker(stage: Stage, tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(4)
     for part, number in (("train", 26), ("val", 9)):
@@ -154,6 +155,7 @@ def test_a_frozen_network_of_one_step_per_epoch_survives_its_first_worker(stage:
     assert frozen
 
 
+@pytest.mark.soak
 def test_a_step_of_its_own_goes_on_after_a_pause(stage: Stage, tmp_path: Path) -> None:
     job = Job(stage, "custom", tmp_path)
     stopped = job.run(workers=(1, 3, 3), plan=[Act(both(at_step(9), with_members(3)), stop, "stop")])
@@ -170,6 +172,7 @@ def test_a_step_of_its_own_goes_on_after_a_pause(stage: Stage, tmp_path: Path) -
         assert "not exported to ONNX. torch.onnx needs the package onnxscript" in "".join(result.logs.values())
 
 
+@pytest.mark.soak
 def test_a_worker_whose_weights_are_not_ready_in_time_stops_and_the_job_goes_on(stage: Stage, tmp_path: Path) -> None:
     os.environ["EDT_PULL_WEIGHT_TIME_OUT"], os.environ["EDT_PULL_FAILED_LIMITS"] = "0.01", "0"
     job = Job(stage, "custom", tmp_path)

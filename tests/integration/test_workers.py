@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import pytest
 from tests.integration.harness import Act, Reference, Stage, at_step, nothing, scale, with_members
+from tests.tiers import first_now
 
 PROGRAMS = [("vision.py",), ("vision.py", "--loaders", "2"), ("text.py",), ("twice.py",)]
 
 
 @pytest.mark.parametrize(
     ("program", "num_workers"),
-    [
-        (("vision.py",), 5),
-        (("vision.py", "--loaders", "2"), 3),
-        (("text.py",), 4),
-        (("twice.py",), 2),
-    ],
+    first_now(
+        [
+            (("vision.py",), 5),
+            (("vision.py", "--loaders", "2"), 3),
+            (("text.py",), 4),
+            (("twice.py",), 2),
+        ],
+        several=True,
+    ),
 )
 def test_undisturbed(stage: Stage, reference: Reference, program: tuple[str, ...], num_workers: int) -> None:
     want = reference.of(*program)
@@ -23,7 +27,7 @@ def test_undisturbed(stage: Stage, reference: Reference, program: tuple[str, ...
     result.check(want, finishers=num_workers)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", first_now(PROGRAMS))
 def test_grow_and_shrink(stage: Stage, reference: Reference, program: tuple[str, ...]) -> None:
     want = reference.of(*program)
     # More than its step has micro-batches are refused.

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete
 from tests.contract.store.conftest import NewUrl, open_quickly
 from tests.contract.store.making import ADMIN, ANN, BEN, EYE, NOW, make_job, make_people, make_pool, start, write
+from tests.tiers import examples
 
 from legato.control.records import JobFilter, JobPatch, Queue, RequestKey
 from legato.control.roles import Asker, Role
@@ -386,7 +387,7 @@ def test_filters(store: Store) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_pages_are_whole_while_jobs_are_added(new_url: NewUrl, data: st.DataObject) -> None:
     with open_quickly(new_url()) as store:
         make_people(store)

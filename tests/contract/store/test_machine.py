@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from tests.contract.store.conftest import NewUrl, open_quickly
 from tests.contract.store.making import ADMIN, ANN, NOW, change, make_job, make_node, make_people
+from tests.tiers import examples
 
 from legato.control.records import Job, Lease
 from legato.control.stages import ENDED, HOLDING, MOVES, Stage
@@ -184,13 +185,15 @@ class Machine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("new_url", ["sqlite"], indirect=True)
+@pytest.mark.hypothesis
 def test_the_store_stays_true_on_sqlite(new_url: NewUrl) -> None:
-    run(new_url, max_examples=25)
+    run(new_url, max_examples=examples(8))
 
 
 @pytest.mark.parametrize("new_url", ["postgresql"], indirect=True)
+@pytest.mark.hypothesis
 def test_the_store_stays_true_on_postgresql(new_url: NewUrl) -> None:
-    run(new_url, max_examples=10)
+    run(new_url, max_examples=examples(4))
 
 
 def run(new_url: NewUrl, max_examples: int) -> None:

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from legato.client.packing import pack
 from legato.control.unpacking import Caps, UnpackingError, unpack
@@ -73,7 +74,7 @@ def can_be(tree: dict[str, bytes]) -> bool:
     return not folders & set(tree) and len(tree) < 20
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(tree=trees.filter(can_be))
 def test_what_was_packed_comes_out(tmp_path_factory: pytest.TempPathFactory, tree: dict[str, bytes]) -> None:
     root = tmp_path_factory.mktemp("upload")

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from legato.core import wire
 from legato.core.view import Member, View
@@ -63,7 +64,7 @@ cases: list[tuple[type[msgspec.Struct], Decoder]] = [
 
 @pytest.mark.parametrize(("kind", "decode"), cases, ids=lambda value: getattr(value, "__name__", None))
 @given(data=st.data())
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_round_trip(kind: type[msgspec.Struct], decode: Decoder, data: st.DataObject) -> None:
     message = data.draw(message_of(kind))
     assert decode(wire.encode(message)) == message

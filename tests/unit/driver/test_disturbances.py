@@ -7,6 +7,7 @@ import contextlib
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.tiers import examples
 from tests.unit.driver.world import Body, World, make_world_spec
 
 from legato.core import wire
@@ -196,7 +197,9 @@ class DisturbancesWithFewMicroBatches(Disturbances):
             assert len(membership.job.wanted) <= 3
 
 
-_SETTINGS = settings(max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+_SETTINGS = settings(
+    max_examples=examples(15), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)
 TestDisturbances = Disturbances.TestCase
 TestDisturbances.settings = _SETTINGS
 TestDisturbancesWithFewMicroBatches = DisturbancesWithFewMicroBatches.TestCase

@@ -12,10 +12,11 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode, checks
+from tests.tiers import examples
 from tests.unit.server.platform import Platform
 
 ROOT = Path(__file__).parents[3]
-NUM_EXAMPLES = 3
+NUM_EXAMPLES = examples(3)
 # Not that whatever fits the description is taken: that a name begins with a letter, it says in words.
 CHECKS = [
     getattr(checks, name)

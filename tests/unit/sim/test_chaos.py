@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, given, note, settings
+from tests.tiers import examples
 from tests.unit.sim.chaos import Story, any_story, live
 
 from legato.control.stages import Stage
@@ -11,7 +12,7 @@ from legato.sim import clock
 
 
 @settings(
-    max_examples=100,
+    max_examples=examples(25),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

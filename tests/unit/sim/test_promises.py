@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hypothesis import HealthCheck, given, note, settings
+from tests.tiers import examples
 from tests.unit.sim.calm import SETTLING_S, Course, Look, any_calm, is_in_play, run, wants
 
 from legato.control.stages import Stage
@@ -22,7 +23,9 @@ Drawn = tuple[list[Plan], Setting]
 def for_any_calm(**kinds: bool) -> Callable[[Any], Any]:
     def decorate(test: Any) -> Any:
         slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
-        return settings(deadline=None, max_examples=40, suppress_health_check=slow)(given(any_calm(**kinds))(test))
+        return settings(deadline=None, max_examples=examples(15), suppress_health_check=slow)(
+            given(any_calm(**kinds))(test)
+        )
 
     return decorate
 

@@ -19,6 +19,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from legato.core.errors import CheckpointError
 from legato.train import checkpoint
@@ -137,7 +138,7 @@ def test_a_file_with_a_hole_is_torn(tmp_path: Path, whole: bytes) -> None:
     assert "torn or damaged" in damaged(tmp_path, whole[:middle] + bytes(512) + whole[middle + 512 :])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_no_flipped_bit_goes_unseen(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory, whole: bytes

@@ -24,6 +24,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.tiers import examples
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from legato.core.errors import DataError
@@ -278,7 +279,7 @@ def test_work_that_is_not_begun_is_taken_back(tmp_path: Path) -> None:
         assert set(dataset.loads()) == {*range(4), *range(12, 24)}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(st.data())
 def test_batches_are_right_under_any_change_of_membership(data: st.DataObject) -> None:
     order = Order(40, LAYOUT, seed=3)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.train.ranks import run_ranks
 from torch import nn
 
@@ -132,7 +133,7 @@ steps_of_any_size = st.integers(1, 13).flatmap(
 @pytest.mark.parametrize("direct_bytes", [2 * 2**20, 64], ids=["direct", "sliced"])
 @pytest.mark.parametrize("bucket_bytes", [2**20, 100], ids=["one", "many"])
 @given(layout=steps_of_any_size, num_ranks=st.integers(2, 6))
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(3), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_number_of_ranks_gives_the_bits_of_one(
     monkeypatch: pytest.MonkeyPatch,
     kind: Kind,

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from legato.compat.elasticdl.job_command import JobCommand, read_job_command, split_line
 from legato.core.errors import UsageError
@@ -89,7 +90,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no Bash to compare with")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.text(alphabet="ab \"'\\$N{}=:.,/\n#", max_size=8), min_size=1, max_size=6).map(" ".join))
 def test_the_words_are_those_of_bash(text: str) -> None:
     try:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from legato.compat.elasticdl.permutation import Permutation
 from legato.compat.elasticdl.task_words import EVALUATION_NAME, TRAINING_NAME, DatasetParams, Task, TaskKind
@@ -363,7 +364,7 @@ _numbers = st.integers(-3, 40)
 _pairs = st.lists(st.tuples(_numbers, _numbers), max_size=3)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.fixed_dictionaries(
         {

@@ -9,6 +9,7 @@ import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.tiers import examples
 
 from legato.compat.elasticdl.commands import (
     Command,
@@ -195,4 +196,4 @@ class _Tasks(RuleBasedStateMachine):
 
 
 TestTasks = _Tasks.TestCase
-TestTasks.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestTasks.settings = settings(max_examples=examples(20), stateful_step_count=50, deadline=None)

@@ -9,6 +9,7 @@ import sys
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
+from tests.tiers import examples
 
 from legato.compat.wmla.arguments import Submission, hide_secrets, read_arguments, split_words
 from legato.compat.wmla.options import CONNECTION, FLAGS, MEANINGLESS, OPTIONS, REFUSED
@@ -239,7 +240,7 @@ PIECES = some.one_of(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(100))
 @example("--exec-start edtPyTorch --msd-env")
 @given(some.lists(PIECES, max_size=20).map("".join) | some.lists(PIECES, max_size=20).map(" ".join) | some.text())
 def test_it_is_read_or_refused_and_nothing_else_happens(text: str) -> None:

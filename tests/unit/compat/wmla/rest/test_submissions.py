@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as some
+from tests.tiers import examples
 from tests.unit.compat.wmla.rest.asking import CONDUCTOR, DLI, MNIST, MODEL, Console, check_error, make_tar
 from tests.unit.compat.wmla.rest.conftest import NewConsole
 from tests.unit.server.platform import LIMIT_S
@@ -350,7 +351,7 @@ def test_a_long_argument_string_comes_back_whole(console: Console) -> None:
     assert console.submit(args)["args"] == args
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @example("--edt-options 'a\r\nSet-Cookie: x=1'")
 @example("--appName 'a\x1bb' 'c\nd' --msd-label '\x7f'")
 @example("\ud800")
