@@ -110,6 +110,9 @@ def test_mnist_grows_and_shrinks(stage: Stage, tmp_path: Path) -> None:
     ]
     result = job.run(plan=plan)
     result.check(job.want, finishers=2)
+    # The submission asks for 1 worker, unless it says otherwise: whose step is larger is told, once.
+    (told,) = [event for event in result.of_kind("note") if "Each step trains" in event["reason"]]
+    assert told["level"] == "warning" and "the submission asks for 1 worker" in told["reason"]
     job.check_logs()
     gathered = json.loads((job.results / "val_dict_list.json").read_text())
     assert [step for step, _ in gathered] == list(range(1, 5 * 63 + 1))

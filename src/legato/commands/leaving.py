@@ -58,7 +58,15 @@ def events(
                 typer.echo(line)
         return
     listed = list(found)
-    write(listed, output, lambda: "\n".join(_render_all(listed, with_job=job is None)) or "Nothing happened.")
+    write(listed, output, lambda: "\n".join(_render_history(listed, job, server, after)) or "Nothing happened.")
+
+
+def _render_history(listed: Sequence[Event], job: str | None, server: str | None, after: int | None) -> list[str]:
+    """Render events for people; among those of one job also what its driver warned of, such as a worker's death."""
+    if job is None or after is not None:
+        return list(_render_all(listed, with_job=job is None))
+    warned = [event for event in find_job(job, server).training_events() if event.level != "info"]
+    return list(_render_all(sorted([*listed, *warned], key=lambda event: event.time), with_job=False))
 
 
 def attempts(job: PlatformJob, output: OutputOption = Output.table, server: ServerOption = None) -> None:
@@ -177,10 +185,15 @@ def _find_events(job: str | None, *, follow: bool, after: int | None, server: st
     return client.events(follow, after="now" if after is None else after)
 
 
-def _render_all(events: Iterable[Event], *, with_job: bool) -> Iterator[str]:
+def _render_all(events: Iterable[Event | TrainingEvent], *, with_job: bool) -> Iterator[str]:
     """Render events, each reason once: what one decision did is several events that say the same."""
+    from legato.client.records import TrainingEvent
+
     before = None
     for event in events:
+        if isinstance(event, TrainingEvent):
+            yield _render_training(event)
+            continue
         decided = (event.job, event.time, event.reason)
         if decided != before:
             yield _render(event, event.reason, with_job=with_job)

@@ -115,6 +115,10 @@ class Explainer:
         sentences = [f"{job.owner}/{job.name} {_IS[job.stage]}: {job.reason}."]
         if job.decided_reason and job.stage not in ENDED and job.stage not in UNDECIDED:
             sentences.append(f"The policy: {job.decided_reason}.")
+        if job.progress is not None and (total := job.progress.num_micro_batches or 0) > job.max_workers:
+            sentences.append(
+                f"Each step has {total} micro-batches, more than its maximum of {job.max_workers} workers."
+            )
         if job.stage is Stage.PAUSED:
             sentences.append("It wants no slots until somebody resumes it.")
             # What it lost before is no reason for where it is now.

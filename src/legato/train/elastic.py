@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 import torch
 from torch.utils.data import Dataset
 
+from legato.core import wire
 from legato.core.errors import ProgramError, UsageError
 from legato.train import job
 from legato.train.evaluation import Metric, evaluate
@@ -355,6 +356,13 @@ class Run:
         self._stepper.tell_phase("train")
         session.cursor.note_evaluation(result)
         return _unwrap(result)
+
+    def warn(self, text: str) -> None:
+        """Tell the job's user something: an event of the job, a line on standard error where the program runs alone.
+
+        Every call is an event: call it on one worker, such as the one whose `is_main` is true.
+        """
+        self._session.teller.say(wire.Note(level="warning", text=text))
 
     def log(self, **values: float) -> None:
         """Record metrics of the job at the present step; call it on every worker, it is recorded once."""

@@ -77,6 +77,11 @@ def take_place() -> Place:
     return _place
 
 
+def has_run() -> bool:
+    """Return whether this worker of a job has had the one run that it may have."""
+    return _place is not None and _place.taken
+
+
 def expect_no_run() -> None:
     """Say that this program is meant to do without `legato.elastic`: then nobody is told that it never called it."""
     if _place is not None:

@@ -82,6 +82,18 @@ def _end(place: job.Place) -> None:
         ending()
 
 
+def advise(error: BaseException) -> str | None:
+    """Return what to do about an error that the machine is to blame for, not the program; None for all others."""
+    if "torchvision::" not in str(error) or "does not exist" not in str(error):
+        return None
+    torch = getattr(sys.modules.get("torch"), "__version__", "")
+    return (
+        f"The installed torchvision was not built for the installed torch {torch}. Install both "
+        "together, from one index: pip install --force-reinstall torch torchvision --index-url "
+        "https://download.pytorch.org/whl/cpu (or /whl/cu… for GPUs)."
+    )
+
+
 def _tell_failure(error: BaseException, link: Link) -> int:
     code = EXIT_FAILED
     if isinstance(error, SystemExit):
@@ -93,6 +105,9 @@ def _tell_failure(error: BaseException, link: Link) -> int:
         told = text + "\n"
     else:
         text = "".join(traceback.format_exception_only(error)).strip()
+        if (advice := advise(error)) is not None:
+            text = f"{text}. {advice}"
+            error.add_note(f"legato: {advice}")
         told = "".join(traceback.format_exception(type(error), error, _frames_of_program(error) or error.__traceback__))
         if isinstance(error, LegatoError):
             # What it says is meant for the user; where in our modules it is said is not.

@@ -120,3 +120,13 @@ def test_a_program_with_a_syntax_error_is_told_as_python_tells_it(
     )
     (failed,) = link.said
     assert isinstance(failed, wire.Failed) and failed.traceback == told
+
+
+def test_a_torchvision_that_does_not_fit_is_told_with_what_to_install(
+    tmp_path: Path, link: Tape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = "raise RuntimeError('operator torchvision::nms does not exist')"
+    assert run(tmp_path, link, Place(link, None, "cpu", 1), program, monkeypatch) == 1
+    (failed,) = (message for message in link.said if isinstance(message, wire.Failed))
+    for told in (failed.error, failed.traceback):
+        assert "torchvision was not built for the installed torch" in told and "pip install" in told

@@ -18,7 +18,16 @@ from typing import Final
 import msgspec
 
 from legato.compat.wmla.frameworks import Framework, find_framework
-from legato.compat.wmla.options import CONNECTION, FLAGS, MEANINGLESS, OPTIONS, REFUSED, SECRET, find_near_misses
+from legato.compat.wmla.options import (
+    CONNECTION,
+    FLAGS,
+    MEANINGLESS,
+    OPTIONS,
+    REFUSED,
+    SECRET,
+    find_near_misses,
+    with_plain_dashes,
+)
 from legato.core.errors import UsageError
 
 _MAX_LENGTH: Final = 65_536
@@ -73,6 +82,11 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     near_misses: tuple[tuple[str, str], ...] = ()
 
     @property
+    def says_workers(self) -> bool:
+        """Whether it names a number of workers, and its framework may have more than one."""
+        return self.framework.shape != "single" and (self.num_nodes, self.max_workers) != (None, None)
+
+    @property
     def num_workers(self) -> int:
         """How many workers it may have, or of a gang has: one for each GPU of theirs."""
         if self.framework.shape == "single":
@@ -91,7 +105,7 @@ def read_arguments(text: str) -> Submission:
     >>> found.framework.name, found.main, found.num_workers, found.arguments
     ('edtPyTorch', 'main.py', 2, ('--epochs', '3'))
     """
-    words = split_words(text)
+    words = with_plain_dashes(split_words(text))
     said = _sort(words)
     if "--exec-start" not in said.options:
         raise UsageError(
@@ -171,7 +185,7 @@ def hide_secrets(text: str) -> str:
     '--exec-start PyTorch --msd-env KEY=*** --model-main a.py'
     """
     try:
-        words = split_words(text)
+        words = with_plain_dashes(split_words(text))
     except UsageError:
         return ""
     if not any(word.partition("=")[0] in SECRET for word in words):

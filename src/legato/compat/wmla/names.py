@@ -95,6 +95,9 @@ ENGINE_ARGUMENTS: Final = "EDT_ENGINE_ARGUMENTS"
 MAX_WORKERS: Final = "WMLA_MAX_WORKERS"
 """How many workers the submission asked for at most."""
 
+WORKERS_SAID: Final = "WMLA_NUM_WORKER"
+"""How many workers the submission named, if it named any: the launcher gives it to programs with such an option."""
+
 # ---------------------------------------------------------------- labels of jobs
 
 MARK_LABEL: Final = "wmla"

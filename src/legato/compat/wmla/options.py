@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 OPTIONS: Final = frozenset(
@@ -61,6 +61,26 @@ REFUSED: Final[Mapping[str, str]] = {
 }
 """Refused, and what to do instead."""
 
+_ODD_DASHES: Final = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+
+
+def with_plain_dashes(words: Sequence[str]) -> list[str]:
+    """Return words in which options begin with ``--``: printed documents begin them with one longer dash.
+
+    Only what is an option of a submission is changed, and nothing behind a ``--`` that stands alone.
+
+    >>> with_plain_dashes(["\u2013msd-env", "A=1", "\u2014numWorker=2", "--", "\u2013numWorker"])[:3]
+    ['--msd-env', 'A=1', '--numWorker=2']
+    """
+    end = words.index("--") if "--" in words else len(words)
+    known = OPTIONS | MEANINGLESS | FLAGS | CONNECTION | REFUSED.keys()
+    plain = []
+    for word in words[:end]:
+        found = f"--{word.lstrip(_ODD_DASHES + '-')}" if word[:1] in _ODD_DASHES else word
+        plain.append(found if word and found.partition("=")[0] in known else word)
+    return [*plain, *words[end:]]
+
+
 _NEAR: Final = 0.82
 _MIN_LENGTH: Final = 5
 _MAX_LENGTH: Final = 40
@@ -78,9 +98,11 @@ def find_near_misses(words: Iterable[str]) -> Iterator[tuple[str, str]]:
     from difflib import get_close_matches  # only who has options of their own waits for it
 
     known = {_fold(name): name for name in sorted(OPTIONS | MEANINGLESS | FLAGS | CONNECTION)}
-    for word in list(dict.fromkeys(word for word in words if word.startswith("-")))[:_MOST_LOOKED_AT]:
+    for word in list(dict.fromkeys(word for word in words if word.startswith(("-", *_ODD_DASHES))))[:_MOST_LOOKED_AT]:
         folded = _fold(word)
-        if _MIN_LENGTH <= len(folded) <= _MAX_LENGTH:
+        if word[0] in _ODD_DASHES:
+            yield word, f"--{word.lstrip(_ODD_DASHES + '-')}"
+        elif _MIN_LENGTH <= len(folded) <= _MAX_LENGTH:
             for near in get_close_matches(folded, known, 1, _NEAR):
                 yield word, known[near]
 

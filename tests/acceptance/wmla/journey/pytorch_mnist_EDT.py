@@ -55,7 +55,7 @@ def getDatasets() -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--numWorker", type=int, default=16)
+    parser.add_argument("--numWorker", type=int, default=100)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batchsize", type=int, default=16)
     parser.add_argument("--lr", type=float, default=0.01)

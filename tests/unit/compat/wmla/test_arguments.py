@@ -260,3 +260,20 @@ def test_reading_loads_nothing_that_could_run_a_program() -> None:
     code = "import legato.compat.wmla.arguments, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"subprocess", "torch", "shlex", "legato.control", "legato.server"} & set(loaded)
+
+
+def test_an_option_with_the_dash_of_a_printed_document_is_that_option() -> None:
+    found = read(
+        "\u2013msd-env KEY=secret \u2013\u2013numWorker=2 \u2212model-main main.py \u2013epochs 3 -- \u2013numWorker 9"
+    )
+    assert (found.environment, found.num_workers, found.main) == ({"KEY": "secret"}, 2, "main.py")
+    # What is no option of a submission is the program's, and a notice asks whether it was meant so.
+    assert found.arguments == ("\u2013epochs", "3", "\u2013numWorker", "9")
+    assert found.near_misses == (("\u2013epochs", "--epochs"),)
+    assert "secret" not in hide_secrets("--exec-start PyTorch \u2013msd-env KEY=secret")
+
+
+def test_only_a_number_that_was_named_is_one_that_the_user_asked_for() -> None:
+    assert not read("").says_workers and not read("--workerDeviceNum 2").says_workers
+    assert read("--numWorker 2").says_workers and read("--edt-options maxWorkers=2").says_workers
+    assert not read_arguments("--exec-start PyTorch --numWorker 2").says_workers

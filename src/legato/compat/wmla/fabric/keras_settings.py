@@ -14,23 +14,25 @@ from legato.train import job
 _BY_DEFAULT: Final = {
     "KERAS_BACKEND": "tensorflow",
     "TF_CPP_MIN_LOG_LEVEL": "1",
-    "TF_DETERMINISTIC_OPS": "1",
     # Without it TensorFlow takes all memory of the GPU, and leaves none for the runtime's own tensors.
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
 }
 
 
-def environment_for_tensorflow(num_threads: int) -> dict[str, str]:
+def environment_for_tensorflow(num_threads: int, *, is_exact: bool = True) -> dict[str, str]:
     """Return the variables with which TensorFlow computes as the runtime needs it; what is set already should win.
 
     Args:
         num_threads: of a worker.
+        is_exact: the job trains with `FabricModel`, which seeds TensorFlow. A program that trains by itself may draw
+            without a seed, which deterministic operations refuse.
 
     >>> environment_for_tensorflow(1)["TF_NUM_INTRAOP_THREADS"]
     '1'
     """
     threads = str(num_threads)
-    return {**_BY_DEFAULT, "TF_NUM_INTRAOP_THREADS": threads, "TF_NUM_INTEROP_THREADS": threads}
+    exact = {"TF_DETERMINISTIC_OPS": "1"} if is_exact else {}
+    return {**_BY_DEFAULT, **exact, "TF_NUM_INTRAOP_THREADS": threads, "TF_NUM_INTEROP_THREADS": threads}
 
 
 def settle() -> None:

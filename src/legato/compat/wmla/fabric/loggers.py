@@ -23,6 +23,7 @@ from legato.core.errors import UsageError
 
 START: Final = "--------START TRAINING--------"
 PERCENT: Final = 100.0
+_METHODS: Final = ("log_train_metrics", "log_test_metrics", "on_train_begin", "on_train_end")
 
 
 class Listener(Protocol):
@@ -241,10 +242,10 @@ def check_logger(name: str, logger: Any) -> None:
     """Raise UsageError unless something can be told of a training."""
     if isinstance(logger, type):
         raise UsageError(f"{name}={logger.__name__} is a class. Give an instance: {logger.__name__}().")
-    if not any(callable(getattr(logger, method, None)) for method in ("log_train_metrics", "log_test_metrics")):
+    if not any(callable(getattr(logger, method, None)) for method in _METHODS):
         raise UsageError(
-            f"{name}={logger!r} is no logger: it has neither log_train_metrics nor log_test_metrics. Give an object "
-            "with these methods, such as one derived from callbacks.LoggerCallback."
+            f"{name}={logger!r} is no logger: it has none of {', '.join(_METHODS)}. Give an object with some of these "
+            "methods, such as one derived from callbacks.LoggerCallback."
         )
 
 

@@ -136,6 +136,7 @@ class Loop:
         diary: prepared by the caller.
         data: what it is trained on.
         turns: does the turns of the loop.
+        notice: what the job's user must know of the steps; "": nothing.
     """
 
     def __init__(
@@ -148,7 +149,9 @@ class Loop:
         diary: Diary,
         data: Data,
         turns: TurnWatch,
+        notice: str = "",
     ) -> None:
+        self._notice = notice
         self._run, self._engine, self._plan, self._extras, self._around = run, engine, plan, extras, around
         self._diary = diary
         self._guard = Guard()
@@ -183,6 +186,8 @@ class Loop:
             self._worker_logger.begin()
         try:
             for epoch in self._run.epochs(self._plan.epoch_number):
+                if self._notice and self._run.is_main and self._run.step == 0:
+                    self._run.warn(self._notice)
                 self._run_epoch(epoch)
             self._end()
         finally:

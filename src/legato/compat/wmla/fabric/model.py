@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -21,16 +21,26 @@ from legato.compat.wmla.fabric.loggers import check_logger
 from legato.compat.wmla.fabric.loop import Data, Extras, Loop, Parts, choose_generation
 from legato.compat.wmla.fabric.memories import Memory, TurnWatch, find_owner
 from legato.compat.wmla.fabric.packing import pack_results
-from legato.compat.wmla.fabric.rules import Plan, fit_engines, make_plan
+from legato.compat.wmla.fabric.rules import Plan, fit_engines, make_plan, tell_step
 from legato.compat.wmla.fabric.surroundings import Surroundings, look_around
 from legato.compat.wmla.fabric.torch_metrics import Metrics
 from legato.compat.wmla.fabric.torch_training import TorchParts
 from legato.core.errors import DataError, UsageError
+from legato.train import job
 from legato.train.elastic import Run, elastic
 
 _IGNORED_SCALEUP = (
     "scaleup_function is accepted and does nothing: how many workers there are is the platform's to decide, and every "
     "step has batch_size * engines_number samples."
+)
+_FLAGS: Final = {
+    **dict.fromkeys(("true", "yes", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "0", "none", ""), False),
+}
+_TWICE: Final = (
+    "FabricModel.train() was called a second time, and a job trains once: a worker that joins later could not find its "
+    "place. Give one train() the epochs of both, and let a callback's on_epoch_begin change what is to change; or "
+    "submit a second job that begins with RESULT_DIR/model/train/model_epoch_final.pth of this one."
 )
 _has_trained = False
 
@@ -50,7 +60,8 @@ class FabricModel:
         loss_function: of (outputs, targets); returns the mean over the samples. With Keras the name of a loss, one of
             ``tf.keras.losses``, or a function of (targets, outputs).
         optimizer: a ``torch.optim`` optimizer of the model's parameters; or one of Keras, or its name.
-        metrics: functions of (outputs, targets), reported beside the loss; None: accuracy, where there are classes.
+        metrics: a function of (outputs, targets), or a list of them, reported beside the loss; None: accuracy, where
+            there are classes.
             With Keras names, metrics, or functions of (targets, outputs).
         worker_logger_callback: told of each worker's own micro-batches, on the worker. None: the default lines.
         driver_logger_callback: told of all micro-batches, once. None: the default logger.
@@ -75,7 +86,7 @@ class FabricModel:
         datasets_function: Callable[[], Any],
         loss_function: Any,
         optimizer: Any,
-        metrics: Sequence[Any] | None = None,
+        metrics: Any = None,
         worker_logger_callback: Any = None,
         driver_logger_callback: Any = None,
         save_to_onnx: bool = False,
@@ -98,7 +109,7 @@ class FabricModel:
             scaleup_function=scaleup_function,
         )
         if metrics is not None and (callable(metrics) or isinstance(metrics, str)):
-            raise UsageError(f"metrics={metrics!r} is not a list. Give a list, such as [{metrics!r}].")
+            metrics = [metrics]
         if fn_step_train is not None and metrics is not None:
             raise UsageError(
                 "metrics are not computed where fn_step_train is: only it sees the outputs. Leave metrics or "
@@ -121,7 +132,7 @@ class FabricModel:
             driver_logger=_choose("driver_logger", driver_logger, driver_logger_callback),
             worker_logger=_choose("worker_logger", worker_logger, worker_logger_callback),
             callbacks=_list_callbacks(user_callback),
-            exports_onnx=bool(save_to_onnx or enable_onnx),
+            exports_onnx=_read_flag("save_to_onnx", save_to_onnx) or _read_flag("enable_onnx", enable_onnx),
         )
         old = (driver_logger, worker_logger, user_callback, fn_step_train, fn_test, scaleup_function)
         has_old_names = enable_onnx or any(thing is not None for thing in old)
@@ -159,6 +170,8 @@ class FabricModel:
             DataError: ``datasets_function`` returned something else than two data sets.
         """
         around = look_around()
+        if job.has_run():
+            raise UsageError(_TWICE)
         _check_notebook_arguments(notebook)
         plan = make_plan(
             epoch_number,
@@ -213,7 +226,9 @@ class FabricModel:
         callbacks = [Memory(type(callback).__name__, callback, engine.kept) for callback in self._extras.callbacks]
         run.prepare(diary, *functions, *callbacks)
         data = Data(train_set, test_set, plan.num_loaders(os.cpu_count() or 1, around.max_workers))
-        Loop(run, engine, plan, self._extras, around, diary, data, TurnWatch(functions)).run()
+        asked = around.max_workers if around.is_in_job else num_engines
+        notice = tell_step(num_engines, plan.batch_size, asked)
+        Loop(run, engine, plan, self._extras, around, diary, data, TurnWatch(functions), notice).run()
 
 
 # ---------------------------------------------------------------- checks
@@ -224,6 +239,16 @@ def _check_functions(**functions: Any) -> None:
         is_needed = name in ("datasets_function", "loss_function")
         if not callable(function) and (is_needed or function is not None):
             raise UsageError(f"{name}={function!r} cannot be called. Give a function.")
+
+
+def _read_flag(name: str, value: Any) -> bool:
+    """Return a truth value, which programs also give as a text of their command line."""
+    found = _FLAGS.get(value.strip().lower()) if isinstance(value, str) else value
+    if found is None and not isinstance(value, str):
+        return False
+    if not isinstance(found, bool | int) or found not in (0, 1):
+        raise UsageError(f"{name}={value!r} is no truth value. Give True or False.")
+    return bool(found)
 
 
 def _check_torch(model: Any, optimizer: Any, keras_custom_objects: Any) -> None:

@@ -126,6 +126,30 @@ def fit_engines(engines_number: int, batch_size: int, num_samples: int) -> int:
     return min(engines_number, -(-num_samples // batch_size))
 
 
+def tell_step(num_engines: int, batch_size: int, num_workers: int) -> str:
+    """Say that a step is larger than the workers that were asked for make it; "" if it is not.
+
+    Args:
+        num_engines: micro-batches of a step.
+        batch_size: samples of a micro-batch.
+        num_workers: that the submission asked for.
+
+    >>> tell_step(2, 8, 2)
+    ''
+    >>> tell_step(100, 8, 2).partition(":")[0]
+    'Each step trains 800 samples (engines_number=100 times batch_size=8), not 16'
+    """
+    if num_engines <= num_workers:
+        return ""
+    workers = "1 worker" if num_workers == 1 else f"{num_workers} workers"
+    return (
+        f"Each step trains {num_engines * batch_size} samples (engines_number={num_engines} times "
+        f"batch_size={batch_size}), not {num_workers * batch_size}: the submission asks for {workers}. The number of "
+        f"steps, and so the result, depends on it. Give train() engines_number={num_workers}, or submit with "
+        f"--numWorker {num_engines}."
+    )
+
+
 def _read(name: str, value: object, least: int) -> int:
     try:
         number = operator.index(value)  # type: ignore[arg-type]  # whatever it is, it is found out here

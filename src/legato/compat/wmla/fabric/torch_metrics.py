@@ -5,10 +5,11 @@ A metric's figure over many batches is its mean over all samples, whoever comput
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
+from torch.utils.data import DataLoader
 
 from legato.core.errors import ProgramError, UsageError
 
@@ -84,6 +85,48 @@ def is_right(outputs: Any, targets: Any) -> torch.Tensor | None:
     if outputs.ndim == 2 and targets.shape == outputs.shape:
         return outputs.argmax(1) == targets.argmax(1)
     return None
+
+
+class AccuracyWatch:
+    """The batches of a program's own test, which gives a loss only; its accuracy is what the model says of them.
+
+    Args:
+        batches: pairs (inputs, targets).
+    """
+
+    def __init__(self, batches: DataLoader[Any]) -> None:
+        self._batches = batches
+        self._targets: Any = None
+        self._num_batches = self._num_right = self._num_samples = 0
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getattr__(self, name: str) -> Any:
+        # Programs ask the loader for its data set and its batch size.
+        return getattr(self._batches, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self._batches:
+            self._targets = batch[1] if isinstance(batch, list | tuple) and len(batch) > 1 else None
+            yield batch
+
+    def note_outputs(self, _model: Any, _inputs: Any, outputs: Any) -> None:
+        """Hear what the model makes of a batch, once of each."""
+        targets, self._targets = self._targets, None
+        if isinstance(outputs, torch.Tensor) and isinstance(targets, torch.Tensor):
+            right = is_right(outputs, targets.to(outputs.device))
+            if right is not None:
+                self._num_batches += 1
+                self._num_right += int(right.sum())
+                self._num_samples += right.numel()
+
+    @property
+    def accuracy(self) -> float | None:
+        """From 0 to 1; None where the model was not called once with each batch, or there are no classes."""
+        if not self._num_samples or self._num_batches != len(self._batches):
+            return None
+        return self._num_right / self._num_samples
 
 
 def mean_of(value: Any) -> float:

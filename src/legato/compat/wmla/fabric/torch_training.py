@@ -16,7 +16,15 @@ from torch.utils.data import DataLoader
 from legato.compat.wmla.fabric.schedules import find_schedules
 from legato.compat.wmla.fabric.together import Together
 from legato.compat.wmla.fabric.torch_files import export_onnx, save_model
-from legato.compat.wmla.fabric.torch_metrics import ACCURACY, LOSS, Metrics, check_loss, is_right, mean_of
+from legato.compat.wmla.fabric.torch_metrics import (
+    ACCURACY,
+    LOSS,
+    AccuracyWatch,
+    Metrics,
+    check_loss,
+    is_right,
+    mean_of,
+)
 from legato.core.errors import ProgramError
 from legato.train.elastic import Run
 from legato.train.evaluation import to_device
@@ -191,7 +199,7 @@ class TorchTraining:
             on_batch: told of each batch that this worker computes.
         """
         if self._parts.fn_test is not None:
-            return {LOSS: together.do(lambda: self._test_of_program(test_set))}
+            return together.do_all(lambda: self._test_of_program(test_set))
 
         def measure(outputs: Any, targets: Any) -> dict[str, Any]:
             values = {LOSS: self._parts.loss(outputs, targets), **self._parts.metrics.values(outputs, targets)}
@@ -203,20 +211,24 @@ class TorchTraining:
         )
         return found
 
-    def _test_of_program(self, test_set: Any) -> float:
+    def _test_of_program(self, test_set: Any) -> dict[str, float]:
         assert self._parts.fn_test is not None
         modes = [(module, module.training) for module in self.model.modules()]
         # A worker may come to it twice, or not at all: it leaves the statistics of batch-norm as they were.
         buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         self.model.eval()
+        watch = AccuracyWatch(self._loader_of(test_set))
+        hook = self.model.register_forward_hook(watch.note_outputs)
         try:
-            loss = self._parts.fn_test(self._handle, self._loader_of(test_set), {})
+            loss = self._parts.fn_test(self._handle, watch, {})
         finally:
+            hook.remove()
             for module, was_training in modes:
                 module.training = was_training
             for buffer, value in buffers:
                 buffer.copy_(value)
-        return _read_number("fn_test", "the loss of the validation", loss)
+        accuracy = {} if watch.accuracy is None else {ACCURACY: watch.accuracy}
+        return {LOSS: _read_number("fn_test", "the loss of the validation", loss), **accuracy}
 
     def save(self, directory: Path, label: int | str) -> None:
         """Write the model and its optimizer's state to files, each whole or not at all."""

@@ -108,8 +108,8 @@ def repack(
         beside = parts[0].name if parts else model_directory
         parts.append(_read_archive(one, model_directory, limits) if _is_archive(one.name) else _read_file(one, beside))
         total = sum(member.num_bytes for part in parts for member in part.members)
-        if total > limits.unpacked_bytes or sum(len(part.members) for part in parts) > limits.num_files:
-            raise _too_much(limits)
+        num_members = sum(len(part.members) for part in parts)
+        _check_size(limits, total, num_members)
     found = _find_main(parts, main)
     # Packed only if it has to be: a file full of zeros would look like a bomb to the platform.
     packs = total > limits.packed_bytes // 2
@@ -176,8 +176,9 @@ def _iterate(sent: Sent, limits: Limits) -> Generator[tuple[_Member, IO[bytes] |
         for found, content in read_plain_tar(sent.content, f"{sent.name[:100]!a}"):
             num_members += 1
             num_bytes += found.size
-            if found.size < 0 or num_bytes > most or num_members > limits.num_files:
-                raise _too_much(limits)
+            _check_size(limits, num_bytes, num_members)
+            if found.size < 0 or num_bytes > most:
+                raise _too_much(f"unpacked it has more than {limits.ratio:g} bytes for each byte packed")
             path = _check_name(found.name)
             if path.parts:
                 size = 0 if content is None else found.size
@@ -206,11 +207,15 @@ def _check_name(name: str) -> PurePosixPath:
     return path
 
 
-def _too_much(limits: Limits) -> UsageError:
-    return UsageError(
-        f"What was sent is too much: unpacked it may have {limits.unpacked_bytes} bytes, {limits.ratio:g} for each "
-        f"byte packed, in {limits.num_files} files. Data belong into the directory of data."
-    )
+def _check_size(limits: Limits, num_bytes: int, num_members: int) -> None:
+    if num_bytes > limits.unpacked_bytes:
+        raise _too_much(f"unpacked it has more than {limits.unpacked_bytes} bytes")
+    if num_members > limits.num_files:
+        raise _too_much(f"it has more than {limits.num_files} files and folders")
+
+
+def _too_much(why: str) -> UsageError:
+    return UsageError(f"What was sent is too much: {why}. Data belong into the directory of data.")
 
 
 def _find_main(parts: Sequence[_Part], main: str | None) -> str:

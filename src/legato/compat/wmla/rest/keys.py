@@ -27,6 +27,7 @@ LIFE_S: Final = 8 * 3600.0
 
 _DAY_S: Final = 86_400.0
 _CALLED: Final = "wmla"
+_OURS: Final = "lgt_"  # the platform's tokens begin so
 _MAX_LENGTH: Final = 4096
 _MAX_REMEMBERED: Final = 1000
 _NUM_TURNS: Final = 64
@@ -72,6 +73,8 @@ class Keys:
         if said is not None:
             return (await self._recall(request, *said)).secret
         secret = _secret_of(_read_token(request))
+        if not secret.startswith(_OURS):
+            raise Refusal(401, f"The token is not one of this server, or it was cut off or changed. {_HOW}")
         self._logons.use(secret)
         return secret
 

@@ -16,6 +16,7 @@ from legato.compat.wmla.rest.refusals import Refusal, refuse_as
 
 API: Final = "/api/v1"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_WHERE: Final = "GET /platform/rest/deeplearning/v1/execs and 'dlicmd.py --exec-get-all' list yours."
 _PAGE: Final = 1000
 _MOST: Final = 10_000
 _TAIL_BYTES: Final = 16 * 2**20
@@ -67,7 +68,7 @@ class Platform:
         Raises:
             Refusal: there is none that the user may see, or it was deleted.
         """
-        missing = Refusal(404, f"There is no execution or application {name[:100]}. See the list of them.")
+        missing = Refusal(404, f"There is no execution or application {name[:100]} that you may see. {_WHERE}")
         if not _NAME.fullmatch(name):
             raise missing
         answer = await self.ask("GET", f"jobs/{quote(find_job(name) or name, safe='')}", allowed=(404,))

@@ -90,7 +90,7 @@ def tell_execution(job: Job) -> dict[str, Any]:
         "numWorker": job["max_workers"],
         "framework": labels.get(FRAMEWORK_LABEL, ""),
         "reason": job["reason"],
-        "notice": join_label(labels, NOTICE_LABEL),
+        "notice": " ".join(part for part in (join_label(labels, NOTICE_LABEL), _tell_step(job)) if part),
     }
     if GROUP_LABEL in labels:
         told |= {
@@ -101,6 +101,17 @@ def tell_execution(job: Job) -> dict[str, Any]:
             "executionUserName": job["owner"],
         }
     return told
+
+
+def _tell_step(job: Job) -> str:
+    """Say that the steps of a job turned out larger than its workers make them; "" where they did not."""
+    num_micro_batches = (job["progress"] or {}).get("num_micro_batches") or 0
+    if not job["is_elastic"] or num_micro_batches <= job["max_workers"]:
+        return ""
+    return (
+        f"Each step trains {num_micro_batches} micro-batches (engines_number={num_micro_batches}), more than its "
+        f"{job['max_workers']} workers: the program asks for another step than the submission."
+    )
 
 
 def tell_application(job: Job, members: Members, now: float) -> dict[str, Any]:

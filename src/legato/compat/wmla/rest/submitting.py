@@ -156,6 +156,8 @@ class Submitter:
             names.MAX_WORKERS: str(submission.num_workers),
             names.SPACE: submission.group or names.DEFAULT_SPACE,
         }
+        if submission.says_workers:
+            found[names.WORKERS_SAID] = str(submission.num_workers)
         found |= submission.environment
         if framework.shape == "gang":
             # So many wait for one another, whatever the program is told besides.

@@ -23,6 +23,7 @@ from legato.compat.wmla import names
 from legato.compat.wmla.fabric.copies import copy_streams, speak_for_driver, tell_driver_of_failure
 from legato.compat.wmla.fabric.keras_generation import choose_keras, explain
 from legato.compat.wmla.fabric.surroundings import DRIVER_LOG
+from legato.compat.wmla.fabric.worker_option import find_worker_arguments
 from legato.core.errors import UsageError
 
 _SITE: Final = Path(__file__).parent
@@ -75,13 +76,13 @@ def main(arguments: Sequence[str]) -> None:
         )
     places = find_places(os.environ, result_dir, program, arguments[0])
     is_elastic = os.environ.get(names.IS_ELASTIC, "true").lower() != "false"
-    make_directories(places)
+    make_directories(places, is_elastic=is_elastic)
     os.environ.update(variables_of(places, os.environ))
     copy_streams(places.log_dir)
     _tell_missing_data(os.environ)
     _set_path(program, places.model_dir, with_site=is_elastic)
     os.chdir(places.model_dir)
-    sys.argv[:] = [str(program), *arguments[1:], *engine_arguments(places, os.environ)]
+    sys.argv[:] = [str(program), *arguments[1:], *_more_arguments(places, program, arguments[1:])]
     with _telling_failures(places):
         if is_elastic:
             _run_elastic(places, program)
@@ -123,10 +124,14 @@ def find_places(environment: Mapping[str, str], result_dir: Path, program: Path,
     )
 
 
-def make_directories(places: Places) -> None:
-    """Make the directories that a program expects to find."""
-    trained = places.result_dir / names.MODEL / names.TRAINED
-    for directory in (places.log_dir, places.driver_dir, trained, places.result_dir / names.CHECKPOINT):
+def make_directories(places: Places, *, is_elastic: bool) -> None:
+    """Make the directories that a program expects to find.
+
+    Programs of frameworks that are not elastic make ``RESULT_DIR/model`` themselves, some with ``os.mkdir``, which
+    fails where it is.
+    """
+    models = [places.result_dir / names.MODEL / names.TRAINED] if is_elastic else []
+    for directory in (places.log_dir, places.driver_dir, *models, places.result_dir / names.CHECKPOINT):
         directory.mkdir(parents=True, exist_ok=True)
 
 
@@ -181,8 +186,16 @@ def variables_of(places: Places, given: Mapping[str, str]) -> dict[str, str]:
     if given.get(names.BACKEND, "").lower() in _TENSORFLOW:
         from legato.compat.wmla.fabric.keras_settings import environment_for_tensorflow
 
-        defaults |= environment_for_tensorflow(int(given.get("LEGATO_THREADS", "1")))
+        is_elastic = given.get(names.IS_ELASTIC, "true").lower() != "false"
+        defaults |= environment_for_tensorflow(int(given.get("LEGATO_THREADS", "1")), is_exact=is_elastic)
     return known | {name: value for name, value in defaults.items() if name not in given}
+
+
+def _more_arguments(places: Places, program: Path, given: Sequence[str]) -> list[str]:
+    """Return what the program gets besides its own arguments."""
+    return engine_arguments(places, os.environ) or find_worker_arguments(
+        program, given, os.environ.get(names.WORKERS_SAID)
+    )
 
 
 def engine_arguments(places: Places, environment: Mapping[str, str]) -> list[str]:
@@ -258,6 +271,8 @@ def _run_static(places: Places, program: Path) -> None:
     if framework is None or framework.shape != "gang" or "LEGATO_DRIVER_FILE" not in os.environ:
         _take_part(places, 0)
         _run(program)
+        # A program that wrote no model has an empty result, not none.
+        (places.result_dir / names.MODEL).mkdir(exist_ok=True)
         return
     from legato.compat.wmla.fabric.gang import variables_of_gang
     from legato.train.gang import Gang, name_attempt, reserve_port

@@ -19,6 +19,7 @@ from legato.compat.wmla.site.fabric_model import FabricModel
 from legato.compat.wmla.site.pyedt.fabric_model import FabricModel as FabricModelOfPyedt
 from legato.core.errors import DataError, ProgramError, UsageError
 from legato.train.elastic import Run
+from legato.train.job import Place
 from legato.train.seeds import seed_job
 
 NUM_SAMPLES = 22
@@ -341,8 +342,67 @@ def test_a_test_of_the_programs_own() -> None:
     fabric, model = make(fn_test=test, driver_logger=logger)
     fabric.train(2, 4, 2)
     assert seen == [(False, False)] * 2 and model.training
-    assert [list(metrics) for metrics, *_ in logger.test] == [["loss"]] * 2
+    assert [list(metrics) for metrics, *_ in logger.test] == [["loss", "accuracy"]] * 2
     assert same(model, plain_training(2, 4, 2))
+    # The accuracy is that of the same outputs, so it is the one of Legato's own validation.
+    own = Logger()
+    make(driver_logger=own)[0].train(2, 4, 2)
+    wanted = [metrics["accuracy"] for metrics, *_ in own.test]
+    assert [metrics["accuracy"] for metrics, *_ in logger.test] == pytest.approx(wanted)
+
+
+class OldLogger:
+    """Of the first generation."""
+
+    def __init__(self) -> None:
+        self.tested: list[tuple[float, float]] = []
+
+    def log_train_metrics(self, loss: float, acc: float, completed_batch: int, worker: int = 0) -> None:
+        pass
+
+    def log_test_metrics(self, loss: float, acc: float, completed_batch: int, worker: int = 0) -> None:
+        self.tested.append((loss, acc))
+
+
+def test_a_test_of_the_programs_own_gives_old_loggers_an_accuracy() -> None:
+    def test(model: Any, test_iter: Any, _: Any) -> float:
+        return sum(model.get_loss_function()(model(inputs), labels).item() for inputs, labels in test_iter)
+
+    logger = OldLogger()
+    make(fn_test=test, driver_logger=logger)[0].train(1, 4, 2)
+    ((_, accuracy),) = logger.tested
+    assert 0 <= accuracy <= 100
+
+
+def test_one_metric_needs_no_list_and_a_logger_need_not_have_all_methods() -> None:
+    class Ends:
+        has_ended = False
+
+        def on_train_end(self) -> None:
+            self.has_ended = True
+
+    def distance(outputs: Any, targets: Any) -> Any:
+        return (outputs.argmax(1) - targets).abs().float()
+
+    logger, ends = Logger(), Ends()
+    make(metrics=distance, driver_logger_callback=logger)[0].train(1, 4, 2)
+    assert list(logger.test[0][0]) == ["loss", "distance"]
+    make(driver_logger_callback=ends)[0].train(1, 4, 2)
+    assert ends.has_ended
+
+
+@pytest.mark.parametrize(("said", "want"), [("no", False), ("False", False), ("yes", True), (1, True), (None, False)])
+def test_texts_are_understood_as_truth_values(said: Any, want: bool) -> None:
+    assert make(save_to_onnx=said)[0]._extras.exports_onnx is want
+
+
+def test_a_second_training_in_a_job_is_refused_in_words_of_wmla(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric, _ = make()
+    place = Place(None, None, "cpu", 1)
+    place.taken = True
+    monkeypatch.setattr("legato.train.job._place", place)
+    with pytest.raises(UsageError, match=r"FabricModel\.train\(\) was called a second time, and a job trains once"):
+        fabric.train(1, 4, 2)
 
 
 # ---------------------------------------------------------------- callbacks
@@ -470,7 +530,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"datasets_function": ([], [])}, "datasets_function=.* cannot be called"),
     ({"loss_function": "mse"}, "loss_function='mse' cannot be called"),
     ({"loss_function": None}, "loss_function=None cannot be called"),
-    ({"metrics": "accuracy"}, "metrics='accuracy' is not a list"),
+    ({"metrics": "accuracy"}, "metrics has 'accuracy', which is no function of"),
+    ({"save_to_onnx": "maybe"}, "save_to_onnx='maybe' is no truth value"),
     ({"metrics": ["accuracy"]}, "is no function of"),
     ({"metrics": [len, len]}, "two of the name 'len'"),
     ({"driver_logger": Logger}, "driver_logger=Logger is a class"),

@@ -12,7 +12,7 @@ from legato.compat.wmla.fabric.diary import Diary
 
 def recorded(num_samples: int, batch_size: int, num_engines: int, num_epochs: int) -> Iterator[tuple[int, bool]]:
     """Yield how far the job is at every point, and whether that is the end of an epoch, as the loop has it."""
-    diary = Diary(num_samples, batch_size)
+    diary = Diary(num_samples, batch_size, num_engines=4)
     num_batches = -(-num_samples // batch_size)
     for epoch in range(num_epochs):
         diary.begin_epoch(epoch)
@@ -43,7 +43,7 @@ def test_points(sizes: tuple[int, int, int, int], points: list[int]) -> None:
 
 
 def test_a_worker_that_was_given_the_state_records_the_same_points() -> None:
-    here, there = Diary(1000, 10), Diary(1000, 10)
+    here, there = Diary(1000, 10, 4), Diary(1000, 10, 4)
     notes: dict[str, Any] = {"loss": [1.0] * 7}
     for _ in range(7):
         here.add_step(notes, 1)

@@ -71,6 +71,7 @@ def test_what_one_may_not_see_is_not_there(console: Console) -> None:
     assert console.get("/execs", who="ben") == []
     for name in (record["id"], "j-0000000000", "no such", "..%2f", "a%2Fb", "\u00e4", "x" * 300):
         check_error(console.ask("GET", f"/execs/{name}", who="ben"), 404)
+    check_error(console.ask("GET", "/execs/j-0000000000", who="ben"), 404, "'dlicmd.py --exec-get-all' list yours")
     assert console.get(f"/execs/{record['id']}", who="admin")["creator"] == "ann"
 
 

@@ -145,6 +145,9 @@ def test_who_is_not_let_in(console: Console) -> None:
         check_error(answer, 401, "logon")
         assert answer.headers["www-authenticate"].startswith("Basic")
         check_error(console.ask("GET", path, who=None, headers={"X-Auth-Token": "a.b.lgt_" + "0" * 64}), 401, "unknown")
+        check_error(
+            console.ask("GET", path, who=None, headers={"X-Auth-Token": "a.b.c"}), 401, "not one of this server"
+        )
     for said in ("Basic", "Basic !!!", "Basic YW5u", "Basic " + base64.b64encode(b"\xff:\xff").decode(), "Odd x"):
         check_error(console.ask("GET", "/execs", who=None, headers={"Authorization": said}), 401)
     for token in ("a b", "x" * 5000, "a.b."):

@@ -173,6 +173,70 @@ def test_what_the_submission_says_counts(play: Play, monkeypatch: pytest.MonkeyP
     assert environment["TF_DETERMINISTIC_OPS"] == "1", "said before TensorFlow does anything"
 
 
+def test_a_tensorflow_program_that_trains_by_itself_may_draw_without_a_seed(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FABRIC_BACKEND", "tensorflow")
+    monkeypatch.setenv(names.IS_ELASTIC, "false")
+    # With it, TensorFlow raises "Random ops require a seed".
+    assert "TF_DETERMINISTIC_OPS" not in play(TELL)["environment"]
+
+
+DECLARES = (
+    f"import argparse\nargparse.ArgumentParser().add_argument('-n', '--numWorker', type=int, default=100)\n{TELL}"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "beside", "given", "want"),
+    [
+        (DECLARES, "", (), ["--numWorker", "2"]),
+        (DECLARES, "", ("--epochs", "3"), ["--epochs", "3", "--numWorker", "2"]),
+        # What the user says behind the two dashes counts.
+        (DECLARES, "", ("--numWorker", "7"), ["--numWorker", "7"]),
+        (DECLARES, "", ("--numWorker=7",), ["--numWorker=7"]),
+        (TELL, "", (), []),
+        (f"# parser.add_argument('--numWorker')\n{TELL}", "", (), []),
+        (f"print('--numWorker')\n{TELL}", "", (), []),
+        (f"import getopt\ngetopt.getopt([], '', ['numWorker='])\n{TELL}", "", (), ["--numWorker", "2"]),
+        (f"from settings import *\n{TELL}", DECLARES.partition("import json")[0], (), ["--numWorker", "2"]),
+    ],
+)
+def test_the_number_of_workers_goes_to_programs_that_ask_for_it(
+    text: str,
+    beside: str,
+    given: tuple[str, ...],
+    want: list[str],
+    job: Path,
+    play: Play,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(names.WORKERS_SAID, "2")
+    monkeypatch.delitem(sys.modules, "settings", raising=False)
+    (job / "_submitted_code/mnist/src/settings.py").write_text(beside)
+    assert play(text, *given)["argv"][1:] == want
+    sys.modules.pop("settings", None)
+    monkeypatch.delenv(names.WORKERS_SAID)
+    os.chdir(job)
+    assert play(text, *given)["argv"][1:] == list(given), "the submission names no number"
+
+
+def test_a_program_that_makes_its_model_directory_itself_can(
+    play: Play, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(names.IS_ELASTIC, "false")
+    play(f"import os\nos.mkdir(os.path.join(os.environ['RESULT_DIR'], 'model'))\n{TELL}")
+    assert (job / "model").is_dir()
+
+
+def test_a_program_that_is_not_elastic_and_makes_no_model_directory_has_an_empty_one(
+    play: Play, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(names.IS_ELASTIC, "false")
+    play(TELL)
+    assert list((job / "model").iterdir()) == []
+
+
 def test_the_arguments_that_wmla_1_2_1_added_are_added_where_it_is_asked_for(
     job: Path, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
