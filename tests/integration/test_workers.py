@@ -43,6 +43,13 @@ def test_grow_and_shrink(stage: Stage, reference: Reference, program: tuple[str,
     stage.run(*program, plan=plan).check(want, finishers=2)
 
 
+def test_a_data_set_that_changes_in_each_epoch(stage: Stage, reference: Reference) -> None:
+    want = reference.of("vision.py", "--dim")
+    plan = [Act(at_step(6), scale(3), "grow in the second epoch"), Act(with_members(3), nothing, "3 train")]
+    result = stage.run("vision.py", "--dim", "--loaders", "2", plan=plan)
+    result.check(want, finishers=3)
+
+
 def test_a_worker_that_its_step_has_no_work_for_is_not_kept(stage: Stage, reference: Reference) -> None:
     want = reference.of("twice.py")
     result = stage.run("twice.py", workers=(4, 5, 5))

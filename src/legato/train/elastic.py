@@ -7,6 +7,7 @@ is done by `session`, `stepping` and `evaluation`.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -112,6 +113,7 @@ class Run:
         self._has_looped = False
         session.place.on_end(self._close_loaders)
         self._loaders: list[tuple[tuple[Any, ...], tuple[Order, Loader]]] = []
+        self._described: weakref.WeakKeyDictionary[Loader, str] = weakref.WeakKeyDictionary()
 
     # ------------------------------------------------------------ facts
 
@@ -246,7 +248,10 @@ class Run:
         """
         session = self._session
         order, loader = self._loader_of("train", dataset, shuffle, collate_fn, num_workers, prefetch_factor, pin_memory)
-        yield from self.turns(order, loader, describe_dataset(dataset, session.seed))
+        # To read a sample for the description may change a data set that remembers what it has read.
+        if loader.begin_pass() or loader not in self._described:
+            self._described[loader] = describe_dataset(dataset, session.seed)
+        yield from self.turns(order, loader, self._described[loader])
 
     def turns(self, steps: Steps, source: Source, data: str) -> Iterator[Any]:
         """Yield what a source has for this worker's micro-batches of one pass: for data that `batches` cannot load.
@@ -344,6 +349,7 @@ class Run:
         if known is not None:
             return _unwrap(known)
         order, loader = self._loader_of("evaluate", dataset, False, collate_fn, num_workers)
+        loader.begin_pass()
         modes = [(module, module.training) for module in model.modules()]
         model.eval()
         self._stepper.tell_phase("evaluate")

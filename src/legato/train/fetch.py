@@ -58,8 +58,12 @@ class Fetcher:
         self.order = order
         self.seed = seed
         self.collate_fn = collate_fn
-        self._whole = _whole(dataset) if collate_fn is None else None
-        self._takes_many = _takes_many(dataset)
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Take note of what the program has changed in the data set: which tensors it has, which rows it takes."""
+        self._whole = _whole(self.dataset) if self.collate_fn is None else None
+        self._takes_many = _takes_many(self.dataset)
 
     @property
     def draws(self) -> bool:

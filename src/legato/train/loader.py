@@ -36,7 +36,7 @@ class Loader:
     sample could not be given its own numbers.
 
     Args:
-        dataset: map-style; must not change while it is used.
+        dataset: map-style; may change between two passes, see `begin_pass`.
         order: which samples a key means.
         seed: the job's.
         collate_fn: makes a batch of a list of samples; None for torch's default.
@@ -76,6 +76,23 @@ class Loader:
         self._window = num_workers * prefetch_factor
         self._upcoming: deque[Key] = deque()
         self._loaded: dict[Key, Any] = {}
+
+    def begin_pass(self) -> bool:
+        """See what the program has changed in the data set since the last pass, as all workers do at the same place.
+
+        Loader processes that have an older copy end; the next ones start with what the data set is like then.
+
+        Returns:
+            Whether it may have changed, as far as that is known; always without loader processes.
+        """
+        if self._processes is None:
+            self._fetcher.look_again()
+            return True
+        if not self._processes.renew_if_changed():
+            return False
+        self._fetcher.look_again()
+        self._loaded.clear()
+        return True
 
     def follow(self, keys: Iterator[Key]) -> None:
         """Take note that exactly these keys will be taken from now on, in this order.

@@ -30,6 +30,7 @@ import torch.multiprocessing  # teaches pipes to carry tensors in shared memory
 import torch.utils.data._utils.worker as torch_worker
 
 from legato.core.errors import DataError
+from legato.train.dataset_state import DatasetState
 from legato.train.fetch import Fetcher, FetchError, told
 from legato.train.order import Key
 
@@ -100,6 +101,7 @@ class LoaderProcesses:
         self._context = context if isinstance(context, BaseContext) else multiprocessing.get_context(context)
         self._private_fds = private_fds
         self._processes: list[_Process] = []
+        self._state: DatasetState | None = None
         self._next_token = 0
         self._closed = False
 
@@ -140,9 +142,24 @@ class LoaderProcesses:
             if arrived or not wait:
                 return arrived
 
+    def renew_if_changed(self) -> bool:
+        """End the processes if the data set or the collation is not what they have a copy of; new ones have theirs.
+
+        Returns:
+            Whether they were ended: nothing is being loaded then.
+        """
+        if self._state is None or not self._state.has_changed():
+            return False
+        self._end()
+        return True
+
     def close(self) -> None:
         """End the processes: those that are in the middle of a batch after a short while by force. Idempotent."""
         self._closed = True
+        self._end()
+
+    def _end(self) -> None:
+        self._state = None
         processes, self._processes = self._processes, []
         for each in processes:
             # Whoever waits for a request, or for room for a result, wakes up and ends.
@@ -159,6 +176,7 @@ class LoaderProcesses:
     def _start(self) -> None:
         if self._closed:
             raise DataError("Cannot load data: the loader is closed.")
+        self._state = DatasetState(self._fetcher.dataset, self._fetcher.collate_fn)
         forked = self._context.get_start_method() == "fork"
         private_fds = tuple(self._private_fds()) if forked else ()
         elders = [end for each in _living for process in each._processes for end in (process.requests, process.results)]

@@ -37,12 +37,13 @@ class Images(Dataset[tuple[torch.Tensor, int]]):
         self._images = torch.rand(num_samples, 1, 8, 8, generator=generator)
         self._targets = torch.randint(4, (num_samples,), generator=generator).tolist()
         self._augment = augment
+        self.brightness = 1.0
 
     def __len__(self) -> int:
         return len(self._targets)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        image = self._images[index]
+        image = self._images[index] * self.brightness
         if self._augment:
             if random.random() < 0.5:
                 image = image.flip(-1)

@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--loaders", type=int, default=0)
     parser.add_argument("--only-after", type=int, default=0, help="epochs without evaluation")
+    parser.add_argument("--dim", action="store_true", help="change the data set in each epoch")
     parser.add_argument("--checkpoint-dir")
     args = parser.parse_args()
     run = legato.elastic(global_batch_size=16, micro_batch_size=2, seed=1, checkpoint_dir=args.checkpoint_dir)
@@ -58,7 +59,9 @@ def main() -> None:
         found: Any = run.evaluate(model, test, count_correct)
         run.log(**found)
 
-    for _ in run.epochs(args.epochs):
+    for epoch in run.epochs(args.epochs):
+        if args.dim:
+            train.brightness = 1 / (1 + epoch)
         for images, targets in run.batches(train, collate_fn=collate, num_workers=args.loaders):
             pace(run)
             loss = nn.functional.cross_entropy(model(images), targets)

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -507,3 +508,96 @@ def wait_until(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.005)
+
+
+# ---------------------------------------------------------------- a data set that changes between two passes
+
+
+class Scaled(Dataset[Any]):
+    """Its samples depend on what is set on it."""
+
+    def __init__(self) -> None:
+        self.scale = 1.0
+        self.offsets = np.zeros(4)
+        self.rows = [1.0] * 8
+        self.tensor = torch.zeros(8)
+        self.lock = threading.Lock()
+        self.transform = lambda value: value
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        value = self.scale * number + self.offsets[number % 4] + self.rows[number] + self.tensor[number]
+        return torch.as_tensor(self.transform(float(value)))
+
+
+def set_scale(dataset: Scaled) -> None:
+    dataset.scale = 7.0
+
+
+def set_offset(dataset: Scaled) -> None:
+    dataset.offsets[2] = 3.0
+
+
+def set_row(dataset: Scaled) -> None:
+    dataset.rows[5] = 9.0
+
+
+def set_tensor(dataset: Scaled) -> None:
+    dataset.tensor[3] += 1
+
+
+def set_transform(dataset: Scaled) -> None:
+    dataset.transform = lambda value: -value
+
+
+@pytest.mark.parametrize("change", [set_scale, set_offset, set_row, set_tensor, set_transform])
+def test_loader_processes_see_what_is_changed_between_passes(change: Callable[[Scaled], None]) -> None:
+    order = Order(8, Layout(4, 2), 0, True)
+    found = []
+    for num_workers in (0, 2):
+        dataset = Scaled()
+        loader = Loader(dataset, order, seed=0, num_workers=num_workers)
+        passes = []
+        for epoch in range(3):
+            if epoch == 1:
+                change(dataset)
+            loader.begin_pass()
+            loader.follow(iter(keys_of(order)))
+            passes.append([flat(batch) for _, batch in take_all(loader)])
+        loader.close()
+        found.append(passes)
+    alone, with_processes = found
+    assert with_processes == alone
+    assert alone[0] != alone[1] == alone[2]
+
+
+def test_loader_processes_are_kept_while_nothing_changes() -> None:
+    order = Order(8, Layout(4, 2), 0, True)
+    dataset = Scaled()
+    loader = Loader(dataset, order, seed=0, num_workers=2)
+    pids = []
+    for epoch in range(4):
+        if epoch == 2:
+            dataset.scale = 2.0
+        assert loader.begin_pass() == (epoch == 2)
+        loader.follow(iter(keys_of(order)))
+        list(take_all(loader))
+        assert loader._processes is not None
+        pids.append({each.process.pid for each in loader._processes._processes})
+    loader.close()
+    assert pids[0] == pids[1] and pids[2] == pids[3] and not pids[1] & pids[2]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_tensors_that_are_replaced_between_passes_are_read(num_workers: int) -> None:
+    dataset = TensorDataset(torch.arange(8.0))
+    order = Order(8, Layout(4, 2), 0, False)
+    loader = Loader(dataset, order, seed=0, num_workers=num_workers)
+    for offset in (0.0, 10.0):
+        dataset.tensors = (torch.arange(8.0) + offset,)
+        loader.begin_pass()
+        loader.follow(iter(keys_of(order)))
+        assert torch.cat([batch[0] for _, batch in take_all(loader)]).tolist() == dataset.tensors[0].tolist()
+    loader.close()

@@ -1,0 +1,172 @@
+"""Tells whether a data set has changed since its loader processes were started. Changes nothing in it.
+
+Loader processes have a copy of the data set. What the program sets on it between two passes (``dataset.scale = 2``,
+``dataset.set_epoch(3)``) must reach them as it reaches a loader without processes. So all attributes, followed through
+lists, dicts and objects, are condensed into a digest. Content that is expensive to read is looked at in samples:
+tensors count their changes themselves, and of a large array some blocks are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import zlib
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+_WHOLE_BYTES: Final = 16 << 20  # an array of at most this size is read whole: some milliseconds
+_BLOCK_BYTES: Final = 4096
+_NUM_BLOCKS: Final = 1024
+_CONTAINERS: Final = (list, dict, set, frozenset, tuple)
+_PLAIN: Final = (bool, int, float, str)
+
+
+class DatasetState:
+    """What a data set and what belongs to it were like at one moment.
+
+    Args:
+        things: the data set, its collation; whatever loader processes have a copy of.
+    """
+
+    def __init__(self, *things: Any) -> None:
+        self._things = things
+        # What is told apart by its address must not be freed: another object could get that address.
+        self._alive: list[Any] = []
+        self._digest = self._read(self._alive)
+
+    def has_changed(self) -> bool:
+        """Return whether they are different now, or cannot be compared."""
+        return self._digest is None or self._read([]) != self._digest
+
+    def _read(self, alive: list[Any]) -> bytes | None:
+        digest = _Digest()
+        try:
+            _Signer(digest, alive).dump(self._things)
+        except Exception:  # noqa: BLE001 - objects of the program's run their own code here; then nothing is known
+            return None
+        return digest.value()
+
+
+class _Digest:
+    """A file for pickle that only hashes."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def write(self, data: Any) -> int:
+        self._hash.update(data)
+        return len(data)
+
+    def value(self) -> bytes:
+        return self._hash.digest()
+
+
+class _Signer(pickle.Pickler):
+    """Writes a text for what cannot be pickled, or need not be; the result is hashed and never read."""
+
+    def __init__(self, digest: _Digest, alive: list[Any]) -> None:
+        super().__init__(digest, protocol=5)
+        self._alive = alive
+
+    def reducer_override(self, thing: Any) -> Any:
+        """Say how to write an object: pickle asks for all but plain values and containers."""
+        if thing is str:
+            return NotImplemented
+        if (content := _describe_content(thing)) is not None:
+            return str, (content,)
+        if isinstance(thing, type):
+            return self._told_apart(thing, None)
+        if callable(thing) and hasattr(thing, "__code__"):
+            cells = [_content(cell) for cell in thing.__closure__ or ()]
+            return self._told_apart(thing, (cells, thing.__defaults__, thing.__kwdefaults__, thing.__dict__))
+        if _is_plain_object(thing):
+            return self._told_apart(thing, (_class_settings(type(thing)), thing.__dict__))
+        return self._reduce(thing)
+
+    def _reduce(self, thing: Any) -> Any:
+        try:
+            reduced = thing.__reduce_ex__(4)
+        except Exception:  # noqa: BLE001 - an open file, a lock, a handle: it is the same one or it is not
+            return self._told_apart(thing, getattr(thing, "__dict__", None))
+        return (str, (reduced,)) if isinstance(reduced, str) else reduced
+
+    def _told_apart(self, thing: Any, parts: Any) -> tuple[Any, tuple[str], Any]:
+        """Write an object by its address, and what it consists of."""
+        self._alive.append(thing)
+        return str, (f"{type(thing).__qualname__} at {id(thing)}",), parts
+
+
+def _describe_content(thing: Any) -> str | None:
+    if isinstance(thing, torch.Tensor):
+        return _describe_tensor(thing)
+    if isinstance(thing, np.ndarray) and not thing.dtype.hasobject:
+        return _describe_array(thing)
+    if isinstance(thing, torch.Generator):
+        return f"generator {_checksum(thing.get_state().numpy())}"
+    return None
+
+
+def _is_plain_object(thing: Any) -> bool:
+    kind = type(thing)
+    is_usual = all(getattr(kind, name) is getattr(object, name) for name in ("__reduce_ex__", "__reduce__"))
+    return is_usual and hasattr(thing, "__dict__") and not isinstance(thing, _CONTAINERS)
+
+
+def _class_settings(kind: type) -> list[Any]:
+    """Return the plain values that stand in the classes of an object: a program may set these as well."""
+    return [
+        [(name, value) for name, value in vars(each).items() if isinstance(value, _PLAIN)]
+        for each in kind.__mro__
+        if each is not object and not each.__module__.startswith("torch.")
+    ]
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return "empty"
+
+
+def _describe_tensor(tensor: torch.Tensor) -> str:
+    kind = f"{type(tensor).__qualname__} {tensor.dtype} {tuple(tensor.shape)} {tensor.device}"
+    # A tensor that was made for inference does not count its changes.
+    version = 0 if tensor.is_inference() else tensor._version
+    if tensor.layout != torch.strided:
+        return f"{kind} at {id(tensor)}, version {version}"
+    content = 0
+    if tensor.device.type == "cpu" and tensor.dtype in _READABLE:
+        content = _checksum(tensor.detach().numpy())
+    return f"{kind} {tensor.stride()} at {tensor.data_ptr()}, version {version}, {content}"
+
+
+_READABLE: Final = frozenset(
+    {torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8}
+    | {torch.bool}
+)
+
+
+def _describe_array(array: np.ndarray[Any, Any]) -> str:
+    kind = f"{type(array).__qualname__} {array.dtype} {array.shape} {array.strides} at {array.ctypes.data}"
+    # All processes see the same file; its content does not have to reach them.
+    if isinstance(array, np.memmap):
+        return kind
+    return f"{kind}, {_checksum(array)}"
+
+
+def _checksum(array: np.ndarray[Any, Any]) -> int:
+    """Return a checksum of an array: of all of it, or of blocks at equal distances if it is large."""
+    if array.nbytes <= _WHOLE_BYTES:
+        return zlib.crc32(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+    if not array.flags.c_contiguous:
+        # Its rows may lie anywhere; the base of a view of a large array is large too.
+        rows = np.linspace(0, len(array) - 1, min(len(array), _NUM_BLOCKS)).astype(int)
+        return zlib.crc32(np.ascontiguousarray(array[rows]).data.cast("B"))
+    flat = array.reshape(-1).view(np.uint8)
+    starts = np.linspace(0, flat.size - _BLOCK_BYTES, _NUM_BLOCKS).astype(int)
+    value = 0
+    for start in starts:
+        value = zlib.crc32(flat[start : start + _BLOCK_BYTES].data, value)
+    return value
