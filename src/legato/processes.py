@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 _PROC: Final = Path("/proc")
+_LISTENING: Final = "0A"
 
 
 ProcessState = Literal["running", "waiting", "stopped", "gone"]
@@ -231,3 +232,18 @@ def _answers(pid: int) -> bool:
     except PermissionError:
         pass
     return True
+
+
+def listens_here(port: int) -> bool:
+    """Return whether processes of this system user alone listen at a port of this machine.
+
+    True where the system does not tell, because it has no ``/proc``.
+    """
+    owners: set[int] = set()
+    tables = [path for name in ("tcp", "tcp6") if (path := (_PROC / "self/net" / name)).exists()]
+    for table in tables:
+        for line in table.read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+                owners.add(int(fields[7]))
+    return owners == {os.geteuid()} if tables else True

@@ -82,9 +82,9 @@ class Server:
             assert line, f"the server has ended: {self.told}, {self.log()}"
             self.told.append(line.rstrip("\n"))
         self.url = self.told[0].partition(" answers at ")[2].partition(",")[0]
-        for line in self.told:
-            if line.strip().startswith("lgt_"):
-                self.secret = line.strip()
+        first = self.home / "first-login.txt"
+        if first.exists():
+            self.secret = next(line.strip() for line in first.read_text().splitlines() if "lgt_" in line)
 
     def spawn(self) -> subprocess.Popen[str]:
         """Start its process and wait for nothing."""

@@ -118,8 +118,10 @@ def test_a_server_that_is_stopped_and_killed(new_server: NewServer, tmp_path: Pa
     done = num_steps(home, job)
     wait_until(lambda: num_steps(home, job) > done, "it does not train without a server")
 
+    before = (home / "first-login.txt").read_text()
     server.start()
-    assert "lgt_" not in str(server.told), "there is one first start"
+    assert "lgt_" not in str(server.told)
+    assert (home / "first-login.txt").read_text() == before, "there is one first start"
     ask = ask.at(server)
     ask.wait("pool", lambda pool: pool["summary"] is not None)
     ask.wait(f"jobs/{job}", lambda found: (found["progress"] or {}).get("step", 0) > done)

@@ -1088,7 +1088,7 @@ export interface paths {
         put?: never;
         /**
          * Create Token
-         * @description Create a token.
+         * @description Create a token. One that a log-in asks for ends with it, unless the password is given.
          */
         post: operations["create_token"];
         delete?: never;
@@ -1510,6 +1510,8 @@ export interface components {
              * @default login
              */
             name: string;
+            /** Hours */
+            hours?: number | null;
         };
         /**
          * NamedQueue
@@ -1581,7 +1583,14 @@ export interface components {
         };
         /**
          * NewTokenBody
-         * @description A token to create. ``days`` that is not said: as the settings say; null: without an end.
+         * @description A token to create.
+         *
+         *     Args:
+         *         name: what it is for.
+         *         user: whose it is.
+         *         role: not above the asker's.
+         *         days: until it ends. None: as the settings say.
+         *         password: of the asker; needed where a log-in asks for a token that outlives it.
          */
         NewTokenBody: {
             /** Name */
@@ -1592,6 +1601,8 @@ export interface components {
             role?: ("admin" | "user" | "viewer") | null;
             /** Days */
             days?: number | null;
+            /** Password */
+            password?: string | null;
         };
         /**
          * NewUser
@@ -2428,6 +2439,7 @@ export interface components {
          * @description A token as it may be shown: without its secret.
          *
          *         Args:
+         *             expires_at: None: of an older version, which has none that are good.
          *             role: as the token was made; what holds is the lower of this and its user's.
          *             used_at: the last time, to the minute.
          */
@@ -2440,6 +2452,8 @@ export interface components {
             expires_at: number | null;
             revoked_at: number | null;
             used_at: number | null;
+            /** @default token */
+            kind: components["schemas"]["TokenKind"];
         };
         /**
          * Role
@@ -2447,6 +2461,12 @@ export interface components {
          * @enum {unknown}
          */
         Role: "admin" | "user" | "viewer";
+        /**
+         * TokenKind
+         * @description What a token is for.
+         * @enum {unknown}
+         */
+        TokenKind: "link" | "local" | "session" | "token";
         /**
          * Me
          * @description Who a token says that somebody is; the role is the lower of the token's and the user's.
@@ -10181,6 +10201,15 @@ export interface operations {
             };
             /** @description There is no such thing */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not fit how things stand now; The same request is being answered */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -84,7 +84,7 @@ class PeopleCalls:
         user: str | None = None,
         role: str | None = None,
         days: float | None = None,
-        is_endless: bool = False,
+        password: str | None = None,
     ) -> NewToken:
         """Make a token; its secret is shown this once.
 
@@ -93,12 +93,10 @@ class PeopleCalls:
             user: whose it is. None: yours.
             role: not above your own. None: that of the user.
             days: until it expires. None: as the server has it.
-            is_endless: it never expires.
+            password: your own; needed if this client's token comes from a log-in, and the new one is to outlive it.
         """
-        said = {"name": name, "user": user, "role": role, "days": days}
+        said = {"name": name, "user": user, "role": role, "days": days, "password": password}
         body: dict[str, Any] = {key: value for key, value in said.items() if value is not None}
-        if is_endless:
-            body["days"] = None
         return self._line.ask(NewToken, "POST", "/tokens", body=body, is_repeatable=False)
 
     def revoke_token(self, token: str) -> Token:

@@ -179,7 +179,19 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """A token, without its secret."""
+    """A token, without its secret.
+
+    Args:
+        id: by which it is ended.
+        user: whose it is.
+        name: what it is for.
+        role: what may be done with it.
+        created_at: seconds since 1970; so are the others.
+        expires_at: when it ends.
+        revoked_at: when it was ended before that. None: it was not.
+        used_at: the last time, to the minute. None: never.
+        kind: ``token``, ``session`` of a log-in, ``link`` that logs in once, or ``local`` on the server's machine.
+    """
 
     id: str
     user: str
@@ -189,6 +201,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None
     revoked_at: float | None
     used_at: float | None
+    kind: str = "token"
 
 
 class NewToken(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,12 +19,17 @@ import msgspec
 from legato.core.errors import NotFound, Unauthenticated, UsageError
 from legato.core.spec import check_name
 from legato.decoding import decode
+from legato.processes import listens_here
 
 SERVER_VARIABLE: Final = "LEGATO_SERVER"
 TOKEN_VARIABLE: Final = "LEGATO_TOKEN"  # noqa: S105 -- the name of a variable
 CURRENT: Final = "current"
 """What may be said for the server that was chosen last; no server can have this name."""
 
+LOCAL_FILE: Final = "local-login.json"
+"""In the home of a platform: how the system user who runs it is known to it."""
+
+_MAX_LOCAL_BYTES: Final = 2**16
 _API: Final = "/api/v1"
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
@@ -170,6 +176,8 @@ def find_server(
 ) -> Server:
     """Find the server that is meant, with the token for it.
 
+    Where none is known, one that the same system user runs on this machine is meant; see `find_local`.
+
     Args:
         said: an address, a name of `legato login`, or ``current``. None: ``LEGATO_SERVER``, else the current one.
         token: None: ``LEGATO_TOKEN``, if that is not for another server, else the one of `legato login`.
@@ -184,15 +192,48 @@ def find_server(
     known = read_known(file or find_file(environment))
     named = environment.get(SERVER_VARIABLE) or None
     wanted = said or named or (CURRENT if known.current else None)
-    if wanted is None:
+    local = find_local(environment)
+    if wanted is None and local is not None:
+        server = local
+    elif wanted is None:
         raise Unauthenticated("No server is known. Log in with 'legato login URL', or start one here with 'legato up'.")
-    server = _find(wanted, known)
+    else:
+        server = _find(wanted, known)
+        if server.token is None and local is not None and server.url == local.url:
+            server = local
     # Beside an address of its own it is for that one alone.
     if token is None and (named is None or _find(named, known).url == server.url):
         token = environment.get(TOKEN_VARIABLE) or None
     if token is not None:
         return Server(url=server.url, token=check_token(token))
     return server
+
+
+def find_local(environment: Mapping[str, str] = os.environ) -> Server | None:
+    """Return the server that this system user runs on this machine, with a token for it; None: there is none.
+
+    It has written the token into a file that this user alone can read. The file of a server that has crashed is not
+    believed: somebody else may listen at its address by now.
+
+    Args:
+        environment: names the home of the platform in ``LEGATO_HOME``, if that is not the usual one.
+    """
+    home = environment.get("LEGATO_HOME") or "~/.local/share/legato"
+    try:
+        descriptor = os.open(Path(home).expanduser() / LOCAL_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as stream:
+            found = os.fstat(stream.fileno())
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+                return None
+            told = msgspec.json.decode(stream.read(_MAX_LOCAL_BYTES))
+        url, token = read_url(told["url"]), check_token(told["token"])
+        os.kill(int(told["pid"]), 0)  # of another user it may not be asked; there it fails
+    except (OSError, RuntimeError, ValueError, msgspec.MsgspecError, UsageError, KeyError, TypeError, AttributeError):
+        return None
+    port = urlsplit(url).port
+    if port is None or not is_loopback(url) or not listens_here(port):
+        return None
+    return Server(url=url, token=token, user="admin")
 
 
 def looks_like_url(said: str) -> bool:

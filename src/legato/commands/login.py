@@ -42,9 +42,20 @@ def login(
         bool, typer.Option("--password-stdin", help="Read the password from standard input; with --user.")
     ] = False,
 ) -> None:
-    """Log in to a platform: it becomes the one that all commands mean. Its token is kept in a file of yours alone."""
+    """Log in to a platform: it becomes the one that all commands mean. Its token is kept in a file of yours alone.
+
+    A platform that you run on this machine yourself needs neither token nor password.
+    """
     from legato.client.client import Client
-    from legato.client.servers import Server, check_token, find_file, is_in_the_clear, read_known, write_known
+    from legato.client.servers import (
+        Server,
+        check_token,
+        find_file,
+        find_local,
+        is_in_the_clear,
+        read_known,
+        write_known,
+    )
 
     if token_stdin and (user is not None or password_stdin):
         raise UsageError("Cannot log in with both a token and a password: leave one of them out.")
@@ -55,8 +66,14 @@ def login(
     where = _find_url(url, known)
     if is_in_the_clear(where):
         typer.echo(f"legato: {where} is not encrypted; others on the way can read what is sent.", err=True)
+    token: str | None
     token_id = None
-    if user is not None:
+    local = find_local()
+    if user is None and not token_stdin and local is not None and local.url == where:
+        # The file of the server says it anew whenever that starts: nothing of it is written down.
+        token = None
+        me = Client.on(open_line(local)).me()
+    elif user is not None:
         password = read_secret("password") if password_stdin else ask_secret("Password", "--password-stdin")
         device = known.devices.get(f"{user}@{where}")
         made = Client.on(open_line(Server(url=where))).log_in(user, password, _name_token(), device=device)
@@ -67,7 +84,8 @@ def login(
             read_secret("token") if token_stdin else ask_secret(f"Token for {where}", "--token-stdin, or --user USER")
         )
         token = check_token(told)
-    me = Client.on(open_line(Server(url=where, token=token))).me()
+    if token is not None:
+        me = Client.on(open_line(Server(url=where, token=token))).me()
     called = name or known.name_of(where) or _free_name(where, known)
     write_known(known.with_server(called, Server(url=where, token=token, token_id=token_id, user=me.name)), file)
     typer.echo(

@@ -127,19 +127,29 @@ def add_token(
     user: Annotated[str | None, typer.Option(metavar="USER", help="Whose it is, for admins. [default: yours]")] = None,
     role: RoleOption = None,
     days: Annotated[
-        str | None, typer.Option(metavar="NUMBER|none", help="Until it expires. [default: as the server has it]")
+        str | None, typer.Option(metavar="NUMBER", help="Until it expires. [default: as the server has it]")
     ] = None,
+    password: Annotated[
+        bool,
+        typer.Option("--password", help="Ask for your password: for a token that outlives the login that you use now."),
+    ] = False,
+    password_stdin: PasswordOption = False,
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
     """Make a token and show its secret, this once. What is shown on standard output is the secret alone."""
-    is_endless, number = _read_days(days)
-    made = open_client(server).add_token(name, user=user, role=_read_role(role), days=number, is_endless=is_endless)
+    number = None if days is None else float(read_whole("the days", 30, highest=366)(days))
+    shown = None
+    if password_stdin:
+        shown = read_secret("password")
+    elif password:
+        shown = ask_secret("Your password", "--password-stdin")
+    made = open_client(server).add_token(name, user=user, role=_read_role(role), days=number, password=shown)
     if not output.is_for_people:
         write(made, output, str)
         return
     token = made.token
-    until = "has no end" if token.expires_at is None else f"expires {render_time(token.expires_at)}"
+    until = f"expires {render_time(token.expires_at)}"
     typer.echo(f"Token '{token.name}' ({token.id}) of '{token.user}', role '{token.role}', {until}. Keep it:", err=True)
     typer.echo(made.secret)
 
@@ -220,13 +230,6 @@ def _read_role(role: str | None) -> str | None:
     if role is not None and role not in _ROLES:
         raise UsageError(f"Cannot read the role '{role}'. Write {', '.join(_ROLES[:-1])} or {_ROLES[-1]}.")
     return role
-
-
-def _read_days(days: str | None) -> tuple[bool, float | None]:
-    """Return whether a token has no end, and else its days."""
-    if days is None or days == "none":
-        return days == "none", None
-    return False, float(read_whole("the days", 30, highest=100_000)(days))
 
 
 def _draw_users(found: Any, output: Output) -> Any:

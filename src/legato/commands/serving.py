@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -277,7 +278,14 @@ def _serve(settings: Settings, *, runs_jobs: bool) -> None:
     with enter_premises(settings) as sockets:
         from legato.server.serving import serve
 
-        serve(settings, sockets, say=typer.echo, runs_jobs=runs_jobs, guests=find_guests(settings))
+        serve(
+            settings,
+            sockets,
+            say=typer.echo,
+            is_terminal=sys.stdout.isatty(),
+            runs_jobs=runs_jobs,
+            guests=find_guests(settings),
+        )
 
 
 def find_guests(settings: Settings) -> list[Guest]:

@@ -5,6 +5,7 @@ Times are seconds since 1970.
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import msgspec
@@ -22,10 +23,20 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     has_password: bool
 
 
+class TokenKind(enum.StrEnum):
+    """What a token is for."""
+
+    TOKEN = "token"  # noqa: S105 -- a kind; made on purpose, for a program or a machine
+    SESSION = "session"  # of a log-in
+    LINK = "link"  # a code that logs somebody in once
+    LOCAL = "local"  # of whoever runs the server, on its machine
+
+
 class Token(msgspec.Struct, frozen=True, kw_only=True):
     """A token as it may be shown: without its secret.
 
     Args:
+        expires_at: None: of an older version, which has none that are good.
         role: as the token was made; what holds is the lower of this and its user's.
         used_at: the last time, to the minute.
     """
@@ -38,6 +49,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None
     revoked_at: float | None
     used_at: float | None
+    kind: TokenKind = TokenKind.TOKEN
 
 
 class NewToken(msgspec.Struct, frozen=True):

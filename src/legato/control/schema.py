@@ -69,6 +69,8 @@ tokens = Table(
     Column("expires_at", Double),
     Column("revoked_at", Double),
     Column("used_at", Double),
+    Column("kind", String(16), nullable=False, server_default="token"),  # a TokenKind
+    Column("sessions_until", Double),  # of a link: when the log-in that it gives ends at the latest
     Index(None, "user"),
 )
 

@@ -169,13 +169,21 @@ class Settings(BaseSettings):
     # ------------------------------------------------------------ tokens
 
     token_days: float = Field(
-        default=90, gt=0, description="days until a new token expires if nothing else is asked. 90: a quarter"
+        default=90, gt=0, le=366, description="days until a new token expires if nothing else is asked. 90: a quarter"
     )
-    max_token_days: float | None = Field(
-        default=None, gt=0, description="days that may be asked for at most. None: tokens without an end are allowed"
+    max_token_days: float = Field(
+        default=365, gt=0, le=366, description="days that may be asked for at most. 365: each token ends within a year"
     )
     login_hours: float = Field(
-        default=12, gt=0, description="hours until a login with a password ends. 12: longer than a day at work"
+        default=12,
+        gt=0,
+        le=24 * 366,
+        description="hours until a login with a password ends. 12: longer than a day at work",
+    )
+    local_login: bool = Field(
+        default=True,
+        description="whether the system user who runs the server is logged in as 'admin' on its machine, by a file in "
+        "`home` that this user alone can read. Whoever can read it could read the store too",
     )
 
     # ------------------------------------------------------------ the pool and the policy
@@ -348,7 +356,7 @@ class Settings(BaseSettings):
             )
         if self.upload_max_file_bytes > self.upload_max_unpacked_bytes:
             raise ValueError("upload_max_file_bytes is above upload_max_unpacked_bytes; lower it or raise the other")
-        if self.max_token_days is not None and self.token_days > self.max_token_days:
+        if self.token_days > self.max_token_days:
             raise ValueError("token_days is above max_token_days; lower it or raise the other")
         return self
 

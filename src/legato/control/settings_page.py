@@ -48,7 +48,7 @@ def _render_type(annotation: Any) -> str:
         return "none"
     if typing.get_origin(annotation) is tuple:
         return "list of text"
-    return {int: "whole number", float: "number", str: "text", Path: "path"}[annotation]
+    return {bool: "true or false", int: "whole number", float: "number", str: "text", Path: "path"}[annotation]
 
 
 def _render_default(default: Any) -> str:

@@ -8,6 +8,7 @@ import msgspec
 from sqlalchemy import ColumnElement, delete, exists, select, update
 
 from legato.control.database import Database
+from legato.control.people import TokenKind
 from legato.control.schema import allocations, code_uploads, definitions, events, idempotency_keys, jobs, tokens
 from legato.control.store_lease import check_fence
 from legato.control.transactions import Transaction, writing
@@ -15,7 +16,6 @@ from legato.control.transactions import Transaction, writing
 # Rows of one transaction: others must not wait long. Who calls often has soon purged all.
 _BATCH: Final = 200
 _EVENTS_BATCH: Final = 10_000
-_DAY_S: Final = 86_400.0
 
 
 class Purged(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class Retention:
             jobs_before: jobs that ended before this and hold no slot, with all that belongs to them; tokens that
                 expired or were revoked before it, and events of the pool.
             uploads_before: code that was not used since, and that no job and no training definition names.
-            keys_before: idempotency keys that came before; tokens for a day or less, as logins give, that ended before.
+            keys_before: idempotency keys that came before; tokens of log-ins and links that ended before.
 
         Returns:
             The jobs and uploads whose files go next.
@@ -60,7 +60,7 @@ class Retention:
             check_fence(transaction.connection, fence)
             old_keys = idempotency_keys.c.created_at < keys_before
             transaction.connection.execute(delete(idempotency_keys).where(old_keys))
-            of_logins = tokens.c.expires_at - tokens.c.created_at <= _DAY_S
+            of_logins = tokens.c.kind != TokenKind.TOKEN
             transaction.connection.execute(delete(tokens).where(of_logins, _ended_before(keys_before)))
             gone = () if jobs_before is None else _purge_jobs(transaction, jobs_before)
             unused = () if uploads_before is None else _purge_uploads(transaction, uploads_before)

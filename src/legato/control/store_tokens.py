@@ -14,15 +14,20 @@ from sqlalchemy import Connection, Row, Select, func, select, update
 from legato.control.credentials import TOKEN_PREFIX, hash_code, hash_secret, make_code, make_secret
 from legato.control.database import Database
 from legato.control.ids import make_id
-from legato.control.people import CodeTold, NewCode, NewToken, Token
+from legato.control.people import CodeTold, NewCode, NewToken, Token, TokenKind
 from legato.control.roles import Asker, Role, check_is_admin, lower_role
 from legato.control.schema import tokens, users
 from legato.control.store_accounts import create_first_admin
 from legato.control.transactions import Transaction, read_all, read_one, writing
-from legato.core.errors import Forbidden, NotFound, Unauthenticated, UsageError
+from legato.core.errors import Conflict, Forbidden, NotFound, Unauthenticated, UsageError
 from legato.core.spec import check_name
 
 _USED_EVERY_S: Final = 60.0  # a token's last use is kept to the minute: not every request shall be a write
+MAX_TOKENS: Final = 50
+"""That one user made on purpose and that are good."""
+MAX_SESSIONS: Final = 200
+"""Of one user at once."""
+FIRST_TOKEN_S: Final = 86_400.0
 _ADMIN: Final = "admin"
 _LINK: Final = "link"
 _WHENCE: Final = (
@@ -44,9 +49,19 @@ class Tokens:
         self._random_bits = random_bits
 
     def create(
-        self, user: str, name: str, asker: Asker, now: float, *, role: Role | None = None, expires_at: float | None
+        self,
+        user: str,
+        name: str,
+        asker: Asker,
+        now: float,
+        *,
+        role: Role | None = None,
+        expires_at: float,
+        kind: TokenKind = TokenKind.TOKEN,
     ) -> NewToken:
         """Create a token. Everybody may create own ones with no more than the own role; an admin those of others.
+
+        A user has at most `MAX_TOKENS` that were made on purpose. Of too many sessions the oldest one ends.
 
         Args:
             user: whose it is.
@@ -54,45 +69,57 @@ class Tokens:
             asker: who asks.
             now: seconds since 1970.
             role: None: the user's.
-            expires_at: None: never.
+            expires_at: seconds since 1970.
+            kind: of the token.
 
         Raises:
             Forbidden: it is another's, or the role is above the asker's.
             NotFound: there is no such user.
+            Conflict: the user has as many as may be.
             UsageError: the name or the expiry cannot be used.
         """
         check_name(name, "a token")
         told = f"Cannot create token '{name}'"
         if asker.name != user:
             check_is_admin(f"create a token of '{user}'", asker)
-        if expires_at is not None and expires_at <= now:
+        if expires_at <= now:
             raise UsageError(f"{told}: it would have expired already. Give a time to come.")
         with writing(self._database, now) as transaction:
-            # The lock makes a change of the role wait, or be seen.
+            # The lock makes a change of the role wait, or be seen, and others who count this user's tokens wait.
             owner = transaction.connection.execute(
-                select(users.c.role).where(users.c.name == user).with_for_update(read=True)
+                select(users.c.role).where(users.c.name == user).with_for_update()
             ).scalar()
             if owner is None:
                 raise NotFound(f"{told}: there is no user '{user}'. An admin can create it.")
             highest = lower_role(Role(owner), asker.role)
             if lower_role(role or highest, highest) is not (role or highest):
                 raise Forbidden(f"{told}: role '{role}' is above '{highest}'. Ask for '{highest}' or less.")
+            _make_room(transaction, user, kind, told)
             secret = make_secret(self._random_bits)
-            token = self._insert(transaction, user, name, role or highest, expires_at, hash_secret(secret))
+            token = self._insert(transaction, user, name, role or highest, expires_at, hash_secret(secret), kind)
             transaction.audit(asker.name, "token.create", token.id, {"user": user, "name": name})
             return NewToken(token, secret)
 
     def create_first(self, now: float) -> NewToken | None:
-        """Create the user ``admin`` and a token for it, if there is no user at all; None: there are users."""
+        """Create the user ``admin`` and a token for a day, if there is no user at all; None: there are users."""
         with writing(self._database, now) as transaction:
             if not create_first_admin(transaction, _ADMIN):
                 return None
             secret = make_secret(self._random_bits)
-            token = self._insert(transaction, _ADMIN, "first-start", Role.ADMIN, None, hash_secret(secret))
+            expires_at = now + FIRST_TOKEN_S
+            token = self._insert(transaction, _ADMIN, "first-start", Role.ADMIN, expires_at, hash_secret(secret))
             return NewToken(token, secret)
 
-    def create_code(self, asker: Asker, now: float, *, expires_at: float) -> NewCode:
+    def create_code(
+        self, asker: Asker, now: float, *, expires_at: float, sessions_until: float | None = None
+    ) -> NewCode:
         """Create a code with which somebody logs in once, as the asker, with no more than the role of now.
+
+        Args:
+            asker: who asks.
+            now: seconds since 1970.
+            expires_at: of the code.
+            sessions_until: when what it gives ends at the latest: with the token of the asker. None: that does not end.
 
         Raises:
             NotFound: there is no such user.
@@ -105,7 +132,9 @@ class Tokens:
                 raise NotFound(f"Cannot make a link: there is no user '{asker.name}'. An admin can create it.")
             code = make_code(self._random_bits)
             role = lower_role(Role(owner), asker.role)
-            token = self._insert(transaction, asker.name, _LINK, role, expires_at, hash_code(code))
+            token = self._insert(transaction, asker.name, _LINK, role, expires_at, hash_code(code), TokenKind.LINK)
+            until = {"sessions_until": sessions_until}
+            transaction.connection.execute(update(tokens).where(tokens.c.id == token.id).values(until))
             transaction.audit(asker.name, "link.create", token.id)
             return NewCode(code, expires_at)
 
@@ -127,9 +156,12 @@ class Tokens:
             transaction.connection.execute(
                 update(tokens).where(tokens.c.id == found.id).values(revoked_at=now, used_at=now)
             )
+            expires_at = min(expires_at, found.sessions_until or expires_at)
             role = lower_role(Role(found.role), Role(found.user_role))
             secret = make_secret(self._random_bits)
-            token = self._insert(transaction, found.user, name, role, expires_at, hash_secret(secret))
+            _make_room(transaction, found.user, TokenKind.SESSION, "")
+            hashed = hash_secret(secret)
+            token = self._insert(transaction, found.user, name, role, expires_at, hashed, TokenKind.SESSION)
             transaction.audit(found.user, "link.use", found.id, {"token": token.id})
             return NewToken(token, secret)
 
@@ -174,7 +206,7 @@ class Tokens:
         told = f"Cannot accept token '{found.name}' of '{found.user}'"
         if found.revoked_at is not None:
             raise Unauthenticated(f"{told}: it was revoked. {_WHENCE}")
-        if found.expires_at is not None and found.expires_at <= now:
+        if found.expires_at is None or found.expires_at <= now:
             raise Unauthenticated(f"{told}: it has expired. {_WHENCE}")
         if found.disabled_at is not None:
             raise Unauthenticated(f"{told}: the user is disabled. Ask an admin.")
@@ -211,11 +243,19 @@ class Tokens:
             return read_all(connection, statement, Token)
 
     def _insert(
-        self, transaction: Transaction, user: str, name: str, role: Role, expires_at: float | None, hashed: str
+        self,
+        transaction: Transaction,
+        user: str,
+        name: str,
+        role: Role,
+        expires_at: float,
+        hashed: str,
+        kind: TokenKind = TokenKind.TOKEN,
     ) -> Token:
         now = transaction.now
         made = make_id("t", now, self._random_bits, transaction.connection.scalar(select(func.max(tokens.c.id))))
         row = {"user": user, "name": name, "role": role, "created_at": now, "expires_at": expires_at}
+        row["kind"] = kind
         while not transaction.insert_new(tokens, row | {"id": made, "secret_sha256": hashed}):
             made = make_id("t", now, self._random_bits, made)
         token = read_one(transaction.connection, _select().where(tokens.c.id == made), Token)
@@ -223,12 +263,35 @@ class Tokens:
         return token
 
 
+def _make_room(transaction: Transaction, user: str, kind: TokenKind, told: str) -> None:
+    """Refuse one token more than a user may have, or end the oldest session."""
+    connection, now = transaction.connection, transaction.now
+    live = (
+        tokens.c.user == user,
+        tokens.c.kind == kind,
+        tokens.c.revoked_at.is_(None),
+        tokens.c.expires_at > now,
+    )
+    if kind is TokenKind.SESSION:
+        old = select(tokens.c.id).where(*live).order_by(tokens.c.id.desc()).offset(MAX_SESSIONS - 1)
+        ids = connection.execute(old).scalars().all()
+        if ids:
+            connection.execute(update(tokens).where(tokens.c.id.in_(ids)).values(revoked_at=now))
+    elif kind is TokenKind.TOKEN:
+        num = connection.execute(select(func.count()).select_from(tokens).where(*live)).scalar_one()
+        if num >= MAX_TOKENS:
+            raise Conflict(
+                f"{told}: '{user}' has {num} tokens already, and no user may have more. End one that is not needed: "
+                "'legato tokens' lists them, 'legato tokens revoke ID' ends one."
+            )
+
+
 def _select() -> Select[Any]:
-    return select(*(column for column in tokens.c if column is not tokens.c.secret_sha256))
+    return select(*(column for column in tokens.c if column.name in Token.__struct_fields__))
 
 
 def _code_of(code: str, now: float) -> Select[Any]:
-    columns = (tokens.c.id, tokens.c.user, tokens.c.role, tokens.c.expires_at)
+    columns = (tokens.c.id, tokens.c.user, tokens.c.role, tokens.c.expires_at, tokens.c.sessions_until)
     return (
         select(*columns, users.c.role.label("user_role"), users.c.disabled_at)
         .join(users, users.c.name == tokens.c.user)

@@ -168,6 +168,8 @@ class Gatekeeper:
         Raises:
             Problem: there were too many that failed.
         """
+        if "login_wait_s" not in scope["state"]:  # a password beside a token: nothing was counted yet
+            self.begin_login(scope)
         device = read_device(scope)
         if device is not None and not await asyncio.to_thread(self._store.accounts.is_device, user, device):
             device = None

@@ -43,7 +43,7 @@ _ABOUT_PROCESSES: Final = frozenset(
     {"address.json", "driver.json", "driver-process.json", "engine.json", "engine.json.new", "lock"}
 )
 """What tells of processes that are not restored. A restored server must not command those of another one."""
-_ABOUT_SERVER: Final = frozenset({"server.json", "server.lock"})
+_ABOUT_SERVER: Final = frozenset({"server.json", "server.lock", "local-login.json", "first-login.txt"})
 _FIRST: Final = ("order.json", "journal.json")
 _CHECKPOINTS: Final = "checkpoints"
 

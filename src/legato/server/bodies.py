@@ -203,6 +203,7 @@ class Login(Body):
     user: Annotated[str, StringConstraints(max_length=63)]
     password: Annotated[str, StringConstraints(max_length=1024)]
     name: Name = "login"
+    hours: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = None
 
 
 GivenRole = Literal["admin", "user", "viewer"]
@@ -258,12 +259,21 @@ class NewPassword(Body):
 
 
 class NewTokenBody(Body):
-    """A token to create. ``days`` that is not said: as the settings say; null: without an end."""
+    """A token to create.
+
+    Args:
+        name: what it is for.
+        user: whose it is.
+        role: not above the asker's.
+        days: until it ends. None: as the settings say.
+        password: of the asker; needed where a log-in asks for a token that outlives it.
+    """
 
     name: Name
     user: Name | None = None
     role: GivenRole | None = None
     days: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = None
+    password: Annotated[str, StringConstraints(max_length=1024)] | None = None
 
 
 class QueueBody(Body):

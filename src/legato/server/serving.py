@@ -17,6 +17,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Final, cast
 
 import msgspec
@@ -29,13 +30,13 @@ from legato.control.database import Database
 from legato.control.homes import claim_home
 from legato.control.local_drivers import LocalDrivers
 from legato.control.loop import ControlLoop
-from legato.control.people import NewToken
+from legato.control.people import NewToken, TokenKind
 from legato.control.pulse import Pulse
 from legato.control.roles import Asker, Role
 from legato.control.settings import Settings
 from legato.control.store import Store, open_store
 from legato.control.store_loop import Loop
-from legato.core.errors import StoreError, UsageError
+from legato.core.errors import LegatoError, StoreError, UsageError
 from legato.decoding import decode
 from legato.driver.journal import replace_file
 from legato.policy.snapshot import Decisions
@@ -43,6 +44,7 @@ from legato.server.app import make_app
 from legato.server.guests import Guest
 from legato.server.http_protocol import limit_connections, make_protocol
 from legato.server.keeping import keep_house
+from legato.server.local_login import LocalLogin, keep_local_login, write_private
 from legato.server.log_lines import begin_log
 from legato.server.machine import Declaration, find_slots, name_node
 from legato.server.premises import allow_files, hold_home, is_loopback, tell_url
@@ -52,6 +54,8 @@ from legato.server.services import CODE, JOBS, LoopHandle, NoLoop, Services, mak
 _log = structlog.get_logger(__name__)
 
 SERVER_FILE: Final = "server.json"
+FIRST_FILE: Final = "first-login.txt"
+_DAY_S: Final = 86_400.0
 _NUM_READERS: Final = 4
 _END_LIMIT_S: Final = 5
 _IDLE_LIMIT_S: Final = 75
@@ -77,18 +81,21 @@ def serve(
     sockets: list[socket.socket],
     *,
     say: Callable[[str], None],
+    is_terminal: bool = False,
     runs_jobs: bool = True,
     guests: Sequence[Guest] = (),
 ) -> None:
     """Run a server until SIGTERM or SIGINT; a second SIGINT does not wait for open requests.
 
-    The first start on a store without users makes the user ``admin`` and says its token. On the way out drivers and
-    workers are left running.
+    The first start on a store without users makes the user ``admin``, and a token of it that is good for a day. At a
+    terminal it is said; elsewhere, where what is said may be kept, it is in a file that the system user of the server
+    alone can read. On the way out drivers and workers are left running.
 
     Args:
         settings: see `legato.control.settings`.
         sockets: as of `legato.server.premises.enter`, which holds the directory too for as long as this takes.
         say: shows a line to whoever started it. Lines of the log go to standard error beside it.
+        is_terminal: what is said is read by a person at a terminal, and kept nowhere.
         runs_jobs: offer the slots of this machine, and take part in the election of the one control loop. False: only
             answer requests, beside a server that does.
         guests: who answer under paths of their own.
@@ -110,11 +117,19 @@ def serve(
                 store.loop.end_lease(time.time())
         url = tell_url(settings, sockets)
         stack.enter_context(_written(ServerFile(url, os.getpid()), settings))
+        local = LocalLogin(store, home, url) if settings.local_login else None
         first = store.tokens.create_first(time.time())
-        link = None if first is None else make_link(store, url, time.time())
-        for line in _greet(settings, url, devices, first, link, is_open=not is_loopback(sockets)):
+        told = () if first is None else tuple(_tell_first(first, make_link(store, url, time.time())))
+        if told and not is_terminal:
+            write_private(home / FIRST_FILE, "\n".join((*told, "")))
+            told = tuple(_tell_file(home / FIRST_FILE))
+        if local is not None:
+            _begin_local(local)
+            stack.callback(lambda: local.end(time.time()))
+        is_open = not is_loopback(sockets)
+        for line in _greet(settings, url, devices, told, is_open=is_open, is_local=local is not None):
             say(line)
-        asyncio.run(_run(settings, store, sockets, devices, guests))
+        asyncio.run(_run(settings, store, sockets, devices, guests, local))
         say("Legato has stopped. Jobs train on; the next start finds them.")
 
 
@@ -171,7 +186,15 @@ def make_admin_token(settings: Settings, name: str) -> str:
     with open_store(settings.store_url) as store:
         now = time.time()
         first = store.tokens.create_first(now)
-        made = first or store.tokens.create(_ADMIN, name, Asker(_ADMIN, Role.ADMIN), now, expires_at=None)
+        # Not one of those that are counted: whoever has too many must not be kept out.
+        made = first or store.tokens.create(
+            _ADMIN,
+            name,
+            Asker(_ADMIN, Role.ADMIN),
+            now,
+            expires_at=now + settings.token_days * _DAY_S,
+            kind=TokenKind.LOCAL,
+        )
         return made.secret
 
 
@@ -222,7 +245,12 @@ class _RunningLoop:
 
 
 async def _run(
-    settings: Settings, store: Store, sockets: list[socket.socket], devices: Sequence[str], guests: Sequence[Guest]
+    settings: Settings,
+    store: Store,
+    sockets: list[socket.socket],
+    devices: Sequence[str],
+    guests: Sequence[Guest],
+    local: LocalLogin | None,
 ) -> None:
     handle: LoopHandle = NoLoop()
     parts: dict[str, _Part] = {}
@@ -232,6 +260,8 @@ async def _run(
             handle, parts["control loop"] = await stack.enter_async_context(_control_loop(settings, store, devices))
         services = make_services(store, settings, handle, followers, now=time.time)
         parts |= {"feed": services.feed.run, "keeping": functools.partial(keep_house, services)}
+        if local is not None:
+            parts["local login"] = functools.partial(keep_local_login, local, time.time())
         await _serve_until_stopped(_Web(_configure(services, settings, guests)), sockets, services, parts)
 
 
@@ -328,25 +358,42 @@ def _configure(services: Services, settings: Settings, guests: Sequence[Guest]) 
     )
 
 
+def _begin_local(local: LocalLogin) -> None:
+    try:
+        local.renew(time.time())
+    except (LegatoError, OSError) as error:
+        # Not without it: others log in as ever.
+        _log.warning("whoever runs the server could not be logged in on its machine", error=str(error))
+
+
+def _tell_first(first: NewToken, link: str) -> Iterator[str]:
+    yield "This is its first start. It has one user, 'admin', with a token for a day, which is shown this once:"
+    yield f"  {first.secret}"
+    yield "This link logs a browser in to the web console, once and within an hour ('legato console' makes more):"
+    yield f"  {link}"
+
+
+def _tell_file(file: Path) -> Iterator[str]:
+    yield f"This is its first start. It has one user, 'admin'. A token for a day and a link are in '{file}', which only"
+    yield "this system user can read. Delete it when you have logged in, and set a password: legato users password"
+
+
 def _greet(
     settings: Settings,
     url: str,
     devices: Sequence[str],
-    first: NewToken | None,
-    link: str | None = None,
+    first: Sequence[str] = (),
     *,
     is_open: bool = False,
+    is_local: bool = False,
 ) -> Iterator[str]:
     slots = f"{len(devices)} slots ({', '.join(sorted(set(devices)))})" if devices else "no slots"
     yield f"Legato {legato.__version__} answers at {url}, with {slots}; it keeps everything in {settings.home_path}"
-    if first is not None:
-        yield "This is its first start. It has one user, 'admin', whose token is shown this once:"
-        yield f"  {first.secret}"
-    if link is not None:
-        yield "This link logs a browser in to the web console, once and within an hour ('legato console' makes more):"
-        yield f"  {link}"
+    yield from first
     if devices and is_open:
         yield _WARNING
+    if is_local:
+        yield "You are logged in on this machine: 'legato ps' lists jobs, 'legato console' opens the web console."
     yield f"Log in with: legato login {url}"
 
 

@@ -108,14 +108,14 @@ def test_an_unknown_token_is_refused(store: Store, secret: str) -> None:
 
 
 def test_the_last_use_is_kept_to_the_minute(store: Store) -> None:
-    secret = store.tokens.create("ann", "a", ANN, NOW, expires_at=None).secret
+    secret = store.tokens.create("ann", "a", ANN, NOW, expires_at=NOW + 1e7).secret
     for after, want in ((0, NOW), (59, NOW), (60, NOW + 60)):
         store.tokens.verify(secret, NOW + after)
         assert store.tokens.list("ann")[0].used_at == want
 
 
 def test_revoked_is_for_ever(store: Store) -> None:
-    made = store.tokens.create("ann", "a", ANN, NOW, expires_at=None)
+    made = store.tokens.create("ann", "a", ANN, NOW, expires_at=NOW + 1e7)
     for asker in (BEN, EYE):
         with pytest.raises(NotFound):
             store.tokens.revoke(made.token.id, asker, NOW)
@@ -133,22 +133,22 @@ def test_revoked_is_for_ever(store: Store) -> None:
 
 
 def test_no_token_is_above_its_user_or_its_maker(store: Store) -> None:
-    low = store.tokens.create("ann", "look", ANN, NOW, role=Role.VIEWER, expires_at=None)
+    low = store.tokens.create("ann", "look", ANN, NOW, role=Role.VIEWER, expires_at=NOW + 1e7)
     looker = store.tokens.verify(low.secret, NOW)
     assert looker == Asker("ann", Role.VIEWER)
     with pytest.raises(Forbidden, match="role 'user' is above 'viewer'"):
-        store.tokens.create("ann", "more", looker, NOW, role=Role.USER, expires_at=None)
-    assert store.tokens.create("ann", "same", looker, NOW, expires_at=None).token.role is Role.VIEWER
+        store.tokens.create("ann", "more", looker, NOW, role=Role.USER, expires_at=NOW + 1e7)
+    assert store.tokens.create("ann", "same", looker, NOW, expires_at=NOW + 1e7).token.role is Role.VIEWER
     with pytest.raises(Forbidden, match="role 'admin' is above 'user'"):
-        store.tokens.create("ann", "more", ADMIN, NOW, role=Role.ADMIN, expires_at=None)
+        store.tokens.create("ann", "more", ADMIN, NOW, role=Role.ADMIN, expires_at=NOW + 1e7)
     with pytest.raises(Forbidden, match="only admins may"):
-        store.tokens.create("ben", "b", ANN, NOW, expires_at=None)
+        store.tokens.create("ben", "b", ANN, NOW, expires_at=NOW + 1e7)
     with pytest.raises(Forbidden, match="below the user's"):
         store.accounts.set_password("ann", PASSWORD, looker, NOW)
 
 
 def test_a_lower_role_holds_at_once(store: Store) -> None:
-    secret = store.tokens.create("ann", "a", ANN, NOW, expires_at=None).secret
+    secret = store.tokens.create("ann", "a", ANN, NOW, expires_at=NOW + 1e7).secret
     store.accounts.change("ann", ADMIN, NOW, role=Role.VIEWER)
     assert store.tokens.verify(secret, NOW).role is Role.VIEWER
     store.accounts.change("ann", ADMIN, NOW, is_disabled=True)
@@ -161,19 +161,19 @@ def test_a_lower_role_holds_at_once(store: Store) -> None:
 @pytest.mark.parametrize(
     ("user", "name", "expires_at", "error"),
     [
-        ("nobody", "a", None, NotFound),
-        ("ann", "a b", None, UsageError),
+        ("nobody", "a", NOW + 1, NotFound),
+        ("ann", "a b", NOW + 1, UsageError),
         ("ann", "a", NOW, UsageError),
     ],
 )
-def test_tokens_that_cannot_be(store: Store, user: str, name: str, expires_at: float | None, error: type) -> None:
+def test_tokens_that_cannot_be(store: Store, user: str, name: str, expires_at: float, error: type) -> None:
     with pytest.raises(error):
         store.tokens.create(user, name, ADMIN, NOW, expires_at=expires_at)
 
 
 def test_passwords(store: Store) -> None:
     store.accounts.create("eve", Role.USER, ADMIN, NOW, password=PASSWORD)
-    secret = store.tokens.create("eve", "a", ADMIN, NOW, expires_at=None).secret
+    secret = store.tokens.create("eve", "a", ADMIN, NOW, expires_at=NOW + 1e7).secret
     assert store.accounts.log_in("eve", PASSWORD, NOW).name == "eve"
     for name, password in (("eve", "wrong horse"), ("ann", PASSWORD), ("nobody", PASSWORD), ("eve", "x" * 5000)):
         with pytest.raises(Unauthenticated, match="the name or the password is wrong"):

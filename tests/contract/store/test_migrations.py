@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
+import structlog
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
@@ -148,3 +150,33 @@ def test_a_database_that_is_not_there_is_told_without_the_password() -> None:
     with pytest.raises(StoreError, match="Cannot use the store") as caught:
         open_store("postgresql://ann:geheim@127.0.0.1:1/legato")
     assert "geheim" not in str(caught.value)
+
+
+def test_tokens_without_an_end_get_one(new_url: NewUrl) -> None:
+    database = Database(new_url())
+    with database.writing() as connection:
+        config = migrate.make_config()
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0004")
+        connection.execute(text("INSERT INTO users (name, role, created_at) VALUES ('ann', 'user', 1)"))
+        for number, (name, expires_at) in enumerate(
+            [("ci", "NULL"), ("soon", "999999"), ("login", "43201"), ("link", "3601")]
+        ):
+            connection.execute(
+                text(
+                    'INSERT INTO tokens (id, "user", name, role, secret_sha256, created_at, expires_at) '
+                    f"VALUES ('t-{number}', 'ann', '{name}', 'user', '{number}', 1, {expires_at})"
+                )
+            )
+    before = time.time()
+    with structlog.testing.capture_logs() as log:
+        migrate.upgrade(database)
+    assert next(line for line in log if line["log_level"] == "warning")["tokens"] == '["ann/ci (t-0)"]'
+    with database.reading() as connection:
+        found = {row.name: row.kind for row in connection.execute(text("SELECT name, kind FROM tokens"))}
+        ends = connection.execute(text("SELECT expires_at FROM tokens WHERE name = 'ci'")).scalar_one()
+        audit = connection.execute(text("SELECT action, target FROM audit_log")).all()
+    assert found == {"ci": "token", "soon": "token", "login": "session", "link": "link"}
+    assert 0 <= ends - before - 90 * 86_400 < 600
+    assert [tuple(line) for line in audit] == [("token.expire", "t-0")]
+    database.close()

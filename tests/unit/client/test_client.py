@@ -645,8 +645,8 @@ def test_people(client: Client, platform: Platform) -> None:
     assert platform.password == "geheim1234"
     made = client.add_token("ci", days=7)
     assert platform.token_body == {"name": "ci", "days": 7}
-    client.add_token("ci", is_endless=True)
-    assert platform.token_body == {"name": "ci", "days": None}
+    client.add_token("ci", password="correct horse")
+    assert platform.token_body == {"name": "ci", "password": "correct horse"}
     assert client.revoke_token(made.token.id).revoked_at == NOW
     assert [user.name for user in client.users()] == ["ben"]
     assert len(client.tokens()) == 2

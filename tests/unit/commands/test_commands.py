@@ -492,8 +492,9 @@ def test_a_token_is_shown_once_and_alone(platform: Platform, call: Call) -> None
     assert (code, out) == (0, "lgt_fresh\n")
     assert "'ci'" in err
     assert platform.token_body == {"name": "ci", "days": 30.0}
-    call("tokens", "add", "ci", "--days", "none", "--user", "ben", "--role", "viewer")
-    assert platform.token_body == {"name": "ci", "user": "ben", "role": "viewer", "days": None}
+    given = ("--user", "ben", "--role", "viewer", "--password-stdin")
+    call("tokens", "add", "ci", *given, given="correct horse\n")
+    assert platform.token_body == {"name": "ci", "user": "ben", "role": "viewer", "password": "correct horse"}
     listed = call("tokens")[1]
     assert "lgt_" not in listed
     assert call("tokens", "revoke", "t-0000000001")[1] == "Token 'ci' (t-0000000001) of 'anna' is revoked.\n"

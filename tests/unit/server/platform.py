@@ -90,10 +90,11 @@ class Platform:
         self.loop = StandInLoop()
         first = self.store.tokens.create_first(NOW)
         assert first is not None
-        self.secrets = {"admin": first.secret}
+        boss = self.store.tokens.create("admin", "test", ADMIN, NOW, expires_at=NOW + 1e7)
+        self.secrets = {"admin": boss.secret}
         for name, role in (("ann", Role.USER), ("ben", Role.USER), ("eye", Role.VIEWER)):
             self.store.accounts.create(name, role, ADMIN, NOW)
-            self.secrets[name] = self.store.tokens.create(name, "test", ADMIN, NOW, expires_at=None).secret
+            self.secrets[name] = self.store.tokens.create(name, "test", ADMIN, NOW, expires_at=NOW + 1e7).secret
         self.services: Services = None  # type: ignore[assignment]  # made inside of the server's loop
         self.http: httpx.Client = None  # type: ignore[assignment]
 

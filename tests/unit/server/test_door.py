@@ -33,7 +33,7 @@ def test_what_is_no_token_is_told(platform: Platform) -> None:
 def test_tokens_that_do_not_hold(platform: Platform) -> None:
     store = platform.store
     short = store.tokens.create("ann", "short", ADMIN, NOW, expires_at=NOW + DAY_S)
-    revoked = store.tokens.create("ann", "revoked", ADMIN, NOW, expires_at=None)
+    revoked = store.tokens.create("ann", "revoked", ADMIN, NOW, expires_at=NOW + 1e7)
     store.tokens.revoke(revoked.token.id, ADMIN, NOW)
     platform.secrets |= {"short": short.secret, "revoked": revoked.secret, "made up": "lgt_" + "0" * 64}
     assert platform.get("me", who="short") == {"name": "ann", "role": "user"}

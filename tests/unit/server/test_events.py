@@ -201,7 +201,7 @@ def test_the_end_of_a_job_is_told_after_all_else_although_the_server_heard_of_it
 
 def test_a_stream_ends_with_its_token(platform: Platform, monkeypatch: Any) -> None:
     monkeypatch.setattr(streams, "HEARTBEAT_S", 0.05)
-    mine = platform.store.tokens.create("ann", "short", ADMIN, NOW, expires_at=None)
+    mine = platform.store.tokens.create("ann", "short", ADMIN, NOW, expires_at=NOW + 1e7)
     platform.secrets["short"] = mine.secret
     with platform.stream("events", who="short") as messages:
         platform.submit()
@@ -216,7 +216,7 @@ def test_a_stream_sees_what_its_reader_may_see_by_now(platform: Platform, monkey
     closed = Queue(name="closed", is_open=False, members=("ann", "ben"))
     platform.store.queues.put(closed, ADMIN, NOW)
     platform.store.accounts.create("boss", Role.ADMIN, ADMIN, NOW)
-    platform.secrets["boss"] = platform.store.tokens.create("boss", "t", ADMIN, NOW, expires_at=None).secret
+    platform.secrets["boss"] = platform.store.tokens.create("boss", "t", ADMIN, NOW, expires_at=NOW + 1e7).secret
     job = platform.submit("ben", queue="closed", name="hidden")
     platform.lead()
     platform.start(job, "node/0")

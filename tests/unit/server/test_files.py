@@ -82,7 +82,7 @@ def test_who_may_see_them(platform: Platform, job: str) -> None:
         for who in ("ben", "eye"):
             check_problem(platform.ask("GET", f"jobs/{job}/{path}", who=who), 403, "forbidden", "belongs to 'ann'")
     # A token of a lower role is not the owner.
-    made = platform.store.tokens.create("ann", "looks", ADMIN, NOW, role=Role.VIEWER, expires_at=None)
+    made = platform.store.tokens.create("ann", "looks", ADMIN, NOW, role=Role.VIEWER, expires_at=NOW + 1e7)
     platform.secrets["looks"] = made.secret
     check_problem(platform.ask("GET", f"jobs/{job}/files", who="looks"), 403, "forbidden")
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from tests.unit.server.platform import ADMIN, NOW, Platform, check_problem
 
-from legato.control.roles import Role
+from legato.control import store_tokens
+from legato.control.roles import Asker, Role
+from legato.control.store_tokens import MAX_TOKENS
 
 DAY_S = 86400.0
 PASSWORD = "correct horse"
@@ -141,17 +143,20 @@ def test_tokens(platform: Platform) -> None:
     assert answer.status_code == 201
     token = answer.json()["token"]
     assert set(token) == {
-        *("id", "user", "name", "role", "created_at", "expires_at", "revoked_at", "used_at"),
+        *("id", "user", "name", "role", "created_at", "expires_at", "revoked_at", "used_at", "kind"),
     }
     assert (token["user"], token["role"], token["expires_at"]) == ("ann", "user", NOW + 90 * DAY_S)
-    assert platform.ask("POST", "tokens", {"name": "a", "days": None}).json()["token"]["expires_at"] is None
+    for days in (None, 366):
+        check_problem(
+            platform.ask("POST", "tokens", {"name": "a", "days": days}), 422, "invalid", "above max_token_days=365"
+        )
     assert platform.ask("POST", "tokens", {"name": "a", "days": 0.5}).json()["token"]["expires_at"] == NOW + DAY_S / 2
     viewer = platform.ask("POST", "tokens", {"name": "a", "role": "viewer"}).json()
     assert viewer["token"]["role"] == "viewer"
     listed = platform.get("tokens")["items"]
-    assert {one["user"] for one in listed} == {"ann"} and len(listed) == 5
+    assert {one["user"] for one in listed} == {"ann"} and len(listed) == 4
     assert "secret" not in str(listed)
-    assert len(platform.get("tokens?user=ann", who="admin")["items"]) == 5
+    assert len(platform.get("tokens?user=ann", who="admin")["items"]) == 4
     assert {one["user"] for one in platform.get("tokens", who="admin")["items"]} == {"admin", "ann", "ben", "eye"}
     check_problem(platform.ask("GET", "tokens?user=ben"), 403, "forbidden")
     revoked = platform.ask("DELETE", f"tokens/{token['id']}").json()
@@ -172,7 +177,7 @@ def test_nobody_becomes_more_by_way_of_a_token(platform: Platform) -> None:
     check_problem(
         platform.ask("POST", "tokens", {"name": "a", "user": "ann", "role": "admin"}, who="admin"), 403, "forbidden"
     )
-    low = platform.store.tokens.create("admin", "low", ADMIN, NOW, role=Role.VIEWER, expires_at=None)
+    low = platform.store.tokens.create("admin", "low", ADMIN, NOW, role=Role.VIEWER, expires_at=NOW + 1e7)
     platform.secrets["low"] = low.secret
     assert platform.get("me", who="low") == {"name": "admin", "role": "viewer"}
     check_problem(platform.ask("POST", "tokens", {"name": "a", "role": "admin"}, who="low"), 403, "forbidden")
@@ -186,3 +191,67 @@ def test_how_long_tokens_may_live(new_platform: Callable[..., Platform]) -> None
     assert platform.ask("POST", "tokens", {"name": "a"}).json()["token"]["expires_at"] == NOW + 7 * DAY_S
     check_problem(platform.ask("POST", "tokens", {"name": "a", "days": 31}), 422, "invalid", "max_token_days=30")
     check_problem(platform.ask("POST", "tokens", {"name": "a", "days": None}), 422, "invalid", "no end is above")
+
+
+def test_a_user_has_so_many_tokens_and_sessions_do_not_count(with_password: Platform) -> None:
+    platform = with_password
+    ann = Asker("ann", Role.USER)
+    made = [platform.store.tokens.create("ann", "t", ann, NOW, expires_at=NOW + 9) for _ in range(MAX_TOKENS - 1)]
+    platform.secrets["ann"] = made[0].secret
+    assert platform.ask("POST", "tokens", {"name": "a"}).status_code == 201
+    check_problem(platform.ask("POST", "tokens", {"name": "a"}), 409, "conflict", "'ann' has 50 tokens already")
+    assert log_in(platform).status_code == 201, "sessions are not counted"
+    assert platform.ask("DELETE", f"tokens/{made[1].token.id}").status_code == 200
+    assert platform.ask("POST", "tokens", {"name": "a"}).status_code == 201
+    platform.now += 9
+    platform.secrets["new"] = log_in(platform).json()["secret"]
+    body = {"name": "a", "password": PASSWORD}
+    assert platform.ask("POST", "tokens", body, who="new").status_code == 201, "those that have ended do not count"
+
+
+def test_of_too_many_sessions_the_oldest_ends(with_password: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_tokens, "MAX_SESSIONS", 3)
+    secrets = [log_in(with_password).json()["secret"] for _ in range(4)]
+    with_password.secrets |= {str(number): secret for number, secret in enumerate(secrets)}
+    statuses = [with_password.ask("GET", "me", who=str(number)).status_code for number in range(4)]
+    assert statuses == [401, 200, 200, 200]
+
+
+def test_what_a_log_in_makes_ends_with_it_unless_the_password_is_given(with_password: Platform) -> None:
+    platform = with_password
+    told = log_in(platform).json()
+    platform.secrets["new"], ends = told["secret"], told["token"]["expires_at"]
+
+    def make(who: str = "new", **body: Any) -> Any:
+        return platform.ask("POST", "tokens", {"name": "a", **body}, who=who)
+
+    for body in ({}, {"days": 0.6}):
+        check_problem(make(**body), 403, "forbidden", "it would outlive the log-in that asks for it")
+    short = make(days=0.25).json()
+    assert (short["token"]["kind"], short["token"]["expires_at"]) == ("session", NOW + DAY_S / 4)
+    platform.secrets["short"] = short["secret"]
+    check_problem(make("short", days=0.3), 403, "forbidden", "it would outlive")
+    problem = check_problem(make(password="wrong"), 422, "invalid", "not the password of 'ann'")
+    assert problem["errors"][0]["field"] == "body.password"
+    long = make(password=PASSWORD).json()["token"]
+    assert (long["kind"], long["expires_at"]) == ("token", NOW + 90 * DAY_S)
+    # Nor does another session: by the token, or by a link.
+    for who, until in (("new", ends), ("short", NOW + DAY_S / 4)):
+        platform.now = NOW + 60
+        again = platform.ask("POST", "session", {"token": platform.secrets[who]}, who=None).json()
+        assert again["expires_at"] == until
+        code = platform.ask("POST", "session/links", who=who).json()["code"]
+        assert platform.ask("POST", "session", {"code": code}, who=None).json()["expires_at"] == until
+
+
+def test_guesses_of_a_password_beside_a_token_count(new_platform: Callable[..., Platform]) -> None:
+    platform = new_platform(logins_per_minute=3)
+    platform.store.accounts.set_password("ann", PASSWORD, ADMIN, NOW)
+    platform.secrets["ann"] = log_in(platform).json()["secret"]
+    body = {"name": "a", "password": "wrong"}
+    assert [platform.ask("POST", "tokens", body).status_code for _ in range(4)] == [422, 422, 422, 429]
+
+
+def test_a_login_may_be_short(with_password: Platform) -> None:
+    assert log_in(with_password, hours=2).json()["token"]["expires_at"] == NOW + 2 * 3600
+    assert log_in(with_password, hours=99).json()["token"]["expires_at"] == NOW + 12 * 3600

@@ -136,7 +136,7 @@ def ask_all(platform: Platform, who: str, digits: Any, one: Any, experiment: Any
 
 def test_who_may_what(platform: Platform, digits: Any) -> None:
     platform.store.accounts.create("eve", Role.USER, ADMIN, NOW)
-    platform.secrets["eve"] = platform.store.tokens.create("eve", "test", ADMIN, NOW, expires_at=None).secret
+    platform.secrets["eve"] = platform.store.tokens.create("eve", "test", ADMIN, NOW, expires_at=NOW + 1e7).secret
     one = define(platform, digits)
     experiment = make(platform, f"projects/{digits['id']}/experiments", name="One", definitions=[one["id"]])
     things = (digits, one, experiment)
@@ -457,7 +457,7 @@ def test_a_clone_keeps_where_it_came_from_as_far_as_that_is_the_askers(platform:
     made = clone("ann", program=["train.py", "--other"])
     assert {name: made[name] for name in origin} == origin | {"definition": None}
     platform.store.accounts.create("eve", Role.USER, ADMIN, NOW)
-    platform.secrets["eve"] = platform.store.tokens.create("eve", "test", ADMIN, NOW, expires_at=None).secret
+    platform.secrets["eve"] = platform.store.tokens.create("eve", "test", ADMIN, NOW, expires_at=NOW + 1e7).secret
     # Who sees it through the open queue alone has neither its variables nor its code.
     made = clone("eve", directory="/mine")
     assert {name: made[name] for name in origin} == dict.fromkeys(origin) | {"parent": run["id"]}

@@ -9,6 +9,7 @@ import resource
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,18 +19,29 @@ import pytest
 import structlog
 from tests.unit.server.platform import NOW, Platform
 
+from legato.client.servers import find_local, find_server
 from legato.control.homes import claim_home
-from legato.control.people import NewToken, Token
+from legato.control.people import Token
 from legato.control.records import Lease
-from legato.control.roles import Role
+from legato.control.roles import Asker, Role
 from legato.control.settings import Settings
 from legato.control.store import Store, open_store
-from legato.core.errors import SettingsError, StoreError, UsageError
+from legato.core.errors import SettingsError, StoreError, Unauthenticated, UsageError
 from legato.server import machine, serving
+from legato.server.local_login import FILE, LocalLogin
 from legato.server.log_lines import begin_log
 from legato.server.machine import Declaration, find_slots, name_node
 from legato.server.premises import allow_files, enter, hold_home, is_loopback, listen, open_home, tell_url
-from legato.server.serving import SERVER_FILE, ServerFile, _greet, _written, make_admin_token, serve, upgrade_store
+from legato.server.serving import (
+    FIRST_FILE,
+    SERVER_FILE,
+    ServerFile,
+    _greet,
+    _written,
+    make_admin_token,
+    serve,
+    upgrade_store,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -179,7 +191,7 @@ def test_the_store_is_made_and_its_admin_has_a_token(tmp_path: Path) -> None:
     assert secret != again
     with open_store(settings.store_url) as store:
         for shown in (secret, again):
-            assert (store.tokens.verify(shown, NOW).name, store.tokens.verify(shown, NOW).role) == ("admin", Role.ADMIN)
+            assert store.tokens.verify(shown, time.time()) == Asker("admin", Role.ADMIN)
     with pytest.raises(UsageError, match="Cannot name a token"):
         make_admin_token(settings, "-odd")
 
@@ -227,34 +239,88 @@ def test_slots_that_nobody_drives_any_more_are_said_to_be_gone(platform: Platfor
 
 
 def test_how_it_greets(tmp_path: Path) -> None:
-    token = Token(
-        id="t-1",
-        user="admin",
-        name="first",
-        role=Role.ADMIN,
-        created_at=NOW,
-        expires_at=None,
-        revoked_at=None,
-        used_at=None,
-    )
     settings = make_settings(tmp_path)
-    made = NewToken(token, "lgt_secret")
-    first = list(
-        _greet(settings, "http://localhost:1", ("cpu", "cpu"), made, "http://localhost:1/#/welcome?code=lgc_x")
-    )
+    first = list(_greet(settings, "http://localhost:1", ("cpu", "cpu"), ("the first start",), is_local=True))
     assert "answers at http://localhost:1, with 2 slots (cpu); it keeps everything in" in first[0]
     assert first[1:] == [
-        "This is its first start. It has one user, 'admin', whose token is shown this once:",
-        "  lgt_secret",
-        "This link logs a browser in to the web console, once and within an hour ('legato console' makes more):",
-        "  http://localhost:1/#/welcome?code=lgc_x",
+        "the first start",
+        "You are logged in on this machine: 'legato ps' lists jobs, 'legato console' opens the web console.",
         "Log in with: legato login http://localhost:1",
     ]
-    later = list(_greet(settings, "http://localhost:1", (), None))
+    later = list(_greet(settings, "http://localhost:1", ()))
     assert len(later) == 2 and "with no slots" in later[0]
-    warned = list(_greet(settings, "http://0.0.0.0:1", ("cpu",), None, is_open=True))
+    warned = list(_greet(settings, "http://0.0.0.0:1", ("cpu",), is_open=True))
     assert warned[1].startswith("Warning: other machines can reach this server, and jobs run here as the user that")
-    assert len(list(_greet(settings, "http://0.0.0.0:1", (), None, is_open=True))) == 2, "no job runs here"
+    assert len(list(_greet(settings, "http://0.0.0.0:1", (), is_open=True))) == 2, "no job runs here"
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_the_first_token_is_shown_at_a_terminal_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    settings = make_settings(tmp_path)
+    told: list[str] = []
+    found: list[Token] = []
+
+    async def run(*_: object) -> None:
+        # The server answers now.
+        with open_store(settings.store_url) as store:
+            found.extend(store.tokens.list())
+        assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+
+    monkeypatch.setattr(serving, "_run", run)
+    with enter(settings) as sockets:
+        serve(settings, sockets, say=told.append, is_terminal=is_terminal)
+    first = next(token for token in found if token.name == "first-start")
+    assert first.expires_at is not None and first.expires_at - first.created_at == 86_400
+    file = tmp_path / FIRST_FILE
+    if is_terminal:
+        assert "lgt_" in str(told) and "lgc_" in str(told) and not file.exists()
+    else:
+        assert "lgt_" not in str(told) and "lgc_" not in str(told) and f"'{file}'" in str(told)
+        text = file.read_text()
+        assert "  lgt_" in text and "#/welcome?code=lgc_" in text and file.stat().st_mode & 0o777 == 0o600
+    assert not (tmp_path / FILE).exists(), "it goes with the server"
+    told.clear()
+    with enter(settings) as sockets:
+        serve(settings, sockets, say=told.append, is_terminal=is_terminal)
+    assert "first start" not in str(told)
+
+
+def test_whoever_runs_the_server_is_logged_in_on_its_machine(tmp_path: Path) -> None:
+    platform_home, settings = tmp_path, make_settings(tmp_path)
+    with open_store(settings.store_url) as store, enter(settings) as sockets:
+        store.tokens.create_first(NOW)
+        url = tell_url(settings, sockets)
+        login = LocalLogin(store, platform_home, url)
+        login.renew(NOW)
+        environment = {"LEGATO_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+        server = find_server(environment=environment)
+        assert (server.url, server.user) == (url, "admin") and server.token is not None
+        assert store.tokens.verify(server.token, NOW) == Asker("admin", Role.ADMIN)
+        assert find_server(url, environment=environment) == server
+        assert find_server("http://localhost:1", environment=environment).token is None, "for no other address"
+        login.renew(NOW + 1)
+        with pytest.raises(Unauthenticated, match="revoked"):
+            store.tokens.verify(server.token, NOW + 1)
+        again = find_local(environment)
+        assert again is not None and again.token != server.token
+        file = tmp_path / FILE
+        file.chmod(0o640)
+        assert find_local(environment) is None, "others may have read it, or written it"
+        file.chmod(0o600)
+        assert find_local(environment) == again
+        file.rename(tmp_path / "elsewhere")
+        file.symlink_to(tmp_path / "elsewhere")
+        assert find_local(environment) is None
+        (tmp_path / "elsewhere").rename(file)
+    assert find_local(environment) is None, "whoever listens there by now does not get it"
+    with open_store(settings.store_url) as store:
+        login = LocalLogin(store, platform_home, url)
+        login.renew(NOW + 2)
+        login.end(NOW + 3)
+        assert not file.exists()
+        assert all(token.revoked_at for token in store.tokens.list() if token.name == "this-machine")
 
 
 @pytest.mark.parametrize(("host", "want"), [("127.0.0.1", True), ("localhost", True), ("0.0.0.0", False), ("", False)])

@@ -23,9 +23,10 @@ def begin(platform: Platform, body: Any, **headers: str) -> httpx.Response:
 
 
 def cookie_of(answer: httpx.Response, name: str = "legato_session") -> Morsel[str]:
-    found = SimpleCookie(answer.headers["set-cookie"])
-    assert [cookie for cookie in found if "device" not in cookie] == [name]
-    return found[name]
+    found = [SimpleCookie(cookie) for cookie in answer.headers.get_list("set-cookie")]
+    (session,) = (cookies for cookies in found if "legato_device" not in str(cookies))
+    assert list(session) == [name]
+    return session[name]
 
 
 class Browser:

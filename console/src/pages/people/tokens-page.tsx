@@ -25,6 +25,16 @@ import "./people.css";
 
 type Token = components["schemas"]["Token"];
 const ALL = "all";
+const DAY_S = 86_400;
+const SOON_S = 14 * DAY_S;
+const SESSION = "session";
+const LIVES = [
+  { value: SESSION, label: "When this session ends" },
+  { value: "7", label: "In 7 days" },
+  { value: "30", label: "In 30 days" },
+  { value: "90", label: "In 90 days" },
+  { value: "365", label: "In a year" },
+];
 const RANK: readonly Role[] = ["viewer", "user", "admin"];
 
 /** Return how a token stands. */
@@ -42,8 +52,13 @@ function Stand({ token }: { token: Token }) {
 
 function Ends({ token }: { token: Token }) {
   const now = useNow();
-  if (token.expires_at === null) return <span className="soft">never</span>;
-  return <span title={formatFullTime(token.expires_at)}>{formatAgo(token.expires_at, now)}</span>;
+  if (token.expires_at === null) return <span className="soft">unknown</span>;
+  const isSoon = token.kind === "token" && standOf(token, now) === "valid" && token.expires_at - now < SOON_S;
+  return (
+    <span className={isSoon ? "tone-warn" : undefined} title={formatFullTime(token.expires_at)}>
+      {formatAgo(token.expires_at, now)}
+    </span>
+  );
 }
 
 const COLUMNS: Column<Token>[] = [
@@ -173,22 +188,27 @@ export default function TokensPage() {
   );
 }
 
-function NewTokenDialog({ user, onClose }: { user: string; onClose: () => void }) {
+export function NewTokenDialog({ user, onClose }: { user: string; onClose: () => void }) {
   const session = useSession();
   const outdate = useOutdate();
   const [name, setName] = useState("");
   const [role, setRole] = useState<Role>(session.role);
-  const [days, setDays] = useState("");
+  const [life, setLife] = useState("90");
+  const [password, setPassword] = useState("");
+  const now = useNow();
   const [wrong, setWrong] = useState<FieldErrors>({});
   const [secret, setSecret] = useState<string | null>(null);
   const isForOther = user !== session.name;
+  const isOfSession = life === SESSION;
   const save = async () => {
     try {
       const made = await ask("post", "/tokens", {
         body: {
           name: name.trim(),
           ...(isForOther ? { user } : { role }),
-          ...(days.trim() ? { days: Number(days) } : {}),
+          ...(isOfSession
+            ? { days: ((session.expires_at ?? now) - now - 1) / DAY_S }
+            : { days: Number(life), password }),
         },
       });
       setSecret(made.secret);
@@ -207,13 +227,12 @@ function NewTokenDialog({ user, onClose }: { user: string; onClose: () => void }
       </Dialog>
     );
   }
-  const isWrongDays = days.trim() !== "" && !(Number(days) > 0);
   return (
     <Dialog
       key="new"
       title={isForOther ? `New token for ${user}` : "New token"}
       action="Create"
-      isBlocked={!name.trim() || isWrongDays}
+      isBlocked={!name.trim() || !(isOfSession || password)}
       onDo={save}
       onClose={onClose}
     >
@@ -234,14 +253,21 @@ function NewTokenDialog({ user, onClose }: { user: string; onClose: () => void }
           onValue={(value) => setRole(value as Role)}
         />
       )}
-      <TextField
-        label="Days until it ends"
-        inputMode="decimal"
-        placeholder="as the settings say"
-        wrong={isWrongDays ? "Give a number above 0, or nothing." : wrong.days}
-        value={days}
-        onValue={setDays}
-      />
+      <SelectField label="Expires" choices={LIVES} wrong={wrong.days} value={life} onValue={setLife} />
+      {!isOfSession && (
+        <TextField
+          label="Your password"
+          type="password"
+          autoComplete="current-password"
+          hint="Required for a token that outlives this session."
+          wrong={wrong.password}
+          value={password}
+          onValue={(value) => {
+            setWrong({});
+            setPassword(value);
+          }}
+        />
+      )}
     </Dialog>
   );
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Final
 
 import msgspec
@@ -9,9 +10,9 @@ from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from legato.control.people import Token, User
+from legato.control.people import Token, TokenKind, User
 from legato.control.roles import Asker, Role, check_is_admin
-from legato.core.errors import NotFound, UsageError
+from legato.core.errors import BadField, Forbidden, NotFound, Unauthenticated, UsageError
 from legato.server.answers import Answer, Listed, Secret, show_secret, tells
 from legato.server.asking import WhoAsks
 from legato.server.bodies import Login, NewPassword, NewTokenBody, NewUser, UserPatch
@@ -37,7 +38,13 @@ async def log_in(body: Login, request: Request, here: Here) -> Response:
     """Give a token for a name and a password, and a secret by which the device is known the next time."""
     asker, device = await check_password(here, request, body.user, body.password)
     made = await run_in_threadpool(
-        here.store.tokens.create, asker.name, body.name, asker, here.now(), expires_at=end_of_login(here)
+        here.store.tokens.create,
+        asker.name,
+        body.name,
+        asker,
+        here.now(),
+        expires_at=end_of_login(here, body.hours),
+        kind=TokenKind.SESSION,
     )
     answer = show_secret(made)
     answer.headers[DEVICE_HEADER] = device
@@ -111,17 +118,48 @@ def list_tokens(here: Here, asker: WhoAsks, user: Annotated[str | None, Query(ma
     return Answer(Listed(here.store.tokens.list(user)))
 
 
-@router.post("/tokens", **tells(Secret, 201, errors=(404, 413, 415)))
-def create_token(body: NewTokenBody, here: Here, asker: WhoAsks) -> Response:
-    """Create a token."""
+@router.post("/tokens", **tells(Secret, 201, errors=(404, 409, 413, 415)))
+async def create_token(body: NewTokenBody, request: Request, here: Here, asker: WhoAsks) -> Response:
+    """Create a token. One that a log-in asks for ends with it, unless the password is given."""
     days = body.days if "days" in body.model_fields_set else here.settings.token_days
-    check_days(here, body.name, days)
+    now, expires_at = here.now(), here.now() + check_days(here, body.name, days) * _DAY_S
+    kind = TokenKind.TOKEN
+    if body.password is not None:
+        try:
+            await check_password(here, request, asker.name, body.password)
+        except Unauthenticated:
+            # Who asks is known; what is wrong is a field.
+            told = f"Cannot create token '{body.name}': this is not the password of '{asker.name}'. Try again."
+            raise BadField("password", told) from None
+    else:
+        shown = await run_in_threadpool(here.store.tokens.find, request.state.secret)
+        if shown.kind is TokenKind.SESSION:
+            _check_session(here, shown, body.name, expires_at)
+            # Nor does what is made with it outlive the log-in.
+            kind = TokenKind.SESSION
     role = None if body.role is None else Role(body.role)
-    now = here.now()
-    expires_at = None if days is None else now + days * _DAY_S
-    return show_secret(
-        here.store.tokens.create(body.user or asker.name, body.name, asker, now, role=role, expires_at=expires_at)
+    made = await run_in_threadpool(
+        here.store.tokens.create,
+        body.user or asker.name,
+        body.name,
+        asker,
+        now,
+        role=role,
+        expires_at=expires_at,
+        kind=kind,
     )
+    return show_secret(made)
+
+
+def _check_session(here: Services, shown: Token, name: str, expires_at: float) -> None:
+    """Raise Forbidden if a token would outlive the log-in that asks for it: whoever took that over would keep it."""
+    ends = shown.expires_at or 0.0
+    if expires_at > ends:
+        raise Forbidden(
+            f"Cannot create token '{name}': it would outlive the log-in that asks for it, which ends in "
+            f"{max(ends - here.now(), 0) / _HOUR_S:.1f} hours. Give your password too ('password'), or ask for fewer "
+            "days."
+        )
 
 
 @router.delete("/tokens/{token}", **tells(Token, errors=(404,)))
@@ -147,15 +185,20 @@ async def check_password(here: Services, request: Request, user: str, password: 
     return Asker(found.name, found.role), device or ""
 
 
-def end_of_login(here: Services) -> float:
-    """Return when a login of this moment ends."""
-    days = min(here.settings.login_hours * _HOUR_S / _DAY_S, here.settings.max_token_days or float("inf"))
-    return here.now() + days * _DAY_S
+def end_of_login(here: Services, hours: float | None = None) -> float:
+    """Return when a login of this moment ends. ``hours``: that were asked for; no more than the operator allows."""
+    hours = min(hours or math.inf, here.settings.login_hours, here.settings.max_token_days * _DAY_S / _HOUR_S)
+    return here.now() + hours * _HOUR_S
 
 
-def check_days(here: Services, name: str, days: float | None) -> None:
-    """Raise UsageError if a token would live longer than the operator allows."""
+def check_days(here: Services, name: str, days: float | None) -> float:
+    """Return the days that a token is to live.
+
+    Raises:
+        UsageError: they are more than the operator allows.
+    """
     most = here.settings.max_token_days
-    if most is not None and (days is None or days > most):
+    if days is None or days > most:
         asked = "no end" if days is None else f"days={days:g}"
         raise UsageError(f"Cannot create token '{name}': {asked} is above max_token_days={most:g}. Ask for less.")
+    return days

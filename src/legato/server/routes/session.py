@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from legato.control.people import CodeTold, NewCode, NewToken
+from legato.control.people import CodeTold, NewCode, NewToken, TokenKind
 from legato.control.roles import Role
 from legato.core.errors import UsageError
 from legato.server.answers import Answer, tells
@@ -83,9 +83,10 @@ def end_session(request: Request, here: Here, asker: WhoAsks, held: HeldToken) -
 
 
 @router.post("/session/links", **tells(NewCode, 201))
-def create_link(here: Here, asker: WhoAsks) -> Response:
+def create_link(here: Here, asker: WhoAsks, held: HeldToken) -> Response:
     """Make a code that logs the asker in once, within an hour: for a link that is opened in a browser."""
-    return Answer(here.store.tokens.create_code(asker, here.now(), expires_at=here.now() + LINK_S), 201)
+    now, ends = here.now(), here.store.tokens.find(held.secret).expires_at
+    return Answer(here.store.tokens.create_code(asker, now, expires_at=now + LINK_S, sessions_until=ends), 201)
 
 
 @router.post("/session/links/look", openapi_extra={"security": []}, **tells(CodeTold, errors=(413, 415)))
@@ -105,7 +106,11 @@ async def _log_in(body: NewSession, here: Services, request: Request) -> tuple[N
     if body.token is not None:
         with here.gatekeeper.secret_login(request.scope):
             asker = await run_in_threadpool(store.tokens.verify, body.token, now)
+            shown = await run_in_threadpool(store.tokens.find, body.token)
+        # What a token allows ends with it.
+        expires_at = min(expires_at, shown.expires_at or expires_at)
     else:
         asker, device = await check_password(here, request, body.user or "", body.password or "")
-    made = await run_in_threadpool(store.tokens.create, asker.name, _NAME, asker, now, expires_at=expires_at)
+    kind = TokenKind.SESSION
+    made = await run_in_threadpool(store.tokens.create, asker.name, _NAME, asker, now, expires_at=expires_at, kind=kind)
     return made, device

@@ -25,7 +25,6 @@ from legato.compat.wmla.rest.refusals import Refusal
 COOKIE: Final = "legato-wmla-token"
 LIFE_S: Final = 8 * 3600.0
 
-_DAY_S: Final = 86_400.0
 _CALLED: Final = "wmla"
 _OURS: Final = "lgt_"  # the platform's tokens begin so
 _MAX_LENGTH: Final = 4096
@@ -133,17 +132,11 @@ class Keys:
 
     async def _make(self, request: Request, user: str, password: str) -> Token:
         async with self._inside(request.scope) as client:
-            body = {"user": user, "password": password, "name": _CALLED}
+            body = {"user": user, "password": password, "name": _CALLED, "hours": LIFE_S / 3600}
             answer = await Platform(client, None).ask("POST", "login", json=body, allowed=(401, 422))
             if answer.status_code >= 400:
                 raise Refusal(401, "Authentication error: the name or the password is wrong.")
-            first = _read_made(answer.json())
-            if first.expires_at - first.created_at <= LIFE_S:
-                return first
-            platform = Platform(client, first.secret)
-            made = await platform.ask("POST", "tokens", json={"name": _CALLED, "days": LIFE_S / _DAY_S})
-            await platform.ask("DELETE", f"tokens/{first.id}", allowed=(404,))
-            return _read_made(made.json())
+            return _read_made(answer.json())
 
 
 # ---------------------------------------------------------------- what is read of a request

@@ -52,7 +52,7 @@ class Console:
             platform.store.accounts.set_password(name, PASSWORD, ADMIN, NOW)
         # Who sets a password revokes all tokens.
         for name in ("ann", "ben"):
-            made = platform.store.tokens.create(name, "test", ADMIN, NOW, expires_at=None)
+            made = platform.store.tokens.create(name, "test", ADMIN, NOW, expires_at=NOW + 1e7)
             platform.secrets[name] = made.secret
 
     def ask(self, method: str, path: str, *, who: str | None = "ann", base: str = DLI, **more: Any) -> httpx.Response:

@@ -1,0 +1,117 @@
+"""Logs in whoever runs the server, on its machine: a token in a file of the home that this system user alone can read.
+
+Whoever can read it could read the store as well. It lives for a day, is replaced long before its end, and ends with the
+server; after a crash the next start ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from legato.control.people import NewToken, TokenKind
+from legato.control.roles import Asker, Role
+from legato.control.store import Store
+from legato.core.errors import LegatoError
+from legato.decoding import decode
+from legato.driver.journal import replace_file
+
+_log = structlog.get_logger(__name__)
+
+FILE: Final = "local-login.json"
+_LIFE_S: Final = 86_400.0
+_EVERY_S: Final = 6 * 3600.0
+_ADMIN: Final = Asker("admin", Role.ADMIN)
+_NAME: Final = "this-machine"
+
+
+class LocalToken(msgspec.Struct, frozen=True):
+    """What is in the file. ``pid``: of the server; ``id``: of the token, by which the next one ends it."""
+
+    url: str
+    pid: int
+    token: str
+    id: str
+
+
+class LocalLogin:
+    """Keeps the file of one server.
+
+    Args:
+        store: of the platform.
+        home: of the platform.
+        url: where the server answers.
+    """
+
+    def __init__(self, store: Store, home: Path, url: str) -> None:
+        self._store = store
+        self._file = home / FILE
+        self._url = url
+        self._made: NewToken | None = None
+
+    def renew(self, now: float) -> None:
+        """Write a new token into the file; the one before it ends, that of a server that has crashed too.
+
+        Raises:
+            LegatoError: the store cannot be used, or the user 'admin' is not what it was.
+            OSError: the file cannot be written.
+        """
+        before = self._read()
+        made = self._store.tokens.create(
+            _ADMIN.name, _NAME, _ADMIN, now, expires_at=now + _LIFE_S, kind=TokenKind.LOCAL
+        )
+        replace_file(self._file, msgspec.json.encode(LocalToken(self._url, os.getpid(), made.secret, made.token.id)))
+        self._made = made
+        if before is not None:
+            with contextlib.suppress(LegatoError):
+                self._store.tokens.revoke(before.id, _ADMIN, now)
+
+    def end(self, now: float) -> None:
+        """Take the file away and end its token, unless another server of this home has written its own."""
+        found = self._read()
+        if self._made is None or found is None or found.id != self._made.token.id:
+            return
+        with contextlib.suppress(OSError):
+            self._file.unlink()
+        with contextlib.suppress(LegatoError):
+            self._store.tokens.revoke(found.id, _ADMIN, now)
+
+    def _read(self) -> LocalToken | None:
+        try:
+            return decode(self._file.read_bytes(), LocalToken)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+
+async def keep_local_login(login: LocalLogin, now: float, every_s: float = _EVERY_S) -> None:
+    """Renew the token again and again until cancelled, whatever goes wrong: others are logged in without it.
+
+    Args:
+        login: that was made and renewed a moment ago.
+        now: seconds since 1970, at this moment.
+        every_s: seconds between two renewals.
+    """
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            await asyncio.to_thread(login.renew, now + clock() - began)
+        except (LegatoError, OSError) as error:
+            _log.warning("whoever runs the server could not be logged in on its machine", error=str(error))
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that the system user of the server alone can read.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    replace_file(path, text.encode())
+    assert path.stat().st_mode & 0o077 == 0, "others could read it"
