@@ -69,13 +69,14 @@ SAMPLES = [
         epochs=(5, 10),
     ),
     Sample("journey", "pytorch_mnist_EDT.py", 4, program="--epochs 5 --numWorker 4 --batchsize 10", epochs=(5,)),
-    Sample("insects", "pytorch_edt.py", 4, program="--epochs 10", data="insects", epochs=(5, 10)),
+    Sample("insects", "pytorch_edt.py", 4, program="--epochs 10 --numWorker 4", data="insects", epochs=(5, 10)),
     Sample("schedule", "main.py", 4, program="--numWorker 4"),
     Sample(
         "custom",
         "elastic-main.py",
         16,
         f"--ig {GROUP} --gpuPerWorker 1 --epochs 10",
+        program="--numWorker 16",
         files=("model_epoch_final.onnx",),
     ),
     Sample("release_4_0", "main.py", 4, f"--consumer {GROUP}", epochs=(2,)),
@@ -192,6 +193,42 @@ def test_a_program_has_one_result(
         assert outputs.count("--------END TRAINING: completed epoch ") == 1
     if sample.folder in CHECKS:
         CHECKS[sample.folder](notebook, job, others[-1])
+
+
+@pytest.mark.timeout(360)
+def test_the_stated_number_of_gpus_is_honoured(wmla: Platform, ann: tuple[Notebook, Terminal], tmp_path: Path) -> None:
+    notebook, terminal = ann
+    sample = Sample("journey", "pytorch_mnist_EDT.py", 2)
+    folder = tmp_path / "journey"
+    shutil.copytree(HERE / "helpers", folder)
+    shutil.copytree(HERE / "journey", folder, dirs_exist_ok=True)
+    args = (
+        "--exec-start edtPyTorch --cs-datastore-meta type=fs,data_path=mnist --model-dir journey "
+        "--model-main pytorch_mnist_EDT.py --epochs 1 --batchsize 10"
+    )
+    held = Reined(tmp_path / "held", sample)
+    # engines_number, which is the maximum of GPUs, goes before the workers that the submission may have.
+    held.job = wmla.client.job(notebook.submit(folder, f"{args} --numWorker 4 {held.variable} -- --numWorker 2"))
+    # The tutorial's program has a default of 100: it trains with the number of the submission nevertheless.
+    handed = notebook.submit(folder, f"{args} --numWorker 3")
+    unsaid = notebook.submit(folder, args)
+    held.train_with(2)
+    (told,) = [one for one in held.job.explain().sentences if one.startswith("The policy")]
+    assert told == "The policy: 2 of up to 4 slots: its step has only 2 micro-batches."
+    assert gpus_of([held.job.id], terminal, "--app-get-all") == [["RUNNING", "2"]]
+    held.let_go()
+    jobs = [held.job.id, handed, unsaid]
+    for job in jobs:
+        wmla.client.job(job).wait(LIMIT_S)
+        assert notebook.state(job) == "FINISHED", notebook.log(job, "errlog")
+    progress = [wmla.client.job(job).progress for job in jobs]
+    assert [one and (one.num_micro_batches, one.step) for one in progress] == [(2, 25), (3, 17), (50, 1)]
+    notices = [notebook.get(f"{DLI}/execs/{job}")["notice"] for job in jobs]
+    assert ["Each step trains" in one for one in notices] == [False, False, True]
+    warned = [event.reason for event in wmla.client.job(unsaid).training_events() if event.level == "warning"]
+    assert [one.partition(":")[0] for one in warned] == [
+        "Each step trains 500 samples (engines_number=50 times batch_size=10), not 10"
+    ]
 
 
 def watch(jobs: Sequence[Reined], notebook: Notebook, terminal: Terminal) -> None:

@@ -304,6 +304,8 @@ class Membership:
         job.move(JobState.FORMING, reason)
         job.current = job.recovering = job.pending = job.torn = job.broken_since = job.reference = None
         job.held = frozenset()
+        # Another program may lie there by now, with other steps.
+        job.num_micro_batches = None
         job.step = 0
         if lost:
             job.resume = True

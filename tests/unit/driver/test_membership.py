@@ -973,7 +973,7 @@ def test_a_job_keeps_no_more_workers_than_its_step_has_micro_batches() -> None:
     meet(world, 1, num_micro_batches=2)
     # Those that have not even started are the ones that go, and nobody waits for them.
     meet(world, 0, num_micro_batches=2)
-    assert job_of(world).current.workers == (1, 0)  # type: ignore[union-attr]
+    assert job_of(world).current.workers == (0, 1)  # type: ignore[union-attr]
     assert kinds(world, "scaled")[0].reason == (
         "4 -> 2 workers: its step has only 2 micro-batches, so more cannot help"
     )
@@ -1029,3 +1029,16 @@ def test_a_job_whose_workers_name_no_limit_keeps_all_of_them() -> None:
     world = make_world(num_workers=4)
     world.calm(10)
     assert len(job_of(world).members()) == 4
+
+
+def test_workers_that_start_over_may_have_other_steps() -> None:
+    world = make_world(num_workers=4)
+    world.num_micro_batches = 2
+    world.calm(10)
+    world.num_micro_batches = 3
+    for number in list(world.bodies):
+        world.die(number, -9)
+    world.calm(15)
+    world.check_at_peace()
+    assert job_of(world).num_micro_batches == 3
+    world.feed(words.ScaleAsked(3, "test"))
