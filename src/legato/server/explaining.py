@@ -116,9 +116,7 @@ class Explainer:
         if job.decided_reason and job.stage not in ENDED and job.stage not in UNDECIDED:
             sentences.append(f"The policy: {job.decided_reason}.")
         if job.progress is not None and (total := job.progress.num_micro_batches or 0) > job.max_workers:
-            sentences.append(
-                f"Each step has {total} micro-batches, more than its maximum of {job.max_workers} workers."
-            )
+            sentences.append(f"Each step has {total} micro-batches, for at most {_count_workers(job)}.")
         if job.stage is Stage.PAUSED:
             sentences.append("It wants no slots until somebody resumes it.")
             # What it lost before is no reason for where it is now.
@@ -215,3 +213,7 @@ def _make_party(holder: Holder) -> Party:
 
 def _title(holder: Holder) -> str:
     return f"{holder.owner}/{holder.name}"
+
+
+def _count_workers(job: Job) -> str:
+    return "1 worker" if job.max_workers == 1 else f"{job.max_workers} workers"

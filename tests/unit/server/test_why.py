@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.unit.server.platform import ADMIN, JOB, NOW, Platform, check_problem
 
-from legato.control.records import Queue, Verdict
+from legato.control.records import Progress, Queue, Verdict
 from legato.control.stages import Stage
 from legato.policy.snapshot import Decision, Verb
 
@@ -38,6 +38,17 @@ def test_a_job_that_waits(platform: Platform) -> None:
     told = platform.get(f"jobs/{job}/explain")
     assert (told["wanted"], told["share"]) == (2, 1.5)
     assert told["because"] == [{"job": big, "title": "ben/big", "num_slots": 2}], "what is gone is no cause"
+
+
+def test_a_step_that_is_larger_than_the_workers_of_a_job_is_told(platform: Platform) -> None:
+    platform.lead()
+    job = platform.submit(max_workers=2)
+    platform.start(job, "node/0", "node/1")
+    platform.write(job, progress=Progress(time=NOW, num_workers=2, num_micro_batches=2))
+    assert not any("micro-batches" in one for one in platform.get(f"jobs/{job}/explain")["sentences"])
+    platform.write(job, progress=Progress(time=NOW, num_workers=2, num_micro_batches=100))
+    told = platform.get(f"jobs/{job}/explain")["sentences"]
+    assert "Each step has 100 micro-batches, for at most 2 workers." in told
 
 
 def test_who_got_the_slot_that_it_lost(platform: Platform) -> None:
