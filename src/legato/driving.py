@@ -85,6 +85,7 @@ def drive(
         environment=job.variables if job is not None else None,
         directory=job.directory if job is not None else None,
         start=start.value,
+        limits=job.limits if job is not None else None,
         wished=imported_packages(Path(job.directory, job.program[0])) if job is not None else (),
     )
 

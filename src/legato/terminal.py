@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from legato.driver.log_caps import find_begin
 from legato.present import (
     Event,
     Pace,
@@ -246,12 +247,12 @@ class LogFollower:
         """
         try:
             with (self._directory / f"worker-{worker}.log").open("rb") as file:
-                at = self._offsets.get(worker, 0)
+                at = max(self._offsets.get(worker, 0), find_begin(file.fileno()))
                 file.seek(at)
                 data = file.read(_MAX_READ_BYTES if upto is None else min(max(upto - at, 0), _MAX_READ_BYTES))
         except FileNotFoundError:
             return ""
-        self._offsets[worker] = self._offsets.get(worker, 0) + len(data)
+        self._offsets[worker] = at + len(data)
         data = self._partial.pop(worker, b"") + data
         end = len(data) if whole else data.rfind(b"\n") + 1
         if end < len(data):

@@ -1485,6 +1485,12 @@ export interface components {
             keep?: number | null;
             /** Heartbeat Limit S */
             heartbeat_limit_s?: number | null;
+            /** Memory Bytes */
+            memory_bytes?: number | null;
+            /** Num Cpus */
+            num_cpus?: number | null;
+            /** Must Limit */
+            must_limit?: boolean | null;
             /** Parameters */
             parameters?: {
                 [key: string]: boolean | number | string;
@@ -1836,6 +1842,12 @@ export interface components {
             keep?: number | null;
             /** Heartbeat Limit S */
             heartbeat_limit_s?: number | null;
+            /** Memory Bytes */
+            memory_bytes?: number | null;
+            /** Num Cpus */
+            num_cpus?: number | null;
+            /** Must Limit */
+            must_limit?: boolean | null;
             /** Parameters */
             parameters?: {
                 [key: string]: boolean | number | string;
@@ -2048,6 +2060,12 @@ export interface components {
             max_run_s: number | null;
             /** @default 5 */
             heartbeat_limit_s: number;
+            /** @default null */
+            memory_bytes: number | null;
+            /** @default null */
+            num_cpus: number | null;
+            /** @default true */
+            must_limit: boolean;
             /** @default {} */
             parameters: {
                 [key: string]: string | boolean | number;

@@ -108,6 +108,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """What a job runs. Values of ``environment`` are None for those whom they do not concern.
 
     Args:
+        memory_bytes, num_cpus: of each worker at most. None: the platform's default.
+        must_limit: it does not run where these cannot be enforced.
         parameters: handed to the program behind its arguments.
         framework: what runs it.
         launcher: how that does it. None: the program is a Python script.
@@ -125,6 +127,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     keep: int
     max_run_s: float | None
     heartbeat_limit_s: float
+    memory_bytes: int | None = None
+    num_cpus: float | None = None
+    must_limit: bool = True
     parameters: dict[str, str | bool | int | float] = {}
     framework: str = "legato"
     launcher: dict[str, Any] | None = None

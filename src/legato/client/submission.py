@@ -32,7 +32,8 @@ class JobOptions(TypedDict, total=False):
     per worker. ``data``: a directory on the machines. ``is_elastic`` False: exactly ``max_workers`` slots, or none.
     ``cpu_capability``: ``default``, ``avx2`` or ``avx512``, for all workers.
     ``checkpoint_every``: ``100steps``, ``2epochs`` or ``60s``. ``parameters``: ``--name value`` behind the arguments.
-    ``framework``: what runs it, if it is no Python script.
+    ``framework``: what runs it, if it is no Python script. ``memory_bytes``, ``num_cpus``: of each worker at most;
+    ``must_limit`` False: it runs also where these cannot be enforced.
     """
 
     name: str
@@ -53,6 +54,9 @@ class JobOptions(TypedDict, total=False):
     checkpoint_every: str | None
     keep: int
     heartbeat_limit_s: float
+    memory_bytes: int | None
+    num_cpus: float | None
+    must_limit: bool
     parameters: Mapping[str, str | bool | int | float]
     framework: str
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from legato.commands.columns import render_labels, style_stage
 from legato.commands.words import clean, count_slots, render_age, render_clock, render_gpus, render_time
+from legato.core.limits import render_size
 from legato.present import render_duration, render_number
 
 if TYPE_CHECKING:
@@ -151,6 +152,11 @@ def _tell_terms(job: JobRecord, spec: Spec) -> Iterable[tuple[str, str | None]]:
     yield "seed", None if spec.seed is None else str(spec.seed)
     yield "checkpoints", f"every {spec.checkpoint_every}, {spec.keep} kept" if spec.checkpoint_every else None
     yield "at most", render_duration(spec.max_run_s) if spec.max_run_s else None
+    limits = [
+        render_size(spec.memory_bytes) if spec.memory_bytes else "",
+        f"{spec.num_cpus:g} CPU cores" if spec.num_cpus else "",
+    ]
+    yield "worker limit", ", ".join(filter(None, limits)) or None
 
 
 def _tell_field(name: str, value: object) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from legato.commands.jobs import read_bounds
 from legato.commands.words import read_duration, read_label, read_parameter, read_variable
 from legato.core.errors import UsageError
+from legato.core.limits import read_size
 
 _FILES: Final = (".yaml", ".yml")
 _OWN: Final = ("program", "code", "directory", "workers")
@@ -52,6 +53,8 @@ def read_flags(
     checkpoint_every: str | None = None,
     keep: int | None = None,
     heartbeat_limit: float | None = None,
+    memory: str | None = None,
+    cpus: float | None = None,
     framework: str | None = None,
     parameter: Sequence[str] | None = None,
 ) -> dict[str, Any]:
@@ -80,6 +83,8 @@ def read_flags(
         "checkpoint_every": checkpoint_every,
         "keep": keep,
         "heartbeat_limit_s": heartbeat_limit,
+        "memory_bytes": None if memory is None else read_size(memory, "the memory"),
+        "num_cpus": cpus,
         "framework": framework,
         "parameters": dict(map(read_parameter, parameter or ())) or None,
     }

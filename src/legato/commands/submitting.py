@@ -11,6 +11,7 @@ from legato.commands.connecting import find_job, open_client
 from legato.commands.entry import Entry
 from legato.commands.options import (
     CheckpointEveryOption,
+    CpusOption,
     DataOption,
     EnvironmentOption,
     FrameworkOption,
@@ -19,6 +20,7 @@ from legato.commands.options import (
     LabelOption,
     MaxTimeOption,
     MaxWorkersOption,
+    MemoryOption,
     MicroBatchesOption,
     MinWorkersOption,
     NameOption,
@@ -88,6 +90,8 @@ def submit(
     checkpoint_every: CheckpointEveryOption = None,
     keep: KeepOption = None,
     heartbeat_limit: HeartbeatOption = None,
+    memory: MemoryOption = None,
+    cpus: CpusOption = None,
     key: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help="The same submission with the same key makes one job, however often."),
@@ -117,6 +121,8 @@ def submit(
         checkpoint_every=checkpoint_every,
         keep=keep,
         heartbeat_limit=heartbeat_limit,
+        memory=memory,
+        cpus=cpus,
         framework=framework,
         parameter=parameter,
     )

@@ -114,6 +114,7 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
         found.devices,
         environment=order.spec.variables,
         directory=order.spec.directory,
+        limits=order.spec.limits,
         wished=() if script is None or not order.preloads else imported_packages(Path(order.spec.directory, script)),
     )
     spec = None if begun else order.spec

@@ -28,6 +28,8 @@ from legato.control.environment import PASSED_ON, pass_on
 from legato.control.job_places import copy_code, end_leftovers, read_last_error
 from legato.core import wire
 from legato.core.errors import LegatoError, UsageError
+from legato.core.limits import Limits
+from legato.core.spec import JobSpec
 from legato.decoding import decode
 from legato.driver.journal import DriverFile, JobDirectory, Outcome, replace_file
 from legato.processes import is_alive, send_signal, start_time_of
@@ -42,6 +44,7 @@ _LOG_FILE: Final = "driver.log"
 NUM_COPIES: Final = 4
 """Jobs whose code is copied at once; the next ones wait for those."""
 
+NO_LIMITS: Final = Limits()
 _EXIT_GIVEN_UP: Final = 1
 _ANSWER_LIMIT_S: Final = 2.0
 _NUM_AT_ONCE: Final = 64
@@ -67,15 +70,26 @@ class LocalDrivers:
         node: the name of this machine in the pool: its slots are ``NODE/0``, ``NODE/1``, …
         devices: the torch device of each slot.
         passed_on: patterns of the variables that jobs see of this process's environment.
+        log_max_bytes: of each log of a job.
+        limits: of jobs that ask for none.
     """
 
     def __init__(
-        self, root: Path, *, node: str, devices: Sequence[str], passed_on: Collection[str] = PASSED_ON
+        self,
+        root: Path,
+        *,
+        node: str,
+        devices: Sequence[str],
+        passed_on: Collection[str] = PASSED_ON,
+        log_max_bytes: int = 2**30,
+        limits: Limits = NO_LIMITS,
     ) -> None:
         self._root = root
         self._node = node
         self._devices = tuple(devices)
         self._passed_on = tuple(passed_on)
+        self._log_max_bytes = log_max_bytes
+        self._limits = limits
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._exits: dict[str, int] = {}
         self._given_up: dict[tuple[str, int], str] = {}
@@ -105,6 +119,7 @@ class LocalDrivers:
                 order = msgspec.structs.replace(order, spec=msgspec.structs.replace(order.spec, directory=str(work)))
             if not is_wanted():
                 return
+            order = msgspec.structs.replace(order, spec=self._apply_defaults(order.spec))
             found = LocalOrder(order=order, slots=numbers, devices=self._devices)
             await asyncio.to_thread(write_order, directory, found)
         if is_wanted():
@@ -233,6 +248,19 @@ class LocalDrivers:
         line = self._lines.setdefault(job, _Line(directory))
         async with self._gate:
             return await line.ask(what)
+
+    def _apply_defaults(self, spec: JobSpec) -> JobSpec:
+        """Return a job's spec with what the operator chose for all that the job does not choose itself."""
+        asks = spec.memory_bytes is not None or spec.num_cpus is not None
+        return msgspec.structs.replace(
+            spec,
+            log_max_bytes=self._log_max_bytes,
+            memory_bytes=self._limits.memory_bytes if spec.memory_bytes is None else spec.memory_bytes,
+            num_cpus=self._limits.num_cpus if spec.num_cpus is None else spec.num_cpus,
+            max_processes=self._limits.num_processes,
+            # The operator's own choice keeps no job from running: the server says at its start that it cannot be held.
+            must_limit=spec.must_limit and asks,
+        )
 
     async def _copy(self, code: Path, directory: Path, folder: str) -> Path:
         loop = asyncio.get_running_loop()

@@ -28,6 +28,8 @@ from pydantic_settings import (
 )
 
 from legato.core.errors import SettingsError
+from legato.core.limits import MIN_MEMORY_BYTES, Limits
+from legato.core.spec import MIN_LOG_BYTES
 from legato.policy.rules import Rules
 
 PREFIX: Final = "LEGATO_"
@@ -164,6 +166,26 @@ class Settings(BaseSettings):
     )
     log_format: Literal["auto", "text", "json"] = Field(
         default="auto", description="form of the log. auto: text on a terminal, else one JSON object per line"
+    )
+
+    worker_memory_bytes: int | None = Field(
+        default=None,
+        ge=MIN_MEMORY_BYTES,
+        description="bytes of memory of each worker, with all that it starts, of jobs that ask for no other limit. The "
+        "kernel ends a worker that uses more, and nothing else. Needs control groups (cgroups) that the server may "
+        "write. None: no limit",
+    )
+    worker_cpus: float | None = Field(
+        default=None, gt=0, description="CPU cores of each worker, likewise. None: no limit; workers share all cores"
+    )
+    job_processes: int | None = Field(
+        default=None, ge=16, description="processes and threads of one job, likewise. None: no limit"
+    )
+    log_max_bytes: int = Field(
+        default=2**30,
+        ge=MIN_LOG_BYTES,
+        description="bytes of each log of a job: of each worker, and of its driver. The oldest part of a longer one is "
+        "dropped, and a line says so. 1 GiB: weeks of ordinary output",
     )
 
     # ------------------------------------------------------------ tokens
@@ -376,6 +398,13 @@ class Settings(BaseSettings):
     def home_path(self) -> Path:
         """The directory ``home``, absolute."""
         return self.home.expanduser().absolute()
+
+    @property
+    def limits(self) -> Limits:
+        """What jobs may use that ask for no limits of their own."""
+        return Limits(
+            memory_bytes=self.worker_memory_bytes, num_cpus=self.worker_cpus, num_processes=self.job_processes
+        )
 
     @property
     def wmla_data_path(self) -> Path:

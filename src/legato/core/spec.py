@@ -9,7 +9,9 @@ import msgspec
 
 from legato.core.cpu import check_capability, variables_of_capability
 from legato.core.errors import LayoutError, UsageError
+from legato.core.limits import Limits, check_limits
 
+MIN_LOG_BYTES: Final = 2**16
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _EVERY: Final = re.compile(r"[1-9][0-9]*(steps?|epochs?|s)")
 _COUNT: Final = re.compile(r"[0-9]+")
@@ -70,6 +72,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             before, and the job (or a joiner's slot) is given up. 5: bad luck is rarely that bad.
         max_breaks: more views than this in a row that break, or cannot be connected, with nobody dead and no round
             completed, and the job fails.
+        memory_bytes: of each worker with all that it starts; the kernel ends a worker that uses more. None: no limit.
+        num_cpus: of each worker. None: no limit.
+        max_processes: processes and threads of the whole job. None: no limit.
+        must_limit: where these cannot be enforced the job does not run. False: it does, and an event says so.
+        log_max_bytes: of each worker's log; its oldest part is dropped beyond that. 1 GiB: weeks of ordinary output.
         guest: what lives in the driver's process beside it. None: nothing.
     """
 
@@ -99,6 +106,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     prepare_limit_s: float = 60.0
     max_deaths: int = 5
     max_breaks: int = 3
+    memory_bytes: int | None = None
+    num_cpus: float | None = None
+    max_processes: int | None = None
+    must_limit: bool = True
+    log_max_bytes: int = 2**30
     guest: GuestSpec | None = None
 
     def validate(self) -> JobSpec:
@@ -117,6 +129,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             if value < 1:
                 raise UsageError(f"Cannot run job '{self.name}': {field}={value} is below 1. Give 1 or more.")
         check_capability(f"Cannot run job '{self.name}'", self.cpu_capability)
+        check_limits(self.memory_bytes, self.num_cpus, f"Cannot run job '{self.name}'")
+        if self.log_max_bytes < MIN_LOG_BYTES:
+            raise UsageError(
+                f"Cannot run job '{self.name}': log_max_bytes={self.log_max_bytes} is below {MIN_LOG_BYTES}. Give more."
+            )
         for field in self.__struct_fields__:
             value = getattr(self, field)
             if field.endswith("_s") and not value > 0:
@@ -137,6 +154,16 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     def variables(self) -> dict[str, str]:
         """The environment of the workers, with what limits them to one instruction set."""
         return {**self.environment, **variables_of_capability(self.cpu_capability)}
+
+    @property
+    def limits(self) -> Limits:
+        """What the job may use of its machines."""
+        return Limits(
+            memory_bytes=self.memory_bytes,
+            num_cpus=self.num_cpus,
+            num_processes=self.max_processes,
+            must_hold=self.must_limit,
+        )
 
     def is_same_job(self, other: JobSpec) -> bool:
         """Whether workers of one can go on as workers of the other: how it began does not matter to them any more."""

@@ -29,6 +29,7 @@ from legato.driver.connections import Connections
 from legato.driver.ending import EXIT_KILLED
 from legato.driver.guest import Lodging
 from legato.driver.journal import DriverFile, JobDirectory, JobJournal, Outcome, refuse_other_checkpoints
+from legato.driver.log_caps import LogCaps
 from legato.driver.log_marks import LogMarks
 from legato.driver.membership import Membership
 from legato.driver.record import Event, Records
@@ -210,6 +211,7 @@ class Driver:
                 self._keep_time(),
                 self._records.write_forever(),
                 self._log_marks.write_forever(),
+                LogCaps(self._directory, self._spec.log_max_bytes, self._warn).watch_forever(),
             )
         ]
         try:
@@ -228,6 +230,9 @@ class Driver:
             self._broken.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._records.flush()
+
+    def _warn(self, told: str) -> None:
+        self._show(words.Record(kind="note", reason=told, level="warning"))
 
     def _close_books(self, outcome: Outcome) -> None:
         book = self._membership.job.book()

@@ -19,18 +19,18 @@ _MISFORTUNES = {
 _FIRST_REST_S = 1.0  # doubled with each death in a row
 
 
-def note_exited(job: Job, worker: Worker, exit_code: int) -> None:
-    """A worker's process is confirmed gone: its slot is free."""
+def note_exited(job: Job, worker: Worker, exit_code: int, reason: str = "") -> None:
+    """A worker's process is confirmed gone: its slot is free. ``reason``: what ended it, if the engine knows."""
     was = worker.phase
     if was in (WorkerPhase.STARTING, WorkerPhase.JOINING, WorkerPhase.WARM, WorkerPhase.MEMBER):
         blamed = 0 < exit_code < _SIGNALLED and exit_code != EXIT_REFUSED and exit_code not in _MISFORTUNES
         if blamed and job.state is not JobState.FAILING:
-            told = f"exited with code {exit_code} without saying why; its log may tell"
+            told = reason or f"exited with code {exit_code} without saying why; its log may tell"
             note_failed(job, worker, Failed(error=told, traceback="", exit_code=exit_code))
         elif exit_code == EXIT_REFUSED and not job.ending:
             give_up_slot(job, worker, "refused", f"worker {worker.number} says that it was refused")
     was_failed = worker.phase is WorkerPhase.FAILED
-    worker.move(WorkerPhase.GONE, job.now, describe_exit(exit_code))
+    worker.move(WorkerPhase.GONE, job.now, describe_exit(exit_code, reason))
     if job.state is JobState.FAILING or was_failed or exit_code == EXIT_REFUSED:
         return
     match was:
@@ -38,15 +38,15 @@ def note_exited(job: Job, worker: Worker, exit_code: int) -> None:
             job.record("left", f"fenced worker {worker.number} is gone", worker)
         case WorkerPhase.LEAVING:
             level = "info" if exit_code == 0 else "warning"
-            job.record("left", f"worker {worker.number} left: {describe_exit(exit_code)}", worker, level)
+            job.record("left", f"worker {worker.number} left: {describe_exit(exit_code, reason)}", worker, level)
         case WorkerPhase.FINISHED if exit_code == 0:
             if worker.finished_in is not None and worker.finished_in[1] == 0:
                 job.closed = True
             job.record("left", f"worker {worker.number} exited after finishing", worker)
         case WorkerPhase.FINISHED:
-            note_death(job, worker, f"{describe_exit(exit_code)} after finishing, before its end")
+            note_death(job, worker, f"{describe_exit(exit_code, reason)} after finishing, before its end")
         case _:
-            how = "exited without finishing" if exit_code == 0 else describe_exit(exit_code)
+            how = "exited without finishing" if exit_code == 0 else describe_exit(exit_code, reason)
             note_death(job, worker, how)
     if exit_code == EXIT_UNSTARTED:
         # The machine lacks something that it may have in a while: memory, or room for another process.
@@ -108,12 +108,14 @@ def note_taken_up(job: Job, by: int) -> None:
         job.workers[by].works = True
 
 
-def describe_exit(exit_code: int) -> str:
-    """Say in words how a process ended.
+def describe_exit(exit_code: int, reason: str = "") -> str:
+    """Say in words how a process ended; ``reason``: what ended it, if the engine knows.
 
     >>> describe_exit(-9), describe_exit(137), describe_exit(3)
     ('killed by SIGKILL', 'killed by SIGKILL', 'exit code 3')
     """
+    if reason:
+        return reason
     if exit_code in _MISFORTUNES:
         return f"exit code {exit_code}: {_MISFORTUNES[exit_code]}"
     number = -exit_code if exit_code < 0 else exit_code - _SIGNALLED

@@ -37,7 +37,7 @@ from legato.driver.words import (
     Tick,
     Worked,
 )
-from legato.engines.base import EngineEvent, Exited, Started, StoreMoved
+from legato.engines.base import EngineEvent, Exited, Noted, Started, StoreMoved
 from legato.processes import Vital
 
 # Whoever starts in their slot later is not there in their place.
@@ -161,7 +161,7 @@ class Membership:
                 self._hear(number, message)
             case Tick(vitals=vitals):
                 self._tick(vitals)
-            case Started() | Exited() | StoreMoved():
+            case Started() | Exited() | StoreMoved() | Noted():
                 self._take_from_engine(event)
             case Lost(worker=number):
                 if number in self.job.workers:
@@ -182,10 +182,12 @@ class Membership:
     def _take_from_engine(self, event: EngineEvent) -> None:
         job = self.job
         match event:
-            case Exited(worker=number, exit_code=exit_code):
+            case Exited(worker=number, exit_code=exit_code, reason=reason):
                 worker = job.workers.get(number)
                 if worker is not None and worker.phase is not WorkerPhase.GONE:
-                    note_exited(job, worker, exit_code)
+                    note_exited(job, worker, exit_code, reason)
+            case Noted(told=told):
+                job.record("note", told, level="warning")
             case Started(worker=number, pid=pid):
                 if number in job.workers:
                     job.workers[number].pid = pid

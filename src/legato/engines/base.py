@@ -39,10 +39,14 @@ class Started(msgspec.Struct, frozen=True, tag=True):
 
 
 class Exited(msgspec.Struct, frozen=True, tag=True):
-    """The worker's process is confirmed gone; its slot is free. ``exit_code`` is negative for a signal."""
+    """The worker's process is confirmed gone; its slot is free.
+
+    ``exit_code`` is negative for a signal. ``reason``: what ended it, if the engine knows more than that.
+    """
 
     worker: int
     exit_code: int
+    reason: str = ""
 
 
 class StoreMoved(msgspec.Struct, frozen=True, tag=True):
@@ -51,7 +55,13 @@ class StoreMoved(msgspec.Struct, frozen=True, tag=True):
     rendezvous: str
 
 
-EngineEvent = Started | Exited | StoreMoved
+class Noted(msgspec.Struct, frozen=True, tag=True):
+    """Something that the job's user should know; ``told`` is a sentence without its full stop."""
+
+    told: str
+
+
+EngineEvent = Started | Exited | StoreMoved | Noted
 
 
 class Engine(Protocol):

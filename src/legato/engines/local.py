@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -18,7 +19,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from legato.core.cpu import check_supported
-from legato.core.errors import LegatoError
+from legato.core.errors import LegatoError, UsageError
+from legato.core.limits import Limits
 from legato.core.warm import (
     AcknowledgeExited,
     AcknowledgeStarted,
@@ -38,7 +40,15 @@ from legato.core.warm import (
     mark_of,
     take_frames,
 )
-from legato.engines.base import EngineEvent, Exited, Launch, Started, StoreMoved
+from legato.engines.base import EngineEvent, Exited, Launch, Noted, Started, StoreMoved
+from legato.engines.cgroups import (
+    JobGroup,
+    count_machine_oom_kills,
+    explain_likely_oom,
+    explain_oom,
+    find_support,
+    prefer_as_victim,
+)
 from legato.engines.gpus import find_devices, show_only, torch_name
 from legato.engines.parent import end_group, end_process, make_socket_directory, read_record, start_parent
 from legato.engines.slots import Slots
@@ -74,6 +84,7 @@ class LocalEngine:
         preload: what the warm parent imports before it forks.
         wished: what it also imports, unless forking would not be safe then: the program's packages.
         idle_limit_s: the warm parent ends when it had neither driver nor workers for this long.
+        limits: what the job may use of this machine.
     """
 
     def __init__(
@@ -88,7 +99,11 @@ class LocalEngine:
         preload: Sequence[str] = DEFAULT_PRELOAD,
         wished: Sequence[str] = (),
         idle_limit_s: float = 60.0,
+        limits: Limits | None = None,
     ) -> None:
+        self._limits = limits or Limits()
+        self._groups: JobGroup | None = None
+        self._oom_kills_before: dict[int, int | None] = {}
         self._directory = Path(job_directory).absolute()
         self._slots = Slots(devices if devices is not None else find_devices())
         self._here = str(Path.cwd())
@@ -138,6 +153,7 @@ class LocalEngine:
         self._opened = True
         self._directory.mkdir(parents=True, exist_ok=True)
         record = read_record(self._record_path)
+        self._open_groups(has_workers=record is not None and bool(record.workers))
         if record is not None:
             self._process = _let_go.pop(record.pid, None)
             self._running = {worker: e.pid for worker, e in record.workers.items() if e.exit_code is None}
@@ -220,7 +236,7 @@ class LocalEngine:
         """
         while (event := await self._events.get()) is not None:
             yield event
-            if not isinstance(event, StoreMoved):
+            if isinstance(event, Started | Exited):
                 known = AcknowledgeStarted if isinstance(event, Started) else AcknowledgeExited
                 self._send(known(worker=event.worker))
         # Left for whoever asks again.
@@ -254,6 +270,8 @@ class LocalEngine:
         if record is not None:
             shutil.rmtree(Path(record.socket).parent, ignore_errors=True)
         self._record_path.unlink(missing_ok=True)
+        if self._groups is not None:
+            self._groups.close()
         self._events.put_nowait(None)
 
     async def detach(self) -> None:
@@ -303,6 +321,10 @@ class LocalEngine:
             workers=workers,
         )
         self._process = start_parent(record, self._variables, self._record_path, self._log_path)
+        # Before it has forked anything: what it forks is in its groups, and a victim like it.
+        prefer_as_victim(self._process.pid)
+        if self._groups is not None:
+            self._groups.add_parent(self._process.pid)
         connected = await self._connect(record)
         assert connected, f"{path} does not listen although it was just opened"
         if not any(entry.exit_code is None for entry in workers.values()):
@@ -365,14 +387,60 @@ class LocalEngine:
                 self._ready.set()
             case WorkerStarted(worker=worker, pid=pid):
                 self._launches.pop(worker, None)
+                self._limit(worker, pid)
                 self._report(Started(worker=worker, pid=pid))
             case WorkerExited(worker=worker, exit_code=exit_code):
                 self._launches.pop(worker, None)
-                self._forced.pop(worker, None)
-                self._report(Exited(worker=worker, exit_code=exit_code))
+                reason = self._explain_exit(worker, exit_code, was_forced=self._forced.pop(worker, False))
+                self._report(Exited(worker=worker, exit_code=exit_code, reason=reason))
             case Replaced():
                 self._replaced = True
                 self._fail(LegatoError(f"Another driver has taken over the workers of {self._directory}."))
+
+    def _open_groups(self, *, has_workers: bool) -> None:
+        """Make the groups that limit the job, or say why it is not limited.
+
+        Raises:
+            UsageError: a limit was asked for, and cannot be enforced.
+        """
+        if self._limits.is_empty:
+            return
+        support = find_support()
+        why_not = support.check(self._limits)
+        try:
+            if why_not is not None:
+                raise UsageError(f"Cannot limit what the job uses: {why_not}. Or submit it without limits.")
+            groups = JobGroup(self._directory, self._limits, support)
+            groups.open()
+            self._groups = groups
+        except UsageError as error:
+            # Workers that run already are not ended for it.
+            if self._limits.must_hold and not has_workers:
+                raise
+            self._events.put_nowait(Noted(f"its limits of memory and CPU are not enforced: {error}"))
+
+    def _limit(self, worker: int, pid: int) -> None:
+        self._oom_kills_before[worker] = count_machine_oom_kills()
+        if self._groups is None:
+            return
+        try:
+            self._groups.add_worker(worker, pid)
+        except UsageError as error:
+            self._events.put_nowait(Noted(str(error)))
+
+    def _explain_exit(self, worker: int, exit_code: int, *, was_forced: bool) -> str:
+        """Return what ended a worker, if that was the lack of memory; else ""."""
+        before, now = self._oom_kills_before.pop(worker, None), count_machine_oom_kills()
+        num_killed = 0
+        if self._groups is not None:
+            num_killed = self._groups.count_oom_kills(worker)
+            self._groups.remove_worker(worker)
+        if was_forced or exit_code == 0:
+            return ""
+        if num_killed:
+            return explain_oom(self._limits.memory_bytes)
+        was_killed = exit_code in (-signal.SIGKILL, 128 + signal.SIGKILL)
+        return explain_likely_oom() if was_killed and before is not None and now is not None and now > before else ""
 
     def _report(self, event: Started | Exited) -> None:
         if (type(event), event.worker) in self._reported:

@@ -15,6 +15,7 @@ from typing import BinaryIO, Final, NamedTuple
 import msgspec
 
 from legato.core.errors import NotFound
+from legato.driver.log_caps import find_begin
 from legato.driver.log_marks import MARKS_FILE, LogEnd, read_ends
 from legato.server.job_files import open_file
 from legato.server.logs import MAX_MARKS_BYTES, is_of_worker, open_log, read_worker
@@ -105,8 +106,9 @@ def search_log(root: Path, log: str, *, contains: str, level: Level | None, afte
     """
     wanted = contains.casefold()
     found: list[FoundLine] = []
-    end, num_told = after, 0
+    num_told = 0
     with open_log(root, log) as file:
+        end = after = max(after, find_begin(file.fileno()))
         find_time = _read_times(root, log)
         judge = _judge_before(file, after)
         for line in _read_lines(file, after):
@@ -136,14 +138,15 @@ def find_place(root: Path, log: str, time: float) -> LogPlace:
         NotFound: there is no such log.
     """
     with open_log(root, log) as file:
+        begin = find_begin(file.fileno())
         if not is_of_worker(log):
-            return _find_stamped(file, time)
+            return _find_stamped(file, time, begin)
         ends = _read_ends(root, log)
         place = bisect.bisect_right(ends, time, key=operator.attrgetter("time"))
         if place == 0:
-            return LogPlace(0, ends[0].time if ends else None)
+            return LogPlace(begin, ends[0].time if ends else None)
         written_at = ends[place].time if place < len(ends) else ends[place - 1].time
-        return LogPlace(_begin_line(file, ends[place - 1].end), written_at)
+        return LogPlace(max(_begin_line(file, ends[place - 1].end), begin), written_at)
 
 
 class _Judge:
@@ -232,16 +235,16 @@ def _read_stamp(content: bytes) -> float | None:
         return None
 
 
-def _find_stamped(file: BinaryIO, time: float) -> LogPlace:
+def _find_stamped(file: BinaryIO, time: float, begin: int) -> LogPlace:
     """Return the last line that was written until then, or else the first one that has a time.
 
     The log is halved again and again, since it was written in order of time: of the longest one few pieces are read.
     Where long stretches have no times, it may be a line before the last one.
     """
     high = os.fstat(file.fileno()).st_size
-    found = _find_stamp(file, 0, high)
+    found = _find_stamp(file, begin, high)
     if found is None:
-        return LogPlace(0, None)
+        return LogPlace(begin, None)
     place, written_at = found
     low = place
     while high - low > _MAX_LINE_BYTES:

@@ -12,8 +12,9 @@ from typing import BinaryIO, Final, NamedTuple
 import msgspec
 
 from legato.core.errors import NotFound
+from legato.driver.log_caps import find_begin
 from legato.driver.log_marks import MARKS_FILE, Stretch, read_marks
-from legato.server.job_files import list_files, open_file
+from legato.server.job_files import Entry, list_files, open_file
 from legato.server.problems import Problem
 
 MAX_BYTES: Final = 4 * 2**20
@@ -90,7 +91,7 @@ def read_piece(root: Path, log: str, *, offset: int, tail: int | None, max_bytes
     Args:
         root: the job's directory.
         log: its name.
-        offset: of the first byte; counts unless ``tail`` is given.
+        offset: of the first byte, or of one that was dropped meanwhile; counts unless ``tail`` is given.
         tail: so many lines from the end.
         max_bytes: at most so many.
 
@@ -99,7 +100,7 @@ def read_piece(root: Path, log: str, *, offset: int, tail: int | None, max_bytes
     """
     with open_log(root, log) as file:
         num_bytes = os.fstat(file.fileno()).st_size
-        first = offset if tail is None else find_tail(file, tail, max_bytes)
+        first = max(offset, find_begin(file.fileno())) if tail is None else find_tail(file, tail, max_bytes)
         file.seek(min(first, num_bytes))
         content = file.read(min(max_bytes, max(num_bytes - first, 0)))
         if first + len(content) < num_bytes:
@@ -110,7 +111,7 @@ def read_piece(root: Path, log: str, *, offset: int, tail: int | None, max_bytes
 def find_tail(file: BinaryIO, num_lines: int, max_bytes: int) -> int:
     """Return where the last lines of a file begin, at most so many bytes before its end."""
     end = os.fstat(file.fileno()).st_size
-    first = max(end - max_bytes, 0)
+    first = max(end - max_bytes, find_begin(file.fileno()))
     file.seek(first)
     content = file.read(end - first)
     # The end of the last line does not begin another one.
@@ -226,6 +227,9 @@ class Reader:
             return None
         try:
             with open_log(self._root, log) as file:
+                at = max(at, find_begin(file.fileno()))
+                if end <= at:
+                    return None
                 file.seek(at)
                 content = file.read(min(_CHUNK_BYTES, end - at))
         except NotFound:
@@ -338,6 +342,26 @@ def open_log(root: Path, log: str) -> BinaryIO:
         raise NotFound(
             f"There is no log '{log}' of this job, or not yet. List its logs to see which there are."
         ) from None
+
+
+def is_log_file(path: str) -> bool:
+    """Return whether a path of a job's files is a log's.
+
+    >>> is_log_file("logs/worker-0.log"), is_log_file("driver.log"), is_log_file("work/logs/worker-0.log")
+    (True, True, False)
+    """
+    return path.endswith(".log") and is_log(path.removeprefix("logs/").removesuffix(".log"))
+
+
+def shorten(root: Path, entry: Entry) -> Entry:
+    """Return an entry with the bytes that are sent of the file: of a log, those that were not dropped."""
+    if not is_log_file(entry.path):
+        return entry
+    try:
+        with open_file(root, tuple(entry.path.split("/"))) as file:
+            return msgspec.structs.replace(entry, num_bytes=max(entry.num_bytes - find_begin(file.fileno()), 0))
+    except NotFound:
+        return entry
 
 
 def _whole_letters(content: bytes) -> bytes:

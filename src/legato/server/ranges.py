@@ -56,7 +56,7 @@ def read_range(said: str | None, num_bytes: int) -> Range | None:
     return wanted
 
 
-def answer_file(file: BinaryIO, name: str, headers: Headers, *, is_head: bool) -> Response:
+def answer_file(file: BinaryIO, name: str, headers: Headers, *, is_head: bool, begin: int = 0) -> Response:
     """Return the answer that is a file, or the range of it that the request asks for. Closes the file.
 
     Args:
@@ -64,13 +64,14 @@ def answer_file(file: BinaryIO, name: str, headers: Headers, *, is_head: bool) -
         name: under which to save it.
         headers: of the request.
         is_head: only the headers of the answer are wanted.
+        begin: the file is sent as if it began with this byte.
 
     Raises:
         Problem: no byte of the file lies in the range.
     """
     try:
         about = os.fstat(file.fileno())
-        num_bytes = about.st_size
+        num_bytes = about.st_size - begin
         etag = f'"{about.st_ino:x}-{about.st_mtime_ns:x}-{num_bytes:x}"'
         # A range of another version of the file would not fit what the asker has.
         is_same = headers.get("if-range", etag) == etag
@@ -91,7 +92,8 @@ def answer_file(file: BinaryIO, name: str, headers: Headers, *, is_head: bool) -
     if is_head:
         file.close()
         return Response(None, 200, told, media_type=BYTES)
-    return StreamingResponse(_read(file, part), 200 if wanted is None else 206, told, media_type=BYTES)
+    sent = Range(part.first + begin, part.end + begin)
+    return StreamingResponse(_read(file, sent), 200 if wanted is None else 206, told, media_type=BYTES)
 
 
 def _read(file: BinaryIO, part: Range) -> Iterator[bytes]:

@@ -39,6 +39,7 @@ from legato.control.store_loop import Loop
 from legato.core.errors import LegatoError, StoreError, UsageError
 from legato.decoding import decode
 from legato.driver.journal import replace_file
+from legato.engines.cgroups import find_support, prepare_server
 from legato.policy.snapshot import Decisions
 from legato.server.app import make_app
 from legato.server.guests import Guest
@@ -108,6 +109,8 @@ def serve(
     home = settings.home_path
     begin_log(settings)
     devices = find_slots(settings.slots) if runs_jobs else ()
+    if runs_jobs:
+        _check_limits(settings)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(open_store(settings.store_url, request_limit_s=settings.request_limit_s))
         if runs_jobs:
@@ -131,6 +134,20 @@ def serve(
             say(line)
         asyncio.run(_run(settings, store, sockets, devices, guests, local))
         say("Legato has stopped. Jobs train on; the next start finds them.")
+
+
+def _check_limits(settings: Settings) -> None:
+    """Prepare the control groups by which jobs are limited, and say so where they cannot be."""
+    prepare_server()
+    support = find_support()
+    if support.why_not:
+        is_wanted = support.check(settings.limits) is not None
+        say = _log.warning if is_wanted else _log.info
+        say(
+            "memory, CPU and processes of jobs cannot all be limited here: jobs that ask for a limit are refused",
+            can_limit=sorted(support.places),
+            why=support.why_not,
+        )
 
 
 def upgrade_store(settings: Settings) -> None:
@@ -272,7 +289,9 @@ async def _control_loop(
     """Make the control loop, and give its lease up at the end, so that another one need not wait."""
     home = settings.home_path
     node = name_node(home)
-    drivers = LocalDrivers(home / JOBS, node=node, devices=devices)
+    drivers = LocalDrivers(
+        home / JOBS, node=node, devices=devices, log_max_bytes=settings.log_max_bytes, limits=settings.limits
+    )
     declaration = Declaration(store, node, devices)
     # A new name with each start: what an earlier life of this server wrote late is refused.
     owner = f"{node}-{os.getpid()}-{secrets.token_hex(4)}"

@@ -153,6 +153,26 @@ def _find_fault(name: str, value: str) -> str | None:
     return f"there is no resource '{name[:100]}'. There are cpu, memory, disk, ephemeral-storage and gpu."
 
 
+def read_limits(resources: dict[str, str]) -> dict[str, int | float]:
+    """Return the limits of a worker as the fields of a submission.
+
+    >>> read_limits({"cpu": "250m", "memory": "1024Mi"})
+    {'memory_bytes': 1073741824, 'num_cpus': 0.25}
+    >>> read_limits({"memory": "2G", "disk": "1Gi"})
+    {'memory_bytes': 2000000000}
+    """
+    found: dict[str, int | float] = {}
+    if "memory" in resources:
+        text = resources["memory"]
+        number = text.rstrip("EPTGMKi")
+        power = "KMGTPE".index(text[len(number)]) + 1
+        found["memory_bytes"] = int(number) * (1024 if text.endswith("i") else 1000) ** power
+    if "cpu" in resources:
+        text = resources["cpu"]
+        found["num_cpus"] = int(text[:-1]) / 1000 if text.endswith("m") else float(text)
+    return found
+
+
 def count_devices(resources: dict[str, str]) -> int:
     """Return how many GPUs resources have.
 

@@ -80,7 +80,7 @@ _COMMON: Final = (
     _text("master_resource_request", "accepted", _SLOT, "cpu=0.1,memory=1024Mi"),
     _text("master_resource_limit", "accepted", _SLOT),
     _text("worker_resource_request", "accepted", _SLOT, "cpu=1,memory=4096Mi"),
-    _text("worker_resource_limit", "accepted", _SLOT),
+    _text("worker_resource_limit", "used", "memory and CPU of each worker at most"),
     _text("ps_resource_request", "accepted", _PARAMETER_SERVER, "cpu=1,memory=4096Mi"),
     _text("ps_resource_limit", "accepted", _PARAMETER_SERVER),
     _text("master_pod_priority", "accepted", "there is no master that could wait for a place"),

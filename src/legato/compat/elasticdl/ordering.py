@@ -17,6 +17,7 @@ from legato.compat.elasticdl.composites import (
     check_job_name,
     count_devices,
     map_priority,
+    read_limits,
     read_priority,
     read_resources,
     read_switches,
@@ -29,6 +30,7 @@ from legato.compat.elasticdl.job_command import read_job_command
 from legato.compat.elasticdl.mounting import Mounts
 from legato.compat.elasticdl.variables import MINIBATCHES_PER_TASK, SEED, SUM
 from legato.core.errors import UsageError
+from legato.core.limits import MIN_MEMORY_BYTES
 
 JOB_LABEL: Final = "elasticdl-job-name"
 APP_LABELS: Final[Mapping[str, str]] = {"app": "elasticdl"}
@@ -176,7 +178,7 @@ def make_order(asked: Asked, here: Path) -> Order:
             _find_inside(volume.folder, folder) for volume in volumes if _find_inside(volume.folder, folder)
         ),
         host_folders=volumes,
-        options=_make_options(asked, workers, environment) | options,
+        options=_make_options(asked, workers, environment) | _read_limits(asked, notices) | options,
         notices=tuple(notices),
     )
 
@@ -221,6 +223,17 @@ def _take_own(asked: Asked, environment: dict[str, str]) -> tuple[tuple[str, ...
         if said and not re.fullmatch(r"[0-9]{1,9}", said):
             raise UsageError(f"Cannot set {name}={said[:100]}: give a whole number, such as 8.")
     return words, {"seed": int(seed)} if seed else {}
+
+
+def _read_limits(asked: Asked, notices: list[str]) -> dict[str, Any]:
+    """Return what a worker may use at most, as options; a limit that no worker can live with is left out and told."""
+    flag = "worker_resource_limit"
+    found = read_limits(read_resources(f"--{flag}", asked.text(flag)))
+    if found.get("memory_bytes", MIN_MEMORY_BYTES) < MIN_MEMORY_BYTES:
+        del found["memory_bytes"]
+        notices.append(f"--{flag}={asked.text(flag)}: no worker can start with so little memory; it is not limited.")
+    # Where the machine cannot limit, the job runs as before, and an event of it says so.
+    return {**found, "must_limit": False} if found else {}
 
 
 def _make_options(asked: Asked, workers: Workers, environment: Mapping[str, str]) -> dict[str, Any]:

@@ -12,10 +12,12 @@ from starlette.responses import Response
 
 from legato.control.roles import Asker
 from legato.core.errors import Forbidden, NotFound
+from legato.driver.log_caps import find_begin
 from legato.server.answers import Answer, Listed, tells
 from legato.server.asking import WhoAsks
 from legato.server.door import API
 from legato.server.job_files import Files, list_files, open_file, split_path
+from legato.server.logs import is_log_file, shorten
 from legato.server.ranges import BYTES, answer_file
 from legato.server.routes.jobs import may_see_inside
 from legato.server.services import Here, Services
@@ -46,7 +48,8 @@ def list_files_of_job(
     root = _find_root(here, job, asker)
     parts = split_path(path)
     try:
-        return Answer(list_files(root, parts, is_recursive=recursive))
+        found = list_files(root, parts, is_recursive=recursive)
+        return Answer(msgspec.structs.replace(found, items=tuple(shorten(root, entry) for entry in found.items)))
     except NotFound:
         if parts:
             raise
@@ -64,7 +67,8 @@ def get_file(job: str, path: str, request: Request, here: Here, asker: WhoAsks) 
     if not parts:
         raise NotFound("There is no file without a name. List the job's files to see which it has.")
     file = open_file(root, parts)
-    return answer_file(file, parts[-1], request.headers, is_head=request.method == "HEAD")
+    begin = find_begin(file.fileno()) if is_log_file(path) else 0
+    return answer_file(file, parts[-1], request.headers, is_head=request.method == "HEAD", begin=begin)
 
 
 @router.get("/jobs/{job}/checkpoints", **tells(Listed[Checkpoint], errors=(404,)))

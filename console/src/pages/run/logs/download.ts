@@ -11,9 +11,12 @@ export async function readWhole(job: string, log: string): Promise<Blob> {
   const pieces: Blob[] = [];
   for (let offset = 0; ; ) {
     const query = { offset, max_bytes: PIECE_BYTES };
-    const piece = await (await send("GET", makeAddress("/jobs/{job}/logs/{log}", { job, log }, query))).blob();
+    const answer = await send("GET", makeAddress("/jobs/{job}/logs/{log}", { job, log }, query));
+    const piece = await answer.blob();
     pieces.push(piece);
-    offset += piece.size;
+    // Of a long log the oldest part was dropped: the first piece then begins behind the offset that was asked for.
+    const end = answer.headers.get("Legato-Log-End");
+    offset = end === null ? offset + piece.size : Number(end);
     if (piece.size < PIECE_BYTES - MAX_LETTER_BYTES) return new Blob(pieces, { type: "text/plain" });
   }
 }

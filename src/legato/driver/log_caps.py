@@ -1,0 +1,133 @@
+"""Keeps logs of a job from filling the disk: the oldest part of a log that is too long is dropped.
+
+Processes hold their logs open and readers remember offsets, so a log is never cut or renamed. A hole is punched at its
+beginning instead: its length and all offsets stay, its oldest part takes no room any more, and a line in the log says
+so. Readers begin at `find_begin`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from legato.driver.journal import JobDirectory
+
+_LOOK_EVERY_S: Final = 1.0
+_KEEP_SIZE_AND_PUNCH_HOLE: Final = 0x01 | 0x02
+_BLOCK: Final = 4096
+_BLOCK_OF_STAT: Final = 512
+_LINE_BYTES: Final = 2**16
+_OPENED: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+def find_begin(descriptor: int) -> int:
+    """Return the first byte of a log that is still there; 0 of a log of which nothing was dropped.
+
+    The position of the file stays as it is.
+    """
+    about = os.fstat(descriptor)
+    if about.st_blocks * _BLOCK_OF_STAT >= about.st_size:
+        return 0
+    at = os.lseek(descriptor, 0, os.SEEK_CUR)
+    try:
+        begin = os.lseek(descriptor, 0, os.SEEK_DATA)
+    except OSError as error:
+        # Nothing but a hole; or the file system knows no holes.
+        return about.st_size if error.errno == errno.ENXIO else 0
+    finally:
+        os.lseek(descriptor, at, os.SEEK_SET)
+    if not begin:
+        return 0
+    # Holes end with a block, the line that tells of them may begin inside of the next one.
+    block = os.pread(descriptor, 2 * _BLOCK, begin)
+    return begin + len(block) - len(block.lstrip(b"\0"))
+
+
+class LogCaps:
+    """Drops what is too much of a job's logs.
+
+    Args:
+        directory: of the job.
+        max_bytes: of each log.
+        warn: called once with a sentence if the file system cannot do it.
+    """
+
+    def __init__(self, directory: JobDirectory, max_bytes: int, warn: Callable[[str], None]) -> None:
+        self._directory = directory
+        self._max_bytes = max_bytes
+        self._warn = warn
+        self._is_possible = True
+
+    async def watch_forever(self) -> None:
+        """Look once a second, until cancelled."""
+        while self._is_possible:
+            complaint = await asyncio.to_thread(self.drop)
+            if complaint is not None:
+                self._is_possible = False
+                self._warn(complaint)
+            await asyncio.sleep(_LOOK_EVERY_S)
+        await asyncio.Event().wait()
+
+    def drop(self) -> str | None:
+        """Look once; returns a sentence if this file system cannot drop parts of files."""
+        for path in self._list():
+            try:
+                about = path.lstat()
+                # Blocks are counted without holes: what was dropped before does not count again.
+                if stat.S_ISREG(about.st_mode) and about.st_blocks * _BLOCK_OF_STAT > self._max_bytes:
+                    _shorten(path, self._max_bytes)
+            except OSError as error:
+                if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS):
+                    return (
+                        f"cannot drop the oldest part of {path}: its file system cannot punch holes. Logs of this job "
+                        f"grow beyond log_max_bytes={self._max_bytes}; put the home on ext4, XFS or Btrfs"
+                    )
+        return None
+
+    def _list(self) -> Iterator[Path]:
+        yield from (self._directory.path / "driver.log", self._directory.path / "warm-parent.log")
+        with contextlib.suppress(OSError):
+            yield from self._directory.logs.glob("worker-*.log")
+
+
+def _shorten(path: Path, max_bytes: int) -> None:
+    """Drop the oldest part of a log, up to the end of a line, and say so in a line in its place.
+
+    Raises:
+        OSError: it cannot be done.
+    """
+    descriptor = os.open(path, os.O_RDWR | _OPENED)
+    try:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:
+            return  # the program put something else there, which may be another file
+        # Somewhat more than is needed, so that it is not done again at once.
+        kept = max_bytes - max_bytes // 8
+        end = about.st_size - kept
+        end += os.pread(descriptor, _LINE_BYTES, end).find(b"\n") + 1
+        told = (
+            f"[legato] The first {end} bytes of this log were dropped: a log is kept to {max_bytes} bytes "
+            "(log_max_bytes).\n"
+        ).encode()
+        begin = end - len(told)
+        _punch(descriptor, begin)
+        os.pwrite(descriptor, told, begin)
+    finally:
+        os.close(descriptor)
+
+
+def _punch(descriptor: int, num_bytes: int) -> None:
+    """Free the first bytes of a file; they read as zeros, and its length stays."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    fallocate = getattr(libc, "fallocate64", None) or libc.fallocate
+    fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    if fallocate(descriptor, _KEEP_SIZE_AND_PUNCH_HOLE, 0, num_bytes):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,295 @@
+"""Limits what a job may use of this machine with the kernel's control groups, versions 1 and 2. Decides nothing.
+
+A job has a group; in it one group for each worker, and one for the process that forks them. Groups lie below the group
+of the process that makes them, so limits of that one hold too. Groups go when their processes are gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from legato.core.errors import UsageError
+from legato.core.limits import Limits, render_size
+
+CONTROLLERS: Final = ("memory", "cpu", "pids")
+_PREFIX: Final = "legato-"
+_SERVER: Final = "legato-server"
+_PARENT: Final = "parent"
+_CPU_PERIOD_US: Final = 100_000
+_PROC: Final = Path("/proc")
+
+
+class Place(NamedTuple):
+    """Where groups of a controller can be made. ``version``: of control groups, 1 or 2."""
+
+    version: int
+    base: Path
+
+
+class Support(NamedTuple):
+    """What can be limited here.
+
+    Args:
+        places: by controller; those that are missing cannot be used.
+        why_not: why some are missing, as a part of a sentence; "": none is.
+    """
+
+    places: Mapping[str, Place]
+    why_not: str
+
+    def check(self, limits: Limits) -> str | None:
+        """Return why limits cannot be enforced, None if they can."""
+        needed = {"memory": limits.memory_bytes, "cpu": limits.num_cpus, "pids": limits.num_processes}
+        missing = [name for name, value in needed.items() if value is not None and name not in self.places]
+        if not missing:
+            return None
+        return f"this machine cannot limit {' and '.join(missing)} of a job: {self.why_not}"
+
+
+def find_support(proc: Path = _PROC) -> Support:
+    """Return where groups can be made by this process, and why not elsewhere. Changes nothing."""
+    found: dict[str, Place] = {}
+    faults: list[str] = []
+    for name, place in _find_places(proc).items():
+        if not os.access(place.base, os.W_OK | os.X_OK):
+            faults.append(f"{place.base} is not writable for this user")
+        elif place.version == 2 and name not in _read_words(place.base / "cgroup.subtree_control"):
+            faults.append(f"{place.base} does not hand {name} on to groups below it")
+        else:
+            found[name] = place
+    if not found and not faults:
+        faults.append("no control groups are mounted")
+    elif len(found) + len(faults) < len(CONTROLLERS):
+        faults += [f"there is no controller {name}" for name in CONTROLLERS if name not in found]
+    hint = (
+        "" if len(found) == len(CONTROLLERS) else ". Run the server as root, or as a systemd service with Delegate=yes"
+    )
+    return Support(found, f"{'; '.join(dict.fromkeys(faults))}{hint}" if hint else "")
+
+
+def prepare_server(proc: Path = _PROC) -> None:
+    """Let groups below this process's own be limited (version 2), if no other process is in it.
+
+    Version 2 limits groups only below a group that holds no process itself: this one moves into a group of its own.
+    """
+    places = [place for place in _find_places(proc).values() if place.version == 2]
+    if not places or not os.access(places[0].base, os.W_OK):
+        return
+    base = places[0].base
+    wanted = [name for name in CONTROLLERS if name in _read_words(base / "cgroup.controllers")]
+    if set(wanted) <= set(_read_words(base / "cgroup.subtree_control")):
+        return
+    inside = set(_read_words(base / "cgroup.procs"))
+    if inside - {str(os.getpid())}:
+        return  # a terminal, say: what is not ours is not moved
+    with contextlib.suppress(OSError):
+        leaf = base / _SERVER
+        leaf.mkdir(exist_ok=True)
+        (leaf / "cgroup.procs").write_text(str(os.getpid()))
+        (base / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in wanted))
+
+
+class JobGroup:
+    """The groups of one job.
+
+    Args:
+        directory: of the job; another one has other groups.
+        limits: of the job.
+        support: of this machine.
+    """
+
+    def __init__(self, directory: Path, limits: Limits, support: Support) -> None:
+        self._limits = limits
+        self._name = _PREFIX + hashlib.sha256(os.fsencode(directory.absolute())).hexdigest()[:12]
+        self._places = dict(support.places)
+
+    def open(self) -> None:
+        """Make the job's groups, or find them again.
+
+        Raises:
+            UsageError: the kernel refuses.
+        """
+        try:
+            for name, place in self._places.items():
+                top = place.base / self._name
+                top.mkdir(exist_ok=True)
+                if name == "pids" and self._limits.num_processes is not None:
+                    (top / "pids.max").write_text(str(self._limits.num_processes))
+                if place.version == 2:
+                    (top / "cgroup.subtree_control").write_text(f"+{name}")
+        except OSError as error:
+            self.close()
+            raise UsageError(f"Cannot limit what the job uses: {error}. Submit it without limits.") from error
+
+    def add_parent(self, pid: int) -> None:
+        """Take the process that forks the workers into the job's groups; what it forks is in them too."""
+        self._add(_PARENT, pid)
+
+    def add_worker(self, worker: int, pid: int) -> None:
+        """Take a worker into a group of its own, with its limits; what it starts is in it too.
+
+        Raises:
+            UsageError: the kernel refuses.
+        """
+        try:
+            self._add(_name_worker(worker), pid, limited=True)
+        except OSError as error:
+            raise UsageError(f"Cannot limit what worker {worker} uses: {error}.") from error
+
+    def count_oom_kills(self, worker: int) -> int:
+        """Return how many processes of a worker the kernel has killed because the worker's memory was used up."""
+        place = self._places.get("memory")
+        if place is None:
+            return 0
+        folder = place.base / self._name / _name_worker(worker)
+        return _read_count(folder / ("memory.events" if place.version == 2 else "memory.oom_control"), "oom_kill")
+
+    def remove_worker(self, worker: int) -> None:
+        """Remove a worker's groups; what is left of its processes is killed by others."""
+        for place in self._folders(_name_worker(worker)):
+            _remove(place)
+
+    def close(self) -> None:
+        """Remove all groups of the job that are empty."""
+        for top in self._folders():
+            with contextlib.suppress(OSError):
+                for inner in [path for path in top.iterdir() if path.is_dir()]:
+                    _remove(inner)
+            _remove(top)
+
+    def _folders(self, *parts: str) -> list[Path]:
+        return list(dict.fromkeys(place.base.joinpath(self._name, *parts) for place in self._places.values()))
+
+    def _add(self, group: str, pid: int, *, limited: bool = False) -> None:
+        for name, place in self._places.items():
+            folder = place.base / self._name / group
+            folder.mkdir(exist_ok=True)
+            for file, value in _settings(name, place.version, self._limits) if limited else ():
+                _write(folder / file, value)
+        for folder in self._folders(group):
+            try:
+                (folder / "cgroup.procs").write_text(str(pid))
+            except ProcessLookupError:
+                return  # it has ended already
+            except OSError as error:
+                if error.errno != errno.ESRCH:
+                    raise
+
+
+def explain_oom(limit: int | None) -> str:
+    """Return what is told of a worker that the kernel killed because its memory was used up."""
+    told = "" if limit is None else f"; the limit is {render_size(limit)} for each worker"
+    return (
+        f"killed by the kernel: out of memory{told}. Use a smaller micro-batch or fewer loader processes, or ask for "
+        "more memory (--memory)"
+    )
+
+
+def explain_likely_oom() -> str:
+    """Return what is told of a worker that was killed while the machine had no memory left."""
+    return (
+        "killed by SIGKILL, most likely by the kernel: the machine was out of memory. Use a smaller micro-batch, fewer "
+        "workers on this machine, or a machine with more memory"
+    )
+
+
+def count_machine_oom_kills(proc: Path = _PROC) -> int | None:
+    """Return how many processes of this machine the kernel has killed for memory, None if it does not say."""
+    found = _read_count(proc / "vmstat", "oom_kill", missing=-1)
+    return None if found < 0 else found
+
+
+def prefer_as_victim(pid: int) -> None:
+    """Let the kernel, when the machine has no memory left, kill this process and its children before others.
+
+    Otherwise it might choose the server or a driver.
+    """
+    with contextlib.suppress(OSError):
+        (_PROC / str(pid) / "oom_score_adj").write_text("500")
+
+
+def _settings(controller: str, version: int, limits: Limits) -> Iterable[tuple[str, str]]:
+    """Yield which files of a worker's group get which values, those that may be missing with ``?``."""
+    memory, cpus = limits.memory_bytes, limits.num_cpus
+    if controller == "memory" and memory is not None:
+        if version == 2:
+            yield from (("memory.max", str(memory)), ("?memory.swap.max", "0"), ("?memory.oom.group", "1"))
+        else:
+            yield from (("memory.limit_in_bytes", str(memory)), ("?memory.memsw.limit_in_bytes", str(memory)))
+    if controller == "cpu" and cpus is not None:
+        quota = max(int(cpus * _CPU_PERIOD_US), 1000)
+        if version == 2:
+            yield "cpu.max", f"{quota} {_CPU_PERIOD_US}"
+        else:
+            yield from (("cpu.cfs_period_us", str(_CPU_PERIOD_US)), ("cpu.cfs_quota_us", str(quota)))
+
+
+def _write(file: Path, value: str) -> None:
+    if not file.name.startswith("?"):
+        file.write_text(value)
+        return
+    # Swap may be switched off, and an old kernel kills one process only.
+    with contextlib.suppress(OSError):
+        file.with_name(file.name[1:]).write_text(value)
+
+
+def _name_worker(worker: int) -> str:
+    return f"worker-{worker}"
+
+
+def _remove(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _find_places(proc: Path) -> dict[str, Place]:
+    """Return for each controller of this process's groups where they are."""
+    own: dict[str, str] = {}
+    for line in _read_lines(proc / "self/cgroup"):
+        _, names, path = line.split(":", 2)
+        own |= dict.fromkeys(names.split(","), path)  # version 2 is the one without names
+    found: dict[str, Place] = {}
+    for line in _read_lines(proc / "self/mountinfo"):
+        before, _, after = line.partition(" - ")
+        root, mounted = before.split()[3:5]
+        kind, _, options = after.split()[:3]
+        if kind == "cgroup":
+            for name in set(options.split(",")) & set(CONTROLLERS) & own.keys():
+                found[name] = Place(1, _join(mounted, root, own[name]))
+        elif kind == "cgroup2" and "" in own:
+            base = _join(mounted, root, own[""])
+            base = base.parent if base.name == _SERVER else base
+            for name in set(_read_words(base / "cgroup.controllers")) & set(CONTROLLERS):
+                found.setdefault(name, Place(2, base))
+    return found
+
+
+def _join(mounted: str, root: str, path: str) -> Path:
+    """Return the folder of a group, where a part of the hierarchy is mounted (as in a container)."""
+    inside = path.removeprefix(root) if root != "/" and path.startswith(root) else path
+    return Path(mounted) / inside.lstrip("/")
+
+
+def _read_lines(file: Path) -> list[str]:
+    try:
+        return file.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _read_words(file: Path) -> list[str]:
+    return [word for line in _read_lines(file) for word in line.split()]
+
+
+def _read_count(file: Path, name: str, missing: int = 0) -> int:
+    for line in _read_lines(file):
+        key, _, value = line.partition(" ")
+        if key == name and value.isdecimal():
+            return int(value)
+    return missing

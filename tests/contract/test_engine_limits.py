@@ -1,0 +1,114 @@
+"""Real workers under the limits of real control groups: each test needs groups that this user may write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.contract.test_engine import ENTRY
+
+from legato.core.errors import UsageError
+from legato.core.limits import Limits
+from legato.engines import local
+from legato.engines.base import Exited, Launch, Noted
+from legato.engines.cgroups import Support, find_support
+from legato.engines.local import LocalEngine
+
+MIB = 2**20
+SUPPORT = find_support()
+needs_memory = pytest.mark.skipif("memory" not in SUPPORT.places, reason=f"no memory groups: {SUPPORT.why_not}")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    before = groups()
+    yield
+    assert groups() == before
+
+
+def groups() -> set[Path]:
+    return {path for place in SUPPORT.places.values() for path in place.base.glob("legato-*")}
+
+
+Ended = tuple[dict[int, Exited], list[str]]
+
+
+def run(engine: LocalEngine, directory: Path, programs: dict[int, tuple[str, ...]]) -> Ended:
+    """Run workers to their ends; returns how each one ended, and what the engine noted."""
+
+    async def conduct() -> Ended:
+        await engine.open()
+        ended: dict[int, Exited] = {}
+        noted: list[str] = []
+        try:
+            for worker, program in programs.items():
+                launch = Launch(
+                    worker=worker,
+                    slot=worker,
+                    program=program,
+                    environment={},
+                    directory=str(directory),
+                    log_path=str(directory / f"logs/worker-{worker}.log"),
+                )
+                await engine.start(launch)
+            async for event in engine.events():
+                if isinstance(event, Noted):
+                    noted.append(event.told)
+                if isinstance(event, Exited):
+                    ended[event.worker] = event
+                if len(ended) == len(programs):
+                    break
+        finally:
+            await engine.close()
+        return ended, noted
+
+    return asyncio.run(conduct())
+
+
+def make(directory: Path, limits: Limits) -> LocalEngine:
+    return LocalEngine(directory, entry=ENTRY, preload=(), limits=limits)
+
+
+@needs_memory
+def test_a_worker_that_uses_too_much_memory_ends_alone_and_is_told_why(tmp_path: Path) -> None:
+    engine = make(tmp_path, Limits(memory_bytes=96 * MIB))
+    ended, _ = run(engine, tmp_path, {0: ("eat", str(400 * MIB)), 1: ("eat", str(10 * MIB))})
+    assert ended[0].exit_code == -9
+    assert ended[0].reason.startswith("killed by the kernel: out of memory; the limit is 96 MiB for each worker. Use")
+    assert (ended[1].exit_code, ended[1].reason) == (0, "")
+
+
+@needs_memory
+def test_a_worker_that_is_killed_otherwise_is_not_said_to_lack_memory(tmp_path: Path) -> None:
+    ended, _ = run(make(tmp_path, Limits(memory_bytes=96 * MIB)), tmp_path, {0: ("kill", "9")})
+    assert (ended[0].exit_code, ended[0].reason) == (-9, "")
+
+
+def test_a_kill_while_the_machine_lacks_memory_is_said_to_be_likely_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = iter([4, 5])
+    monkeypatch.setattr(local, "count_machine_oom_kills", lambda: next(counts))
+    ended, _ = run(make(tmp_path, Limits()), tmp_path, {0: ("kill", "9")})
+    assert ended[0].reason.startswith("killed by SIGKILL, most likely by the kernel: the machine was out of memory")
+
+
+def test_limits_that_cannot_be_enforced_are_refused_or_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "find_support", lambda: Support({}, "no control groups are mounted"))
+    with pytest.raises(UsageError, match="cannot limit memory of a job: no control groups are mounted"):
+        run(make(tmp_path, Limits(memory_bytes=96 * MIB)), tmp_path, {})
+    engine = make(tmp_path, Limits(memory_bytes=96 * MIB, must_hold=False))
+    ended, noted = run(engine, tmp_path, {0: ("exit", "0")})
+    assert ended[0].exit_code == 0
+    assert noted and "are not enforced" in noted[0]
+
+
+def test_workers_are_victims_before_the_server_is(tmp_path: Path) -> None:
+    ended, _ = run(
+        make(tmp_path, Limits()), tmp_path, {0: ("copy", "/proc/self/oom_score_adj", str(tmp_path / "told"))}
+    )
+    assert ended[0].exit_code == 0
+    assert (tmp_path / "told").read_text().strip() == "500"

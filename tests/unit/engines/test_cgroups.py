@@ -1,0 +1,132 @@
+"""Control groups of both versions, in folders that look like the kernel's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from legato.core.errors import UsageError
+from legato.core.limits import Limits, check_limits, read_size
+from legato.engines import cgroups
+from legato.engines.cgroups import JobGroup, Support, find_support, prepare_server
+
+LIMITS = Limits(memory_bytes=2**30, num_cpus=1.5, num_processes=100)
+
+
+def make_proc(root: Path, version: int, own: str = "/own") -> Path:
+    """Make the files by which a process learns of its groups; returns the folder of its own ones."""
+    proc, mounted = root / "proc", root / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    if version == 2:
+        (proc / "self/cgroup").write_text(f"0::{own}\n")
+        (proc / "self/mountinfo").write_text(f"30 1 0:1 / {mounted} rw - cgroup2 cgroup2 rw\n")
+        base = mounted / own.lstrip("/")
+        base.mkdir(parents=True)
+        (base / "cgroup.controllers").write_text("cpu memory pids io\n")
+        (base / "cgroup.subtree_control").write_text("")
+        (base / "cgroup.procs").write_text("")
+        return base
+    (proc / "self/cgroup").write_text(f"3:cpu,cpuacct:{own}\n2:memory:{own}\n1:pids:{own}\n")
+    lines = ""
+    for number, name in enumerate(("memory", "cpu,cpuacct", "pids")):
+        (mounted / name / own.lstrip("/")).mkdir(parents=True)
+        lines += f"3{number} 1 0:{number} / {mounted}/{name} rw - cgroup cgroup rw,{name}\n"
+    (proc / "self/mountinfo").write_text(lines)
+    return mounted
+
+
+def test_limits_of_version_1(tmp_path: Path) -> None:
+    mounted = make_proc(tmp_path, 1)
+    support = find_support(tmp_path / "proc")
+    assert (set(support.places), support.why_not) == ({"memory", "cpu", "pids"}, "")
+    group = JobGroup(Path("/jobs/a"), LIMITS, support)
+    group.open()
+    group.add_parent(5)
+    group.add_worker(0, 7)
+    memory = next((mounted / "memory/own").glob("legato-*"))
+    assert (memory / "worker-0/memory.limit_in_bytes").read_text() == str(2**30)
+    assert (memory / "worker-0/cgroup.procs").read_text() == "7"
+    assert (memory / "parent/cgroup.procs").read_text() == "5"
+    assert not (memory / "parent/memory.limit_in_bytes").exists()
+    cpu = next((mounted / "cpu,cpuacct/own").glob("legato-*"))
+    assert (cpu / "worker-0/cpu.cfs_quota_us").read_text() == "150000"
+    pids = next((mounted / "pids/own").glob("legato-*"))
+    assert (pids / "pids.max").read_text() == "100"
+    (memory / "worker-0/memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
+    assert group.count_oom_kills(0) == 2
+    assert group.count_oom_kills(1) == 0
+
+
+def test_limits_of_version_2(tmp_path: Path) -> None:
+    base = make_proc(tmp_path, 2)
+    refused = find_support(tmp_path / "proc")
+    assert not refused.places
+    assert "does not hand" in refused.why_not
+    assert "Delegate=yes" in refused.why_not
+    prepare_server(tmp_path / "proc")
+    (base / "cgroup.subtree_control").write_text("cpu memory pids")  # as the kernel answers
+    support = find_support(tmp_path / "proc")
+    assert support.why_not == ""
+    group = JobGroup(Path("/jobs/a"), LIMITS, support)
+    group.open()
+    group.add_worker(3, 7)
+    folder = next(base.glob("legato-*/worker-3"))
+    files = {path.name: path.read_text() for path in folder.iterdir()}
+    assert files == {
+        "memory.max": str(2**30),
+        "memory.swap.max": "0",
+        "memory.oom.group": "1",
+        "cpu.max": "150000 100000",
+        "cgroup.procs": "7",
+    }
+    (folder / "memory.events").write_text("low 0\noom 1\noom_kill 1\n")
+    assert group.count_oom_kills(3) == 1
+
+
+def test_a_server_moves_into_a_group_of_its_own_only_if_it_is_alone(tmp_path: Path) -> None:
+    base = make_proc(tmp_path, 2)
+    (base / "cgroup.procs").write_text("1\n2\n")
+    prepare_server(tmp_path / "proc")
+    assert not (base / "legato-server").exists()
+    (base / "cgroup.procs").write_text("")
+    prepare_server(tmp_path / "proc")
+    assert (base / "legato-server/cgroup.procs").read_text().isdecimal()
+    assert (base / "cgroup.subtree_control").read_text() == "+memory +cpu +pids"
+
+
+def test_a_server_in_its_own_group_makes_jobs_groups_beside_it(tmp_path: Path) -> None:
+    base = make_proc(tmp_path, 2, own="/own/legato-server").parent
+    (base / "cgroup.controllers").write_text("memory\n")
+    (base / "cgroup.subtree_control").write_text("memory\n")
+    assert find_support(tmp_path / "proc").places["memory"].base == base
+
+
+def test_a_container_sees_a_part_of_the_hierarchy(tmp_path: Path) -> None:
+    assert cgroups._join("/sys/fs/cgroup/memory", "/docker/1", "/docker/1/a") == Path("/sys/fs/cgroup/memory/a")
+    assert cgroups._join("/sys/fs/cgroup/memory", "/", "/a") == Path("/sys/fs/cgroup/memory/a")
+
+
+def test_what_cannot_be_limited_is_said(tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    support = find_support(tmp_path / "proc")
+    assert "no control groups are mounted" in support.why_not
+    told = support.check(LIMITS)
+    assert told is not None
+    assert "cannot limit memory and cpu and pids of a job" in told
+    assert support.check(Limits()) is None
+    assert Support({}, "x").check(Limits(num_cpus=1)) == "this machine cannot limit cpu of a job: x"
+
+
+@pytest.mark.parametrize("text", ["", "8X", "-1G", "G", "1 G B"])
+def test_sizes_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="such as 8G or 500M"):
+        read_size(text, "the memory")
+
+
+def test_limits_with_which_no_worker_can_live_are_refused() -> None:
+    with pytest.raises(UsageError, match="is below 67108864"):
+        check_limits(1000, None, "Cannot submit job 'a'")
+    with pytest.raises(UsageError, match=r"is below 0\.01"):
+        check_limits(None, 0.001, "Cannot submit job 'a'")
+    check_limits(2**30, 0.5, "")
