@@ -131,6 +131,8 @@ def render_progress_line(status: Status, remaining_s: float | None = None) -> st
     if status.get("samples_per_s"):
         parts.append(f"{render_number(status['samples_per_s'])} samples/s")
     parts.append(f"workers {_count_workers(status)}")
+    if status.get("differed_step") is not None:
+        parts.append(f"not exact since step {status['differed_step']}")
     if remaining_s:
         parts.append(f"{render_duration(remaining_s)} left")
     return " · ".join(parts)

@@ -1969,6 +1969,8 @@ export interface components {
          *             resize_s: seconds that a resize cost of late.
          *             num_micro_batches: of a step, as its workers say; more workers than this cannot help.
          *             shares_freely: each step is cut for as many workers as there are, up to that number.
+         *             differed_step: after which the workers were first found to hold different states; from there on the run is not
+         *                 exact.
          */
         Progress: {
             time: number;
@@ -1992,6 +1994,8 @@ export interface components {
             num_micro_batches: number | null;
             /** @default false */
             shares_freely: boolean;
+            /** @default null */
+            differed_step: number | null;
         };
         /**
          * Plan

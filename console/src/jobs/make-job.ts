@@ -15,6 +15,7 @@ export function makeProgress(more: Partial<Progress> = {}): Progress {
     resize_s: null,
     num_micro_batches: null,
     shares_freely: false,
+    differed_step: null,
     ...more,
   };
 }

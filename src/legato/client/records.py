@@ -31,6 +31,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         resize_s: seconds that a resize cost of late.
         num_micro_batches: of a step: more slots than this cannot help. None: not known, or there is no such limit.
         shares_freely: each step is cut for as many workers as there are, up to that number.
+        differed_step: after which the workers were first found to hold different states; from there on the run is not
+            exact. None: never.
     """
 
     time: float
@@ -44,6 +46,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     num_steps: int | None = None
     num_micro_batches: int | None = None
     shares_freely: bool = False
+    differed_step: int | None = None
 
     @property
     def reached(self) -> str | None:

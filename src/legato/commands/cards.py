@@ -130,6 +130,7 @@ def _tell_state(job: JobRecord, now: float) -> Iterable[tuple[str, str | None]]:
             f"loss {render_number(progress.loss)}" if progress.loss is not None else "",
             f"{render_number(progress.samples_per_s)} samples/s" if progress.samples_per_s else "",
             f"{render_duration(progress.step_s)} a step" if progress.step_s and progress.step_s >= 0.1 else "",
+            f"not exact since step {progress.differed_step}" if progress.differed_step is not None else "",
         ]
         yield "progress", " · ".join(filter(None, parts)) or None
     yield "exit code", None if job.exit_code is None else str(job.exit_code)

@@ -78,7 +78,10 @@ def tell_waiting(job: JobRecord) -> str | None:
 
 def render_reason(job: JobRecord) -> str:
     """Say why a job is as it is: the policy's word while it has or wants slots, else that of its stage."""
-    return clean((job.stage in _WAITING and job.decided_reason) or job.reason)
+    reason = (job.stage in _WAITING and job.decided_reason) or job.reason
+    if job.progress is not None and job.progress.differed_step is not None and "not exact" not in reason:
+        reason = f"not exact since step {job.progress.differed_step}; {reason}"
+    return clean(reason)
 
 
 def render_age(seconds: float) -> str:

@@ -106,6 +106,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         resize_s: seconds that a resize cost of late.
         num_micro_batches: of a step, as its workers say; more workers than this cannot help.
         shares_freely: each step is cut for as many workers as there are, up to that number.
+        differed_step: after which the workers were first found to hold different states; from there on the run is not
+            exact.
     """
 
     time: float
@@ -119,6 +121,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     resize_s: float | None = None
     num_micro_batches: int | None = None
     shares_freely: bool = False
+    differed_step: int | None = None
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -200,6 +200,7 @@ def _learn_progress(pool: Pool, job: Job, report: DriverReport, memory: Memory, 
             resize_s=_resize_s(job, status, memory),
             num_micro_batches=cut[0],
             shares_freely=cut[1],
+            differed_step=status.get("differed_step"),
         )
     if not (closed or released or trains or progress):
         return None

@@ -101,6 +101,7 @@ class Progress(Message, frozen=True):
         num_steps: all steps of the job if known, else None.
         num_epochs: likewise.
         phase: ``train`` or ``evaluate``.
+        differed_step: the step after which the workers were first found to hold different states; None: never.
     """
 
     first_step: int
@@ -112,6 +113,7 @@ class Progress(Message, frozen=True):
     num_epochs: int | None
     phase: str = "train"
     resumed: bool = False
+    differed_step: int | None = None
 
 
 class Metrics(Message, frozen=True):
@@ -134,6 +136,17 @@ class Note(Message, frozen=True):
     """Something the user should see. ``level`` is ``info``, ``warning`` or ``error``."""
 
     level: str
+    text: str
+
+
+class Differed(Message, frozen=True):
+    """The workers were found to hold different states after ``step``; all of them say so.
+
+    Args:
+        text: what differs and what usually causes it; several lines.
+    """
+
+    step: int
     text: str
 
 
@@ -252,6 +265,7 @@ WorkerMessage = (
     | Metrics
     | Saved
     | Note
+    | Differed
     | Leaving
     | Finished
     | Failed

@@ -348,10 +348,13 @@ class Driver:
             # Who ends a job early knows that not all is done.
             is_news = end.outcome == "succeeded"
             self._show(words.Record(kind="note", reason=left, level="warning" if is_news else "info"))
+        reason = end.reason
+        if (step := self._membership.job.differed_step) is not None:
+            reason += f"; not exact: the workers held different states after step {step}"
         level = "info" if end.exit_code in (0, EXIT_KILLED) else "error"
         kind = "finished" if end.outcome == "succeeded" else end.outcome
-        self._show(words.Record(kind=kind, reason=f"the job {_ENDED[end.outcome]}: {end.reason}", level=level))
-        self._outcome = Outcome(end.outcome, end.exit_code, end.reason)
+        self._show(words.Record(kind=kind, reason=f"the job {_ENDED[end.outcome]}: {reason}", level=level))
+        self._outcome = Outcome(end.outcome, end.exit_code, reason)
         self._notify(lambda observer: observer.on_status(self.status()))
         return self._outcome
 

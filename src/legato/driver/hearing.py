@@ -161,6 +161,8 @@ def _hear_leaving(job: Job, worker: Worker, leaving: wire.Leaving) -> None:
 def _hear_progress(job: Job, worker: Worker, progress: wire.Progress) -> None:
     note_commit(job, worker, step=progress.last_step)
     job.step = max(job.step, progress.last_step)
+    if job.differed_step is None:
+        job.differed_step = progress.differed_step
     if progress.resumed:
         job.saved_step = max(job.saved_step or 0, progress.last_step)
 
@@ -182,6 +184,16 @@ def _hear_saved(job: Job, worker: Worker, saved: wire.Saved) -> None:
 
 def _hear_note(job: Job, worker: Worker, note: wire.Note) -> None:
     job.record("note", note.text, worker, note.level)
+
+
+def _hear_differed(job: Job, _worker: Worker, differed: wire.Differed) -> None:
+    if job.differed_step is None:
+        job.differed_step = differed.step
+    if differed.text not in job.told_differences:
+        # All workers say it, so that it is heard although one of them dies.
+        job.told_differences.add(differed.text)
+        reason, _, detail = differed.text.partition("\n")
+        job.record("differed", reason, level="warning", detail=detail)
 
 
 def _hear_finished(job: Job, worker: Worker, finished: wire.Finished) -> None:
@@ -222,6 +234,7 @@ _HEARERS: Final[Mapping[type[wire.Message], Callable[[Job, Worker, Any], None]]]
     wire.Metrics: _take_no_note,
     wire.Saved: _hear_saved,
     wire.Note: _hear_note,
+    wire.Differed: _hear_differed,
     wire.Leaving: _hear_leaving,
     wire.Finished: _hear_finished,
     wire.Failed: note_failed,

@@ -130,6 +130,8 @@ class Job:
         best_step: the highest step ever committed; ``best_round`` likewise.
         step: the last step committed, as far as known; less than ``best_step`` if the job had to begin again.
         saved_step: that of the newest checkpoint, as far as known; None for none.
+        told_differences: what the workers said of these, each once.
+        differed_step: after which the workers were first found to hold different states; None: never.
         closed: rank 0 finished and exited with 0.
         tail: one worker alone does again what rank 0 could not finish.
         work_left: a guest has work that only workers can do.
@@ -169,6 +171,8 @@ class Job:
     best_round: int = 0
     step: int = 0
     saved_step: int | None = None
+    differed_step: int | None = None
+    told_differences: set[str] = field(default_factory=set)
     resume: bool = False
     reference: dict[str, str] | None = None
     stopping: str | None = None

@@ -75,6 +75,7 @@ def build_status(job: Job, meter: Meter, events: deque[Event], outcome: Outcome 
         "num_steps": last.num_steps if last else None,
         "num_epochs": last.num_epochs if last else None,
         "loss": last.loss if last else None,
+        "differed_step": job.differed_step,
         "phase": last.phase if last else None,
         "samples_per_s": meter.samples_per_s,
         "resize_s": meter.delays.last_s,

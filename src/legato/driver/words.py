@@ -123,7 +123,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         kind: one word: started, joining, warm, proposed, joined, left, died, fenced, broken, recovered, held, saved,
-            scaled, refused, failed, stopped, finished, adopted, resumed, note.
+            differed, scaled, refused, failed, stopped, finished, adopted, resumed, note.
         level: ``info``, ``warning`` or ``error``.
         reason: one line.
         detail: further lines to show once, such as a traceback.

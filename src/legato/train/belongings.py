@@ -16,8 +16,9 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from legato.core.errors import CheckpointError, ProgramError
 from legato.train.gates import Gatekeeper, OptimizerGate, SchedulerGate, gate_scaler
+from legato.train.named_state import Item, items_of
 from legato.train.schedulers import find_schedulers
-from legato.train.serialization import Path, decode, encode, place_of, tensors_in
+from legato.train.serialization import Path, decode, encode, place_of
 from legato.train.state import lies_alike
 from legato.train.structure import GroupWatch, Structure
 
@@ -287,38 +288,12 @@ class Belongings:
             )
         return [[place for place in members if place is not None] for members in groups]
 
-    def named_tensors(self, value_of: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield every tensor of the state with a name for people, in the same order in every worker.
-
-        Parameters come first, then buffers, then what optimizers, schedulers, scalers and other objects hold. The
-        tensors are the live ones, so the caller must not change them.
-
-        Args:
-            value_of: as for `state`.
-
-        Examples of names: ``parameter encoder.weight``, ``buffer bn.running_mean``, ``exp_avg of encoder.weight in
-        AdamW``, ``EMA['shadow'][0]``. With several models, their position and class are added.
-        """
-        state = self.state(value_of)
-        name_of: dict[int, str] = {}
-        for kind in ("parameters", "buffers"):
-            for index, (model, tensors) in enumerate(zip(self._models, state["models"], strict=True)):
-                place = f" of model {index} ({type(model).__name__})" if len(self._models) > 1 else ""
-                for name, tensor in tensors[kind].items():
-                    name_of[id(tensor)] = name + place
-                    yield f"{kind[:-1]} {name}{place}", tensor
-        for index, (optimizer, saved) in enumerate(zip(self._optimizers, state["optimizers"], strict=True)):
-            place = type(optimizer).__name__ + (f" {index}" if len(self._optimizers) > 1 else "")
-            owners = [name_of.get(id(tensor)) for group in optimizer.param_groups for tensor in group["params"]]
-            for path, tensor in tensors_in(saved):
-                owner = _owner_of(path, owners)
-                what = f"{path[2]}{place_of(path[3:])}" if len(path) > 2 else "state"
-                yield (f"{what} of {owner} in {place}" if owner else place + place_of(path)), tensor
-        others = [gate.scheduler for gate in self._schedulers]
-        saved_others = [*(one["state"] for one in state["schedulers"]), *state["scalers"], *state["objects"]]
-        for thing, saved in zip([*others, *self._scalers, *self._objects], saved_others, strict=True):
-            for path, tensor in tensors_in(saved):
-                yield type(thing).__name__ + place_of(path), tensor
+    def items(self) -> Iterator[Item]:
+        """Yield every piece of the state by its name; its tensors are the live ones."""
+        schedulers = [
+            (gate.scheduler, _read_state(gate.scheduler, self._name_of(gate.scheduler))) for gate in self._schedulers
+        ]
+        return items_of(self._models, self._optimizers, schedulers, self._scalers, self._objects)
 
     @torch.no_grad()
     def load(self, state: dict[str, Any]) -> None:
@@ -379,12 +354,6 @@ class Belongings:
         if self._parameters is None:
             self._parameters = list(_unique(parameter for model in self._models for parameter in model.parameters()))
         return self._parameters
-
-
-def _owner_of(path: Sequence[Any], owners: Sequence[str | None]) -> str | None:
-    """Return the name of the parameter to which an optimizer's state at some path belongs."""
-    is_of_parameter = len(path) >= 2 and path[0] == "state" and isinstance(path[1], int) and path[1] < len(owners)
-    return owners[path[1]] if is_of_parameter else None
 
 
 def _unique(things: Iterable[_T]) -> Iterable[_T]:

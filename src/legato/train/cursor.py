@@ -35,6 +35,7 @@ class Cursor(msgspec.Struct):
         loss_samples: how many samples these are.
         notes: what the turns of the last committed step noted, by name.
         num_rounds: committed rounds of the job.
+        differed_step: the step after which the workers were first found to hold different states; None: never.
         evaluations: results by number, of those that are kept.
         ends: by pass, of those that are kept: how many evaluations were done and logs made when it was completed.
         logs: what ``run.log`` was last given, with step and epoch.
@@ -56,6 +57,7 @@ class Cursor(msgspec.Struct):
     loss_samples: int = 0
     notes: dict[str, tuple[float, ...]] = {}
     num_rounds: int = 0
+    differed_step: int | None = None
     evaluations: dict[int, dict[str, float]] = {}
     ends: dict[int, tuple[int, int]] = {}
     logs: list[tuple[int, int, dict[str, float]]] = []
@@ -129,6 +131,7 @@ class Cursor(msgspec.Struct):
             num_steps=None,
             num_epochs=None,
             resumed=resumed,
+            differed_step=self.differed_step,
         )
 
     def log(self, values: dict[str, float]) -> wire.Metrics:

@@ -18,6 +18,7 @@ from torch.utils.data import Dataset
 from legato.core import wire
 from legato.core.errors import ProgramError, UsageError
 from legato.train import job
+from legato.train.agreement import OnDifference
 from legato.train.evaluation import Metric, evaluate
 from legato.train.fetch import Collate
 from legato.train.fingerprints import describe_dataset, num_samples_of
@@ -46,6 +47,7 @@ def elastic(
     resume: bool = False,
     stop_on_nan: bool = False,
     allow_unprepared_schedulers: bool = False,
+    on_difference: OnDifference | None = None,
 ) -> Run:
     """Begin an elastic run; build the model after this call, so that it starts from the seed.
 
@@ -66,6 +68,9 @@ def elastic(
         stop_on_nan: end with an error when the loss of a step is not finite, instead of a warning.
         allow_unprepared_schedulers: train also if a learning-rate scheduler was not given to `Run.prepare`. Workers
             that join, and a job that resumes, begin such a scheduler again.
+        on_difference: what happens when the workers are found to hold different states: ``stop`` ends the run with an
+            error that names what differs, ``warn`` goes on, ``repair`` gives all workers the state of rank 0. None for
+            ``stop`` with ``reduction="exact"`` and ``warn`` with ``fast``.
 
     Raises:
         LayoutError: the batch sizes do not fit together.
@@ -73,6 +78,10 @@ def elastic(
     """
     if reduction not in ("exact", "fast"):
         raise UsageError(f"reduction={reduction!r} is not known. Take 'exact' or 'fast'.")
+    if on_difference is None:
+        on_difference = "stop" if reduction == "exact" else "warn"
+    if on_difference not in ("stop", "warn", "repair"):
+        raise UsageError(f"on_difference={on_difference!r} is not known. Take 'stop', 'warn' or 'repair'.")
     if num_backwards < 1:
         raise UsageError(f"num_backwards={num_backwards} is below 1. Count the backward passes of one loop turn.")
     layout = Layout(global_batch_size, micro_batch_size)
@@ -95,6 +104,7 @@ def elastic(
         exact=reduction == "exact",
         num_backwards=num_backwards,
         allow_unprepared_schedulers=allow_unprepared_schedulers,
+        on_difference=on_difference,
     )
     return Run(session, stop_on_nan=stop_on_nan)
 

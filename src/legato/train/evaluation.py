@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from legato.core.errors import BrokenView, ProgramError
+from legato.train.agreement import NO_WORD
 from legato.train.exchange import deal
 from legato.train.groups import Group
 from legato.train.loader import Loader
@@ -67,7 +68,7 @@ def evaluate(
                 local.add(span.start, leaf, vector)
         found = EvaluationRound(numel)
         try:
-            word = cohort.word(may_join=False)
+            word = [*cohort.word(may_join=False), *NO_WORD]
             found.total, words = sum_vectors(group, dealt, local.blocks, numel, word)
             cohort.hear(words)
         except BrokenView as error:

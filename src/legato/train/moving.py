@@ -10,12 +10,12 @@ moved if its version or, up to a size, its content changed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import torch
 
-_MAX_COMPARED_NUMEL: Final = 2**16
+MAX_COMPARED_NUMEL: Final = 2**16
 
 
 class MovingBuffers:
@@ -43,6 +43,9 @@ class MovingBuffers:
     def __len__(self) -> int:
         return len(self._buffers)
 
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(self._buffers)
+
     def base(self, buffer: torch.Tensor) -> torch.Tensor:
         """Return the value that a buffer had at the start of the step; any other tensor is returned as it is."""
         for own, base in zip(self._buffers, self._base, strict=True):
@@ -59,7 +62,7 @@ class MovingBuffers:
         if buffer._version != self._versions[index]:
             return True
         # Bytes, not values: a NaN equals nothing, not even itself, and -0.0 equals 0.0.
-        return buffer.numel() <= _MAX_COMPARED_NUMEL and not torch.equal(_bytes_of(buffer), _bytes_of(base))
+        return buffer.numel() <= MAX_COMPARED_NUMEL and not torch.equal(_bytes_of(buffer), _bytes_of(base))
 
     def numel(self, indices: Sequence[int]) -> int:
         """Return how many float64 numbers the values of some buffers are encoded as."""

@@ -17,13 +17,15 @@ from typing import Any
 import torch
 
 from legato.core import wire
-from legato.core.errors import BrokenView, CheckpointError, LegatoError, MismatchError
+from legato.core.errors import BrokenView, CheckpointError, LegatoError, MismatchError, ProgramError
 from legato.train import job, state
+from legato.train.agreement import Agreement, OnDifference
 from legato.train.belongings import Belongings
 from legato.train.cohort import Cohort
 from legato.train.connecting import can_read_peers, make_exchange
 from legato.train.connection import Entry, Round
 from legato.train.cursor import Cursor
+from legato.train.differences import describe
 from legato.train.exchange import Exchange
 from legato.train.fingerprints import hashing, identity_of
 from legato.train.groups import Group, Pending
@@ -46,6 +48,7 @@ class Session:
         exact: sum along the canonical tree.
         num_backwards: backward passes per micro-batch.
         allow_unprepared_schedulers: as in `legato.train.elastic.elastic`.
+        on_difference: what happens when the workers hold different states.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Session:
         exact: bool,
         num_backwards: int,
         allow_unprepared_schedulers: bool = False,
+        on_difference: OnDifference = "stop",
     ) -> None:
         self.place = place
         self.layout = layout
@@ -79,6 +83,9 @@ class Session:
         self.leaving: BaseException | None = None
         self.run_round: Callable[[], None] = lambda: None
         self.belongings = Belongings(self, self.device)
+        self.agreement = Agreement(self.belongings.items)
+        self._on_difference = on_difference
+        self._known_differences: set[str] = set()
         self.teller = Teller(place.link)
         self._settings_alone = settings
         self._exact = exact
@@ -192,6 +199,7 @@ class Session:
             self._entry = None
             return
         self.is_loaded = True
+        self.agreement.begin_view()
         self.cohort.joined(time.monotonic() - start)
 
     def _agree_on_target(self, entry: Entry) -> Cursor:
@@ -299,6 +307,8 @@ class Session:
             leaving, self.leaving = self.leaving, None
             raise leaving
         if not in_evaluation:
+            if self.agreement.differs:
+                self._act_on_difference()
             if self.cohort.stop_agreed:
                 self._stop_together()
             self._follow_freezing()
@@ -310,6 +320,7 @@ class Session:
                 # in the next pass, before which the program has frozen or thawed something.
                 if not in_evaluation and self._is_before_step():
                     self.exchange = self.cohort.ensure_exchange(self.reducer.layout)
+                    self.agreement.at_boundary(self.cursor.step, self.cohort.size)
                 return
             except BrokenView as error:
                 self.recover(error, None)
@@ -333,6 +344,7 @@ class Session:
         entry = self.cohort.switch(may_join=not in_evaluation)
         if entry is not None:
             self._unserved = entry if entry.joiners else None
+            self.agreement.begin_view()
             self.cohort.joined(time.monotonic() - start)
         # Who came by a recovery is served before a step: behind the last step of a pass another rank may be further, in
         # an evaluation that counts them out. Who comes by a vote finds all at the same place.
@@ -356,6 +368,7 @@ class Session:
         entry = self.cohort.recover(error, broken)
         self._is_broken = broken is self._reducer and not entry.repaired
         self._unserved = entry if entry.joiners else None
+        self.agreement.begin_view()
         self.cohort.joined(time.monotonic() - start)
         return entry.repaired
 
@@ -392,6 +405,69 @@ class Session:
         self.reducer.close()
         self._make_reducer().buffers.known = moving
 
+    # ------------------------------------------------------------ agreement
+
+    def _act_on_difference(self) -> None:
+        """Do what the setting says where the last step's words have shown that the states differ."""
+        try:
+            self._settle_difference(self.group_with_state())
+        except BrokenView as error:
+            # The next view begins with a check.
+            self.recover(error, None)
+
+    def _compare_now(self) -> None:
+        """Compare the states where no step follows, and do what the setting says."""
+        group = self.group_with_state()
+        self.agreement.compare(group, self.cursor.step)
+        if self.agreement.differs:
+            self._settle_difference(group)
+
+    def _settle_difference(self, group: Group) -> None:
+        agreement = self.agreement
+        agreed_step, step = agreement.agreed_step, agreement.step
+        found = agreement.find(group)
+        told = describe(
+            found,
+            self.belongings.items(),
+            self.reducer.buffers,
+            step=step,
+            agreed_step=agreed_step,
+            num_ranks=group.size,
+        )
+        if self._on_difference == "stop":
+            raise ProgramError(
+                f"{told}\nTraining stops here, because its result would depend on the workers. With "
+                "on_difference='warn' it goes on; with 'repair' all workers take over the state of rank 0."
+            )
+        if self.cursor.differed_step is None:
+            self.cursor.differed_step = step
+        names = {piece.name for piece in found}
+        if not names <= self._known_differences:
+            self._known_differences |= names
+            does = (
+                "All workers take over the state of rank 0" if self._on_difference == "repair" else "Training goes on"
+            )
+            told += f"\n{does}; the run is not exact from here on."
+            self.teller.say(wire.Differed(step=step, text=told))
+        if self._on_difference == "repair":
+            self._repair(group)
+
+    def _repair(self, group: Group) -> None:
+        """Give the state of rank 0 to all others."""
+        if group.rank == 0:
+            # What nobody noticed counts as well.
+            self.reducer.buffers.rebase()
+            group.finish(state.send_tree(group, (0,), tuple(range(1, group.size)), self._state()))
+        else:
+            try:
+                # Not in place: if the view breaks meanwhile, this rank still has a whole state.
+                tree = state.receive_tree(group, (0,), state.receive_letter(group, 0), [])
+            except UnreadableLoan:
+                self._may_read_peers = False
+                raise
+            self._load(tree)
+        self.agreement.ask()
+
     # ------------------------------------------------------------ checkpoints
 
     def save(self) -> None:
@@ -413,6 +489,7 @@ class Session:
             try:
                 if may_join:
                     self._welcome_joiners()
+                self._compare_now()
                 if self.cohort.rank == 0 and not has_saved:
                     self.save_and_wait()
                     has_saved = True
@@ -426,6 +503,7 @@ class Session:
     def _stop_together(self) -> None:
         """Save and leave as all have agreed, unless the view breaks: not all in the next one need know of it."""
         try:
+            self._compare_now()
             if self.cohort.rank == 0:
                 self.save_and_wait()
             self.group_with_state().announce()
@@ -452,6 +530,7 @@ class Session:
         ended = epochs_ended_by(self.order, self.cursor.epoch, self.cursor.step_in_pass)
         if self._saver.is_due(self.cursor.step, ended):
             self.save()
+            self.agreement.ask()
 
     def _finish(self) -> None:
         """End with the program; not called when an error ends it."""

@@ -15,6 +15,7 @@ import msgspec
 from legato.core import wire
 from legato.core.errors import BrokenView, ProgramError
 from legato.train import faults
+from legato.train.agreement import NO_WORD
 from legato.train.connection import Leave
 from legato.train.exchange import deal
 from legato.train.groups import Group
@@ -107,7 +108,7 @@ class Stepper:
         session = self._session
         reducer, cohort = session.reducer, session.cohort
         try:
-            words = reducer.run_round(cohort.word(may_join=True))
+            words = reducer.run_round([*cohort.word(may_join=True), *session.agreement.word()])
         except BrokenView as error:
             try:
                 completed = session.recover(error, reducer)
@@ -118,6 +119,7 @@ class Stepper:
         else:
             completed = True
             cohort.hear(words)
+            session.agreement.hear([word[-len(NO_WORD) :] for word in words])
             # Whoever received state has taken part in this round, so everything has arrived.
             session.finish_sending()
         if completed:
@@ -126,6 +128,7 @@ class Stepper:
     def _commit(self) -> None:
         session = self._session
         session.cohort.completed(session.reducer)
+        session.agreement.end_step()
         session.cursor.step += 1
         session.cursor.step_in_pass += 1
         assert session.order is not None
@@ -171,6 +174,7 @@ class Stepper:
             num_samples=self._num_samples,
             num_steps=num_steps,
             num_epochs=num_epochs,
+            differed_step=cursor.differed_step,
         )
 
     def _on_not_finite(self, loss: float) -> None:

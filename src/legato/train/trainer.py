@@ -17,6 +17,7 @@ import torch
 from torch.utils.data import Dataset
 
 from legato.core.errors import ProgramError, UsageError
+from legato.train.agreement import OnDifference
 from legato.train.callback import Callback, History
 from legato.train.elastic import Reduction, Run, elastic
 from legato.train.evaluation import Metric, to_device
@@ -46,7 +47,8 @@ class Trainer:
         scheduler_per: it moves on with each ``epoch`` or each ``step``.
         scaler: a ``torch.amp.GradScaler``, if gradients are to be scaled.
         global_batch_size: samples per step. This and ``micro_batch_size``, ``seed``, ``reduction``,
-            ``checkpoint_dir``, ``checkpoint_every``, ``keep``, ``resume`` and ``stop_on_nan`` as in `legato.elastic`.
+            ``checkpoint_dir``, ``checkpoint_every``, ``keep``, ``resume``, ``stop_on_nan`` and ``on_difference`` as in
+            `legato.elastic`.
         clip_grad_norm: gradients are scaled down to this norm; None for no limit.
         autocast_dtype: of mixed precision, such as ``torch.bfloat16``; None for none.
         collate_fn: makes a batch of a list of samples; None for torch's default.
@@ -93,6 +95,7 @@ class Trainer:
         keep: int = 3,
         resume: bool = False,
         stop_on_nan: bool = False,
+        on_difference: OnDifference | None = None,
         progress: bool = True,
     ) -> None:
         if not callable(loss):
@@ -117,6 +120,7 @@ class Trainer:
             keep=keep,
             resume=resume,
             stop_on_nan=stop_on_nan,
+            on_difference=on_difference,
         )
         self.model: torch.nn.Module = _make("model", model, torch.nn.Module)
         # Before the optimizer is made: on a GPU the parameters move now.

@@ -7,15 +7,12 @@ travel this way. Never touches gradients.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import torch
 
 from legato.core.span import num_merges
 from legato.train.exchange import Deal, fold
 from legato.train.groups import Group
-
-WORD_NUMEL: Final = 4
 
 
 class VectorSum:
@@ -48,7 +45,7 @@ def sum_vectors(
         dealt: who has which blocks.
         blocks: this rank's, each float64 ``[numel]``.
         numel: the vectors' length; the same on every rank.
-        word: ``WORD_NUMEL`` integers.
+        word: integers below ``2**53``; as many on every rank.
 
     Returns:
         The sum, float64 ``[numel]``, and the words in rank order.
@@ -62,14 +59,15 @@ def sum_vectors(
             fold(blocks, dealt.additions, total := torch.empty(numel, dtype=torch.float64))
         return total, [list(word)]
     # One message each: the word, as float64 exact up to 2**53, and behind it the blocks.
-    messages = [torch.empty(WORD_NUMEL + len(owned) * numel, dtype=torch.float64) for owned in dealt.owned]
+    start = len(word)
+    messages = [torch.empty(start + len(owned) * numel, dtype=torch.float64) for owned in dealt.owned]
     mine = messages[group.rank]
-    mine[:WORD_NUMEL] = torch.tensor(word, dtype=torch.float64)
+    mine[:start] = torch.tensor(word, dtype=torch.float64)
     if blocks and numel:
-        torch.cat(list(blocks), out=mine[WORD_NUMEL:])
+        torch.cat(list(blocks), out=mine[start:])
     group.tell_all(mine, messages)
     total = torch.zeros(numel, dtype=torch.float64)
-    terms = [block for message in messages for block in torch.split(message[WORD_NUMEL:], numel)] if numel else []
+    terms = [block for message in messages for block in torch.split(message[start:], numel)] if numel else []
     if terms:
         fold(terms, dealt.additions, total)
-    return total, [[int(value) for value in message[:WORD_NUMEL].tolist()] for message in messages]
+    return total, [[int(value) for value in message[:start].tolist()] for message in messages]

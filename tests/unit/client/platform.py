@@ -77,6 +77,7 @@ def make_job(number: int = 1, **changes: Any) -> dict[str, Any]:
             "resize_s": 0.3,
             "num_micro_batches": None,
             "shares_freely": False,
+            "differed_step": None,
         },
         "num_slots": 2,
     }

@@ -172,6 +172,13 @@ def test_what_a_resize_cost_is_kept_as_the_driver_measures_it(
     assert seen.jobs[0].resize_cost_s == want, "the policy waits for a multiple of it"
 
 
+def test_a_job_whose_workers_differed_is_marked() -> None:
+    job = make_running(2, "said")
+    report = make_report(2, differed_step=3)
+    (change,) = learn(make_pool(job, SLOTS[:2]), {job.id: report}, {job.id: Memory(1)}, 10.0)
+    assert change.progress is not None and change.progress.differed_step == 3
+
+
 def test_the_policy_hears_when_a_job_was_resized_last() -> None:
     job, memories = make_running(2, "said"), {}
     heard = []

@@ -501,3 +501,43 @@ def test_a_failing_program_fails_the_job_and_is_shown_once(tmp_path: Path) -> No
             assert [event.detail for event in stage.events if event.detail] == ["Traceback …"]
 
     asyncio.run(play())
+
+
+def test_a_run_whose_workers_differed_is_marked_until_its_end(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            assert stage.driver.status()["differed_step"] is None
+            for worker in (0, 1):
+                text = "After step 1 the workers do not hold the same state.\n  buffer mean: rank 0 has 1; rank 1 has 2"
+                await stage.player(worker).say(wire.Differed(view=1, step=1, text=text))
+            await stage.orchestra.until(lambda: stage.driver.status()["differed_step"] == 1)
+            outcome = await stage.finish()
+            assert outcome.outcome == "succeeded"
+            assert outcome.reason.endswith("; not exact: the workers held different states after step 1")
+            (told,) = [event for event in stage.events if event.kind == "differed"]
+            assert told.level == "warning" and told.detail == "  buffer mean: rank 0 has 1; rank 1 has 2"
+
+    asyncio.run(play())
+
+
+def test_a_driver_that_did_not_hear_of_a_difference_learns_it_from_the_next_report(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            report = wire.Progress(
+                view=1,
+                first_step=1,
+                last_step=1,
+                epoch=0,
+                loss=None,
+                num_samples=8,
+                num_steps=None,
+                num_epochs=None,
+                differed_step=1,
+            )
+            await stage.player(0).say(report)
+            await stage.orchestra.until(lambda: stage.driver.status()["differed_step"] == 1)
+            await stage.finish()
+
+    asyncio.run(play())

@@ -15,6 +15,7 @@ from torch.distributed import TCPStore
 
 from legato.core import wire
 from legato.core.view import Member, View
+from legato.train.agreement import OnDifference
 from legato.train.connection import Leave
 from legato.train.elastic import Run
 from legato.train.job import Place
@@ -31,13 +32,16 @@ Program = Callable[["Worker"], Any]
 class Worker(Link):
     """A worker, and its end of a connection that leads nowhere: the test reads what it says, and says what it hears."""
 
-    def __init__(self, number: int, settings: wire.Welcome, layout: Layout) -> None:
+    def __init__(
+        self, number: int, settings: wire.Welcome, layout: Layout, on_difference: OnDifference = "stop"
+    ) -> None:
         super().__init__(Path("/nowhere"), number, HOST)
         self.said: list[wire.Message] = []
         self.outcome: Any = None
         self._news = threading.Condition()
         self.hear(settings)
-        self.session = Session(Place(self, settings, "cpu", 1), settings, layout, 0, exact=True, num_backwards=1)
+        place = Place(self, settings, "cpu", 1)
+        self.session = Session(place, settings, layout, 0, exact=True, num_backwards=1, on_difference=on_difference)
         self.run = Run(self.session, stop_on_nan=False)
         self.thread: threading.Thread | None = None
 
@@ -97,6 +101,7 @@ class Job:
 
     Attributes:
         over: what a worker that hangs for ever waits for.
+        on_difference: what workers that start from now on do when their states differ.
     """
 
     def __init__(self, layout: Layout, checkpoint_dir: Path | None = None) -> None:
@@ -106,6 +111,7 @@ class Job:
         self._num_views = 0
         self.workers: list[Worker] = []
         self.over = threading.Event()
+        self.on_difference: OnDifference = "stop"
 
     def settings(self, *, resume: bool = False) -> wire.Welcome:
         return wire.Welcome(
@@ -118,7 +124,7 @@ class Job:
         )
 
     def start(self, program: Program) -> Worker:
-        worker = Worker(len(self.workers), self.settings(), self._layout)
+        worker = Worker(len(self.workers), self.settings(), self._layout, self.on_difference)
         self.workers.append(worker)
         worker.start(program)
         return worker

@@ -1,0 +1,137 @@
+"""Whether all ranks hold the same state: compared in-band, and what happens where they do not.
+
+A check is due after the first steps of a view, when a view is entered, and with each checkpoint. At the next boundary
+before a step every rank sums its state up, and sends the sum in its control words of that step. So all ranks know after
+that step, without a message of their own, whether they agree; and if one rank alone knew that a check is due, the words
+ask for one by all. Only when the sums differ do the ranks tell each other all single ones. Knows nothing of views: a
+break forgets what was due and found, and the next view begins with a check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Literal
+
+import msgspec
+import torch
+
+from legato.train.checksums import checksums, combined
+from legato.train.differences import Difference, differences
+from legato.train.groups import Group
+from legato.train.named_state import Item
+
+OnDifference = Literal["stop", "warn", "repair"]
+_NONE, _ASKED, _SUMMED = 0, 1, 2
+NO_WORD: Final = (_NONE, 0, 0)
+_STEPS_OF_VIEW: Final = 2  # steps of a view after each of which a check is due
+
+
+class Agreement:
+    """One rank's part in the checks.
+
+    Args:
+        items: gives the state, piece by piece.
+
+    Attributes:
+        agreed_step: the last step after which all ranks were found to hold the same; None before the first check.
+        differs: the last check found a difference, which the next boundary acts on.
+    """
+
+    def __init__(self, items: Callable[[], Iterable[Item]]) -> None:
+        self._items = items
+        self._is_due = False
+        self._num_steps_left = 0
+        self._sums: dict[str, int] = {}
+        self._sum: int | None = None
+        self._step = 0
+        self.agreed_step: int | None = None
+        self.differs = False
+
+    @property
+    def step(self) -> int:
+        """The step after which the state was summed up last."""
+        return self._step
+
+    # ------------------------------------------------------------ when
+
+    def begin_view(self) -> None:
+        """Begin again in a view that was just entered: forget what the last one left open, and have a check."""
+        self._is_due, self._num_steps_left = True, _STEPS_OF_VIEW
+        self._sum, self.differs = None, False
+
+    def ask(self) -> None:
+        """Have a check at the next boundary, or at the one after it if this rank alone asks."""
+        self._is_due = True
+
+    def end_step(self) -> None:
+        """Take note that a step of this view is committed."""
+        if self._num_steps_left:
+            self._num_steps_left -= 1
+            self._is_due = True
+
+    # ------------------------------------------------------------ in the words of a step
+
+    def at_boundary(self, step: int, num_ranks: int) -> None:
+        """Sum the state up if a check is due: between two steps, where the state is the same on all ranks."""
+        # Also again where the last sum was not sent: the program left its loop, and may have changed the state since.
+        if num_ranks > 1 and (self._is_due or self._sum is not None):
+            self._sum = self.sum_up(step)
+            self._is_due = False
+
+    def sum_up(self, step: int) -> int:
+        """Sum up the state as it is now, after so many steps."""
+        self._sums = checksums((item.name, item.value) for item in self._items())
+        self._step = step
+        return combined(self._sums)
+
+    def word(self) -> list[int]:
+        """Return what this rank tells the others in the coming step: three integers below ``2**32``."""
+        if self._sum is not None:
+            return [_SUMMED, self._sum >> 32, self._sum & 0xFFFF_FFFF]
+        return [_ASKED, 0, 0] if self._is_due else list(NO_WORD)
+
+    def hear(self, words: Sequence[Sequence[int]]) -> None:
+        """Draw the conclusions of a complete step's words, one of each rank; every rank draws the same."""
+        self._sum = None
+        if all(word[0] == _SUMMED for word in words):
+            self.note(len({tuple(word) for word in words}) == 1)
+        elif any(word[0] != _NONE for word in words):
+            self._is_due = True
+
+    def note(self, is_same: bool) -> None:
+        """Take note of the outcome of a comparison of what `sum_up` gave."""
+        self.differs = not is_same
+        if is_same:
+            self.agreed_step = self._step
+
+    # ------------------------------------------------------------ by messages of their own
+
+    def compare(self, group: Group, step: int) -> None:
+        """Compare at once, where no step follows. All ranks of the group call this together.
+
+        Raises:
+            BrokenView: a peer is gone.
+        """
+        if group.size == 1:
+            return
+        words = [torch.empty(2, dtype=torch.int64) for _ in range(group.size)]
+        total = self.sum_up(step)
+        words[group.rank] = torch.tensor([total >> 32, total & 0xFFFF_FFFF], dtype=torch.int64)
+        group.tell_all(words[group.rank], words)
+        self.note(all(torch.equal(word, words[0]) for word in words))
+
+    def find(self, group: Group) -> list[Difference]:
+        """Find out which pieces differ, by what was summed up last. All ranks of the group call this together.
+
+        Raises:
+            BrokenView: a peer is gone.
+        """
+        self.differs = False
+        mine = torch.frombuffer(bytearray(msgspec.msgpack.encode(self._sums)), dtype=torch.uint8)
+        lengths = [torch.empty(1, dtype=torch.int64) for _ in range(group.size)]
+        lengths[group.rank] = torch.tensor([mine.numel()], dtype=torch.int64)
+        group.tell_all(lengths[group.rank], lengths)
+        told = [torch.empty(int(length), dtype=torch.uint8) for length in lengths]
+        told[group.rank] = mine
+        group.tell_all(mine, told)
+        return differences([msgspec.msgpack.decode(content.numpy().tobytes()) for content in told])

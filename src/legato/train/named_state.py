@@ -1,0 +1,119 @@
+"""The state of a job piece by piece, each under the name by which its user knows it. Changes nothing."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+_PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One tensor or plain value of the state.
+
+    Args:
+        name: such as ``buffer bn.running_mean`` or ``exp_avg of fc.weight in Adam``.
+        value: the live tensor, or a plain value.
+        kind: ``parameter``, ``buffer``, ``optimizer``, ``scheduler``, ``scaler`` or ``object``.
+        owner: the module that holds a parameter or a buffer; else what was given to ``run.prepare``.
+        attribute: the name of a parameter or a buffer in its module; else empty.
+    """
+
+    name: str
+    value: Any
+    kind: str
+    owner: Any
+    attribute: str = ""
+
+
+def items_of(
+    models: Sequence[torch.nn.Module],
+    optimizers: Sequence[torch.optim.Optimizer],
+    schedulers: Sequence[tuple[Any, Mapping[str, Any]]],
+    scalers: Sequence[Any],
+    objects: Sequence[Any],
+) -> Iterator[Item]:
+    """Yield every parameter, buffer and optimizer tensor, each once, and the plain values beside them.
+
+    Of objects that the program wrote only the tensors count: a clock may stand among their plain values.
+
+    Args:
+        models: in the order of ``run.prepare``, as all others.
+        optimizers: likewise.
+        schedulers: each with its state.
+        scalers: likewise.
+        objects: anything else with a ``state_dict``.
+    """
+    names: dict[int, str] = {}
+    for index, model in enumerate(models):
+        of = f" of model {index} ({type(model).__name__})" if len(models) > 1 else ""
+        yield from _of_model(model, of, names)
+    for title, optimizer in _titled(optimizers):
+        yield from _of_optimizer(optimizer, title, names)
+    for (title, scheduler), (_, state) in zip(_titled([thing for thing, _ in schedulers]), schedulers, strict=True):
+        yield from _of_other("scheduler", f"in {title}", scheduler, state)
+    for title, scaler in _titled(scalers):
+        yield from _of_other("scaler", f"in {title}", scaler, scaler.state_dict())
+    for title, thing in _titled(objects):
+        found = _of_other("object", f"in {title}", thing, thing.state_dict())
+        yield from (item for item in found if isinstance(item.value, torch.Tensor))
+
+
+def _of_model(model: torch.nn.Module, of: str, names: dict[int, str]) -> Iterator[Item]:
+    """Yield a model's tensors, but for those that have a name already, and note theirs by their id."""
+    for path, module in model.named_modules():
+        held: tuple[tuple[str, Mapping[str, Any]], ...]
+        held = (("parameter", module._parameters), ("buffer", module._buffers))
+        for kind, tensors in held:
+            for attribute, tensor in tensors.items():
+                if tensor is not None and id(tensor) not in names:
+                    name = names[id(tensor)] = (f"{path}.{attribute}" if path else attribute) + of
+                    yield Item(f"{kind} {name}", tensor, kind, module, attribute)
+
+
+def _of_optimizer(optimizer: torch.optim.Optimizer, title: str, names: dict[int, str]) -> Iterator[Item]:
+    for index, group in enumerate(optimizer.param_groups):
+        for place, parameter in enumerate(group["params"]):
+            if id(parameter) not in names:
+                name = names[id(parameter)] = f"parameter {place} of group {index} in {title}, which is in no model"
+                yield Item(name, parameter, "parameter", optimizer)
+        options = {key: value for key, value in group.items() if key != "params"}
+        yield from _of_other("optimizer", f"of group {index} in {title}", optimizer, options)
+    # A program may keep something under a name of its own.
+    state: Mapping[Any, Any] = optimizer.state
+    for key, values in state.items():
+        of = names.get(id(key), "another tensor") if isinstance(key, torch.Tensor) else str(key)
+        yield from _of_other("optimizer", f"of {of} in {title}", optimizer, values)
+
+
+def _of_other(kind: str, place: str, owner: Any, values: Any) -> Iterator[Item]:
+    for path, value in _walk(values):
+        yield Item(f"{path} {place}".lstrip(), value, kind, owner)
+
+
+def _titled(things: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Name things by their types, with a number where there are several."""
+    for index, thing in enumerate(things):
+        yield type(thing).__name__ + (f" {index}" if len(things) > 1 else ""), thing
+
+
+def _walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the tensors and plain values in a nest of containers; what is neither is left out."""
+    if isinstance(value, torch.Tensor) or type(value) in _PLAIN:
+        yield path, value
+    elif isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        yield path, torch.from_numpy(np.ascontiguousarray(value))
+    elif isinstance(value, np.generic):
+        yield path, value.item()
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _walk(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple | deque):
+        for index, inner in enumerate(value):
+            yield from _walk(inner, f"{path}[{index}]")
