@@ -101,7 +101,8 @@ class Platform:
         deadline = time.monotonic() + _LIMIT_S
         while time.monotonic() < deadline and process.poll() is None:
             known = json.loads(where.read_bytes()) if where.exists() else {"pid": None}
-            found = re.search(r"lgt_\w+", self._output.read_text())
+            first = self._home / "first-login.txt"
+            found = re.search(r"lgt_\w+", first.read_text()) if first.exists() else None
             if known["pid"] == process.pid and found is not None:
                 self.url, self.token = known["url"], found.group()
                 return

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.contract.store.servers import find_programs, run_postgres
 from tests.integration.serving import ROOT, Asker, Server, pids_of, servers_of, wait_until
+from tests.tiers import first_now
 
 from legato.client.packing import pack
 
@@ -38,7 +39,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
     return file.read_text()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=first_now(["sqlite", "postgresql"]))
 def databases(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[dict[str, str]]]:
     """The settings of the store that is lost, and of the one that takes its place."""
     if request.param == "sqlite":

@@ -11,6 +11,7 @@ from legato.core.errors import UsageError
 
 MIN_MEMORY_BYTES: Final = 64 * 2**20
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
+_CORES: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]+)?)(m?)")
 _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -52,6 +53,21 @@ def read_size(text: str, what: str) -> int:
     if found is None:
         raise UsageError(f"Cannot read {what} '{text[:100]}'. Write a number and a unit, such as 8G or 500M.")
     return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+def read_cpus(text: str, what: str) -> float:
+    """Read a number of CPU cores: ``2``, ``0.5`` or, in thousandths, ``500m``.
+
+    Raises:
+        UsageError: it cannot be read.
+
+    >>> read_cpus("2", "the cores"), read_cpus("250m", "the cores")
+    (2.0, 0.25)
+    """
+    found = _CORES.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"Cannot read {what} '{text[:100]}'. Write a number, such as 2, 0.5 or 500m.")
+    return float(found[1]) / (1000 if found[2] else 1)
 
 
 def render_size(num_bytes: int) -> str:

@@ -12,8 +12,8 @@ values of ``--msd-env`` add up. Options that are not known go to the program, in
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -29,6 +29,9 @@ from legato.compat.wmla.options import (
     with_plain_dashes,
 )
 from legato.core.errors import UsageError
+from legato.core.limits import read_cpus, read_size
+
+T = TypeVar("T")
 
 _MAX_LENGTH: Final = 65_536
 _MAX_WORKERS: Final = 100_000
@@ -61,6 +64,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         environment: of ``--msd-env``.
         data_path: of ``--cs-datastore-meta``, below the root of all data. None: there is none.
         application: ``--appName``.
+        memory_bytes, num_cpus: of each worker at most: ``--workerMemoryLimit``, ``--workerCPULimit``. None: not said.
         passed_over: options that mean nothing here, in their order.
         near_misses: words that go to the program, with the options that they look like.
     """
@@ -78,6 +82,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] = {}
     data_path: str | None = None
     application: str | None = None
+    memory_bytes: int | None = None
+    num_cpus: float | None = None
     passed_over: tuple[str, ...] = ()
     near_misses: tuple[tuple[str, str], ...] = ()
 
@@ -129,6 +135,8 @@ def read_arguments(text: str) -> Submission:
         environment=_read_environment(said.environment),
         data_path=_read_data_path(said.options.get("--cs-datastore-meta"), said.passed_over),
         application=said.options.get("--appName"),
+        memory_bytes=_read_limit("--workerMemoryLimit", said.options, read_size),
+        num_cpus=_read_limit("--workerCPULimit", said.options, read_cpus),
         passed_over=tuple(dict.fromkeys(said.passed_over)),
         near_misses=tuple(find_near_misses(said.unknown)),
     )
@@ -257,6 +265,10 @@ def _sort(words: Sequence[str]) -> _Said:
         else:
             said.passed_over.append(name)
     return said
+
+
+def _read_limit(name: str, options: Mapping[str, str], read: Callable[[str, str], T]) -> T | None:
+    return None if name not in options else read(options[name], name)
 
 
 def _read_count(name: str, options: Mapping[str, str]) -> int | None:

@@ -9,15 +9,15 @@ OPTIONS: Final = frozenset(
     (
         *("--exec-start", "--model-main", "--model-dir", "--ig", "--consumer", "--appName"),
         *("--cs-datastore-meta", "--numWorker", "--workerDeviceNum", "--gpuPerWorker", "--edt-options"),
-        *("--msd-env", "--msd-priority"),
+        *("--msd-env", "--msd-priority", "--workerMemoryLimit", "--workerCPULimit"),
     )
 )
 """Those that mean something here. Each has a value."""
 
 MEANINGLESS: Final = frozenset(
     (
-        # Images, places and limits of containers: a worker is a process with one slot.
-        *("--workerDeviceType", "--workerMemory", "--workerCPULimit", "--workerGPULimit", "--workerMemoryLimit"),
+        # Images, places and requests of containers: a worker is a process with one slot.
+        *("--workerDeviceType", "--workerMemory", "--workerGPULimit"),
         *("--workerCPU", "--driverDeviceType", "--driverDeviceNum", "--driverMemory", "--driverMemoryLimit"),
         *("--driverCPU", "--driverCPULimit", "--driverGPULimit", "--numDriver", "--numPs"),
         *("--msd-attr", "--msd-label", "--msd-image-name", "--msd-image-pull-secret", "--msd-image-pull-policy"),

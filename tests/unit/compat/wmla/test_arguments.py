@@ -138,6 +138,14 @@ def test_how_many_workers(framework: str, said: str, want: int) -> None:
     assert read_arguments(f"--exec-start {framework} {said}").num_workers == want
 
 
+def test_limits_of_a_worker_are_read() -> None:
+    found = read("--workerMemoryLimit 8G --workerCPULimit 500m x")
+    assert (found.memory_bytes, found.num_cpus, found.passed_over) == (8 * 2**30, 0.5, ())
+    assert (read("x").memory_bytes, read("x").num_cpus) == (None, None)
+    with pytest.raises(UsageError, match="Cannot read --workerMemoryLimit 'much'"):
+        read("--workerMemoryLimit much x")
+
+
 def test_what_means_nothing_is_passed_over_and_told() -> None:
     found = read("--workerMemory 4G --exclusive --msd-label a=b --workerMemory 8G --edt-options other=1,maxWorkers=2 x")
     assert found.passed_over == ("--workerMemory", "--exclusive", "--msd-label", "--edt-options other")

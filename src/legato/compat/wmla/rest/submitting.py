@@ -134,6 +134,10 @@ class Submitter:
         }
         if submission.group is not None:
             wanted["queue"] = submission.group
+        limits = {"memory_bytes": submission.memory_bytes, "num_cpus": submission.num_cpus}
+        if said := {name: value for name, value in limits.items() if value is not None}:
+            # Where the machine cannot limit, the job runs, and an event of it says so.
+            wanted |= {**said, "must_limit": False}
         if submission.priority is not None:
             wanted["priority"] = submission.priority
         return wanted
