@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -140,8 +141,8 @@ class Job:
 def start(stage: Stage) -> Iterator[Callable[..., Job]]:
     made: list[Job] = []
 
-    def begin(*words: Any, **how: Any) -> Job:
-        made.append(Job(stage, *words, **how))
+    def begin(num_records: int, *words: Any, **how: Any) -> Job:
+        made.append(Job(stage, num_records, *words, **how))
         made[-1].begin()
         return made[-1]
 
@@ -231,6 +232,26 @@ def test_records_of_loaders_are_worked_off_once_each_whoever_is_killed(
     assert done == Counter(range(61)), job.story()
     assert [event["worker"] for event in result.of_kind("died")] == [1]
     assert not [event for event in result.events if "not all tasks" in event["reason"]], job.story()
+
+
+def test_a_loop_is_left_while_the_last_records_are_a_workers_that_waits_for_this_one(start: Callable[..., Job]) -> None:
+    job = start(program=(str(launch.__file__), str(PROGRAMS / "elasticdl/left.py")), num_records=64)
+    job.finish()
+    done = Counter(line.record for line in job.lines if line.what == "done")
+    assert done == Counter(range(64)), job.story()
+
+
+def test_loops_that_the_collector_ends_on_any_thread_hang_nothing() -> None:
+    site = Path(launch.__file__).parent
+    path = os.pathsep.join([str(site), *(path for path in sys.path if path)])
+    ended = subprocess.run(
+        [sys.executable, str(PROGRAMS / "elasticdl/collected.py"), "30"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert ended.stdout == "left 30\n", ended.stderr
 
 
 @pytest.mark.soak

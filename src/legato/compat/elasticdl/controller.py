@@ -16,7 +16,7 @@ import torch
 from legato.compat.elasticdl import horovod_names
 from legato.compat.elasticdl.data_service import DataShardService, RecordIndexService
 from legato.compat.elasticdl.forms import read_controller
-from legato.compat.elasticdl.optimizer import is_fixed
+from legato.compat.elasticdl.optimizer import Distributed, is_fixed
 from legato.compat.elasticdl.surroundings import num_workers_asked
 from legato.compat.elasticdl.training import Training
 from legato.core.errors import ProgramError, UsageError
@@ -85,10 +85,11 @@ class AllReduceController:
     def _telling_optimizer(self, func: Callable[..., Any]) -> Callable[..., Any]:
         def compute(*args: Any, **kwargs: Any) -> Any:
             optimizer: Any = self._optimizer
-            if hasattr(optimizer, "num_micro_batches"):
+            if isinstance(optimizer, Distributed):
+                optimizer.has_controller = True
                 optimizer.num_micro_batches = self._training.num_micro_batches
             result = func(*args, **kwargs)
-            if hasattr(optimizer, "num_micro_batches"):
+            if isinstance(optimizer, Distributed):
                 optimizer.__dict__["_has_acted"] = self._training.has_stepped
             return result
 
@@ -197,3 +198,17 @@ def create_elastic_controller(
         num_minibatches_per_shard=num_minibatches_per_shard,
     )
     return PyTorchAllReduceController(service)
+
+
+def get_elastic_controller(batch_size: int | None = None, **kwargs: Any) -> PyTorchAllReduceController:
+    """Make a controller, as programs of November 2020 do; see `create_elastic_controller`.
+
+    Raises:
+        UsageError: the program does not say what there is to train. In that release the master said it.
+    """
+    if batch_size is None or not kwargs.get("num_epochs") or not kwargs.get("dataset_size"):
+        raise UsageError(
+            "get_elastic_controller took the size of the data set from flags of its master, which there is not. Say it "
+            "in the program: get_elastic_controller(batch_size=64, num_epochs=2, dataset_size=len(records))."
+        )
+    return create_elastic_controller(batch_size, **kwargs)

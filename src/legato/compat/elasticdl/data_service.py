@@ -119,11 +119,16 @@ class DataShardService:
         return num_micro_batches // max(self.get_minibatch_count_per_epoch(), 1)
 
     def _hand_out(self) -> HandedOut:
-        with self._lock:
-            if self._handed is None:
-                self._register()
-                self._handed = HandedOut(self._client(), self._dataset, self.batch_size, _may_wait)
-            return self._handed
+        handed = self._handed
+        if handed is None:
+            # Not under the lock, for the driver is asked. Registered twice it is registered once.
+            self._register()
+            made = HandedOut(self._client(), self._dataset, self.batch_size, _may_wait)
+            with self._lock:
+                if self._handed is None:
+                    self._handed = made
+                handed = self._handed
+        return handed
 
     def _register(self) -> None:
         form = self._form

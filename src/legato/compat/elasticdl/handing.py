@@ -2,19 +2,32 @@
 
 At least once: what a worker had that is gone is handed out again, and done is only what the program has had, whatever
 a loader had loaded ahead. Knows nothing of training and loaders.
+
+Two rules make deadlocks impossible. Nothing is held while the driver is asked: a thread of its own asks, and loader
+processes wait for a condition, from which the end of their loop frees them. And what a finaliser may call takes no
+lock: the garbage collector may end a loop's generator on any thread, at any moment, within any lock. So `close` of a
+pass sets a flag, and puts the rest into a queue that is made for finalisers. A thread works that off.
 """
 
 from __future__ import annotations
 
+import logging
+import os
+import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from legato.compat.elasticdl.stream import Record
 from legato.compat.elasticdl.task_words import Task
 from legato.compat.elasticdl.tasks_client import TasksClient
+from legato.core.errors import LegatoError
+
+_log = logging.getLogger(__name__)
+
+_LEFT: Final = "the loop over the loader was left before its end"
 
 
 class Given(NamedTuple):
@@ -29,6 +42,13 @@ class _Held:
     task: Task
     num_reported: int = 0
     error: str = ""
+
+
+class _Pass(Protocol):
+    """One way of a loader through the records."""
+
+    def undo(self) -> None:
+        """Take back what the pass has not brought. Called with the lock of its `HandedOut` held, once."""
 
 
 class HandedOut:
@@ -48,12 +68,20 @@ class HandedOut:
         self._dataset = dataset
         self._batch_size = batch_size
         self._may_wait = may_wait
-        self._lock = threading.Lock()
+        self._changed = threading.Condition(threading.Lock())
         self._pending: dict[int, _Held] = {}
         self._left: deque[Given] = deque()
         # What the program has and has not reported: numbers of tasks, and how many of their records.
         self._delivered: deque[tuple[int, int]] = deque()
         self._is_at_end = False
+        self._is_asking = False
+        self._num_asking = 0  # who waits for records now
+        self._num_restarts = 0  # how often all tasks were given back
+        self._error: Exception | None = None
+        # Numbers of tasks that the driver must be told to hand out again, and why. It is told before it is asked again.
+        self._to_give_back: deque[tuple[int, str]] = deque()
+        self._left_passes: queue.SimpleQueue[_Pass] = queue.SimpleQueue()
+        _watch_left_loops()
 
     @property
     def oldest(self) -> Task | None:
@@ -69,46 +97,124 @@ class HandedOut:
 
     def next_task(self) -> Task | None:
         """Return the next task, which the program then has; None at the end of the data."""
+        self.settle()
         task = self._client.get_task(self._dataset, wait=self._may_wait())
         if task is not None:
-            with self._lock:
+            with self._changed:
                 self._pending[task.number] = _Held(task)
                 self._delivered.append((task.number, task.num_records))
         return task
 
     def next_batch(self) -> tuple[Record, ...]:
-        """Return the records of a mini-batch, which the program then has; see `next_given`."""
-        found = self.next_given()
-        self.deliver(found)
-        return tuple(given.record for given in found)
+        """Return the records of a mini-batch, which the program then has; see `take`."""
+        return tuple(given.record for given in self.take(self.note_delivered))
 
-    def next_given(self) -> tuple[Given, ...]:
-        """Return the records of a mini-batch, across tasks; at the end of the data fewer, and then none."""
-        with self._lock:
-            found: list[Given] = []
-            while len(found) < self._batch_size and self._fill():
-                found.append(self._left.popleft())
-            return tuple(found)
+    def take(
+        self,
+        note: Callable[[tuple[Given, ...]], None],
+        *,
+        is_over: Callable[[], bool] = lambda: False,
+        is_turn: Callable[[], bool] = lambda: True,
+    ) -> tuple[Given, ...]:
+        """Return the records of a mini-batch, across tasks; at the end of the data fewer, and then none.
 
-    def _fill(self) -> bool:
-        while not self._left and not self._is_at_end:
+        Args:
+            note: takes note of them, in the moment in which they are taken; not if ``is_over``.
+            is_over: nothing is to be taken any more: this returns none, at once.
+            is_turn: nothing is to be taken yet.
+
+        Raises:
+            LegatoError: the driver cannot be asked.
+        """
+        with self._changed:
+            self._num_asking += 1
+            try:
+                while True:
+                    self._undo_left_passes()
+                    if is_over():
+                        return ()
+                    if is_turn() and (len(self._left) >= self._batch_size or self._is_at_end):
+                        batch = tuple(self._left.popleft() for _ in range(min(self._batch_size, len(self._left))))
+                        note(batch)
+                        return batch
+                    if self._error is not None:
+                        raise self._error
+                    if is_turn() and not self._is_asking:
+                        threading.Thread(target=self._ask, name="legato-tasks", daemon=True).start()
+                        self._is_asking = True
+                    self._changed.wait()
+            finally:
+                self._num_asking -= 1
+                if not self._num_asking:
+                    self._error = None
+                self._changed.notify_all()
+
+    def _ask(self) -> None:
+        """Ask the driver for one task, on a thread of its own."""
+        task, error = None, None
+        try:
+            self.settle()
+            num_restarts = self._num_restarts
             task = self._client.get_task(self._dataset, wait=self._may_wait())
-            if task is None:
-                self._is_at_end = True
-            else:
+        except Exception as problem:  # noqa: BLE001 - raised where the records are waited for
+            error = problem
+        with self._changed:
+            self._is_asking = False
+            self._undo_left_passes()
+            if error is not None:
+                self._error = error if self._num_asking else None
+            elif task is None:
+                # If all was given back meanwhile, that was no answer to what is to be known now.
+                self._is_at_end = num_restarts == self._num_restarts
+            elif self._num_asking:
                 self._pending[task.number] = _Held(task)
                 self._left.extend(Given(task.number, Record(task.epoch - 1, index)) for index in task.records)
-        return bool(self._left)
+            else:
+                # The loop that wanted it was left meanwhile. Others may wait for it.
+                self._to_give_back.append((task.number, _LEFT))
+                _left_loops.put(self)
+            self._changed.notify_all()
 
     def deliver(self, batch: Sequence[Given]) -> None:
         """Note that the program has these records: it reports them next, behind what it had before."""
-        with self._lock:
-            self._delivered.extend((given.task, 1) for given in batch)
+        with self._changed:
+            self.note_delivered(batch)
+
+    def note_delivered(self, batch: Sequence[Given]) -> None:
+        """Note the same with the lock held."""
+        self._delivered.extend((given.task, 1) for given in batch)
 
     def put_back(self, batch: Sequence[Given]) -> None:
-        """Take back records that the program has not had: they are the next ones, unless their task was given back."""
-        with self._lock:
-            self._left.extendleft(given for given in reversed(batch) if given.task in self._pending)
+        """Take back records that the program has not had: they are the next ones, unless their task was given back.
+
+        Called with the lock held.
+        """
+        self._left.extendleft(given for given in reversed(batch) if given.task in self._pending)
+
+    def leave(self, left: _Pass) -> None:
+        """Note that a loop was left, so that what it has not brought is taken back. Takes no lock: for finalisers."""
+        self._left_passes.put(left)
+        _left_loops.put(self)
+
+    def settle(self) -> None:
+        """Take back what loops that were left have not brought, and tell the driver what is to be handed out again."""
+        while True:
+            with self._changed:
+                self._undo_left_passes()
+                if not self._to_give_back:
+                    return
+                number, error = self._to_give_back[0]
+            # Said twice if two threads do this at once: the driver passes over what it knows.
+            self._client.report_task_result(number, self._dataset, error)
+            with self._changed:
+                if self._to_give_back and self._to_give_back[0] == (number, error):
+                    self._to_give_back.popleft()
+
+    def _undo_left_passes(self) -> None:
+        """Called with the lock held."""
+        while not self._left_passes.empty():
+            self._left_passes.get().undo()
+            self._changed.notify_all()
 
     def report(self, num_records: int | None, error: str) -> bool:
         """Note that so many records are done, of those that the program has the oldest first.
@@ -121,7 +227,8 @@ class HandedOut:
             Whether tasks were completed by it.
         """
         done: list[_Held] = []
-        with self._lock:
+        with self._changed:
+            self._undo_left_passes()
             num_left = num_records or self._batch_size
             while num_left > 0 and self._delivered:
                 number, num_delivered = self._delivered.popleft()
@@ -144,14 +251,19 @@ class HandedOut:
 
     def report_all(self, error: str) -> None:
         """Give all tasks back that are not reported."""
-        with self._lock:
-            given_back = list(self._pending)
-            self._pending.clear()
-            self._left.clear()
-            self._delivered.clear()
-            self._is_at_end = False
-        for number in given_back:
-            self._client.report_task_result(number, self._dataset, error)
+        with self._changed:
+            self.give_all_back(error)
+        self.settle()
+
+    def give_all_back(self, error: str) -> None:
+        """Note that all tasks that are not reported are given back. Called with the lock held; `settle` tells it."""
+        self._to_give_back.extend((number, error) for number in self._pending)
+        self._pending.clear()
+        self._left.clear()
+        self._delivered.clear()
+        self._is_at_end = False
+        self._num_restarts += 1
+        self._changed.notify_all()
 
 
 class AsAsked:
@@ -166,26 +278,35 @@ class AsAsked:
 
     def __init__(self, take: Callable[[], HandedOut]) -> None:
         self._take = take
-        self._turn = threading.Lock()
+        self._handed: HandedOut | None = None
         self.is_closed = False
 
     def ask(self, number: int) -> tuple[Record, ...] | None:  # noqa: ARG002 - the processes count each for themselves
         """Return the records of the next batch; None at the end, and when the pass is over."""
-        # Under the lock, so that a process that still runs takes nothing of what was just given back.
-        with self._turn:
-            return None if self.is_closed else self._take().next_batch() or None
+        if self.is_closed:
+            return None
+        handed = self._handed = self._take()
+        found = handed.take(handed.note_delivered, is_over=lambda: self.is_closed)
+        return tuple(given.record for given in found) or None
 
     def end(self) -> None:
         """Note that the loader has brought all that was handed out."""
-        with self._turn:
-            self.is_closed = True
+        self.is_closed = True
 
     def close(self) -> None:
-        """Hand nothing out any more, and give all tasks back that are not reported. After the end it does nothing."""
-        with self._turn:
-            if not self.is_closed:
-                self.is_closed = True
-                self._take().report_all("the loop over the loader was left before its end")
+        """Hand nothing out any more, and give all tasks back that are not reported. After the end it does nothing.
+
+        Takes no lock and asks nobody, because a finaliser calls it.
+        """
+        if not self.is_closed:
+            self.is_closed = True
+            if self._handed is not None:
+                self._handed.leave(self)
+
+    def undo(self) -> None:
+        """Give all tasks back."""
+        assert self._handed is not None
+        self._handed.give_all_back(_LEFT)
 
 
 class InOrder:
@@ -206,7 +327,7 @@ class InOrder:
     def __init__(self, take: Callable[[], HandedOut], batch_size: int) -> None:
         self._take = take
         self._batch_size = batch_size
-        self._turn = threading.Condition()
+        self._handed: HandedOut | None = None
         self._next = 0
         self.is_closed = False
         self._sizes: dict[int, int] = {}
@@ -214,15 +335,16 @@ class InOrder:
 
     def ask(self, number: int) -> tuple[Record, ...] | None:
         """Return the records of a batch by its number, when those before it are handed out; None at the end."""
-        with self._turn:
-            self._turn.wait_for(lambda: self._next >= number or self.is_closed)
-            if self.is_closed:
-                return None
-            batch = self._take().next_given()
+        if self.is_closed:
+            return None
+        handed = self._handed = self._take()
+
+        def note(batch: tuple[Given, ...]) -> None:
             if batch:
                 self._under_way[number] = batch
             self._next = max(self._next, number + 1)
-            self._turn.notify_all()
+
+        batch = handed.take(note, is_over=lambda: self.is_closed, is_turn=lambda: self._next >= number)
         records = tuple(given.record for given in batch)
         if 0 < len(records) < self._batch_size:
             self._sizes[number] = len(records)
@@ -232,19 +354,51 @@ class InOrder:
     def deliver(self, number: int) -> None:
         """Note that the loader has brought a batch to the program."""
         batch = self._under_way.pop(number, None)
-        if batch is not None:
-            self._take().deliver(batch)
+        if batch is not None and self._handed is not None:
+            self._handed.deliver(batch)
 
     def size_of(self, number: int) -> int | None:
         """Return how many records a batch has that was filled, None if it was not."""
         return self._sizes.get(number)
 
     def close(self) -> None:
-        """Hand nothing out any more, also to those who wait, and take back what the loader has not brought."""
-        with self._turn:
+        """Hand nothing out any more, also to those who wait, and take back what the loader has not brought.
+
+        Takes no lock and asks nobody, because a finaliser calls it.
+        """
+        if not self.is_closed:
             self.is_closed = True
-            self._turn.notify_all()
-            batches = [self._under_way[number] for number in sorted(self._under_way)]
-            self._under_way.clear()
-        if batches:
-            self._take().put_back([given for batch in batches for given in batch])
+            if self._handed is not None:
+                self._handed.leave(self)
+
+    def undo(self) -> None:
+        """Take back what the loader has not brought."""
+        assert self._handed is not None
+        batches = [self._under_way[number] for number in sorted(self._under_way)]
+        self._under_way.clear()
+        self._handed.put_back([given for batch in batches for given in batch])
+
+
+_left_loops: Final[queue.SimpleQueue[HandedOut]] = queue.SimpleQueue()
+"""Whose loops were left: `SimpleQueue.put` may be called anywhere, a finaliser within another call of it included."""
+_watching: Final[list[int]] = []
+_starting: Final = threading.Lock()
+
+
+def _watch_left_loops() -> None:
+    """Have a thread of this process that works off what finalisers leave to do."""
+    with _starting:
+        if _watching != [os.getpid()]:
+            _watching[:] = [os.getpid()]
+            threading.Thread(target=_settle_forever, name="legato-left-loops", daemon=True).start()
+
+
+def _settle_forever() -> None:
+    while True:
+        handed = _left_loops.get()
+        try:
+            handed.settle()
+        except LegatoError as error:
+            # There is no driver. The next one gives the tasks of this worker to others when it ends.
+            _log.warning("Cannot give back the tasks of a loop that was left: %s", error)
+        del handed

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import queue
 import signal
 import sys
 import threading
@@ -140,14 +141,11 @@ def watch_loaders(kind: type[Any]) -> None:
             batches = original(loader)
         finally:
             service.end_beginning()
-        if isinstance(handing, InOrder):
-            return _cutting(batches, handing, service.batch_size)
-        if handing is not None:
-            return _bringing(batches, handing)
-        if not service.is_planned:
+        if handing is None and not service.is_planned:
             return batches
-        service.join(loader.num_workers, lambda: _may_ask(batches))
-        return _delivering(batches, service)
+        if handing is None:
+            service.join(loader.num_workers, lambda: _may_ask(batches))
+        return _Loop(batches, service, handing)
 
     DataLoader.__iter__ = begin  # type: ignore[method-assign]
 
@@ -187,28 +185,80 @@ def _is_ordered(loader: DataLoader[Any], batch_size: int) -> bool:
     return is_one_by_one and getattr(loader, "in_order", True)
 
 
-def _cutting(batches: Any, in_order: InOrder, batch_size: int) -> Iterator[Any]:
-    try:
-        for number, batch in enumerate(batches):
-            in_order.deliver(number)
-            size = in_order.size_of(number)
-            yield batch if size is None else cut_batch(batch, batch_size, size, ())
-    finally:
-        in_order.close()
+class _Loop:
+    """What a program's loop goes through: the batches of torch's iterator, of which a service takes note.
+
+    A loop may end in a finaliser, on any thread. So `close` takes no lock and waits for nobody. Torch's iterator does
+    wait when it is finalised: for its processes, which may wait for an answer that only the interrupted thread gives.
+    So it is kept until the loop is over, and then let go by a thread that nobody waits for.
+
+    Args:
+        batches: torch's iterator.
+        service: whose records they are.
+        handing: hands them out; None if they are planned.
+    """
+
+    def __init__(self, batches: Any, service: Loaded, handing: InOrder | AsAsked | None) -> None:
+        self._batches: Iterator[Any] | None = batches
+        self._service = service
+        self._handing = handing
+        self._number = 0
+        _kept[id(batches)] = batches
+        _watch_ended()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._batches is None:
+            raise StopIteration
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            if isinstance(self._handing, AsAsked):
+                self._handing.end()
+            self.close()
+            raise
+        except BaseException:
+            self.close()
+            raise
+        number, self._number = self._number, self._number + 1
+        if self._handing is None:
+            self._service.deliver()
+        elif isinstance(self._handing, InOrder):
+            self._handing.deliver(number)
+            size = self._handing.size_of(number)
+            return batch if size is None else cut_batch(batch, self._service.batch_size, size, ())
+        return batch
+
+    def close(self) -> None:
+        """End the loop."""
+        batches, self._batches = self._batches, None
+        if batches is not None:
+            if self._handing is not None:
+                self._handing.close()
+            _ended.put(id(batches))
+
+    def __del__(self) -> None:
+        self.close()
 
 
-def _bringing(batches: Any, as_asked: AsAsked) -> Iterator[Any]:
-    try:
-        yield from batches
-        as_asked.end()
-    finally:
-        as_asked.close()
+_kept: Final[dict[int, Any]] = {}
+"""Torch's iterators of all open loops, by their ids."""
+_ended: Final[queue.SimpleQueue[int]] = queue.SimpleQueue()
+_watching: Final[list[int]] = []
 
 
-def _delivering(batches: Any, service: Loaded) -> Iterator[Any]:
-    for batch in batches:
-        service.deliver()
-        yield batch
+def _watch_ended() -> None:
+    """Have a thread of this process that lets go of the iterators of loops that are over."""
+    if _watching != [os.getpid()]:
+        _watching[:] = [os.getpid()]
+        threading.Thread(target=_let_go_forever, name="legato-ended-loops", daemon=True).start()
+
+
+def _let_go_forever() -> None:
+    while True:
+        _kept.pop(_ended.get(), None)
 
 
 def end_forked_with_parent() -> None:

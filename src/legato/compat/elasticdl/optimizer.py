@@ -41,14 +41,14 @@ class Compression:
     fp16 = NoneCompressor
 
 
-class _Distributed(torch.optim.Optimizer):
+class Distributed(torch.optim.Optimizer):
     """What is added to the class of a program's optimizer."""
 
     fixed_global_batch_size: bool
     backward_passes_per_step: int
     op: str
     global_batch_num_per_step: int | None
-    is_synchronized_by_hand: bool
+    has_controller: bool
     num_micro_batches: int
 
     @property
@@ -57,7 +57,11 @@ class _Distributed(torch.optim.Optimizer):
         return bool(self.__dict__.get("_has_acted", True))
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Say how many backward passes a call makes."""
+        """Say how many backward passes make a step.
+
+        With a controller: how many passes a call of the training function makes; with a fixed global batch the runtime
+        knows it. Without one, and with a fixed global batch: the optimizer acts at each of so many calls of `step`.
+        """
         self.backward_passes_per_step = passes
 
     def synchronize(self) -> None:
@@ -69,11 +73,19 @@ class _Distributed(torch.optim.Optimizer):
         yield
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients."""
+        """Clear the gradients, unless they are still being added up."""
+        if not self.has_controller and not self.update_gradients:
+            return
         super().zero_grad(set_to_none)
 
     def step(self, closure: Any = None) -> Any:
-        """Act; scaled as the program wants it."""
+        """Act; scaled as the program wants it. Nothing while passes of a fixed global batch are to come."""
+        if self.fixed_global_batch_size and not self.has_controller:
+            passes = self.__dict__["_num_passes"] = self.__dict__.get("_num_passes", 0) + 1
+            self.__dict__["_has_acted"] = passes % self.backward_passes_per_step == 0
+            if not self.update_gradients:
+                return None
+            self.__dict__["_num_passes"] = 0
         factor = self._factor()
         if factor != 1.0:
             for group in self.param_groups:
@@ -86,6 +98,9 @@ class _Distributed(torch.optim.Optimizer):
         """Return by what the mean over all micro-batches is to be multiplied."""
         if self.fixed_global_batch_size:
             count = self.global_batch_num_per_step
+            if not self.has_controller:
+                # Gradients of all passes were added up here.
+                return 1.0 / (count or self.backward_passes_per_step)
             return 1.0 if count is None else num_workers_asked() / count
         return float(self.num_micro_batches) if self.op == SUM or adds_up() else 1.0
 
@@ -127,14 +142,15 @@ def distribute(
     if global_batch_num_per_step is not None and global_batch_num_per_step < 0:
         raise UsageError(f"global_batch_num_per_step={global_batch_num_per_step} is below 0. Give 1 or more.")
     kind = type(optimizer)
-    if not issubclass(kind, _Distributed):
-        optimizer.__class__ = type(kind.__name__, (_Distributed, kind), {"__doc__": kind.__doc__})
+    if not issubclass(kind, Distributed):
+        optimizer.__class__ = type(kind.__name__, (Distributed, kind), {"__doc__": kind.__doc__})
     known = {
         "fixed_global_batch_size": bool(fixed_global_batch_size or fixed_batch_size),
         "backward_passes_per_step": backward_passes_per_step,
         "op": op,
         "global_batch_num_per_step": global_batch_num_per_step or None,
         "num_micro_batches": 1,
+        "has_controller": False,
     }
     for name, value in known.items():
         setattr(optimizer, name, value)

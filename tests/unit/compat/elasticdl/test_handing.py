@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,6 +13,9 @@ from legato.compat.elasticdl.handing import AsAsked, HandedOut, InOrder
 from legato.compat.elasticdl.local_tasks import LocalTasks
 from legato.compat.elasticdl.stream import Record
 from legato.compat.elasticdl.task_words import DatasetParams, Task
+from legato.compat.elasticdl.tasks_client import TasksUnreachable
+
+LIMIT_S = 30.0
 
 
 class Tasks(LocalTasks):
@@ -100,6 +105,7 @@ def test_a_process_of_a_loop_that_was_left_takes_nothing_of_what_was_given_back(
     left = AsAsked(lambda: handed)
     assert left.ask(0) is not None
     left.close()
+    handed.settle()
     assert [error for _, error in tasks.reports] == ["the loop over the loader was left before its end"]
     assert left.ask(1) is None
     anew = AsAsked(lambda: handed)
@@ -171,3 +177,99 @@ def test_it_waits_for_others_only_where_it_may() -> None:
     handed.next_task()
     handed.next_batch()
     assert tasks.waits == [True, False, False]
+
+
+class Slow(Tasks):
+    """A driver that has nothing to hand out, while others hold tasks, until the test lets it answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = threading.Event()
+        self.may_answer = threading.Event()
+        self.given_back = threading.Event()
+
+    def get_task(self, dataset: str = "", *, wait: bool = True) -> Task | None:
+        self.is_asked.set()
+        assert self.may_answer.wait(LIMIT_S)
+        return super().get_task(dataset, wait=wait)
+
+    def report_task_result(self, task: int, dataset: str = "", error: str = "") -> None:
+        super().report_task_result(task, dataset, error)
+        self.given_back.set()
+
+
+def in_time(body: Callable[[], object]) -> object:
+    """Run something on another thread, and return what it returned; it must come to an end."""
+    found: list[object] = []
+    running = threading.Thread(target=lambda: found.append(body()), daemon=True)
+    running.start()
+    running.join(LIMIT_S)
+    assert found, "it waits"
+    return found[0]
+
+
+@pytest.mark.parametrize("make", [AsAsked, lambda take: InOrder(take, 4)])
+def test_a_loop_is_left_at_once_while_the_driver_is_asked_and_what_comes_then_goes_to_others(
+    make: Callable[[Callable[[], HandedOut]], AsAsked | InOrder],
+) -> None:
+    tasks = Slow()
+    handed = hand_out(4, tasks)
+    left = make(lambda: handed)
+    asking = ThreadPoolExecutor(1).submit(left.ask, 0)
+    assert tasks.is_asked.wait(LIMIT_S)
+    in_time(left.close)
+    assert asking.result(LIMIT_S) is None, "the loader's process ends, although the driver has not answered"
+    in_time(lambda: handed.report(4, ""))
+    tasks.may_answer.set()
+    assert tasks.given_back.wait(LIMIT_S)
+    assert [error for _, error in tasks.reports] == ["the loop over the loader was left before its end"]
+    assert in_time(lambda: make(lambda: handed).ask(0)) == tuple(Record(0, index) for index in range(4))
+
+
+def test_what_was_given_back_is_told_before_more_is_asked_for() -> None:
+    tasks = Tasks()
+    handed = hand_out(4, tasks)
+    left = AsAsked(lambda: handed)
+    assert left.ask(0) is not None
+    left.close()
+    assert len(AsAsked(lambda: handed).ask(0) or ()) == 4, "else this worker would be at the end of the data"
+
+
+@pytest.mark.parametrize("make", [AsAsked, lambda take: InOrder(take, 4)])
+def test_a_finaliser_may_close_a_loop_wherever_the_collector_runs(
+    make: Callable[[Callable[[], HandedOut]], AsAsked | InOrder],
+) -> None:
+    tasks = Tasks()
+    handed = hand_out(16, tasks)
+    left = make(lambda: handed)
+    assert left.ask(0) is not None
+
+    def loop() -> Iterator[None]:
+        try:
+            yield
+        finally:
+            left.close()
+
+    holder: dict[str, object] = {"loop": loop()}
+    next(holder["loop"])  # type: ignore[call-overload]
+    holder["self"] = holder
+    del holder
+
+    def collect(_batch: object) -> None:
+        # Here the lock is held, as when the collector runs because a tuple is made.
+        gc.collect()
+
+    in_time(lambda: handed.take(collect))
+    assert left.is_closed
+    in_time(lambda: make(lambda: handed).ask(0))
+
+
+def test_an_error_of_the_driver_is_raised_where_the_records_are_waited_for() -> None:
+    class Gone(Tasks):
+        def get_task(self, dataset: str = "", *, wait: bool = True) -> Task | None:
+            raise TasksUnreachable("no driver")
+
+    handed = hand_out(4, Gone())
+    for _ in range(2):
+        with pytest.raises(TasksUnreachable, match="no driver"):
+            handed.next_batch()

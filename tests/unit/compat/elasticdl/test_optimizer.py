@@ -46,7 +46,7 @@ def test_the_mean_is_scaled_as_the_program_wants_it(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     parameter, optimizer = make(**options)
-    optimizer.num_micro_batches = num_micro_batches
+    optimizer.num_micro_batches, optimizer.has_controller = num_micro_batches, True
     parameter.grad = torch.tensor([1.0, -2.0])
     optimizer.step()
     assert (-parameter).tolist() == [factor, -2.0 * factor]
@@ -64,6 +64,30 @@ def test_what_programs_call_is_there() -> None:
     assert parameter.grad is None and optimizer.update_gradients
     optimizer.set_backward_passes_per_step(1)
     assert optimizer.backward_passes_per_step == 1
+
+
+@pytest.mark.parametrize("way", ["argument", "call", "attribute"])
+def test_without_a_controller_passes_of_a_fixed_global_batch_are_added_up_until_the_step(way: str) -> None:
+    parameter, optimizer = make(fixed_global_batch_size=True, backward_passes_per_step=2 if way == "argument" else 1)
+    if way == "call":
+        optimizer.set_backward_passes_per_step(2)
+    elif way == "attribute":
+        optimizer.backward_passes_per_step = 2
+    for turn, has_acted in enumerate((False, True, False, True)):
+        (parameter * torch.tensor([1.0, 3.0]) * (1 + turn % 2)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        assert optimizer.update_gradients is has_acted
+    # Each step takes the mean of its two passes, as if one batch had both.
+    assert (-parameter).tolist() == [3.0, 9.0]
+
+
+def test_without_a_controller_the_divisor_of_a_fixed_global_batch_is_the_programs() -> None:
+    parameter, optimizer = make(fixed_global_batch_size=True, backward_passes_per_step=2, global_batch_num_per_step=4)
+    for _ in range(2):
+        parameter.sum().backward()
+        optimizer.step()
+    assert (-parameter).tolist() == [0.5, 0.5]
 
 
 def test_what_cannot_be_is_refused() -> None:

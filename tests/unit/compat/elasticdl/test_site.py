@@ -14,6 +14,7 @@ import pytest
 from legato.compat.elasticdl import controller, data_service, horovod_names, optimizer, synchronization
 from legato.compat.elasticdl.client import MasterClient
 from legato.compat.elasticdl.site import launch
+from legato.compat.elasticdl.site.elasticai_api.util import grpc_utils
 from legato.core.errors import ProgramError, UsageError
 
 SITE = Path(launch.__file__).parent
@@ -34,7 +35,12 @@ NAMES = {
     "elasticdl.python.worker.allreduce_controller": [controller.PyTorchAllReduceController],
     "elasticdl.python.worker.data_shard_service": [data_service.DataShardService, data_service.RecordIndexService],
     "elasticdl.python.worker.master_client": [MasterClient],
-    "elasticdl.python.allreduce.pytorch_controller": [controller.create_elastic_controller],
+    "elasticdl.python.allreduce.pytorch_controller": [
+        controller.create_elastic_controller,
+        controller.get_elastic_controller,
+    ],
+    "elasticdl.python.allreduce.torch_optimizer": [optimizer.Compression],
+    "elasticdl.python.common.grpc_utils": [grpc_utils.build_channel, grpc_utils.find_free_port],
     "horovod.torch": [horovod_names.init, horovod_names.size, optimizer.Compression],
 }
 TENSORFLOW = (
@@ -70,6 +76,8 @@ def test_every_release_finds_its_names(module: str) -> None:
 def test_the_optimizer_goes_by_its_own_name_everywhere() -> None:
     for module in ("elasticai_api.pytorch.optimizer", "elasticdl.python.allreduce.torch_optimizer"):
         assert importlib.import_module(module).DistributedOptimizer is optimizer.distribute
+    old = importlib.import_module("elasticdl.python.allreduce.torch_optimizer")
+    assert old.ElasticDistributedOptimizer is optimizer.distribute
     assert importlib.import_module("elasticai_api.common.constants").WorkerEnv.WORKER_NUM == "WORKER_NUM"
     assert importlib.import_module("elasticai_api.util.log_utils").default_logger.name == "elastic.logger"
     assert importlib.import_module("elasticdl.python.common.constants").Mode.TRAINING == "training"
@@ -103,6 +111,35 @@ def test_a_module_is_found_in_the_working_directory_and_the_packages_beside_it(t
     )
     done = [run(launch.__file__, "-m", "zoo.train", "--epochs", "2", directory=tmp_path).stdout for _ in range(2)]
     assert done[0] == done[1] and done[0].startswith(f"['--epochs', '2'] __main__ {SITE}/elasticai_api/__init__.py")
+
+
+@pytest.mark.parametrize("as_module", [True, False])
+def test_in_elasticdls_own_clone_its_unbuilt_packages_are_passed_over(tmp_path: Path, as_module: bool) -> None:
+    for name in ("elasticai_api", "elasticai_api/common", "elasticai_api/proto", "elasticdl", "model_zoo"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    # The modules that protoc makes are not there.
+    (tmp_path / "elasticai_api/common/data_shard_service.py").write_text(
+        "from elasticai_api.proto import elasticai_api_pb2\n"
+    )
+    program = (
+        "from elasticai_api.common.data_shard_service import RecordIndexService\n"
+        "from elasticdl.python.common.log_utils import default_logger\n"
+        "import model_zoo\n"
+        "print(RecordIndexService.__module__, model_zoo.__file__)\n"
+    )
+    (tmp_path / "model_zoo/train.py").write_text(program)
+    (tmp_path / "train.py").write_text(program)
+    words = ("-m", "model_zoo.train") if as_module else ("train.py",)
+    done = run(launch.__file__, *words, directory=tmp_path)
+    assert done.stdout == f"legato.compat.elasticdl.data_service {tmp_path}/model_zoo/__init__.py\n", done.stderr
+    assert f"legato: {tmp_path} has packages named elasticai_api, elasticdl." in done.stderr
+
+
+def test_the_controller_of_november_2020_says_what_it_needs() -> None:
+    with pytest.raises(UsageError, match=r"Say it in the program: get_elastic_controller\(batch_size="):
+        controller.get_elastic_controller()
+    assert controller.get_elastic_controller(4, num_epochs=1, dataset_size=8).batch_count_per_epoch == 2
 
 
 def test_where_the_packages_are_is_printed(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 It puts the packages beside it (``elasticai_api``, ``elasticdl``, ``horovod``) on ``sys.path``, behind the program's own
 directory and before everything else, seeds the random numbers alike in all workers, and runs the program as
-``__main__``. Trains nothing.
+``__main__``. Where the program's own directory holds packages of these names, as ElasticDL's own clone does, those
+beside this file come first. Trains nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Final
 from legato.core.errors import UsageError
 
 _SITE: Final = Path(__file__).parent
+_PACKAGES: Final = ("elasticai_api", "elasticdl", "horovod")
 _EXIT_USAGE: Final = 2
 
 
@@ -64,7 +66,13 @@ def check(arguments: Sequence[str]) -> None:
 def _set_path(first: Path) -> None:
     own = {str(_SITE), str(_SITE.resolve())}
     rest = [entry for entry in sys.path if entry not in own]
-    sys.path[:] = [str(first), str(_SITE), *rest]
+    hidden = [name for name in _PACKAGES if (first / name).is_dir() or (first / f"{name}.py").is_file()]
+    if hidden:
+        sys.stderr.write(
+            f"legato: {first} has packages named {', '.join(hidden)}. This program gets Legato's instead of them: "
+            "ElasticDL's own need its master, and are incomplete in its repository.\n"
+        )
+    sys.path[:] = [str(_SITE), str(first), *rest] if hidden else [str(first), str(_SITE), *rest]
     # Loader processes that are started anew read it.
     known = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if str(_SITE) not in known:
