@@ -99,6 +99,36 @@ def test_every_option_is_documented_and_no_other() -> None:
         assert set(re.findall(r"`(-[^`]+)`", "".join(rows))) <= flags, name
 
 
+def typed_commands(text: str) -> Iterator[list[str]]:
+    """Yield the words of each command of legato that a page shows, in its prose too, up to the user's own program."""
+    fenced = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [line for block in fenced for line in re.sub(r"\\\n", " ", block).splitlines()]
+    for typed in [*lines, *re.findall(r"`([^`]+)`", prose)]:
+        words = re.sub(r"^\s*(\$ |[A-Z_]+=\S+ )*", "", typed).split()
+        if words[:1] == ["legato"]:
+            own = [place for place, word in enumerate(words) if word == "--" or word.endswith(".py") or word in "|#&&"]
+            yield words[1 : min(own, default=len(words))]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=page_id)
+def test_every_option_that_a_page_types_is_one_of_its_command(page: Path) -> None:
+    known = dict(commands())
+    for words in typed_commands(page.read_text()):
+        named = [" ".join(words[:count]) for count in (2, 1)]
+        command = next((known[name] for name in named if name in known), None)
+        if command is None:
+            continue
+        flags = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
+        typed = {re.sub(r"[=,.;:)].*$", "", word) for word in words if re.match(r"--[a-z]", word)}
+        assert typed <= flags | {"--help"}, f"legato {' '.join(words)}"
+
+
+def test_options_in_prose_are_read() -> None:
+    told = "See `legato logs JOB --training`, or:\n\n```\n$ legato run --workers 2 train.py --epochs 3\n```\n"
+    assert list(typed_commands(told)) == [["run", "--workers", "2"], ["logs", "JOB", "--training"]]
+
+
 def test_defaults_are_told_as_they_are() -> None:
     command = dict(commands())["run"]
     told = {

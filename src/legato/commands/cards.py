@@ -19,7 +19,7 @@ from legato.present import render_duration, render_number
 if TYPE_CHECKING:
     import msgspec
 
-    from legato.client.records import Explanation, JobRecord, Plan, Spec
+    from legato.client.records import Explanation, JobRecord, Plan, Spec, TrainingEvent
 
 
 def draw_job(job: JobRecord, spec: Spec, now: float) -> RenderableType:
@@ -34,7 +34,9 @@ def draw_job(job: JobRecord, spec: Spec, now: float) -> RenderableType:
     return Group(head, _draw_pairs([*_tell_state(job, now), *_tell_terms(job, spec), *_tell_times(job, now)]))
 
 
-def draw_explanation(job: JobRecord, told: Explanation, called: str, now: float) -> RenderableType:
+def draw_explanation(
+    job: JobRecord, told: Explanation, called: str, now: float, losses: Sequence[TrainingEvent] = ()
+) -> RenderableType:
     """Draw why a job has what it has, and what can be done.
 
     Args:
@@ -42,6 +44,7 @@ def draw_explanation(job: JobRecord, told: Explanation, called: str, now: float)
         told: by the server.
         called: how the job was named: its own name may mean a newer one.
         now: seconds since 1970.
+        losses: of workers, the newest first.
     """
     parts: list[RenderableType] = [Text(clean(sentence)) for sentence in told.sentences]
     if told.because:
@@ -55,6 +58,14 @@ def draw_explanation(job: JobRecord, told: Explanation, called: str, now: float)
         for decision in told.decisions:
             slots = count_slots(decision.num_slots)
             table.add_row(render_clock(decision.time, now), slots, Text(clean(decision.reason)))
+        parts.append(Padding(table, (0, 0, 0, 2)))
+    if losses:
+        parts += ["", Text("Workers that were lost, the newest first:", style="dim")]
+        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
+        for _ in range(2):
+            table.add_column()
+        for event in losses:
+            table.add_row(render_clock(event.time, now), Text(clean(event.reason)))
         parts.append(Padding(table, (0, 0, 0, 2)))
     hint = suggest_next(job, told, called)
     return Group(*parts, "", Text(hint)) if hint else Group(*parts)

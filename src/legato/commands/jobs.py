@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -33,8 +34,9 @@ from legato.core.spelling import ask_whether
 if TYPE_CHECKING:
     from legato.client.client import Client
     from legato.client.jobs import Job
-    from legato.client.records import JobRecord
+    from legato.client.records import JobRecord, TrainingEvent
 
+_LOSSES: Final = ("died", "fenced", "failed", "refused")
 EXIT_TIME_IS_UP: Final = 124  # as of timeout(1)
 _GOES_ON: Final = ("queued", "starting", "running", "pausing", "paused", "stopping")
 _STAGES: Final = (*_GOES_ON, "succeeded", "failed", "stopped")
@@ -119,7 +121,13 @@ def explain(
 
     found = find_job(job, server)
     told = found.explain(decisions)
-    write(told, output, lambda: draw_explanation(found.record, told, job, time.time()))
+    write(told, output, lambda: draw_explanation(found.record, told, job, time.time(), _find_losses(found, decisions)))
+
+
+def _find_losses(job: Job, count: int) -> list[TrainingEvent]:
+    """Return the last losses of workers, the newest first."""
+    losses = deque((event for event in job.training_events() if event.kind in _LOSSES), maxlen=count)
+    return list(reversed(losses))
 
 
 def change(

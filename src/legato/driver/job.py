@@ -284,7 +284,7 @@ class Job:
                 level=level,
                 worker=worker.number if worker else None,
                 view=self.current.number if self.current else None,
-                step=self.best_step or None,
+                step=self.step or None,
                 detail=detail,
             )
         )

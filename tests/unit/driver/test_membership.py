@@ -150,6 +150,19 @@ def test_a_hung_worker_is_fenced_and_refused() -> None:
     world.check_at_peace()
 
 
+def test_events_of_a_job_that_began_again_tell_no_step_of_before() -> None:
+    world = make_training(num_workers=1)
+    assert job_of(world).best_step > 2
+    world.die(0, -9)
+    world.deliver_engine()
+    assert kinds(world, "died")[0].step == job_of(world).best_step
+    number = len(world.records)
+    assert kinds(world, "resumed")[0].step is None
+    world.calm(1)
+    steps = [record.step for record in world.records[number:]]
+    assert steps and all(step is None or step < job_of(world).best_step for step in steps), steps
+
+
 def test_a_suspended_driver_blames_nobody() -> None:
     world = make_training(num_workers=2)
     world.now += 60

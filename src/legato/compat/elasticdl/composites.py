@@ -25,7 +25,8 @@ _MAX_NAME_LENGTH: Final = 45  # NAME-edljob-worker-123 is a label of DNS, which 
 _CPU: Final = re.compile(r"[1-9][0-9]*m|[0-9]+(\.[0-9]+)?|\.[0-9]+")
 _BYTES: Final = re.compile(r"[1-9][0-9]*(E|P|T|G|M|K|Ei|Pi|Ti|Gi|Mi|Ki)")
 _WHOLE: Final = re.compile(r"[0-9]{1,9}")
-_OTHER_GPU: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?/gpu")
+_LABEL: Final = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_OTHER_GPU: Final = re.compile(rf"(?=.{{1,257}}$){_LABEL}(\.{_LABEL})*/gpu")  # a name of DNS, of at most 253 characters
 _NVIDIA: Final = "nvidia.com/"
 
 HIGH: Final = 7500
@@ -150,6 +151,11 @@ def _find_fault(name: str, value: str) -> str | None:
         return None if is_number else "cpu is a number above 0, such as 1, 0.3 or 300m."
     if name == "gpu" or name.startswith(_NVIDIA) or _OTHER_GPU.fullmatch(name):
         return None if _WHOLE.fullmatch(value) else f"{name} is a whole number, such as 1."
+    if name.endswith("/gpu"):
+        return (
+            f"'{name[:100]}' names no vendor of GPUs. Write a name of DNS, such as amd.com/gpu: its parts have at most "
+            "63 small letters, digits and '-'."
+        )
     return f"there is no resource '{name[:100]}'. There are cpu, memory, disk, ephemeral-storage and gpu."
 
 

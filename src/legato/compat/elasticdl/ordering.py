@@ -111,6 +111,13 @@ def check_supported(asked: Asked) -> str | None:
             "Programs of the Keras job service (--need_elasticdl_job_service) are not supported. "
             f"{_INSTEAD} and --job_command, or train Keras models with FabricModel (docs/wmla.md)."
         )
+    if asked.text("model_def") and not asked.text("job_command").strip():
+        raise UsageError(
+            f"--model_def={asked.text('model_def')[:80]} without --job_command is a model for the Keras job service. "
+            "That service trains TensorFlow models and is not supported. Train Keras models with FabricModel "
+            "(docs/wmla.md). For a PyTorch program of elasticai_api give "
+            '--distribution_strategy=AllreduceStrategy --job_command="python train.py".'
+        )
     if asked.switch("need_tf_config"):
         raise UsageError(f"TensorFlow's own strategies (--need_tf_config) are not supported. {_INSTEAD}.")
     strategy = asked.text("distribution_strategy")

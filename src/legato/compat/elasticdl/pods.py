@@ -63,19 +63,28 @@ def list_pods(job: JobRecord, events: Iterable[TrainingEvent], now: float) -> li
         events: of its training, all of them.
         now: seconds since 1970.
     """
-    status = _STATES.get(job.stage, "Unknown")
-    master = Pod(f"elasticdl-{job.name}-master", status, max(job.attempt - 1, 0), now - job.submitted_at)
+    has_finished = False
     born: dict[int, float] = {}
     states: dict[int, str] = {}
     for event in events:
         if event.worker is None:
+            has_finished = event.kind == "finished"
             continue
         if event.kind == "started":
+            has_finished = False
             born[event.worker] = event.time
         if event.kind in _WORKER_STATES:
             states[event.worker] = _WORKER_STATES[event.kind]
         elif event.kind == "left" and states.get(event.worker) not in _OVER:
             states.pop(event.worker, None)
+    status = _STATES.get(job.stage, "Unknown")
+    if has_finished and job.stage in ("starting", "running"):
+        # The platform takes note of it a moment later.
+        status = "Completed"
+    elif job.stage == "starting" and any(state not in _OVER for state in states.values()):
+        # Its driver runs, for it has started workers; to the platform a job runs when one of them trains.
+        status = "Running"
+    master = Pod(f"elasticdl-{job.name}-master", status, max(job.attempt - 1, 0), now - job.submitted_at)
     workers = [
         Pod(f"{job.name}-edljob-worker-{number}", _of_worker(state, job.stage), 0, now - born.get(number, now))
         for number, state in sorted(states.items())

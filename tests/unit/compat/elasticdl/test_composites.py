@@ -82,11 +82,19 @@ def test_resources(text: str, want: dict[str, str]) -> None:
     "text",
     ["cpu", "cpu=", "cpu=-1", "cpu=nan", "cpu=0", "cpu=0m", "cpu=1e3", "cpu=inf", "memory=1024", "memory=1.5Gi",
      "memory=5k", "memory=0Mi", "memory=5Mib", "gpu=1.0", "gpu=-1", "gpu=x", "cpu=1,cpu=2", "gpu=1,nvidia.com/gpu=1",
+     f"{'a' * 64}/gpu=1", f"{'a' * 64}.com/gpu=1", f"{'a.' * 127}/gpu=1", "a..b/gpu=1", "-a/gpu=1",
      "tpu=1", "=1", "cpu=1,,memory=1Gi", "cpu=٣"],
 )  # fmt: skip
 def test_resources_that_make_no_sense(text: str) -> None:
     with pytest.raises(UsageError, match="Cannot read --worker_resource_request"):
         resources(text)
+
+
+def test_a_vendor_of_gpus_is_a_name_of_dns() -> None:
+    longest = ".".join(["a" * 63] * 3)
+    assert resources(f"{longest}/gpu=1") == {f"{longest}/gpu": "1"}
+    with pytest.raises(UsageError, match=r"names no vendor of GPUs. Write a name of DNS, such as amd.com/gpu"):
+        resources(f"{'a' * 64}/gpu=1")
 
 
 def test_devices_are_counted() -> None:

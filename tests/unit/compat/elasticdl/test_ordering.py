@@ -54,6 +54,17 @@ def test_the_command_of_the_tutorial(here: Path) -> None:
     assert accepted.startswith("Without effect: --image_name (jobs of the local engine run without a container")
 
 
+def test_the_command_of_elasticdls_readme_is_told_about_keras(here: Path) -> None:
+    words = ["--image_name=elasticdl:mnist", "--model_zoo=model_zoo", "--training_data=/data/mnist/train"]
+    words += ["--model_def=mnist.mnist_functional_api.custom_model", "--job_name=test-mnist"]
+    asked = read_arguments(["train", *words, "--volume=host_path=/data,mount_path=/data"])
+    check_values(asked)
+    with pytest.raises(UsageError) as refused:
+        make_order(asked, here)
+    assert "is a model for the Keras job service" in str(refused.value)
+    assert "Train Keras models with FabricModel (docs/wmla.md)" in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("words", "want"),
     [

@@ -54,6 +54,16 @@ def test_stages_of_a_job(stage: str, want: str) -> None:
     assert states(list_pods(job(stage=stage, attempt=2), [], NOW)) == [("elasticdl-mnist-master", want)]
 
 
+def test_the_master_runs_while_its_workers_start_and_is_over_with_them() -> None:
+    started = [event("started", 0, 5)]
+    assert states(list_pods(job(stage="starting"), started, NOW))[0][1] == "Running"
+    ended = [*started, event("joined", 0, 4), event("finished", 0, 3), event("left", 0, 2)]
+    for stage, finished in (("running", event("finished", None, 1)), ("starting", event("finished", None, 1))):
+        assert {status for _, status in states(list_pods(job(stage=stage), [*ended, finished], NOW))} == {"Completed"}
+    again = [*ended, event("finished", None, 1), event("started", 1, 0)]
+    assert states(list_pods(job(stage="running"), again, NOW))[0][1] == "Running", "it was resumed"
+
+
 def test_who_left_is_gone_and_who_died_stays() -> None:
     kinds = {0: ("started", "joined", "left"), 1: ("started", "joined", "died"), 2: ("started", "fenced", "left")}
     kinds |= {3: ("started", "joined", "finished", "left"), 4: ("started",), 5: ("started", "joining")}
