@@ -2395,11 +2395,18 @@ export interface components {
         };
         /**
          * Readiness
-         * @description Whether the server can be used. ``loop``: who decides; ``late``: nobody did of late, or this server could not.
+         * @description Whether the server can be used.
+         *
+         *         Args:
+         *             ready: whether it can.
+         *             store: whether the store can be read and written.
+         *             disk: whether files can be written to the home.
+         *             loop: who decides; ``late``: nobody did of late, or this server could not.
          */
         Readiness: {
             ready: boolean;
             store: boolean;
+            disk: boolean;
             /** @enum {unknown} */
             loop: "following" | "late" | "leading";
         };
@@ -2870,7 +2877,7 @@ export interface components {
         /** Problem */
         Problem: {
             /** @enum {unknown} */
-            type: "urn:legato:problem:bad-request" | "urn:legato:problem:unauthenticated" | "urn:legato:problem:forbidden" | "urn:legato:problem:wrong-origin" | "urn:legato:problem:not-found" | "urn:legato:problem:method-not-allowed" | "urn:legato:problem:too-slow" | "urn:legato:problem:conflict" | "urn:legato:problem:in-flight" | "urn:legato:problem:stale-version" | "urn:legato:problem:too-large" | "urn:legato:problem:unsupported-media-type" | "urn:legato:problem:range-not-satisfiable" | "urn:legato:problem:wrong-host" | "urn:legato:problem:invalid" | "urn:legato:problem:key-reused" | "urn:legato:problem:too-many-requests" | "urn:legato:problem:head-too-large" | "urn:legato:problem:internal" | "urn:legato:problem:unavailable";
+            type: "urn:legato:problem:bad-request" | "urn:legato:problem:unauthenticated" | "urn:legato:problem:forbidden" | "urn:legato:problem:wrong-origin" | "urn:legato:problem:not-found" | "urn:legato:problem:method-not-allowed" | "urn:legato:problem:too-slow" | "urn:legato:problem:conflict" | "urn:legato:problem:in-flight" | "urn:legato:problem:stale-version" | "urn:legato:problem:too-large" | "urn:legato:problem:unsupported-media-type" | "urn:legato:problem:range-not-satisfiable" | "urn:legato:problem:wrong-host" | "urn:legato:problem:invalid" | "urn:legato:problem:key-reused" | "urn:legato:problem:too-many-requests" | "urn:legato:problem:head-too-large" | "urn:legato:problem:internal" | "urn:legato:problem:unavailable" | "urn:legato:problem:no-space";
             title: string;
             status: number;
             detail: string;

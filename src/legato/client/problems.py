@@ -46,6 +46,7 @@ _OF_TYPES: Final[Mapping[str, type[LegatoError]]] = {
     "head-too-large": UsageError,
     "internal": ServerError,
     "unavailable": Unavailable,
+    "no-space": Unavailable,
 }
 
 

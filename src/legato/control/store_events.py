@@ -9,9 +9,10 @@ from sqlalchemy import or_, select
 from legato.control.database import Database
 from legato.control.people import AuditEntry
 from legato.control.records import Event
-from legato.control.schema import audit_log, counters, events, jobs, projects
+from legato.control.schema import audit_log, counters, events, jobs, projects, queues
 from legato.control.store_projects import KIND, LEAVER
-from legato.control.store_sight import is_visible, sees_project
+from legato.control.store_queues import QUEUE
+from legato.control.store_sight import is_member, is_visible, sees_project
 from legato.control.transactions import EVENTS, QUIET, read_all, writing
 
 
@@ -49,7 +50,15 @@ class Events:
                 projects.c.id == events.c.detail["project"].as_string(), sees_project(sees_only)
             )
             is_told = of_project.correlate(events).exists() | (events.c.detail[LEAVER].as_string() == sees_only)
-            of_pool = events.c.job.is_(None) & ((events.c.kind != KIND) | is_told)
+            of_queue = select(queues.c.name).where(
+                queues.c.name == events.c.detail["queue"].as_string(), is_member(sees_only)
+            )
+            is_of_own = of_queue.correlate(events).exists() | events.c.detail["is_open"].as_boolean()
+            of_pool = events.c.job.is_(None) & (
+                events.c.kind.not_in((KIND, QUEUE))
+                | ((events.c.kind == KIND) & is_told)
+                | ((events.c.kind == QUEUE) & is_of_own)
+            )
             statement = statement.where(or_(of_pool, seen))
         with self._database.reading() as connection:
             return read_all(connection, statement, Event)

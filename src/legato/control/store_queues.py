@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Final
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
@@ -16,6 +17,9 @@ from legato.control.transactions import writing
 from legato.core.errors import Conflict, NotFound, UsageError
 from legato.core.spec import check_name
 from legato.core.spelling import ask_whether
+
+QUEUE: Final = "queue"
+"""The kind of events of queues. Their detail names the queue, and says whether everybody might use it then."""
 
 
 class Queues:
@@ -53,7 +57,9 @@ class Queues:
             for member in sorted(set(queue.members)):
                 connection.execute(insert(queue_members).values(queue=queue.name, user=member))
             transaction.audit(asker.name, "queue.put", queue.name, values | {"members": sorted(set(queue.members))})
-            transaction.note("queue", f"queue '{queue.name}' was changed by '{asker.name}'", detail=values)
+            transaction.note(
+                QUEUE, f"queue '{queue.name}' was changed by '{asker.name}'", detail=values | {"queue": queue.name}
+            )
         return self.get(queue.name)
 
     def delete(self, name: str, asker: Asker, now: float) -> None:
@@ -69,7 +75,8 @@ class Queues:
         with writing(self._database, now) as transaction:
             connection = transaction.connection
             # The lock keeps submissions out until this is decided.
-            found = connection.execute(select(queues.c.name).where(queues.c.name == name).with_for_update()).first()
+            locked = select(queues.c.name, queues.c.is_open).where(queues.c.name == name).with_for_update()
+            found = connection.execute(locked).first()
             if found is None:
                 hint = ask_whether(name, read_queue_names(connection, None))
                 raise NotFound(f"{told}: there is no such queue.{hint} 'legato queues' lists all.")
@@ -90,7 +97,13 @@ class Queues:
                 raise Conflict(f"{told}: the runs of project '{project}' go to it. Give that another queue first.")
             connection.execute(delete(queues).where(queues.c.name == name))
             transaction.audit(asker.name, "queue.delete", name)
-            transaction.note("queue", f"queue '{name}' was deleted by '{asker.name}'")
+            detail = {"queue": name, "is_open": found.is_open}
+            transaction.note(QUEUE, f"queue '{name}' was deleted by '{asker.name}'", detail=detail)
+
+    def which_visible(self, these: Collection[str], sees_only: str | None) -> frozenset[str]:
+        """Return those of the queues, by name, that the user may see."""
+        with self._database.reading() as connection:
+            return frozenset(these) & frozenset(read_queue_names(connection, sees_only))
 
     def get(self, name: str) -> Queue:
         """Return a queue.

@@ -19,6 +19,7 @@ from legato.control.records import Event
 from legato.control.store import Store
 from legato.control.store_projects import KIND as PROJECT
 from legato.control.store_projects import LEAVER
+from legato.control.store_queues import QUEUE
 
 _log = structlog.get_logger(__name__)
 
@@ -140,9 +141,18 @@ class Feed:
             projects = {project for event in part if (project := _project_of(event)) is not None}
             asking = functools.partial(self._store.projects.which_visible, projects, sees_only)
             seen |= await self.in_thread(asking) if projects else frozenset()
+            queues = {queue for event in part if (queue := _queue_of(event)) is not None}
+            asking = functools.partial(self._store.queues.which_visible, queues, sees_only)
+            seen_queues = await self.in_thread(asking) if queues else frozenset()
             told = {None, *seen}
             found += [
-                event for event in part if (event.job or _project_of(event)) in told or _leaver_of(event) == sees_only
+                event
+                for event in part
+                if (_queue_of(event) in seen_queues or _was_open(event))
+                or (
+                    event.kind != QUEUE
+                    and ((event.job or _project_of(event)) in told or _leaver_of(event) == sees_only)
+                )
             ]
             if len(found) >= limit:
                 return Told(tuple(found[:limit]), found[limit - 1].seq)
@@ -183,6 +193,16 @@ class Feed:
 def _project_of(event: Event) -> str | None:
     """Return the project that an event is of; None: it is of none."""
     return event.detail["project"] if event.kind == PROJECT and event.detail else None
+
+
+def _queue_of(event: Event) -> str | None:
+    """Return the queue that an event is of; None: it is of none, or of an older version, which did not say it."""
+    return event.detail.get("queue") if event.kind == QUEUE and event.detail else None
+
+
+def _was_open(event: Event) -> bool:
+    """Return whether an event is of a queue that everybody might use then."""
+    return event.kind == QUEUE and bool(event.detail and event.detail.get("is_open"))
 
 
 def _leaver_of(event: Event) -> str | None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import re
 import sys
-from typing import Any, Final
+from collections.abc import MutableMapping
+from typing import Any, Final, TextIO
 
 import structlog
 
 from legato.control.settings import Settings
 
+# Control characters, other line breaks, and what turns the direction of writing round.
+_OBEYED: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_OBEYED_IN_LINES: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
 # They tell of every connection, or of what is said elsewhere.
 _QUIET: Final = (
@@ -28,10 +34,11 @@ def begin_log(settings: Settings) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     ends: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
-    # Plain ones: variables, which others would show, may hold passwords and tokens.
     if is_text:
-        plain = structlog.dev.plain_traceback
-        ends.append(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain))
+        ends += [
+            _escape_values,
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_write_traceback),
+        ]
     else:
         ends += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     structlog.configure(
@@ -51,3 +58,36 @@ def begin_log(settings: Settings) -> None:
     root.setLevel(_LEVELS[settings.log_level])
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def escape(text: str, *, keeps_lines: bool = False) -> str:
+    r"""Return a text with what a terminal would obey written out. Strangers choose paths and names.
+
+    Args:
+        text: from anywhere.
+        keeps_lines: line breaks stay as they are.
+
+    >>> escape("\x1b]0;a\x07b\n")
+    '\\x1b]0;a\\x07b\\x0a'
+    """
+    return (_OBEYED_IN_LINES if keeps_lines else _OBEYED).sub(_write_out, text)
+
+
+def _write_out(found: re.Match[str]) -> str:
+    code = ord(found.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def _escape_values(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    # Only texts: of all else the line shows what 'repr' gives, which writes them out itself.
+    for name, value in line.items():
+        if isinstance(value, str):
+            line[name] = escape(value, keeps_lines=name in ("exception", "stack"))
+    return line
+
+
+def _write_traceback(stream: TextIO, error: Any) -> None:
+    # Plain: variables, which others would show, may hold passwords and tokens.
+    plain = io.StringIO()
+    structlog.dev.plain_traceback(plain, error)
+    stream.write(escape(plain.getvalue(), keeps_lines=True))

@@ -13,6 +13,7 @@ import ipaddress
 import os
 import resource
 import socket
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from legato.control.settings import Settings
 from legato.core.errors import UsageError
 
 _LOCK: Final = "server.lock"
+_OPEN_TO_OTHERS: Final = 0o066
 _BACKLOG: Final = 1024
 _NUM_FILES: Final = 65_536
 
@@ -44,13 +46,14 @@ def enter(settings: Settings) -> Iterator[list[socket.socket]]:
 
 
 def open_home(home: Path) -> None:
-    """Make the directory of the platform, its user's alone.
+    """Make the directory of the platform, its user's alone, with all that is in it.
 
     Raises:
-        UsageError: it cannot be made or written.
+        UsageError: it cannot be made or written, or is another's and open to others.
     """
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        close_home(home)
         with tempfile.TemporaryFile(dir=home):
             pass
     except OSError as error:
@@ -58,6 +61,33 @@ def open_home(home: Path) -> None:
             f"Cannot keep anything in '{home}': {error.strerror or error}. Make it a directory that this user may "
             "write, or name another with the setting home."
         ) from error
+
+
+def close_home(home: Path) -> None:
+    """Take a home, and all that is in it, from other system users, if any of them may read or write it.
+
+    Whoever may only pass through it, as where jobs run as other users, stays able to.
+
+    Raises:
+        UsageError: that is not possible.
+    """
+    if not home.stat().st_mode & _OPEN_TO_OTHERS:
+        return
+    try:
+        home.chmod(0o700)
+    except OSError as error:
+        raise UsageError(
+            f"Cannot use '{home}': other users of this machine can read it, and it cannot be changed "
+            f"({error.strerror}). As its owner: chmod -R go-rwx '{home}'"
+        ) from error
+    # Its content too: where jobs run as other users, these may pass through the home again.
+    for folder, folders, files in os.walk(home):
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            with contextlib.suppress(OSError):  # of a job that runs as another user, or gone a moment ago
+                mode = path.lstat().st_mode
+                if not stat.S_ISLNK(mode) and mode & _OPEN_TO_OTHERS:
+                    path.chmod(stat.S_IMODE(mode) & ~_OPEN_TO_OTHERS)
 
 
 def allow_files() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -53,6 +54,7 @@ TITLES: Final[Mapping[str, tuple[int, str]]] = {
     "head-too-large": (431, "The head of the request is larger than it may be"),
     "internal": (500, "The server made a mistake"),
     "unavailable": (503, "The server cannot answer now"),
+    "no-space": (507, "The disk of the server is full"),
 }
 
 # The first that fits; the order is from the special to the general.
@@ -79,6 +81,8 @@ _OF_STATUS: Final = {
     503: "unavailable",
 }
 _MAX_ERRORS: Final = 20
+NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of the system that say that a disk, or what one may use of it, is full."""
 
 
 class FieldError(msgspec.Struct, frozen=True):
@@ -143,6 +147,17 @@ def describe_error(error: Exception) -> Problem:
             headers["unavailable"] = {"Retry-After": "2"}
             errors = [FieldError(f"body.{error.field}", str(error))] if isinstance(error, BadField) else []
             return Problem(name, str(error), headers=headers.get(name), errors=errors)
+    return _describe_unexpected(error)
+
+
+def _describe_unexpected(error: Exception) -> Problem:
+    if isinstance(error, OSError) and error.errno in NO_SPACE:
+        return Problem(
+            "no-space",
+            f"The server cannot write this down: {error.strerror}. Nothing was kept of it. Let its operator make room, "
+            "and send it again.",
+            headers={"Retry-After": "30"},
+        )
     return Problem(
         "internal", "The server made a mistake. Its log has the story under this request_id; please report it."
     )

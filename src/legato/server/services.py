@@ -30,6 +30,7 @@ from legato.server.uploads import CodeRoom, make_caps
 
 PICTURES_S: Final = 1.0
 _LISTS_S: Final = 1.0
+_PROBES_S: Final = 1.0
 JOBS: Final = "jobs"
 CODE: Final = "code"
 
@@ -96,6 +97,7 @@ class Services:
         arrivals: counts uploads that are being received.
         lists: of jobs; those who ask for the same at once share one.
         pictures: of the pool, which take long to draw; a second old where nobody has heard of anything since.
+        probes: of whether anything can be written.
         plans: of what would be; users who ask the same share one, and each user has one computed at a time.
         turns: of users whose plans are computed.
     """
@@ -115,6 +117,7 @@ class Services:
     arrivals: Arrivals = field(default_factory=lambda: Arrivals("uploads"))
     lists: Shared = field(default_factory=lambda: Shared(_LISTS_S, 4))
     pictures: Shared = field(default_factory=lambda: Shared(PICTURES_S, 2))
+    probes: Shared = field(default_factory=lambda: Shared(_PROBES_S, 1))
     plans: Shared = field(default_factory=lambda: Shared(PICTURES_S, 2))
     turns: Turns = field(default_factory=Turns)
 

@@ -71,7 +71,7 @@ def test_an_empty_answer_is_held_back_until_there_is_something(platform: Platfor
 
 def test_what_one_may_not_see_ends_no_waiting_and_is_not_told(platform: Platform) -> None:
     platform.store.queues.put(Queue(name="closed", is_open=False, members=("ben",)), ADMIN, NOW)
-    after = platform.get("events?wait=30")["after"]
+    after = platform.get("events?wait=30", who="eye")["after"]
     hidden = platform.submit("ben", queue="closed", name="hidden")
     # Now the server has it in memory, for everybody who follows.
     wait_for_memory(platform)
@@ -88,10 +88,35 @@ def test_what_one_may_not_see_ends_no_waiting_and_is_not_told(platform: Platform
     asking.join(30)
     assert [item["job"] for item in answers[0]["items"]] == [seen]
     kinds = {item["kind"] for item in platform.get("events")["items"]}
-    assert kinds == {"stage", "queue"}, "what belongs to no job everybody sees"
+    assert kinds == {"stage"}, "of a closed queue its members alone are told"
     assert hidden not in json.dumps(platform.get("events"))
     assert hidden in json.dumps(platform.get("events", who="eye"))
     check_problem(platform.ask("GET", f"jobs/{hidden}/events"), 404, "not-found")
+
+
+@pytest.mark.parametrize("is_in_memory", [True, False])
+def test_of_a_closed_queue_its_members_are_told(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, is_in_memory: bool
+) -> None:
+    secret = Queue(name="secret-project", weight=7.5, floor=1, ceiling=2, is_open=False, members=("ben",))
+    for name, is_open in (("gone", False), ("everybody", True)):
+        platform.store.queues.put(Queue(name=name, is_open=is_open), ADMIN, NOW)
+        platform.store.queues.delete(name, ADMIN, NOW)
+    platform.store.queues.put(secret, ADMIN, NOW)
+    platform.store.queues.put(Queue(name="open", weight=2.5), ADMIN, NOW)
+    platform.submit()
+    wait_for_memory(platform)
+    if not is_in_memory:
+        monkeypatch.setattr(platform.services.feed, "_recent", [])
+
+    def told(who: str) -> list[str]:
+        events = platform.get("events", who=who)["items"]
+        return [event["detail"]["queue"] for event in events if event["kind"] == "queue"]
+
+    assert told("ann") == ["everybody", "everybody", "open"]
+    assert "secret" not in str(platform.get("events")) and "7.5" not in str(platform.get("events"))
+    assert told("ben") == ["everybody", "everybody", "secret-project", "open"]
+    assert told("eye") == ["gone", "gone", "everybody", "everybody", "secret-project", "open"]
 
 
 def test_followers_of_few_jobs_cost_no_reading_of_all(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import hashlib
+import io
 import re
+import tempfile
+import zipfile
 from collections.abc import Callable
+from typing import NoReturn
 
 import msgspec
 import pytest
 import structlog
-from tests.unit.server.platform import NOW, Platform, check_problem
+from tests.unit.server.platform import API, NOW, Platform, check_problem
 
 from legato.control.drivers import DriverReport, DriverState
 from legato.control.records import Lease
@@ -69,10 +75,10 @@ def test_passwords_in_all_places() -> None:
 
 def test_whether_it_lives_and_is_ready(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     assert platform.get("/healthz", who=None) == {"status": "ok"}
-    late = {"ready": False, "store": True, "loop": "late"}
+    late = {"ready": False, "store": True, "disk": True, "loop": "late"}
     assert platform.get("/readyz", who=None, want=503) == late, "nobody has decided yet"
     platform.lead()
-    assert platform.get("/readyz", who=None) == {"ready": True, "store": True, "loop": "leading"}
+    assert platform.get("/readyz", who=None) == {"ready": True, "store": True, "disk": True, "loop": "leading"}
     platform.loop.owner = "another"
     assert platform.get("/readyz", who=None)["loop"] == "following"
     platform.now += 11
@@ -86,6 +92,41 @@ def test_whether_it_lives_and_is_ready(platform: Platform, monkeypatch: pytest.M
     assert platform.get("/healthz", who=None) == {"status": "ok"}
 
 
+def test_a_full_disk_is_told_at_once(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    platform.lead()
+    content = make_archive()
+    path = f"{API}/code/{hashlib.sha256(content).hexdigest()}"
+    with monkeypatch.context() as patch:
+        for name in ("TemporaryFile", "mkdtemp"):
+            patch.setattr(tempfile, name, fail)
+        told = {"ready": False, "store": True, "disk": False, "loop": "leading"}
+        assert platform.get("/readyz", who=None, want=503) == told
+        answer = platform.http.put(path, content=content, headers=platform.headers("ann"))
+        check_problem(answer, 507, "no-space", "No space left on device. Nothing was kept of it")
+        assert answer.headers["retry-after"] == "30"
+    assert platform.http.put(path, content=content, headers=platform.headers("ann")).status_code == 201
+
+
+def test_a_store_that_takes_no_writes_is_told_at_once(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> NoReturn:
+        raise StoreError("Cannot use the store: database or disk is full.")
+
+    platform.lead()
+    monkeypatch.setattr(platform.store, "try_to_write", fail)
+    told = {"ready": False, "store": False, "disk": True, "loop": "leading"}
+    assert platform.get("/readyz", who=None, want=503) == told
+
+
+def make_archive() -> bytes:
+    raw = io.BytesIO()
+    with zipfile.ZipFile(raw, "w") as packed:
+        packed.writestr("main.py", "print()")
+    return raw.getvalue()
+
+
 def test_a_loop_whose_rounds_all_fail_is_late(platform: Platform) -> None:
     platform.lead()
     platform.loop.pulse.lead(platform.now)
@@ -94,7 +135,7 @@ def test_a_loop_whose_rounds_all_fail_is_late(platform: Platform) -> None:
     platform.now += 11
     platform.lead()  # it goes on to renew its lease
     platform.loop.pulse.num_failed += 11
-    assert platform.get("/readyz", who=None, want=503) == {"ready": False, "store": True, "loop": "late"}
+    assert platform.get("/readyz", who=None, want=503) == {"ready": False, "store": True, "disk": True, "loop": "late"}
     platform.loop.pulse.end_round(platform.now, 0.3)
     assert platform.get("/readyz", who=None)["loop"] == "leading"
     platform.loop.pulse.num_failed_calls += 2

@@ -80,6 +80,33 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     assert list(home.iterdir()) == []
 
 
+def test_a_home_that_others_could_read_is_closed_with_its_content(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    job = home / "jobs" / "j-1"
+    job.mkdir(parents=True)
+    for folder in (home, home / "jobs", job):
+        folder.chmod(0o755)
+    (job / "driver.log").write_text("secret")
+    (job / "driver.log").chmod(0o644)
+    (job / "train.sh").touch()
+    (job / "train.sh").chmod(0o755)
+    outside = tmp_path / "outside"
+    outside.touch()
+    outside.chmod(0o644)
+    (job / "link").symlink_to(outside)
+    open_home(home)
+    found = {path.name: path.lstat().st_mode & 0o777 for path in (home, home / "jobs", job, *job.iterdir())}
+    assert all(mode & 0o066 == 0 for name, mode in found.items() if name != "link")
+    assert (found["home"], found["driver.log"], found["train.sh"] & 0o700) == (0o700, 0o600, 0o700)
+    assert outside.stat().st_mode & 0o777 == 0o644, "what lies elsewhere stays as it is"
+    home.chmod(0o700)
+    (job / "driver.log").chmod(0o644)
+    open_home(home)
+    assert (job / "driver.log").stat().st_mode & 0o777 == 0o644, "in a closed home nothing is looked through"
+    assert open_home(tmp_path / "new") is None
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
 def test_a_second_server_is_kept_out(tmp_path: Path) -> None:
     with hold_home(tmp_path, is_shared=False):
         for is_shared in (False, True):
@@ -366,6 +393,21 @@ def test_the_log_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     told = capsys.readouterr().err
     assert "left out" not in told
     assert "failed" in told and "job=j-1" in told and "RuntimeError: a story" in told
+
+
+def test_what_strangers_choose_commands_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    begin_log(make_settings(tmp_path, log_format="text"))
+    log = structlog.get_logger("legato.test")
+    log.info("request", path="/nobody/\x1b]0;OWNED\x07\nforged", user=["\x1b[2J"])
+    try:
+        raise RuntimeError("a \x1b[31mstory\x9b")
+    except RuntimeError:
+        log.exception("failed")
+    logging.getLogger("uvicorn.error").warning("foreign \x1b[2J\u202e")
+    told = capsys.readouterr().err
+    assert not set(told) & set("\x1b\x07\x9b\u202e")
+    assert r"/nobody/\x1b]0;OWNED\x07\x0aforged" in told and r"a \x1b[31mstory\x9b" in told
+    assert r"foreign \x1b[2J\u202e" in told
 
 
 def test_as_many_connections_as_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:

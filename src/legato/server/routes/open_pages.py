@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 import structlog
 from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 import legato
@@ -19,6 +22,7 @@ router = APIRouter(tags=["open"])
 
 _log = structlog.get_logger(__name__)
 _OPEN: Final[dict[str, Any]] = {"security": []}
+_PROBE_BYTES: Final = 2**20
 _FIGURES: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -29,10 +33,18 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """Whether the server can be used. ``loop``: who decides; ``late``: nobody did of late, or this server could not."""
+    """Whether the server can be used.
+
+    Args:
+        ready: whether it can.
+        store: whether the store can be read and written.
+        disk: whether files can be written to the home.
+        loop: who decides; ``late``: nobody did of late, or this server could not.
+    """
 
     ready: bool
     store: bool
+    disk: bool
     loop: Literal["leading", "following", "late"]
 
 
@@ -50,13 +62,11 @@ async def get_health() -> Response:
 
 
 @router.get("/readyz", openapi_extra=_OPEN, **tells(Readiness, also=(503,)))
-def get_readiness(here: Here) -> Response:
+async def get_readiness(here: Here) -> Response:
     """Say whether the server can be used."""
-    try:
-        state = _describe(here, here.store.loop.read_lease())
-    except StoreError as error:
-        _log.warning("the store does not answer", error=str(error))
-        state = Readiness(ready=False, store=False, loop="late")
+    # Strangers may ask: whether anything can be written is tried once for all who ask within a second.
+    disk, store = await here.probes.get("writes", 0, lambda: _try_to_write(here))
+    state = await run_in_threadpool(_describe, here, disk=disk, can_write=store)
     return Answer(state, 200 if state.ready else 503)
 
 
@@ -72,11 +82,41 @@ def get_figures(here: Here) -> Response:
     return Response(here.figures.render(), media_type=_FIGURES)
 
 
-def _describe(here: Services, lease: Lease | None) -> Readiness:
+def _describe(here: Services, *, disk: bool, can_write: bool) -> Readiness:
+    try:
+        loop = _tell_loop(here, here.store.loop.read_lease())
+    except StoreError as error:
+        _log.warning("the store does not answer", error=str(error))
+        return Readiness(ready=False, store=False, disk=disk, loop="late")
+    ready = disk and can_write and loop != "late" and not here.feed.is_closing
+    return Readiness(ready=ready, store=can_write, disk=disk, loop=loop)
+
+
+def _try_to_write(here: Services) -> tuple[bool, bool]:
+    """Return whether files and the store can be written."""
+    disk = _can_write(here.settings.home_path)
+    try:
+        here.store.try_to_write()
+    except StoreError as error:
+        _log.warning("the store cannot be written", error=str(error))
+        return disk, False
+    return disk, True
+
+
+def _can_write(home: Path) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=home) as file:
+            file.write(bytes(_PROBE_BYTES))
+    except OSError as error:
+        _log.warning("nothing can be written to the home", home=str(home), error=str(error))
+        return False
+    return True
+
+
+def _tell_loop(here: Services, lease: Lease | None) -> Literal["leading", "following", "late"]:
     if lease is None or lease.expires_at <= here.now():
-        return Readiness(ready=False, store=True, loop="late")
-    if lease.owner == here.loop.owner and here.loop.pulse.is_late(here.now(), here.settings.lease_s):
-        # It holds the lease, and nothing comes of it: each of its rounds fails.
-        return Readiness(ready=False, store=True, loop="late")
-    loop: Literal["leading", "following"] = "leading" if lease.owner == here.loop.owner else "following"
-    return Readiness(ready=not here.feed.is_closing, store=True, loop=loop)
+        return "late"
+    if lease.owner != here.loop.owner:
+        return "following"
+    # Late: it holds the lease, and nothing comes of it, because each of its rounds fails.
+    return "late" if here.loop.pulse.is_late(here.now(), here.settings.lease_s) else "leading"
