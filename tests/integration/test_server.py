@@ -105,6 +105,16 @@ def test_a_server_that_is_stopped_and_killed(new_server: NewServer, tmp_path: Pa
     server.start()
     ask = Asker(server)
     job = submit(ask, tmp_path)
+    # Whoever runs the server is logged in on its machine, without a token copied anywhere.
+    environment = {**os.environ, "LEGATO_HOME": str(home), "XDG_CONFIG_HOME": str(tmp_path / "none")}
+    environment["PYTHONPATH"] = str(ROOT / "src")
+    listed = subprocess.run(
+        [sys.executable, "-c", "from legato.cli import main; main()", "ps", "-o", "json"],
+        check=True,
+        capture_output=True,
+        env=environment,
+    )
+    assert [found["id"] for found in json.loads(listed.stdout)] == [job]
     ask.wait(f"jobs/{job}", trains)
     pids = pids_of(home)
     with ask.follow(f"jobs/{job}/events") as messages:

@@ -12,12 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy import update
-
 from legato.control import migrate
 from legato.control.credentials import Passwords
 from legato.control.database import Database
-from legato.control.schema import counters
 from legato.control.store_accounts import Accounts
 from legato.control.store_definitions import Definitions
 from legato.control.store_events import Audit, Events
@@ -32,7 +29,6 @@ from legato.control.store_requests import Requests
 from legato.control.store_retention import Retention
 from legato.control.store_tokens import Tokens
 from legato.control.store_uploads import Uploads
-from legato.control.transactions import QUIET
 from legato.core.errors import StoreError
 
 
@@ -75,15 +71,6 @@ class Store:
     def num_errors(self) -> int:
         """How often the database could not be used since it was opened."""
         return self._database.num_errors
-
-    def try_to_write(self) -> None:
-        """Write something that changes nothing.
-
-        Raises:
-            StoreError: that is not possible, for example because the disk is full.
-        """
-        with self._database.writing() as connection:
-            connection.execute(update(counters).where(counters.c.name == QUIET).values(value=counters.c.value))
 
     def close(self) -> None:
         """Close all connections."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import or_, select
+from sqlalchemy import or_, select, update
 
 from legato.control.database import Database
 from legato.control.people import AuditEntry
@@ -75,6 +75,15 @@ class Events:
         with self._database.reading() as connection:
             values = {row.name: row.value for row in connection.execute(statement)}
         return values[EVENTS], values[QUIET]
+
+    def try_to_write(self) -> None:
+        """Write something that changes nothing.
+
+        Raises:
+            StoreError: that is not possible, for example because the disk is full.
+        """
+        with self._database.writing() as connection:
+            connection.execute(update(counters).where(counters.c.name == QUIET).values(value=counters.c.value))
 
 
 class Audit:

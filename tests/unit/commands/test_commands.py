@@ -19,7 +19,8 @@ from tests.unit.client.platform import NOW, TOKEN, URL, Platform, stream
 from tests.unit.commands.conftest import Call
 
 from legato import cli
-from legato.client.servers import find_file, read_known
+from legato.client import servers
+from legato.client.servers import Server, find_file, read_known
 from legato.commands import attaching, completing
 from legato.driver.journal import JobDirectory, JobJournal, Outcome
 
@@ -673,6 +674,36 @@ def test_login_finds_the_platform_of_this_machine(platform: Platform, call: Call
     (place / "home" / "server.json").write_text('{"url": "http://127.0.0.1:8765", "pid": 1}')
     call("login", "--token-stdin", given=f"{TOKEN}\n")
     assert read_known(find_file()).servers["here"].url == "http://127.0.0.1:8765"
+
+
+def test_whoever_runs_the_platform_of_this_machine_is_logged_in(
+    platform: Platform, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_file().unlink()
+    assert call("users")[0] == 2
+    monkeypatch.setattr(servers, "find_local", lambda *_: Server(url=URL, token=TOKEN, user="anna"))
+    assert call("users")[0] == 0
+    code, out, _ = call("login", URL)
+    assert code == 0 and f"You are logged in to {URL} as 'anna'" in out
+    (known,) = read_known(find_file()).servers.values()
+    assert (known.url, known.token, known.user) == (URL, None, "anna"), "the token is the server's to replace"
+    assert call("users")[0] == 0
+
+
+def test_a_device_is_known_again_at_the_next_login(platform: Platform, call: Call) -> None:
+    devices: list[str | None] = []
+
+    def note(request: httpx.Request, do: Any) -> httpx.Response:
+        devices.append(request.headers.get("X-Legato-Device"))
+        answer: httpx.Response = do()
+        answer.headers["X-Legato-Device"] = "lgd_1"
+        return answer
+
+    for _ in range(2):
+        platform.faults.extend([note, lambda request, do: httpx.Response(200, json={"name": "anna", "role": "user"})])
+        code, _, err = call("login", URL, "--user", "anna", "--password-stdin", given="right\n")
+        assert code == 0, err
+    assert devices == [None, "lgd_1"]
 
 
 def test_a_password_in_the_clear_is_warned_of(platform: Platform, call: Call) -> None:

@@ -115,7 +115,7 @@ def test_a_store_that_takes_no_writes_is_told_at_once(platform: Platform, monkey
         raise StoreError("Cannot use the store: database or disk is full.")
 
     platform.lead()
-    monkeypatch.setattr(platform.store, "try_to_write", fail)
+    monkeypatch.setattr(platform.store.events, "try_to_write", fail)
     told = {"ready": False, "store": False, "disk": True, "loop": "leading"}
     assert platform.get("/readyz", who=None, want=503) == told
 

@@ -96,7 +96,7 @@ def _try_to_write(here: Services) -> tuple[bool, bool]:
     """Return whether files and the store can be written."""
     disk = _can_write(here.settings.home_path)
     try:
-        here.store.try_to_write()
+        here.store.events.try_to_write()
     except StoreError as error:
         _log.warning("the store cannot be written", error=str(error))
         return disk, False

@@ -166,6 +166,20 @@ def test_guessing_is_slowed_down(new_console: NewConsole) -> None:
     assert log_on(console).status_code == 429
 
 
+def test_many_addresses_that_guess_one_account_are_slowed_down(new_console: NewConsole) -> None:
+    console = new_console(logins_per_minute=3, trusted_proxies=("127.0.0.1",))
+
+    def guess(address: int, password: str = "wrong") -> int:
+        headers = {"X-Forwarded-For": f"10.0.0.{address}"}
+        given = ("ann", password)
+        return console.ask("POST", "/auth/v1/logon", base="", who=None, auth=given, headers=headers).status_code
+
+    assert guess(200, PASSWORD) == 200
+    statuses = [guess(number, f"wrong {number}") for number in range(30)]
+    assert statuses == [401] * 9 + [429] * 21
+    assert guess(200, PASSWORD) == 200, "from where ann has logged in she still does"
+
+
 @pytest.mark.parametrize("payload", [b"[" * 3000, b"{}", b"7", b"\xff", b'{"jti": "../users/ann"}'])
 def test_tokens_that_nobody_made(console: Console, payload: bytes) -> None:
     token = f"a.{base64.urlsafe_b64encode(payload).decode().rstrip('=')}.{console.platform.secrets['ann']}"
