@@ -171,6 +171,12 @@ def restore(
         made = restore_backup(file, home, read, now=time.time(), tell=tell)
     when = datetime.fromtimestamp(made.created_at).astimezone().isoformat(sep=" ", timespec="seconds")
     url = "" if database_url is None else f" --database-url {database_url}"
+    if made.still_run:
+        typer.echo(
+            f"Warning: {len(made.still_run)} processes of the old platform's jobs still run on this machine: "
+            f"{' '.join(map(str, made.still_run))}. End them before you start the server, or these jobs train twice.",
+            err=True,
+        )
     typer.echo(
         f"{home} is the platform of {when}, with {made.num_jobs} jobs, of which {made.num_going_on} go on when the "
         "server starts. Make sure that the old server and its jobs do not run any more, then: "

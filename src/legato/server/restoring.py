@@ -32,12 +32,19 @@ ReadSettings = Callable[[Path | None], Settings]
 
 
 class Restored(NamedTuple):
-    """What was restored. ``num_going_on``: jobs that go on when a server starts."""
+    """What was restored.
+
+    Args:
+        num_jobs: all jobs.
+        num_going_on: those that go on when a server starts.
+        created_at: when the store was read; seconds since 1970.
+        still_run: processes on this machine that work for jobs of the home that was backed up.
+    """
 
     num_jobs: int
     num_going_on: int
     created_at: float
-    store_url: str
+    still_run: tuple[int, ...]
 
 
 class _JobRow(NamedTuple):
@@ -110,7 +117,7 @@ def _finish(about: About, scratch: Path, home: Path, read_settings: ReadSettings
         home.rmdir()
     inside.rename(home)
     going_on = sum(job.stage in HOLDING or job.stage is Stage.QUEUED for job in jobs)
-    return Restored(len(jobs), going_on, about.created_at, settings.store_url)
+    return Restored(len(jobs), going_on, about.created_at, _find_processes(about.places["home"]))
 
 
 # ---------------------------------------------------------------- checks
@@ -231,6 +238,19 @@ def _sync(folder: Path) -> None:
 
 
 # ---------------------------------------------------------------- jobs
+
+
+def _find_processes(home: str) -> tuple[int, ...]:
+    """Return the processes of this machine that work for jobs of a home: drivers, warm parents and workers."""
+    mark = os.fsencode(f"{home}/jobs/")
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            words += [word.removeprefix(b"LEGATO_ENGINE=") for word in (process / "environ").read_bytes().split(b"\0")]
+            if any(word.startswith(mark) for word in words):
+                found.append(int(process.name))
+    return tuple(sorted(found))
 
 
 def _note_jobs(lines: Iterable[bytes], jobs: list[_JobRow]) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ from legato.core.errors import LayoutError, UsageError
 from legato.core.lifecycle import JobState
 from legato.driver import words
 from legato.driver.job import Job
-from legato.engines.base import Exited
+from legato.engines.base import Exited, Noted
 
 
 def make_world(**changes: Any) -> World:
@@ -481,6 +481,18 @@ def test_what_is_no_fault_of_the_program_is_a_death(exit_code: int, told: str) -
     world.check_at_peace()
     assert told in kinds(world, "died")[0].reason
     assert slots_in_use(world) == {0, 1}
+
+
+def test_what_the_engine_knows_of_a_death_is_told() -> None:
+    world = make_training(num_workers=2, max_deaths=0)
+    world.feed(Noted("its limits are not enforced"))
+    assert [(record.level, record.reason) for record in kinds(world, "note")] == [
+        ("warning", "its limits are not enforced")
+    ]
+    world.die(1, -9, "killed by the kernel: out of memory")
+    world.deliver_engine()
+    assert kinds(world, "died")[0].reason == "worker 1 died: killed by the kernel: out of memory"
+    assert "the last one: killed by the kernel: out of memory" in job_of(world).end_reason
 
 
 def test_where_no_process_can_be_started_it_is_tried_again_less_and_less_often() -> None:

@@ -179,11 +179,11 @@ class World:
 
     # ------------------------------------------------------------ the workers' side
 
-    def die(self, number: int, exit_code: int) -> None:
+    def die(self, number: int, exit_code: int, reason: str = "") -> None:
         body = self.bodies.pop(number, None)
         if body is not None:
             self.deliver(body)
-            self.engine_events.append(Exited(number, exit_code))
+            self.engine_events.append(Exited(number, exit_code, reason))
             if body.connected:
                 self.feed(words.Lost(number))
 

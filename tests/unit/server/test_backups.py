@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,9 @@ MIB = 2**20
 ADMIN = Asker("admin", Role.ADMIN)
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """A home with a store, code, a job that waits in a queue, and one of this machine alone."""
-    home = tmp_path / "home"
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("template") / "home"
     home.mkdir()
     with open_store(f"sqlite:///{home}/legato.db") as store:
         assert isinstance(store.tokens.create_first(NOW), NewToken)
@@ -55,6 +55,14 @@ def home(tmp_path: Path) -> Path:
             (folder / file).write_text('{"order": {"attempt": 0}}')
     (home / "jobs/mine/work/link").symlink_to("/etc")
     (home / "jobs/mine/work/run.sh").touch(mode=0o750)
+    return home
+
+
+@pytest.fixture
+def home(template: Path, tmp_path: Path) -> Path:
+    """A home with a store, code, a job that waits in a queue, and one of this machine alone."""
+    home = tmp_path / "home"
+    shutil.copytree(template, home, symlinks=True)
     os.mkfifo(home / "jobs/mine/work/pipe")
     return home
 
@@ -99,6 +107,20 @@ def test_everything_comes_back_but_what_tells_of_processes(home: Path, tmp_path:
         claim_home(store, new, NOW)
         assert store.jobs.get(job).stage == "queued"
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "nothing half done is left"
+
+
+def test_processes_of_the_old_platform_that_still_run_are_told(home: Path, tmp_path: Path) -> None:
+    file = make(home, tmp_path / "backup")
+    assert restore(file, tmp_path / "new").still_run == ()
+    mark = {"LEGATO_ENGINE": f"{home}/jobs/mine/engine.json"}
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **mark}) as left:
+        assert left.stdin is not None
+        assert left.stdout is not None
+        left.stdin.write(b"it runs\n")
+        left.stdin.flush()
+        left.stdout.readline()
+        assert restore(file, tmp_path / "other").still_run == (left.pid,)
+        left.stdin.close()
 
 
 def test_holes_stay_holes_and_take_no_room(home: Path, tmp_path: Path) -> None:
