@@ -21,7 +21,7 @@ from legato.compat.elasticdl.losses import hearing_losses
 from legato.compat.elasticdl.plan import Plan
 from legato.compat.elasticdl.shard_checkpoint import Start
 from legato.compat.elasticdl.stream import Stream, StreamSteps
-from legato.core.errors import ProgramError, UsageError
+from legato.core.errors import ProgramError
 from legato.train import job
 from legato.train.elastic import Run, elastic
 from legato.train.order import Key
@@ -175,23 +175,11 @@ class Training:
         if next(self._epochs, None) is not None:
             self._turns = run.turns(self._steps, self, f"{self.stream.description}, from {self._start}")
             self._advance()
-            self._check_world(run)
         if run.step:
             self._between.join()
         if self._due is None:
             # The others have trained everything.
             self._close()
-
-    def _check_world(self, run: Run) -> None:
-        if run.num_workers <= self._num_per_step:
-            return
-        told = (
-            f"{run.num_workers} workers cannot share {self._num_per_step} mini-batches per step. Set WORKER_NUM to the "
-            "largest number of workers that the job may have."
-        )
-        if run.step == 0:
-            raise UsageError(told)
-        sys.stderr.write(f"legato: {told} Until then some of them compute for show.\n")
 
     def end(self) -> None:
         """End the training with the program's loop.
