@@ -1,7 +1,9 @@
 """The processes of this machine: which one a number means, and how to end that one and nobody else.
 
 Numbers are given out again, so a process is meant by its number and its start time together, and both are looked at
-before anything is sent. What cannot be told apart from a stranger is left alone. Decides nothing about workers.
+before anything is sent. What cannot be told apart from a stranger is left alone. Where a job has a user of its own,
+numbers come from a file that the job can write, so only processes of that user are meant. Decides nothing about
+workers.
 """
 
 from __future__ import annotations
@@ -9,9 +11,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
+
+from legato.core.errors import LegatoError
 
 _PROC: Final = Path("/proc")
 _LISTENING: Final = "0A"
@@ -62,7 +67,7 @@ def parse_stat(text: str) -> Stat:
     The name in brackets may hold anything, spaces and brackets too, so that fields count from the last bracket.
 
     >>> parse_stat("7 (a) b) S 1 7 6 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2")
-    Stat(state='S', group=7, session=6, cpu_ticks=9, start_time=4711)
+    Stat(state='S', group=7, session=6, cpu_ticks=11, start_time=4711)
     """
     fields = text[text.rindex(")") + 2 :].split()
     return Stat(fields[0], int(fields[2]), int(fields[3]), int(fields[11]) + int(fields[12]), int(fields[19]))
@@ -79,11 +84,11 @@ def start_time_of(pid: int) -> int | None:
     return None if _has_proc() or not _answers(pid) else 0
 
 
-def is_alive(pid: int, start_time: int) -> bool:
-    """Return whether a process runs, and is the one that began then."""
+def is_alive(pid: int, start_time: int, user: int | None = None) -> bool:
+    """Return whether a process runs, and is the one that began then; with ``user``: and belongs to that user."""
     found = _stat_of(pid)
     if found is not None:
-        return not found.has_ended and found.start_time == start_time
+        return not found.has_ended and found.start_time == start_time and belongs_to(pid, user)
     return not _has_proc() and _answers(pid)
 
 
@@ -123,23 +128,35 @@ def boot_id() -> str:
         return ""
 
 
-def send_signal(pid: int, start_time: int, number: signal.Signals) -> None:
-    """Send a signal to a process; nothing if it is gone, or its number is somebody else's by now."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+def send_signal(pid: int, start_time: int, number: signal.Signals, user: int | None = None) -> None:
+    """Send a signal to a process; nothing if it is gone, or its number is another process's by now.
+
+    Args:
+        pid: of the process.
+        start_time: of the process.
+        number: of the signal.
+        user: only if the process belongs to that user. None: to any.
+
+    Raises:
+        LegatoError: the system refuses it.
+    """
+    with contextlib.suppress(ProcessLookupError):
         held = _hold(pid)
         try:
-            if not start_time or start_time_of(pid) != start_time:
+            if not start_time or start_time_of(pid) != start_time or not belongs_to(pid, user):
                 return
             if held is not None:
                 signal.pidfd_send_signal(held, number)
             else:
                 os.kill(pid, number)
+        except PermissionError as error:
+            raise _refused(pid) from error
         finally:
             if held is not None:
                 os.close(held)
 
 
-def kill_group(pid: int, start_time: int, mark: str) -> None:
+def kill_group(pid: int, start_time: int, mark: str, user: int | None = None) -> None:
     """Kill a process that led a group of its own, and what is left of the group, as far as that is surely meant.
 
     As long as a group has members its number is not given out again. So while the leader is there, dead or alive, the
@@ -150,15 +167,37 @@ def kill_group(pid: int, start_time: int, mark: str) -> None:
         pid: of the leader.
         start_time: of the leader.
         mark: a variable, ``NAME=VALUE``, that the leader had from its start, and so what it has started.
+        user: only if the processes belong to that user. None: to any.
+
+    Raises:
+        LegatoError: the system refuses it.
     """
     found = _stat_of(pid)
     if found is not None:
-        is_meant = found.start_time == start_time
+        is_meant = found.start_time == start_time and belongs_to(pid, user)
     else:
-        is_meant = any(_shows(member, mark) for member in _members(pid, start_time))
+        is_meant = any(_shows(member, mark) and belongs_to(member, user) for member in _members(pid, start_time))
     if is_meant and start_time:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        try:
             os.killpg(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        except PermissionError as error:
+            raise _refused(pid) from error
+
+
+def kill_marked(mark: str) -> None:
+    """Kill all processes of this user that show a mark, except this one; also those that no record names.
+
+    Args:
+        mark: as of `kill_group`.
+    """
+    for entry in _PROC.glob("[0-9]*"):
+        pid = int(entry.name)
+        if pid == os.getpid() or not belongs_to(pid, os.getuid()):
+            continue
+        if (started := start_time_of(pid)) is not None and _shows(pid, mark):
+            send_signal(pid, started, signal.SIGKILL)
 
 
 def _members(group: int, start_time: int) -> Iterator[int]:
@@ -190,6 +229,26 @@ def _all_stats() -> Iterator[tuple[int, Stat]]:
         found = _stat_of(int(entry.name))
         if found is not None:
             yield int(entry.name), found
+
+
+def belongs_to(pid: int, user: int | None) -> bool:
+    """Return whether a process is one of a user and of no other; None: True for any process."""
+    if user is None:
+        return True
+    try:
+        status = (_PROC / str(pid) / "status").read_text(errors="replace")
+    except OSError:
+        return False
+    # Real, effective, saved and of the file system: a program on its way to another user is not meant.
+    line = next((line for line in status.splitlines() if line.startswith("Uid:")), "")
+    return line.split()[1:] == [str(user)] * 4
+
+
+def _refused(pid: int) -> LegatoError:
+    return LegatoError(
+        f"Cannot end process {pid}: the system refuses it. User {os.geteuid()} may not send signals to this process; "
+        "run the server as root, or with the capability KILL."
+    )
 
 
 def _shows(pid: int, mark: str) -> bool:
@@ -247,3 +306,7 @@ def listens_here(port: int) -> bool:
             if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
                 owners.add(int(fields[7]))
     return owners == {os.geteuid()} if tables else True
+
+
+if __name__ == "__main__":
+    kill_marked(sys.argv[1])

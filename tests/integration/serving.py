@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +45,17 @@ def servers_of(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Ser
         monkeypatch.delenv(name)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     made: list[Server] = []
-    yield made
-    for server in made:
-        for client in server.clients:
-            client.close()
-        if server.is_running:
-            server.kill()
-    for pid in pids_of(home):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    try:
+        yield made
+    finally:
+        for server in made:
+            for client in server.clients:
+                client.close()
+            if server.is_running:
+                server.kill()
+        for pid in pids_of(home):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 class Server:
@@ -61,11 +63,13 @@ class Server:
 
     Args:
         home: of the platform.
+        prefix: a command that runs the server, and its arguments before the server's own.
         settings: others, by name.
     """
 
-    def __init__(self, home: Path, *, runs_jobs: bool = True, **settings: Any) -> None:
+    def __init__(self, home: Path, *, runs_jobs: bool = True, prefix: Sequence[str] = (), **settings: Any) -> None:
         self.home = home
+        self._prefix = prefix
         self._flags = {"home": str(home), "port": 0, "runs_jobs": runs_jobs, **settings}
         self._process: subprocess.Popen[str] | None = None
         self.told: list[str] = []
@@ -91,13 +95,18 @@ class Server:
         self.told = []
         with (self.home.parent / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, json.dumps(self._flags)],
+                [*self._prefix, sys.executable, "-c", PROGRAM, json.dumps(self._flags)],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
             )
         return self._process
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def log(self) -> str:
         return (self.home.parent / "server.log").read_text()

@@ -34,6 +34,7 @@ if "--dies" in sys.argv and not mark.exists():
     time.sleep(600)
 dist.destroy_process_group()
 if rank == 1:
+    Path(os.environ["RESULT_DIR"], "model").mkdir()
     Path(os.environ["RESULT_DIR"], "model", "last.txt").write_text(os.environ["LEGATO_WORKER"])
 """
 

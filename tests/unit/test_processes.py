@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from legato.core.errors import LegatoError
 from legato.processes import Vital, boot_id, examine, is_alive, kill_group, parse_stat, send_signal, start_time_of
 
 DEADLINE_S = 30.0
@@ -241,3 +242,32 @@ def test_what_is_older_than_the_leader_is_a_strangers(make_family: Callable[[str
     family.lose_leader()
     kill_group(family.leader.pid, family.child_start_time + 1, MARK)
     assert family.child_answers
+
+
+def test_a_process_of_another_user_is_a_strangers(make_family: Callable[[str | None], Family]) -> None:
+    family = make_family(MARK)
+    stranger = os.getuid() + 1
+    assert is_alive(family.leader.pid, family.start_time, os.getuid())
+    assert not is_alive(family.leader.pid, family.start_time, stranger)
+    send_signal(family.leader.pid, family.start_time, signal.SIGKILL, stranger)
+    kill_group(family.leader.pid, family.start_time, MARK, stranger)
+    assert family.child_answers
+    assert family.leader.poll() is None
+
+
+def test_a_refused_signal_is_an_error(
+    make_family: Callable[[str | None], Family], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = make_family(None)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(signal, "pidfd_send_signal", refuse, raising=False)
+    monkeypatch.setattr(os, "kill", refuse)
+    monkeypatch.setattr(os, "killpg", refuse)
+    with pytest.raises(LegatoError, match=f"Cannot end process {family.leader.pid}: the system refuses it"):
+        send_signal(family.leader.pid, family.start_time, signal.SIGTERM)
+    with pytest.raises(LegatoError, match="run the server as root, or with the capability KILL"):
+        kill_group(family.leader.pid, family.start_time, MARK)
+    monkeypatch.undo()

@@ -19,15 +19,21 @@ import msgspec
 from legato.control.drivers import DriverOrder
 from legato.control.work import DATA_VARIABLE, check_places
 from legato.core.errors import JobDriven, LegatoError, UsageError
+from legato.core.job_user import JobUser
 from legato.decoding import decode
 from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory, JobJournal, Outcome, find_moves, find_places, move_record, replace_file
 from legato.engines.imports import imported_packages
 from legato.engines.local import LocalEngine
+from legato.engines.parent import try_as
 
 _log = logging.getLogger(__name__)
 
 ORDER_FILE: Final = "order.json"
+_REACH: Final = """
+import os, sys
+sys.exit(next((place for place in sys.argv[1:] if not os.access(place, os.R_OK | os.X_OK)), 0))
+"""
 
 
 class LocalOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,12 +44,14 @@ class LocalOrder(msgspec.Struct, frozen=True, kw_only=True):
         slots: where on this machine its slots are, by number.
         devices: the torch device of each slot of this machine, by number.
         places: the folders below which paths of the order may lie, where they were when it was written.
+        user: as whom the job's processes run. None: as the user of the driver.
     """
 
     order: DriverOrder
     slots: tuple[int, ...]
     devices: tuple[str, ...]
     places: dict[str, str] = {}
+    user: JobUser | None = None
 
 
 def read_order(directory: Path) -> LocalOrder | None:
@@ -55,7 +63,8 @@ def read_order(directory: Path) -> LocalOrder | None:
     try:
         found = decode((directory / ORDER_FILE).read_bytes(), LocalOrder)
         moves = find_moves(found.order.spec, found.places, directory)
-        return msgspec.structs.replace(found, order=move_record(found.order, moves))
+        user = None if found.user is None else move_record(found.user, moves)
+        return msgspec.structs.replace(found, order=move_record(found.order, moves), user=user)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
@@ -78,7 +87,7 @@ def main(path: Path) -> int:
     if found is None:
         _log.error("There is no %s in %s", ORDER_FILE, path)
         return 2
-    directory = JobDirectory(path)
+    directory = JobDirectory(path, found.user)
     try:
         outcome = asyncio.run(_drive(found, directory))
     except JobDriven:
@@ -109,6 +118,11 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
             program=script,
             data=order.spec.environment.get(DATA_VARIABLE),
         )
+        if found.user is not None:
+            directory.make()
+            directory.share_with_job()
+            places = [order.spec.directory, order.spec.environment.get(DATA_VARIABLE)]
+            await asyncio.to_thread(_check_reach, found.user, [place for place in places if place is not None])
     engine = LocalEngine(
         directory.path,
         found.devices,
@@ -116,9 +130,22 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
         directory=order.spec.directory,
         limits=order.spec.limits,
         wished=() if script is None or not order.preloads else imported_packages(Path(order.spec.directory, script)),
+        user=found.user,
     )
     spec = None if begun else order.spec
     return await Driver(spec, engine, directory, slots=found.slots, attempt=order.attempt).run()
+
+
+def _check_reach(user: JobUser, places: list[str]) -> None:
+    """Raise UsageError if the user of a job may not read a folder that the job needs, or not run this Python."""
+    error = try_as(user, [sys.executable, "-I", "-S", "-c", _REACH, *places], {})
+    if error is None:
+        return
+    what = f"read the directory '{error}'" if error in places else f"run Python ({error})"
+    raise UsageError(
+        f"it cannot run: the system user {user.uid}, as whom it runs, may not {what} on this machine. Let the operator "
+        "give that user the right to."
+    )
 
 
 def _refuse(found: LocalOrder, directory: JobDirectory, error: UsageError) -> int:

@@ -30,6 +30,7 @@ class DriverOrder(msgspec.Struct, frozen=True, kw_only=True):
         script: the file of the program, from the working directory on, or absolute. "": it is the first word of
             ``spec.program``; None: it is not known which.
         preloads: what the script imports may be loaded before the workers are forked.
+        owner: the user of the platform whose job it is. "": not known, of a job that an earlier release started.
     """
 
     job: str
@@ -40,6 +41,7 @@ class DriverOrder(msgspec.Struct, frozen=True, kw_only=True):
     code_folder: str = ""
     script: str | None = ""
     preloads: bool = True
+    owner: str = ""
 
     def find_script(self) -> str | None:
         """Return the file of the program, from the working directory on, or absolute. None: it is not known which."""

@@ -5,6 +5,7 @@ The driver's own files are `legato.driver.journal`'s to know. Starts nothing, an
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import tempfile
@@ -12,19 +13,20 @@ from pathlib import Path
 from typing import Final
 
 from legato.core.errors import LegatoError
-from legato.core.warm import mark_of
-from legato.engines.parent import end_group, end_process, read_record
+from legato.core.job_user import JobUser
+from legato.core.warm import Record, mark_of
+from legato.engines.parent import end_group, end_process, find_record, kill_as, read_record
+from legato.plain_files import make_folder_for
 from legato.processes import is_alive
 
 _WORK: Final = "work"
 _SCRATCH: Final = ".work-"
-_RECORD_FILE: Final = "engine.json"
 _TAIL_BYTES: Final = 4096
 _LOGGED: Final = re.compile(r"\d{4}-\d\d-\d\d [\d:,]+ (?P<level>[A-Z]+) ")
 _MERE_WORDS: Final = frozenset({"DEBUG", "INFO", "WARNING"})
 
 
-def copy_code(code: Path, directory: Path, folder: str = "") -> Path:
+def copy_code(code: Path, directory: Path, folder: str = "", user: JobUser | None = None) -> Path:
     """Give a job a copy of its code to run in, unless it has one, and return where that is.
 
     Several may do this at once: one copy is kept, and it is whole.
@@ -33,6 +35,7 @@ def copy_code(code: Path, directory: Path, folder: str = "") -> Path:
         code: stays as it is.
         directory: of the job.
         folder: in the copy, into which the code goes; "": on top.
+        user: whose the copy is to be. None: ours.
 
     Raises:
         LegatoError: the code is not there, or cannot be copied.
@@ -40,12 +43,14 @@ def copy_code(code: Path, directory: Path, folder: str = "") -> Path:
     work = directory / _WORK
     if work.exists():
         _remove_scratch(directory)
+        _hand_over(work, user)
         return work
     if not code.is_dir():
         raise LegatoError(f"Its code is gone: there is no {code} any more. Submit it anew.")
     scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=directory))
     try:
         shutil.copytree(code, scratch / folder, symlinks=True, dirs_exist_ok=True)
+        _hand_over(scratch, user)
         if not work.exists():
             scratch.rename(work)
     except OSError as error:
@@ -55,6 +60,11 @@ def copy_code(code: Path, directory: Path, folder: str = "") -> Path:
         shutil.rmtree(scratch, ignore_errors=True)
     _remove_scratch(directory)
     return work
+
+
+def _hand_over(work: Path, user: JobUser | None) -> None:
+    if user is not None:
+        make_folder_for(work, user)
 
 
 def _remove_scratch(directory: Path) -> None:
@@ -70,28 +80,44 @@ def _first_reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-async def end_leftovers(directory: Path) -> None:
+async def end_leftovers(directory: Path, user: JobUser | None = None) -> None:
     """Kill the processes of a job that has no driver: its workers, and the one that they were forked from.
+
+    Args:
+        directory: of the job.
+        user: as whom they run. None: as we do.
 
     Raises:
         LegatoError: one of them may still live.
     """
-    path = directory / _RECORD_FILE
-    record = read_record(path)
+    path, uid = find_record(directory, user), None if user is None else user.uid
+    record = _read_record(path, user)
+    if record is not None and record.pid:
+        # First: it could fork another one.
+        await end_process(record.pid, record.start_time, uid)
+        record = _read_record(path, user) or record
+    if user is not None:
+        await asyncio.to_thread(kill_as, user, mark_of(str(path)))
     if record is None:
         return
-    if record.pid:
-        # First: it could fork another one.
-        await end_process(record.pid, record.start_time)
-        record = read_record(path) or record
     for entry in record.workers.values():
         if entry.exit_code is None:
-            await end_group(entry.pid, entry.start_time, mark_of(str(path)))
+            await end_group(entry.pid, entry.start_time, mark_of(str(path)), uid)
     processes = [(entry.pid, entry.start_time) for entry in record.workers.values() if entry.exit_code is None]
     processes += [(record.pid, record.start_time)] if record.pid else []
-    alive = [pid for pid, start_time in processes if is_alive(pid, start_time)]
+    alive = [pid for pid, start_time in processes if is_alive(pid, start_time, uid)]
     if alive:
         raise LegatoError(f"Its processes {', '.join(map(str, alive))} cannot be killed. End them by hand.")
+
+
+def _read_record(path: Path, user: JobUser | None) -> Record | None:
+    try:
+        return read_record(path)
+    except LegatoError:
+        if user is None:
+            raise
+        # The job itself may have written anything there. Its processes are found by their mark.
+        return None
 
 
 def read_last_error(log: Path) -> str:

@@ -28,10 +28,12 @@ from legato.control.environment import PASSED_ON, pass_on
 from legato.control.job_places import copy_code, end_leftovers, read_last_error
 from legato.core import wire
 from legato.core.errors import LegatoError, UsageError
+from legato.core.job_user import JobUser
 from legato.core.limits import Limits
 from legato.core.spec import JobSpec
 from legato.decoding import decode
 from legato.driver.journal import DriverFile, JobDirectory, Outcome, replace_file
+from legato.engines.parent import RUN
 from legato.processes import is_alive, send_signal, start_time_of
 
 _log = structlog.get_logger(__name__)
@@ -62,6 +64,10 @@ class _Identity(msgspec.Struct, frozen=True):
         return is_alive(self.pid, self.start_time)
 
 
+def _as_ourselves(_owner: str) -> None:
+    """Let all jobs run as the user of this process."""
+
+
 class LocalDrivers:
     """See `legato.control.drivers.Drivers`.
 
@@ -72,6 +78,7 @@ class LocalDrivers:
         passed_on: patterns of the variables that jobs see of this process's environment.
         log_max_bytes: of each log of a job.
         limits: of jobs that ask for none.
+        find_user: returns the user of the system as whom jobs of a user of the platform run; None: as this process.
     """
 
     def __init__(
@@ -83,6 +90,7 @@ class LocalDrivers:
         passed_on: Collection[str] = PASSED_ON,
         log_max_bytes: int = 2**30,
         limits: Limits = NO_LIMITS,
+        find_user: Callable[[str], JobUser | None] = _as_ourselves,
     ) -> None:
         self._root = root
         self._node = node
@@ -90,6 +98,7 @@ class LocalDrivers:
         self._passed_on = tuple(passed_on)
         self._log_max_bytes = log_max_bytes
         self._limits = limits
+        self._find_user = find_user
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._exits: dict[str, int] = {}
         self._given_up: dict[tuple[str, int], str] = {}
@@ -111,16 +120,18 @@ class LocalDrivers:
         is_new = found is None or found.order.attempt < order.attempt
         if await self._still_driven(directory, ending=is_new):
             return
+        # Also for an attempt that goes on: the user's home directory is made if it is not there.
+        user = await asyncio.to_thread(self._find_user, order.owner)
         if is_new:
             numbers = self._numbers(order.slots)
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if order.code is not None:
-                work = await self._copy(Path(order.code), directory, order.code_folder)
+                work = await self._copy(Path(order.code), directory, order.code_folder, user)
                 order = msgspec.structs.replace(order, spec=msgspec.structs.replace(order.spec, directory=str(work)))
             if not is_wanted():
                 return
             order = msgspec.structs.replace(order, spec=self._apply_defaults(order.spec))
-            found = LocalOrder(order=order, slots=numbers, devices=self._devices)
+            found = LocalOrder(order=order, slots=numbers, devices=self._devices, user=user)
             await asyncio.to_thread(write_order, directory, found)
         if is_wanted():
             await asyncio.to_thread(self._spawn, order.job, directory)
@@ -137,7 +148,7 @@ class LocalDrivers:
         directory = self._root / job
         if await asyncio.to_thread(_is_driven, directory):
             return
-        await end_leftovers(directory)
+        await end_leftovers(directory, await asyncio.to_thread(_user_of, directory))
         self._given_up[job, attempt] = reason
 
     async def assign(self, job: str, attempt: int, said: Assignment) -> bool:
@@ -262,9 +273,9 @@ class LocalDrivers:
             must_limit=spec.must_limit and asks,
         )
 
-    async def _copy(self, code: Path, directory: Path, folder: str) -> Path:
+    async def _copy(self, code: Path, directory: Path, folder: str, user: JobUser | None) -> Path:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._copying, copy_code, code, directory, folder)
+        return await loop.run_in_executor(self._copying, copy_code, code, directory, folder, user)
 
     async def _still_driven(self, directory: Path, *, ending: bool) -> bool:
         """Return whether a driver process lives; the one of an attempt that has ended gets the time to end too."""
@@ -289,7 +300,8 @@ class LocalDrivers:
         self._exits.pop(job, None)
         with (directory / _LOG_FILE).open("ab") as log:
             child = subprocess.Popen(
-                [sys.executable, "-m", "legato.control.driver_process", str(directory)],
+                # -P: no module is taken from the job's directory.
+                [sys.executable, "-P", "-m", "legato.control.driver_process", str(directory)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -375,6 +387,17 @@ def _is_driven(directory: Path) -> bool:
         return True
     # Who started it may have died before that was written down, or another one that ended at once stands there.
     return JobDirectory(directory).is_locked()
+
+
+def _user_of(directory: Path) -> JobUser | None:
+    """Return as whom the processes of a job run, for who ends what is left of it; None: as we do."""
+    try:
+        found = read_order(directory)
+    except LegatoError:
+        if (directory / RUN).exists():
+            raise  # as another user, and nothing else says as which
+        return None
+    return None if found is None else found.user
 
 
 def _kill_driver(job: str, directory: Path) -> None:

@@ -57,6 +57,13 @@ users = Table(
     Column("disabled_at", Double),  # a user is never deleted: jobs and the audit log name it
 )
 
+job_uids = Table(
+    "job_uids",
+    metadata,
+    Column("user", _NAME, ForeignKey("users.name"), primary_key=True),
+    Column("uid", BigInteger, nullable=False, unique=True),  # of the system; never given to another user
+)
+
 tokens = Table(
     "tokens",
     metadata,

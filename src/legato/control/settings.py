@@ -11,13 +11,14 @@ import contextlib
 import contextvars
 import difflib
 import os
+import re
 import tomllib
 import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -35,6 +36,8 @@ from legato.policy.rules import Rules
 PREFIX: Final = "LEGATO_"
 FILE_NAME: Final = "legato.toml"
 
+_RANGE: Final = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
+_MAX_UID: Final = 2**32 - 2  # the last two numbers mean that there is no user
 _RULES: Final = Rules()  # one default of each rule, wherever it is set
 
 _file: contextvars.ContextVar[Path | None] = contextvars.ContextVar("_file", default=None)
@@ -143,6 +146,38 @@ class Settings(BaseSettings):
         ge=1,
         description="requests of one user that are being answered at once; streams are counted by `max_streams`. 100: "
         "a page asks ten at once",
+    )
+
+    # ------------------------------------------------------------ as whom jobs run
+
+    run_jobs_as: Literal["server", "submitter", "pool"] = Field(
+        default="server",
+        description="the user of the system as whom the processes of jobs run. server: as the server, so whoever may "
+        "submit a job can do all that the server can; submitter: as the system user that has the name of the job's "
+        "owner, or that `job_users` names; pool: each user of the platform gets a number of `pool_uids`, and no system "
+        "user has to be made. submitter and pool need Linux, and a server that runs as root or has the capabilities "
+        "SETUID, SETGID, KILL, CHOWN and DAC_OVERRIDE",
+    )
+    allow_jobs_as_server: bool = Field(
+        default=False,
+        description="let a server that other machines can reach run jobs as itself (`run_jobs_as` server). false: such "
+        "a server does not start, because everybody who may submit a job would be its operator",
+    )
+    job_users: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="with `run_jobs_as` submitter: `USER=SYSTEMUSER` for each user of the platform whose system user "
+        "has another name",
+    )
+    pool_uids: str = Field(
+        default="2000000000-2000065535",
+        description="with `run_jobs_as` pool: the first and the last number of the users and groups as which jobs run. "
+        "A number is never given to a second user. The default is a range that Linux distributions leave free; a "
+        "container may know only smaller numbers (see /proc/self/uid_map)",
+    )
+    pool_groups: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="with `run_jobs_as` pool: groups of the system in which all jobs are, for data or devices that a "
+        "group may use, such as `render`",
     )
 
     # ------------------------------------------------------------ who is used to something else
@@ -368,6 +403,33 @@ class Settings(BaseSettings):
                 items = tuple(item.strip() for item in value.split(",") if item.strip())
                 read[name] = () if value.strip().lower() == "none" else items
         return read
+
+    @property
+    def pool_range(self) -> range:
+        """The numbers ``pool_uids``."""
+        first, _, last = self.pool_uids.partition("-")
+        return range(int(first), int(last) + 1)
+
+    @property
+    def system_users(self) -> dict[str, str]:
+        """The setting ``job_users``: the name of the system's user by that of the platform's."""
+        return dict(pair.split("=", 1) for pair in self.job_users)
+
+    @field_validator("pool_uids")
+    @classmethod
+    def _is_range(cls, value: str) -> str:
+        found = _RANGE.fullmatch(value)
+        if found is None or not 0 < int(found[1]) <= int(found[2]) < _MAX_UID:
+            raise ValueError("write FIRST-LAST, two numbers of users above 0, such as 2000000000-2000065535")
+        return value
+
+    @field_validator("job_users")
+    @classmethod
+    def _are_pairs(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for pair in value:
+            if not all(pair.partition("=")):
+                raise ValueError(f"'{pair}' is not USER=SYSTEMUSER")
+        return value
 
     @model_validator(mode="after")
     def _fits_together(self) -> Settings:

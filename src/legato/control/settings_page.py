@@ -58,6 +58,8 @@ def _render_default(default: Any) -> str:
         return "none"
     if isinstance(default, tuple):
         return ", ".join(f"`{item}`" for item in default)
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
     if isinstance(default, int | float):
         return f"{default:g}" if default < 1e6 else re.sub(r"(?<=\d)(?=(\d{3})+$)", " ", str(default))
     return f"`{default}`"

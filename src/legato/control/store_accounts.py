@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Select, select, update
+from sqlalchemy import Select, insert, select, update
 
 from legato.control.credentials import Passwords, is_device, make_device
 from legato.control.database import Database
 from legato.control.people import User
 from legato.control.roles import Asker, Role, check_is_admin
-from legato.control.schema import tokens, users
+from legato.control.schema import job_uids, tokens, users
 from legato.control.transactions import Transaction, read_all, read_one, writing
-from legato.core.errors import Conflict, Forbidden, NotFound, Unauthenticated
+from legato.core.errors import Conflict, Forbidden, NotFound, Unauthenticated, UsageError
 from legato.core.spec import check_name
 
 
@@ -156,6 +156,35 @@ class Accounts:
         if found is None:
             raise _missing(name)
         return found
+
+    def assign_uid(self, name: str, uids: range, now: float, *, is_taken: Callable[[int], bool]) -> int:
+        """Return the number of the system's user as whom jobs of a user run; the first call chooses it for good.
+
+        Args:
+            name: of the user.
+            uids: of which one is chosen.
+            now: seconds since 1970.
+            is_taken: whether the system knows a user or a group of this number.
+
+        Raises:
+            UsageError: all of them are in use.
+        """
+        with writing(self._database, now) as transaction:
+            _lock(transaction, name)  # the admins too, so of several users that come at once each gets its own
+            connection = transaction.connection
+            known = connection.execute(select(job_uids.c.uid).where(job_uids.c.user == name)).scalar()
+            if known is not None:
+                return int(known)
+            given = set(connection.execute(select(job_uids.c.uid)).scalars())
+            free = next((uid for uid in uids if uid not in given and not is_taken(uid)), None)
+            if free is None:
+                raise UsageError(
+                    f"Cannot run jobs of '{name}': all {len(uids)} numbers of the setting pool_uids are in use. Let "
+                    "the operator make that range larger."
+                )
+            connection.execute(insert(job_uids).values(user=name, uid=free))
+            transaction.audit(name, "user.uid", name, {"uid": free})
+            return free
 
     def list(self) -> tuple[User, ...]:
         """Return all users, by name."""

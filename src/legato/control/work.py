@@ -182,6 +182,7 @@ def make_order(job: Job, work: Work, slots: tuple[str, ...], *, code: Path, goes
         code_folder="" if work.launcher is None else work.launcher.folder,
         script=work.script,
         preloads=work.launcher is None or work.launcher.preloads,
+        owner=job.owner,
     )
 
 

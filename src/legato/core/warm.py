@@ -147,6 +147,8 @@ class Replaced(Envelope, frozen=True):
 EngineMessage = StartWorker | EndWorker | AcknowledgeStarted | AcknowledgeExited | EndAll
 ParentMessage = State | Ready | WorkerStarted | WorkerExited | Replaced
 
+_MAX_FRAME_BYTES: Final = 64 * 2**20
+
 _encoder: Final = msgspec.msgpack.Encoder()
 _engine_decoder: Final[msgspec.msgpack.Decoder[EngineMessage]] = msgspec.msgpack.Decoder(EngineMessage)
 _parent_decoder: Final[msgspec.msgpack.Decoder[ParentMessage]] = msgspec.msgpack.Decoder(ParentMessage)
@@ -171,6 +173,9 @@ def decode_parent_message(body: bytes) -> ParentMessage:
 def take_frames(received: bytearray) -> list[bytes]:
     r"""Remove the complete frames from the front of ``received`` and return their bodies.
 
+    Raises:
+        ValueError: a frame is too large. The other side may be a program of a user.
+
     >>> buffer = bytearray(b"\x00\x00\x00\x02hi\x00\x00")
     >>> take_frames(buffer), bytes(buffer)
     ([b'hi'], b'\x00\x00')
@@ -178,6 +183,8 @@ def take_frames(received: bytearray) -> list[bytes]:
     bodies = []
     while len(received) >= 4:
         end = 4 + int.from_bytes(received[:4], "big")
+        if end > _MAX_FRAME_BYTES:
+            raise ValueError(f"a frame of {end} bytes; at most {_MAX_FRAME_BYTES} are allowed")
         if len(received) < end:
             break
         bodies.append(bytes(received[4:end]))

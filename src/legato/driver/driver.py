@@ -123,7 +123,7 @@ class Driver:
             journal = await asyncio.to_thread(self._directory.read_journal)
             await self._engine.open()
             self._enqueue(await self._take_over_or_begin(journal))
-            self._lodging = Lodging(self._spec, self._directory.guest, self._feed, self._show)
+            self._lodging = Lodging(self._spec, self._directory.guest, self._feed, self._show, self._directory.user)
             self._connections = Connections(
                 self._token,
                 hear=self._on_message,

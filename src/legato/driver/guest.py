@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, cast
 
 from legato.core.errors import UsageError
+from legato.core.job_user import JobUser
 from legato.core.spec import JobSpec
 from legato.driver import words
 from legato.driver.job import AWAY, Job
@@ -31,6 +33,11 @@ class Host(Protocol):
     @property
     def directory(self) -> Path:
         """Where the guest keeps what a new driver must know. It exists, and is another one when a job begins anew."""
+        ...
+
+    @property
+    def uid(self) -> int:
+        """The number of the system's user as whom the job's workers run."""
         ...
 
     def tell(self, text: str, level: str = "info") -> None:
@@ -116,6 +123,7 @@ class Lodging:
         directory: of the guest.
         feed: takes an event of the membership.
         show: writes an event of the job down.
+        user: as whom the job's workers run. None: as the user of this process.
     """
 
     def __init__(
@@ -124,8 +132,10 @@ class Lodging:
         directory: Path,
         feed: Callable[[words.Event], None],
         show: Callable[[words.Record], None],
+        user: JobUser | None = None,
     ) -> None:
         self._spec = spec
+        self._user = user
         self._directory = directory
         self._feed = feed
         self._show = show
@@ -180,6 +190,10 @@ class Lodging:
     @property
     def directory(self) -> Path:
         return self._directory
+
+    @property
+    def uid(self) -> int:
+        return os.geteuid() if self._user is None else self._user.uid
 
     def tell(self, text: str, level: str = "info") -> None:
         """Have something written down as an event of the job."""

@@ -22,17 +22,21 @@ from typing import Final, TypeVar
 import msgspec
 
 from legato.core.errors import JobDriven, UsageError
+from legato.core.job_user import JobUser
 from legato.core.places import move_paths
 from legato.core.spec import JobSpec, check_name
 from legato.decoding import convert, decode
 from legato.driver.tokens import name_attempt
 from legato.driver.words import Book
+from legato.plain_files import make_folder_for, open_to
 
 T = TypeVar("T")
 
 _TAIL_BYTES: Final = 16384  # far more lines than reports of workers are out of order
 _LOCK_LIMIT_S: Final = 1.0  # a lock that is held for longer is a driver's; who only looks has it for a moment
 _LOCK_POLL_S: Final = 0.02
+_PASS_THROUGH: Final = 0o710  # the group opens what is in the folder and is open to it, and lists nothing
+_READ: Final = 0o640
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -109,10 +113,13 @@ class JobDirectory:
 
     Args:
         path: need not exist yet.
+        user: as whom the job's processes run, if not as the user of this process. The checkpoints and the logs are that
+            user's then; all else is out of the job's reach.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, user: JobUser | None = None) -> None:
         self.path = path
+        self.user = user
         self.driver_file = path / "driver.json"
         self.address_file = path / "address.json"
         self.journal_file = path / "journal.json"
@@ -122,6 +129,7 @@ class JobDirectory:
         self.logs = path / "logs"
         self.checkpoints = path / "checkpoints"
         self.guest = path / "guest"
+        self.work = path / "work"
         self._lock: int | None = None
 
     @classmethod
@@ -152,6 +160,7 @@ class JobDirectory:
         descriptor = self._open_lock()
         try:
             self._take(descriptor)
+            self.share_with_job()
         except BaseException:
             os.close(descriptor)
             raise
@@ -159,6 +168,19 @@ class JobDirectory:
 
     def _open_lock(self) -> int:
         return os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def share_with_job(self) -> None:
+        """Give the job's user what its processes write, and a way to it; nothing if that is our user.
+
+        Raises:
+            LegatoError: it cannot be given.
+        """
+        if self.user is not None:
+            open_to(self.path, self.user, _PASS_THROUGH)
+            open_to(self.logs, self.user, _PASS_THROUGH)
+            make_folder_for(self.checkpoints, self.user)
+            if self.work.exists():
+                make_folder_for(self.work, self.user)  # of a home that was restored, all is ours at first
 
     def _take(self, descriptor: int) -> None:
         """Take the lock; whoever looks at this moment whether it is held is waited for."""
@@ -257,6 +279,8 @@ class JobDirectory:
         """Say where the driver listens: to clients, and without the secret to workers."""
         address = Address(driver_file.url, name_attempt(driver_file.token))
         replace_file(self.address_file, msgspec.json.encode(address))
+        if self.user is not None:
+            open_to(self.address_file, self.user, _READ)
         replace_file(self.driver_file, msgspec.json.encode(driver_file))
 
     def remove_driver_file(self) -> None:
@@ -275,6 +299,7 @@ class JobDirectory:
                 if old.is_dir():
                     shutil.rmtree(old)
                 kept.replace(old)
+        self.share_with_job()
 
 
 def refuse_other_checkpoints(spec: JobSpec) -> None:

@@ -6,6 +6,11 @@ import ast
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
+
+from legato.plain_files import read_plain_file
+
+_MAX_BYTES: Final = 16 * 2**20
 
 
 def imported_packages(program: Path) -> tuple[str, ...]:
@@ -15,8 +20,8 @@ def imported_packages(program: Path) -> tuple[str, ...]:
     their names, which the script does not mean.
     """
     try:
-        tree = ast.parse(program.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        tree = ast.parse(read_plain_file(program.resolve(), _MAX_BYTES))
+    except (OSError, SyntaxError, ValueError, RecursionError, RuntimeError):
         # The worker meets the same error and says it where the user looks.
         return ()
     packages = ((name, name.partition(".")[0]) for name in _names(tree))

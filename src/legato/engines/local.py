@@ -20,6 +20,7 @@ from typing import Final, Literal
 
 from legato.core.cpu import check_supported
 from legato.core.errors import LegatoError, UsageError
+from legato.core.job_user import JobUser
 from legato.core.limits import Limits
 from legato.core.warm import (
     AcknowledgeExited,
@@ -50,10 +51,20 @@ from legato.engines.cgroups import (
     prefer_as_victim,
 )
 from legato.engines.gpus import find_devices, show_only, torch_name
-from legato.engines.parent import end_group, end_process, make_socket_directory, read_record, start_parent
+from legato.engines.parent import (
+    end_group,
+    end_process,
+    find_record,
+    kill_as,
+    make_socket_directory,
+    read_record,
+    short_path,
+    start_parent,
+)
 from legato.engines.slots import Slots
 from legato.engines.variables import digest, search_path, variables_of_parent
-from legato.processes import Vital, boot_id, examine
+from legato.plain_files import make_folder_for, make_log
+from legato.processes import Vital, belongs_to, boot_id, examine
 from legato.processors import read_processor
 
 _log = logging.getLogger(__name__)
@@ -62,6 +73,7 @@ DEFAULT_ENTRY: Final = "legato.train.worker:main"
 DEFAULT_PRELOAD: Final = ("torch", "torch.distributed", "torch.optim", "torch._dynamo", "numpy", "legato.train.elastic")
 
 _MAX_FAILED_STARTS: Final = 3
+_TAIL_BYTES: Final = 4096
 _CLOSE_LIMIT_S: Final = 10.0
 _CLOSE_EARLY_LIMIT_S: Final = 1.0
 
@@ -85,6 +97,8 @@ class LocalEngine:
         wished: what it also imports, unless forking would not be safe then: the program's packages.
         idle_limit_s: the warm parent ends when it had neither driver nor workers for this long.
         limits: what the job may use of this machine.
+        user: as whom the warm parent and the workers run. They write into a folder of their own, and what stands there
+            is not trusted. None: as the user of this process.
     """
 
     def __init__(
@@ -100,14 +114,18 @@ class LocalEngine:
         wished: Sequence[str] = (),
         idle_limit_s: float = 60.0,
         limits: Limits | None = None,
+        user: JobUser | None = None,
     ) -> None:
         self._limits = limits or Limits()
         self._groups: JobGroup | None = None
         self._oom_kills_before: dict[int, int | None] = {}
         self._directory = Path(job_directory).absolute()
+        self._user = user
+        self._uid = None if user is None else user.uid
         self._slots = Slots(devices if devices is not None else find_devices())
         self._here = str(Path.cwd())
-        self._variables = variables_of_parent(os.environ, environment or {}, self._here, str(directory or self._here))
+        own = {**os.environ, **({} if user is None else user.variables())}
+        self._variables = variables_of_parent(own, environment or {}, self._here, str(directory or self._here))
         # Only Linux forks safely with frameworks loaded; elsewhere system libraries do not survive it.
         self._start: str = start if sys.platform == "linux" else "fresh"
         self._entry = entry
@@ -152,16 +170,16 @@ class LocalEngine:
         check_supported(self._variables, read_processor().flags)
         self._opened = True
         self._directory.mkdir(parents=True, exist_ok=True)
-        record = read_record(self._record_path)
+        record = self._read_record()
         self._open_groups(has_workers=record is not None and bool(record.workers))
         if record is not None:
             self._process = _let_go.pop(record.pid, None)
             self._running = {worker: e.pid for worker, e in record.workers.items() if e.exit_code is None}
-            if self._running:
+            if self._running and self._user is None:
                 self._slots = Slots(record.devices)
             if not self._running and record.pid and not self._is_like(record):
                 # Left by a job of other settings. It has no workers, so nothing is lost with it.
-                await end_process(record.pid, record.start_time)
+                await end_process(record.pid, record.start_time, self._uid)
             elif await self._connect(record):
                 return
         await self._end_parent(record)
@@ -198,6 +216,9 @@ class LocalEngine:
             directory=launch.directory,
             log_path=launch.log_path,
         )
+        if self._user is not None:
+            # The folder of logs is ours, so that the job puts nothing else in a log's place.
+            await asyncio.to_thread(make_log, Path(launch.log_path), self._user)
         self._launches[launch.worker] = message
         self._send(message)
 
@@ -224,7 +245,7 @@ class LocalEngine:
         return await asyncio.to_thread(self._examine, workers)
 
     def _examine(self, workers: Collection[int]) -> dict[int, Vital]:
-        record = read_record(self._record_path)
+        record = self._read_record()
         known = record.workers if record is not None else {}
         return examine({w: (known[w].pid, known[w].start_time) for w in workers if w in known and known[w].pid})
 
@@ -253,7 +274,7 @@ class LocalEngine:
             await self.detach()
             return
         self._closing = True
-        record = read_record(self._record_path)
+        record = self._read_record()
         if self._reading is not None:
             # A warm parent that is still importing cannot hear; it has forked no worker yet.
             self._send(EndAll())
@@ -263,10 +284,15 @@ class LocalEngine:
             await asyncio.gather(self._reading, return_exceptions=True)
         self._disconnect()
         await self._end_parent(record)
-        left = read_record(self._record_path)
+        left = self._read_record()
         for entry in left.workers.values() if left is not None else ():
             if entry.exit_code is None:
-                await end_group(entry.pid, entry.start_time, mark_of(str(self._record_path)))
+                await end_group(entry.pid, entry.start_time, self._mark, self._uid)
+        if self._user is not None:
+            try:
+                await asyncio.to_thread(kill_as, self._user, self._mark)
+            except LegatoError:
+                _log.exception("The job of %s has ended, and may have left processes behind", self._directory)
         if record is not None:
             shutil.rmtree(Path(record.socket).parent, ignore_errors=True)
         self._record_path.unlink(missing_ok=True)
@@ -291,7 +317,37 @@ class LocalEngine:
 
     @property
     def _record_path(self) -> Path:
-        return self._directory / "engine.json"
+        return find_record(self._directory, self._user)
+
+    @property
+    def _mark(self) -> str:
+        return mark_of(str(self._record_path))
+
+    def _read_record(self) -> Record | None:
+        """Return the record, without what the job could have written there to mislead this process."""
+        if self._user is None:
+            return read_record(self._record_path)
+        try:
+            record = read_record(self._record_path)
+        except LegatoError as error:
+            # It was the job itself; its processes are found by their mark at the end.
+            _log.warning("%s", error)
+            return None
+        if record is not None:
+            record.socket, record.devices = str(self._own_socket), self._slots.devices
+        return record
+
+    @property
+    def _own_socket(self) -> Path:
+        return self._directory / "engine" / "s"
+
+    def _make_socket_path(self) -> Path:
+        if self._user is None:
+            return make_socket_directory() / "s"
+        # In a folder that the job cannot enter: it inherits the socket and needs no path.
+        self._own_socket.parent.mkdir(mode=0o700, exist_ok=True)
+        self._own_socket.unlink(missing_ok=True)
+        return self._own_socket
 
     @property
     def _log_path(self) -> Path:
@@ -306,7 +362,9 @@ class LocalEngine:
         """Start a warm parent that takes over what the previous one left behind."""
         if previous is not None:
             shutil.rmtree(Path(previous.socket).parent, ignore_errors=True)
-        path = make_socket_directory() / "s"
+        path = self._make_socket_path()
+        if self._user is not None:
+            await asyncio.to_thread(make_folder_for, self._record_path.parent, self._user)
         workers = previous.workers if previous is not None else {}
         record = Record(
             socket=str(path),
@@ -320,7 +378,9 @@ class LocalEngine:
             boot=boot_id(),
             workers=workers,
         )
-        self._process = start_parent(record, self._variables, self._record_path, self._log_path)
+        self._process = await asyncio.to_thread(
+            start_parent, record, self._variables, self._record_path, self._log_path, self._user
+        )
         # Before it has forked anything: what it forks is in its groups, and a victim like it.
         prefer_as_victim(self._process.pid)
         if self._groups is not None:
@@ -332,7 +392,8 @@ class LocalEngine:
 
     async def _connect(self, record: Record) -> bool:
         try:
-            reader, self._writer = await asyncio.open_unix_connection(record.socket)
+            with short_path(Path(record.socket)) as short:
+                reader, self._writer = await asyncio.open_unix_connection(short)
         except (FileNotFoundError, ConnectionRefusedError):
             return False
         self._reading = asyncio.create_task(self._read(reader), name="legato-local-engine")
@@ -423,6 +484,9 @@ class LocalEngine:
         self._oom_kills_before[worker] = count_machine_oom_kills()
         if self._groups is None:
             return
+        if not belongs_to(pid, self._uid):
+            self._events.put_nowait(Noted(f"process {pid} is not limited: it is no process of the job's user"))
+            return
         try:
             self._groups.add_worker(worker, pid)
         except UsageError as error:
@@ -464,10 +528,10 @@ class LocalEngine:
             self._num_failed_starts += 1
         self._ready.clear()
         self._disconnect()
-        record = read_record(self._record_path)
+        record = self._read_record()
         await self._end_parent(record)
         if self._num_failed_starts >= _MAX_FAILED_STARTS:
-            tail = self._log_path.read_text(errors="replace").strip().splitlines()[-1:]
+            tail = _read_tail(self._log_path).strip().splitlines()[-1:]
             self._fail(
                 LegatoError(
                     f"Cannot start the process that starts the workers: it ended {self._num_failed_starts} times "
@@ -493,4 +557,10 @@ class LocalEngine:
                 await asyncio.to_thread(self._process.wait)
             self._process = None
         elif record is not None and record.pid:
-            await end_process(record.pid, record.start_time)
+            await end_process(record.pid, record.start_time, self._uid)
+
+
+def _read_tail(path: Path) -> str:
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - _TAIL_BYTES, 0))
+        return file.read().decode(errors="replace")

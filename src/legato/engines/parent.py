@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import IO, Final, NamedTuple
 
 import msgspec
 
+from legato import run_as
 from legato.core.errors import LegatoError
+from legato.core.job_user import JobUser
 from legato.core.warm import UNKNOWN_EXIT_CODE, Record, mark_of
 from legato.decoding import decode
+from legato.engines.variables import search_path
+from legato.plain_files import read_plain_file
 from legato.processes import boot_id, is_alive, kill_group, send_signal
 
+RUN: Final = "run"
+"""The folder of a job's warm parent, if the job has a user of its own."""
 _MAX_SOCKET_PATH: Final = 100
 """The kernel takes 107 bytes; some are left for the file's name."""
+_MAX_RECORD_BYTES: Final = 16 * 2**20
 _NUM_POLLS: Final = 200
 _POLL_S: Final = 0.01
 
@@ -33,10 +41,11 @@ def read_record(path: Path) -> Record | None:
         LegatoError: the file cannot be read.
     """
     try:
-        record = decode(path.read_bytes(), Record)
+        # Where the job has a user of its own, it may have put anything there.
+        record = decode(read_plain_file(path, _MAX_RECORD_BYTES), Record)
     except FileNotFoundError:
         return None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
         raise LegatoError(
             f"Cannot read {path}: {error}. It tells which processes belong to the job: "
             "end them by hand, then remove the file."
@@ -49,25 +58,131 @@ def read_record(path: Path) -> Record | None:
     return record
 
 
+def find_record(job_directory: Path, user: JobUser | None) -> Path:
+    """Return where a job's warm parent keeps its record: in a folder of its own if it has a user of its own."""
+    return job_directory / "engine.json" if user is None else job_directory / RUN / "engine.json"
+
+
 def start_parent(
-    record: Record, variables: Mapping[str, str], record_path: Path, log_path: Path
+    record: Record, variables: Mapping[str, str], record_path: Path, log_path: Path, user: JobUser | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a warm parent on the socket that the record names; it accepts connections from now on."""
+    """Start a warm parent on the socket that the record names; it accepts connections from now on.
+
+    Args:
+        record: what is known of it and of the workers that it takes over.
+        variables: its environment.
+        record_path: where it keeps the record.
+        log_path: where its output goes.
+        user: as whom it runs. None: as the user of this process.
+    """
     name, _, value = mark_of(str(record_path)).partition("=")
-    with socket.socket(socket.AF_UNIX) as listener, log_path.open("ab") as log:
-        listener.bind(record.socket)
+    environment = {**variables, name: value}
+    with (
+        socket.socket(socket.AF_UNIX) as listener,
+        log_path.open("ab") as log,
+        short_path(Path(record.socket)) as short,
+    ):
+        listener.bind(short)
         listener.listen(16)
-        _write_private(record_path, msgspec.json.encode(record))
-        return subprocess.Popen(
-            [sys.executable, "-m", "legato.train.warm_parent", str(record_path), str(listener.fileno())],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=record_path.parent,
-            env={**variables, name: value},
-            pass_fds=[listener.fileno()],
-            start_new_session=True,
+        command = [sys.executable, "-m", "legato.train.warm_parent", str(record_path), str(listener.fileno())]
+        if user is None:
+            _write_private(record_path, msgspec.json.encode(record))
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=record_path.parent,
+                env=environment,
+                pass_fds=[listener.fileno()],
+                start_new_session=True,
+            )
+        file = (str(record_path), msgspec.json.encode(record).decode())
+        order = _Order(user, str(record_path.parent), environment, command, file)
+        return _start_as(order, log, listener.fileno())
+
+
+def kill_as(user: JobUser, mark: str) -> None:
+    """Kill the processes of a user that show a mark, with no more rights than that user has.
+
+    Raises:
+        LegatoError: that could not be tried.
+    """
+    command = [sys.executable, "-P", "-m", "legato.processes", mark]
+    process = _start_as(_Order(user, "/", search_path(os.environ, {}, str(Path.cwd()), "/"), command), None)
+    if (code := process.wait()) != 0:
+        raise LegatoError(
+            f"Cannot look for processes that a job of user {user.uid} left behind: {sys.executable} ends with code "
+            f"{code}. This user must be able to run it."
         )
+
+
+def try_as(user: JobUser, command: list[str], environment: Mapping[str, str]) -> str | None:
+    """Run a command as a user to its end; returns the last line that it wrote if it failed, else None."""
+    process = _start_as(_Order(user, "/", dict(environment), command), subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout as output:
+        lines = output.read().decode(errors="replace").strip().splitlines()
+    return None if process.wait() == 0 else (lines or ["it said nothing"])[-1]
+
+
+class _Order(NamedTuple):
+    user: JobUser
+    directory: str
+    environment: dict[str, str]
+    command: list[str]
+    file: tuple[str, str] | None = None
+
+
+def _start_as(order: _Order, output: IO[bytes] | int | None, *descriptors: int) -> subprocess.Popen[bytes]:
+    """Start a command as another user, see `legato.run_as`.
+
+    What the user chooses, the variables above all, counts only when the process has become that user.
+
+    Args:
+        order: what to start.
+        output: where its output goes. None: where ours goes.
+        descriptors: that it inherits.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", run_as.__file__],
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=None if output is None else subprocess.STDOUT,
+        cwd="/",
+        env={},
+        pass_fds=descriptors,
+        start_new_session=True,
+    )
+    user = order.user
+    said = {
+        "uid": user.uid,
+        "gid": user.gid,
+        "groups": user.groups,
+        "directory": order.directory,
+        "environment": order.environment,
+        "command": order.command,
+        "file": order.file,
+    }
+    assert process.stdin is not None
+    # If it has ended already, its log says why, and its exit code is not 0.
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(msgspec.json.encode(said))
+        process.stdin.close()
+    return process
+
+
+@contextlib.contextmanager
+def short_path(path: Path) -> Iterator[str]:
+    """Yield a path of a socket that is short enough for the kernel, wherever its folder is."""
+    if len(os.fsencode(path)) <= _MAX_SOCKET_PATH:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
 
 
 def make_socket_directory() -> Path:
@@ -86,20 +201,20 @@ def _write_private(path: Path, content: bytes) -> None:
     scratch.replace(path)
 
 
-async def end_process(pid: int, start_time: int) -> None:
-    """Kill a process and wait until it is gone. Nothing if it is gone already."""
-    send_signal(pid, start_time, signal.SIGKILL)
-    await _wait_until_gone(pid, start_time)
+async def end_process(pid: int, start_time: int, user: int | None = None) -> None:
+    """Kill a process and wait until it is gone. Nothing if it is gone already. Arguments as of `send_signal`."""
+    send_signal(pid, start_time, signal.SIGKILL, user)
+    await _wait_until_gone(pid, start_time, user)
 
 
-async def end_group(pid: int, start_time: int, mark: str) -> None:
+async def end_group(pid: int, start_time: int, mark: str, user: int | None = None) -> None:
     """Kill a worker and what is left of its process group, and wait until the worker is gone."""
-    kill_group(pid, start_time, mark)
-    await _wait_until_gone(pid, start_time)
+    kill_group(pid, start_time, mark, user)
+    await _wait_until_gone(pid, start_time, user)
 
 
-async def _wait_until_gone(pid: int, start_time: int) -> None:
+async def _wait_until_gone(pid: int, start_time: int, user: int | None) -> None:
     for _ in range(_NUM_POLLS):
-        if not is_alive(pid, start_time):
+        if not is_alive(pid, start_time, user):
             return
         await asyncio.sleep(_POLL_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,7 @@ import structlog
 from legato.control.ids import is_job_id
 from legato.control.store_retention import Purged
 from legato.core.errors import FencedOut, StoreError
+from legato.plain_files import take_back
 from legato.server.services import JOBS, Services
 
 _log = structlog.get_logger(__name__)
@@ -66,8 +68,23 @@ def tidy_up(services: Services) -> None:
 def _delete_jobs(root: Path, purged: Purged) -> None:
     for job in purged.jobs:
         assert is_job_id(job), f"{job} becomes part of a path"
-        shutil.rmtree(root / job, ignore_errors=True)
+        delete_directory(root / job)
     _log.info("what was too old was taken away", jobs=len(purged.jobs), uploads=len(purged.uploads))
+
+
+def delete_directory(directory: Path) -> None:
+    """Delete a job's directory. What cannot be deleted is written into the log: no job needs it, but its disk space."""
+    failures: list[str] = []
+
+    def note(_function: object, path: str, why: tuple[type[BaseException], BaseException, object]) -> None:
+        if not isinstance(why[1], FileNotFoundError):
+            failures.append(f"{path}: {why[1]}")
+
+    with contextlib.suppress(OSError):
+        take_back(directory)
+    shutil.rmtree(directory, onerror=note)
+    if failures:
+        _log.warning("files of a job that was taken away cannot be deleted", job=directory.name, error=failures[0])
 
 
 def _before(now: float, days: float | None) -> float | None:

@@ -17,6 +17,7 @@ from legato.control.titles import name_run
 from legato.control.work import Work, check_places, check_work, read_work
 from legato.core.errors import BadField, UsageError
 from legato.core.frameworks import DistributedName, Framework, Wanted
+from legato.server.isolation import check_submitter
 from legato.server.services import Services
 
 
@@ -143,13 +144,14 @@ def make_run(
     return new
 
 
-def check_places_here(here: Services, told: str, new: NewJob) -> None:
+def check_places_here(here: Services, told: str, new: NewJob, owner: str) -> None:
     """Look for what a job needs, if this is the machine that runs it.
 
     Args:
         here: the server.
         told: the beginning of the sentence that refuses it.
         new: the job.
+        owner: whose it is to be.
 
     Raises:
         UsageError: something is not there.
@@ -158,6 +160,7 @@ def check_places_here(here: Services, told: str, new: NewJob) -> None:
         return
     work, where = read_work(new.spec), "the machine that runs it"
     try:
+        check_submitter(here.settings, owner, told)
         check_places(told, where, directory=work.directory, program=work.script, data=work.data)
     except UsageError:
         # Asked last: most often all is there, and nobody need know who leads.

@@ -44,6 +44,7 @@ from legato.policy.snapshot import Decisions
 from legato.server.app import make_app
 from legato.server.guests import Guest
 from legato.server.http_protocol import limit_connections, make_protocol
+from legato.server.isolation import JobUsers, check_isolation
 from legato.server.keeping import keep_house
 from legato.server.local_login import LocalLogin, keep_local_login, write_private
 from legato.server.log_lines import begin_log
@@ -107,6 +108,8 @@ def serve(
         StoreError: the store cannot be used. Nothing was started.
     """
     home = settings.home_path
+    if runs_jobs:
+        check_isolation(settings, is_open=not is_loopback(sockets))
     begin_log(settings)
     devices = find_slots(settings.slots) if runs_jobs else ()
     if runs_jobs:
@@ -290,7 +293,12 @@ async def _control_loop(
     home = settings.home_path
     node = name_node(home)
     drivers = LocalDrivers(
-        home / JOBS, node=node, devices=devices, log_max_bytes=settings.log_max_bytes, limits=settings.limits
+        home / JOBS,
+        node=node,
+        devices=devices,
+        log_max_bytes=settings.log_max_bytes,
+        limits=settings.limits,
+        find_user=JobUsers(settings, store, time.time),
     )
     declaration = Declaration(store, node, devices)
     # A new name with each start: what an earlier life of this server wrote late is refused.
@@ -409,7 +417,7 @@ def _greet(
     slots = f"{len(devices)} slots ({', '.join(sorted(set(devices)))})" if devices else "no slots"
     yield f"Legato {legato.__version__} answers at {url}, with {slots}; it keeps everything in {settings.home_path}"
     yield from first
-    if devices and is_open:
+    if devices and is_open and settings.run_jobs_as == "server":
         yield _WARNING
     if is_local:
         yield "You are logged in on this machine: 'legato ps' lists jobs, 'legato console' opens the web console."

@@ -16,11 +16,13 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from legato.core.errors import LegatoError
 from legato.core.exits import EXIT_UNSTARTED
 from legato.core.warm import (
     UNKNOWN_EXIT_CODE,
@@ -286,10 +288,11 @@ class WarmParent:
             return
         if entry.pid not in self._children:
             # Adopted: its pid may be a stranger's by now.
-            if force:
-                kill_group(entry.pid, entry.start_time, self._mark)
-            else:
-                send_signal(entry.pid, entry.start_time, signal.SIGTERM)
+            with _telling_refusals():
+                if force:
+                    kill_group(entry.pid, entry.start_time, self._mark)
+                else:
+                    send_signal(entry.pid, entry.start_time, signal.SIGTERM)
             return
         # A child that was not reaped keeps its pid, and its group's; it may not lead one yet.
         with contextlib.suppress(ProcessLookupError):
@@ -307,7 +310,8 @@ class WarmParent:
             if entry.pid in self._children:
                 entry.exit_code = self._exit_code_of(entry.pid)
             elif not is_alive(entry.pid, entry.start_time):
-                kill_group(entry.pid, entry.start_time, self._mark)
+                with _telling_refusals():
+                    kill_group(entry.pid, entry.start_time, self._mark)
                 entry.exit_code = UNKNOWN_EXIT_CODE
             if entry.exit_code is not None:
                 gone.append((worker, entry.exit_code))
@@ -366,9 +370,24 @@ class WarmParent:
         self._send(Ready(rendezvous=self._rendezvous))
 
 
+@contextlib.contextmanager
+def _telling_refusals() -> Iterator[None]:
+    """Write down that a process could not be ended, and go on: the others must be ended too, and it stays listed."""
+    try:
+        yield
+    except LegatoError as error:
+        sys.stderr.write(f"legato: {error}\n")
+
+
 def _kill_group_of_child(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    try:
         os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    except PermissionError:
+        # Other systems refuse it where all members have ended and were not reaped yet.
+        if sys.platform == "linux":
+            sys.stderr.write(f"legato: the system refuses to end what is left of the process group {pid}\n")
 
 
 def main(argv: list[str]) -> None:

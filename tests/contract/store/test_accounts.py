@@ -284,3 +284,30 @@ def test_queues_that_cannot_be(store: Store, queue: Queue, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         store.queues.put(queue, ADMIN, NOW)
     assert [kept.name for kept in store.queues.list()] == ["default"]
+
+
+def test_each_user_gets_a_number_of_its_own_for_good(store: Store) -> None:
+    def assign(name: str, uids: range = range(100, 104)) -> int:
+        return store.accounts.assign_uid(name, uids, NOW, is_taken=lambda uid: uid == 101)
+
+    assert [assign("ann"), assign("ben"), assign("ann")] == [100, 102, 100]
+    assert assign("ann", range(500, 501)) == 100, "files are there that have this number"
+    assert assign("eye") == 103
+    with pytest.raises(
+        UsageError, match="Cannot run jobs of 'admin': all 4 numbers of the setting pool_uids are in use"
+    ):
+        assign("admin")
+
+
+def test_users_that_come_at_once_get_different_numbers(store: Store) -> None:
+    found: list[int] = []
+
+    def assign(name: str) -> None:
+        found.append(store.accounts.assign_uid(name, range(100, 200), NOW, is_taken=lambda _: False))
+
+    threads = [threading.Thread(target=assign, args=(name,)) for name in ("ann", "ben", "eye")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [100, 101, 102]

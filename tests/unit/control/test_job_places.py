@@ -20,6 +20,7 @@ from legato.control.drivers import DriverOrder, DriverReport, DriverState
 from legato.control.job_places import copy_code, end_leftovers, read_last_error
 from legato.control.local_drivers import NUM_COPIES, LocalDrivers
 from legato.core.errors import LegatoError
+from legato.core.job_user import JobUser
 from legato.core.spec import JobSpec
 from legato.core.warm import Entry, Record
 from legato.driver.journal import JobDirectory, JobJournal, Outcome
@@ -95,11 +96,11 @@ def test_many_slow_copies_hold_up_nothing_else(
     """More of them than there are threads for all else; another job is started and asked meanwhile."""
     go_on, num_begun = threading.Event(), 0
 
-    def slowly(code: Path, directory: Path, folder: str) -> Path:
+    def slowly(code: Path, directory: Path, folder: str, user: JobUser | None) -> Path:
         nonlocal num_begun
         num_begun += 1
         assert go_on.wait(60)
-        return copy_code(code, directory, folder)
+        return copy_code(code, directory, folder, user)
 
     async def run() -> None:
         threads = ThreadPoolExecutor(NUM_COPIES - 1)

@@ -44,7 +44,7 @@ class Master:
         self._num_workers = self._read_option("num_workers", host.spec.max_workers, at_least=1)
         self._seed = self._read_option("seed", 0, at_least=0)
         self._book = Book(host.directory / "tasks.jsonl")
-        self._service = Service(self)
+        self._service = Service(self, host.uid)
         self._laggards = Laggards(host.give_up)
         self._changed = asyncio.Event()
         self._address = ""

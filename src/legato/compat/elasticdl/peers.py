@@ -1,4 +1,4 @@
-"""Tells whether who asks over this machine's loopback is a process of this user. Linux says so; elsewhere all are.
+"""Tells whether who asks over this machine's loopback is a process of the job's user. Linux says so; elsewhere all are.
 
 The historic protocol has no passwords, so nothing that its clients send could tell. Refuses nobody itself.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import sys
 import time
@@ -30,16 +29,18 @@ class Peers:
 
     Args:
         port: on which this process listens.
+        uid: the user of the system as whom the job's workers run.
         read: returns the lines of the kernel's tables of connections.
     """
 
-    def __init__(self, port: int, read: Callable[[], Iterable[str]] | None = None) -> None:
+    def __init__(self, port: int, uid: int, read: Callable[[], Iterable[str]] | None = None) -> None:
         self._port = port
+        self._uid = uid
         self._read = read if read is not None else _read_tables
         self._known: dict[str, float] = {}
 
     async def is_own(self, peer: str) -> bool:
-        """Tell whether a process of this user, or of root, asks.
+        """Tell whether a process of the job's user, or of root, asks.
 
         Args:
             peer: as gRPC names it: ``ipv4:127.0.0.1:40000``.
@@ -50,7 +51,7 @@ class Peers:
         if now - self._known.get(peer, -_TRUSTED_S) < _TRUSTED_S:
             return True
         owner = await asyncio.to_thread(self._find_owner, peer)
-        is_own = owner in (os.geteuid(), _ROOT)
+        is_own = owner in (self._uid, _ROOT)
         if is_own:
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
@@ -60,7 +61,7 @@ class Peers:
     def _find_owner(self, peer: str) -> int | None:
         lines = [*self._read()]
         # Where the tables are not shown, or not whole, nobody can tell.
-        return find_owner(lines, peer, self._port) if shows_listener(lines, self._port) else os.geteuid()
+        return find_owner(lines, peer, self._port) if shows_listener(lines, self._port) else self._uid
 
 
 def find_owner(lines: Iterable[str], peer: str, port: int) -> int | None:

@@ -68,12 +68,14 @@ class Service:
 
     Args:
         master: who is asked.
+        uid: the user of the system as whom the job's workers run; others are refused.
     """
 
-    def __init__(self, master: Master) -> None:
+    def __init__(self, master: Master, uid: int) -> None:
         self._master = master
+        self._uid = uid
         self._server: aio.Server | None = None
-        self._peers = Peers(0)
+        self._peers = Peers(0, uid)
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def listen(self, port: int) -> int:
@@ -90,7 +92,7 @@ class Service:
             with contextlib.suppress(RuntimeError):
                 bound = int(server.add_insecure_port(f"{_NAME_OF_HOST}:{tried}"))
                 if bound:
-                    self._peers = Peers(bound)
+                    self._peers = Peers(bound, self._uid)
                     await server.start()
                     self._server = server
                     return bound
@@ -286,7 +288,7 @@ class Service:
         }
 
     def _let_in(self, handle: Callable[[bytes, Any], Awaitable[bytes]]) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        """Return a handler that answers this user alone."""
+        """Return a handler that answers the job's user alone."""
 
         async def handle_own(request: bytes, context: Any) -> bytes:
             if not await self._peers.is_own(context.peer()):

@@ -138,7 +138,7 @@ def _make(
         raise missing_code(definition.code)
     files = None if definition.code is None else here.code.names.list(definition.code)
     new = make_run(definition, framework, files, asker.name, wishes, queue=queue, experiment=experiment)
-    check_places_here(here, f"Cannot run training definition '{definition.name}'", new)
+    check_places_here(here, f"Cannot run training definition '{definition.name}'", new, asker.name)
     return new
 
 

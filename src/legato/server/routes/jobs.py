@@ -404,6 +404,6 @@ def _check_may_use(job: Job, code: str, here: Services, asker: Asker) -> None:
 def _submit(new: NewJob, here: Services, asker: Asker, key: RequestKey | None) -> Response:
     if new.code is not None and not here.code.has(new.code):
         raise missing_code(new.code)
-    check_places_here(here, f"Cannot submit job '{new.name}'", new)
+    check_places_here(here, f"Cannot submit job '{new.name}'", new, asker.name)
     done = here.store.jobs.submit(new, asker, here.now(), key, max_queued=here.settings.max_queued_jobs)
     return show_job(done.job, 201 if done.is_new else 200)

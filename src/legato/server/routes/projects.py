@@ -122,7 +122,7 @@ def create_definition(
     check_may_add(f"make training definition '{body.name[:100]}'", found, asker)
     new = body.as_record()
     run = check_definition(new, frameworks.find(new.framework), find_files(new.code, here, asker), asker.name)
-    check_places_here(here, f"Cannot make training definition '{new.name}'", run)
+    check_places_here(here, f"Cannot make training definition '{new.name}'", run, asker.name)
     made = here.store.definitions.create(found.id, new, asker, here.now(), most=here.settings.max_in_project)
     return show_version(_as_seen(made, asker), made.version, f"definitions/{made.id}")
 

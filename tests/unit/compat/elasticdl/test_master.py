@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import random
 import socket
 import sys
@@ -31,6 +32,7 @@ class Host:
 
     def __init__(self, directory: Path, **options: str) -> None:
         self.directory = directory
+        self.uid = os.geteuid()
         self.spec: JobSpec = make_spec(guest=GuestSpec(entry="x:y", options=options))
         self.told: list[tuple[str, str]] = []
         self.work: list[tuple[bool, int | None]] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 
@@ -55,12 +54,12 @@ def test_where_the_kernel_says_nothing_nobody_is_refused_and_who_is_known_is_not
     def read() -> list[str]:
         nonlocal reads
         reads += 1
-        return [HEAD, LISTENER, OURS.replace(" 1000 ", f" {os.geteuid()} ")]
+        return [HEAD, LISTENER, OURS]
 
     async def play() -> None:
-        assert await Peers(8080, list).is_own(PEER)
-        assert await Peers(8080, lambda: [HEAD, OURS]).is_own(PEER), "not even this process's own socket is shown"
-        own = Peers(8080, read)
+        assert await Peers(8080, 1000, list).is_own(PEER)
+        assert await Peers(8080, 1000, lambda: [HEAD, OURS]).is_own(PEER), "not even this process's own socket is shown"
+        own = Peers(8080, 1000, read)
         assert [await own.is_own(PEER) for _ in range(3)] == [True] * 3
         assert reads == 1
         assert not await own.is_own("ipv4:127.0.0.1:40001")
@@ -69,12 +68,12 @@ def test_where_the_kernel_says_nothing_nobody_is_refused_and_who_is_known_is_not
 
 
 def test_another_users_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def play(_master: Master, _host: Host, client: RawClient) -> None:
+    async def play(master: Master, _host: Host, client: RawClient) -> None:
         assert await client.ask("get_dataset_epoch") == {}
         # As if this process were somebody else's, and asked by whom it was before.
         monkeypatch.setattr(peers, "_TRUSTED_S", -1.0)
         monkeypatch.setattr(peers, "_ROOT", 4242)
-        monkeypatch.setattr(os, "geteuid", lambda: 4242)
+        master._service._peers._uid = 4242
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await client.ask("get_dataset_epoch")
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED

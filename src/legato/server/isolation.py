@@ -1,0 +1,230 @@
+"""As which user of the system jobs run: what must be so before a server starts, and who each job's user is.
+
+Where jobs have users of their own, the system keeps them from the store, from the server and from one another; this
+module sees to it that it can. It starts no job.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from legato.control.environment import pass_on
+from legato.control.settings import Settings
+from legato.control.store import Store
+from legato.core.errors import UsageError
+from legato.core.job_user import JobUser
+from legato.engines.parent import try_as
+from legato.plain_files import make_folder_for
+from legato.server.services import JOBS
+
+HOMES: Final = "homes"
+_ROOT: Final = 0
+_NEEDED: Final = {"CHOWN": 0, "DAC_OVERRIDE": 1, "KILL": 5, "SETGID": 6, "SETUID": 7}
+"""Capabilities of Linux by their numbers: to give files away, to read all, to end processes, to become others."""
+_PASS_THROUGH: Final = 0o711
+_OTHERS: Final = 0o077
+_TRIAL: Final = "import importlib.util, sys, legato; sys.exit(0 if importlib.util.find_spec('torch') else 'No torch.')"
+
+
+def check_isolation(settings: Settings, *, is_open: bool) -> None:
+    """Check that jobs can run as the settings say, and close the home to them.
+
+    Args:
+        settings: of the server.
+        is_open: other machines can reach the server.
+
+    Raises:
+        UsageError: they cannot, or must not.
+    """
+    mode = settings.run_jobs_as
+    if mode == "server":
+        if is_open and not settings.allow_jobs_as_server:
+            raise UsageError(
+                f"Cannot start: other machines can reach {settings.host}, and jobs would run as the user that runs "
+                "this server. Whoever may submit a job could read and change all that this user can, the store and "
+                "everybody's jobs included. Set run_jobs_as to pool or submitter; or, if you trust everybody who may "
+                "submit a job with that, set allow_jobs_as_server=true."
+            )
+        return
+    told = f"Cannot start with run_jobs_as={mode}"
+    if sys.platform != "linux":
+        raise UsageError(f"{told}: only Linux can do that. Take run_jobs_as=server.")
+    _check_capabilities(told)
+    os.umask(_OTHERS)  # the store and whatever else this process makes is its user's alone
+    close_home(settings.home_path)
+    for folder in settings.home_path.resolve().parents:
+        if not folder.stat().st_mode & stat.S_IXOTH:
+            raise UsageError(
+                f"{told}: users of jobs cannot reach '{settings.home_path}', because '{folder}' is closed to them. "
+                "Name another directory with the setting home, such as /var/lib/legato, or open that one: "
+                f"chmod o+x {folder}"
+            )
+    if mode == "pool":
+        _groups_of_pool(settings, told)
+        uid = settings.pool_range[0]
+        user = JobUser(uid=uid, gid=uid, name="legato", home="/")
+        error = try_as(user, [sys.executable, "-c", _TRIAL], pass_on(os.environ))
+        if error is not None:
+            raise UsageError(
+                f"{told}: a program of user {uid} cannot run {sys.executable} with Legato and torch ({error}). Install "
+                "them where every user may read them, and keep pool_uids within the numbers of /proc/self/uid_map."
+            )
+
+
+def check_submitter(settings: Settings, owner: str, told: str) -> None:
+    """Check, when a job is submitted, that its owner has a user of the system where that is needed.
+
+    Args:
+        settings: of the server.
+        owner: of the job.
+        told: the beginning of the sentence that refuses it.
+
+    Raises:
+        UsageError: there is none, or jobs must not run as it.
+    """
+    if settings.run_jobs_as == "submitter":
+        find_submitter(settings, owner, told)
+
+
+def close_home(home: Path) -> None:
+    """Let users of jobs pass through a home to what is theirs, and see nothing else in it.
+
+    Raises:
+        UsageError: that cannot be done.
+    """
+    open_ones = {JOBS, HOMES}
+    try:
+        for name in open_ones:
+            (home / name).mkdir(exist_ok=True)
+            (home / name).chmod(_PASS_THROUGH)
+        for entry in os.scandir(home):
+            about = entry.stat(follow_symlinks=False)
+            if entry.name not in {*open_ones, _DATA} and not stat.S_ISLNK(about.st_mode):
+                _close(Path(entry.path), about)
+        for entry in os.scandir(home / JOBS):
+            about = entry.stat(follow_symlinks=False)
+            if stat.S_ISDIR(about.st_mode) and about.st_mode & 0o007:
+                _close(Path(entry.path), about)  # of a job that ran as the server
+        home.chmod(_PASS_THROUGH)
+    except OSError as error:
+        raise UsageError(
+            f"Cannot close '{home}' to jobs: {error}. All in it must belong to the user that runs the server."
+        ) from error
+
+
+class JobUsers:
+    """Finds the user of the system as whom jobs of a user of the platform run.
+
+    Args:
+        settings: of the server.
+        store: remembers which number of the pool is whose.
+        now: seconds since 1970.
+    """
+
+    def __init__(self, settings: Settings, store: Store, now: Callable[[], float]) -> None:
+        self._settings = settings
+        self._store = store
+        self._now = now
+
+    def __call__(self, owner: str) -> JobUser | None:
+        """Return the user, None: jobs run as the server.
+
+        Raises:
+            UsageError: there is none.
+            LegatoError: its home directory cannot be made.
+        """
+        told = f"Cannot run jobs of '{owner}'"
+        match self._settings.run_jobs_as:
+            case "submitter":
+                return find_submitter(self._settings, owner, told)
+            case "pool":
+                return self._find_in_pool(owner, told)
+            case _:
+                return None
+
+    def _find_in_pool(self, owner: str, told: str) -> JobUser:
+        groups = _groups_of_pool(self._settings, told)
+        uid = self._store.accounts.assign_uid(owner, self._settings.pool_range, self._now(), is_taken=_is_known)
+        home = self._settings.home_path / HOMES / owner
+        user = JobUser(uid=uid, gid=uid, groups=groups, name=owner, home=str(home))
+        make_folder_for(home, user)
+        return user
+
+
+def find_submitter(settings: Settings, owner: str, told: str) -> JobUser:
+    """Return the user of the system of a user of the platform; arguments as of `check_submitter`.
+
+    Raises:
+        UsageError: there is none, or jobs must not run as it.
+    """
+    name = settings.system_users.get(owner, owner)
+    try:
+        found = pwd.getpwnam(name)
+    except KeyError:
+        raise UsageError(
+            f"{told}: the machine that runs it has no system user '{name}', as whom jobs of '{owner}' run. Let the "
+            "operator make that user, or name another in the setting job_users."
+        ) from None
+    if found.pw_uid in (_ROOT, os.geteuid()):
+        raise UsageError(
+            f"{told}: jobs of '{owner}' would run as the system user '{name}', which can do all that the server can. "
+            "Let the operator name another in the setting job_users."
+        )
+    groups = tuple(os.getgrouplist(name, found.pw_gid))
+    return JobUser(uid=found.pw_uid, gid=found.pw_gid, groups=groups, name=name, home=found.pw_dir)
+
+
+# ---------------------------------------------------------------- inside
+
+_DATA: Final = "data"  # what jobs of WMLA read; who may, its operator has decided
+
+
+def _close(path: Path, about: os.stat_result) -> None:
+    if about.st_mode & _OTHERS:
+        path.chmod(stat.S_IMODE(about.st_mode) & ~_OTHERS)
+
+
+def _check_capabilities(told: str) -> None:
+    had = _read_capabilities("CapEff")
+    if os.geteuid() != _ROOT:
+        # Drivers are programs of their own; they keep only what is ambient.
+        had &= _read_capabilities("CapAmb")
+    missing = [name for name, number in _NEEDED.items() if not had >> number & 1]
+    if missing:
+        raise UsageError(
+            f"{told}: user {os.geteuid()} has not the capabilities {', '.join(missing)}. Run the server as root, or "
+            f"give it {' '.join(f'CAP_{name}' for name in _NEEDED)} as ambient capabilities (AmbientCapabilities= in a "
+            "unit of systemd)."
+        )
+
+
+def _read_capabilities(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next((int(line.split()[1], 16) for line in lines if line.startswith(f"{field}:")), 0)
+
+
+def _groups_of_pool(settings: Settings, told: str) -> tuple[int, ...]:
+    found = []
+    for name in settings.pool_groups:
+        try:
+            found.append(grp.getgrnam(name).gr_gid)
+        except KeyError:
+            raise UsageError(f"{told}: the setting pool_groups names '{name}', which is no group here.") from None
+    return tuple(found)
+
+
+def _is_known(uid: int) -> bool:
+    for find in (pwd.getpwuid, grp.getgrgid):
+        try:
+            find(uid)
+        except KeyError:
+            continue
+        return True
+    return False

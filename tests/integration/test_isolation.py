@@ -1,0 +1,283 @@
+"""Jobs with users of the system of their own: what they cannot do, and that all that worked without still works."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.serving import ROOT, Asker, Server, pids_of, servers_of, wait_until
+from tests.integration.test_wmla_rest import DLI, GANG, Notebook, printed
+
+from legato.client.packing import pack
+from legato.server.keeping import delete_directory
+
+PROGRAMS = ROOT / "tests/integration/programs"
+SETTINGS = {"slots": 3, "loop_interval_s": 0.2, "stability_s": 0.2, "cooldown_factor": 0}
+POOL = {"run_jobs_as": "pool", "pool_uids": "2000000100-2000000199"}
+SUBMITTER = {"run_jobs_as": "submitter", "job_users": ["ann=daemon", "ben=nobody", "admin=games"]}
+EPOCHS = 40
+QUICK = """
+import legato.train.connecting as connecting, legato.train.exchange as exchange
+import legato.train.session as session
+can_read, connect = session.can_read_peers, exchange.SharedExchange.connect
+
+def note_reading(group, **more):
+    found = can_read(group, **more)
+    print(f"reads memory of peers: {found}", flush=True)
+    return found
+
+def note_segments(shared, paths):
+    connect(shared, paths)
+    print("maps segments of peers", flush=True)
+
+session.can_read_peers, exchange.SharedExchange.connect = note_reading, note_segments
+"""
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="NOT ROOT: JOBS WITH USERS OF THEIR OWN ARE NOT TESTED"),
+    pytest.mark.timeout(300),
+]
+
+
+def closed_folders(*paths: Path) -> set[Path]:
+    """Return the folders above some paths through which other users may not pass."""
+    above = {folder for path in paths for folder in (path, *path.parents)}
+    return {folder for folder in above if not folder.stat().st_mode & stat.S_IXOTH}
+
+
+def open_the_way() -> list[str]:
+    """Return a prefix of commands under which every user reaches this Python and the sources.
+
+    A Python in the home directory of root cannot be reached by others. There, its folders get another place for the
+    processes of the command alone: in a mount namespace of their own.
+    """
+    needed = sorted({Path(sys.base_prefix).resolve(), Path(sys.prefix).resolve(), ROOT.resolve()})
+    closed = closed_folders(*needed)
+    if not closed:
+        return []
+    tops = [folder for folder in closed if not any(above in closed for above in folder.parents)]
+    assert not set(needed) & closed, "a folder itself is closed"
+    lines = ["set -e", "held=$(mktemp -d)"]
+    for number, path in enumerate(needed):
+        lines += [f"mkdir $held/{number}", f"mount --bind {path} $held/{number}"]
+    lines += [f"mount -t tmpfs -o mode=755 tmpfs {top}" for top in tops]
+    for number, path in enumerate(needed):
+        if any(top in path.parents for top in tops):
+            lines += [f"mkdir -p {path}", f"mount --bind $held/{number} {path}"]
+    prefix = ["unshare", "--mount", "--propagation", "private", "bash", "-c", "\n".join([*lines, 'exec "$@"']), "-"]
+    tried = subprocess.run([*prefix, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        pytest.skip(f"no other user can reach this Python ({tried.stderr}): ISOLATION IS NOT TESTED")
+    return prefix
+
+
+class Platform:
+    """A server whose jobs have users of their own, and those who ask it."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self.server, self.home, self.folder = server, server.home, folder
+        self.admin = Asker(server)
+        self.users: dict[str, Asker] = {}
+        for name in ("ann", "ben"):
+            self.add_user(name)
+
+    def add_user(self, name: str) -> Asker:
+        self.admin.post("users", {"name": name, "role": "user"}, 201)
+        secret = self.admin.post("tokens", {"name": "test", "user": name}, 201)["secret"]
+        self.users[name] = Asker(self.server, secret)
+        return self.users[name]
+
+    def submit(self, user: str, program: str, *arguments: str, **body: Any) -> str:
+        code = Path(tempfile.mkdtemp(dir=self.folder))
+        (code / "train.py").write_text(program)
+        packed = pack(code)
+        ask = self.users[user]
+        uploaded = ask.http.put(f"code/{packed.sha256}", content=packed.content)
+        assert uploaded.status_code in (200, 201), uploaded.text
+        whole = {"name": "job", "program": ["train.py", *arguments], "code": packed.sha256, "max_workers": 1, **body}
+        made: str = ask.post("jobs", whole, 201)["id"]
+        return made
+
+    def end(self, job: str, want: str = "succeeded") -> Any:
+        ended = self.admin.wait(f"jobs/{job}", lambda found: found["ended_at"] is not None, limit_s=150)
+        assert ended["stage"] == want, (ended["reason"], self.logs(job), self.driver_log(job))
+        return ended
+
+    def logs(self, job: str) -> str:
+        found = self.admin.get(f"jobs/{job}/logs")["items"]
+        return "".join(self.admin.http.get(f"jobs/{job}/logs/{log['log']}").text for log in found)
+
+    def driver_log(self, job: str) -> str:
+        return "".join(path.read_text() for path in (self.home / "jobs" / job).glob("*.log"))
+
+    def pids(self, job: str) -> dict[str, int]:
+        """Return the processes of a job: its driver, and its workers by number."""
+        status = json.loads((self.home / "jobs" / job / "run" / "engine.json").read_text())
+        workers = {f"worker {number}": entry["pid"] for number, entry in status["workers"].items()}
+        return {"driver": json.loads((self.home / "jobs" / job / "driver.json").read_text())["pid"], **workers}
+
+
+@contextlib.contextmanager
+def platforms(**settings: Any) -> Iterator[Platform]:
+    prefix = open_the_way()
+    # Not in pytest's own folder, which is closed to others.
+    folder = Path(tempfile.mkdtemp(prefix="legato-isolation-"))
+    folder.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch, servers_of(folder / "home", patch) as made:
+        try:
+            patch.setenv("LEGATO_ODD", "a secret of the server")
+            made.append(Server(folder / "home", prefix=prefix, **SETTINGS, **settings))
+            made[0].start()
+            yield Platform(made[0], folder)
+        finally:
+            for job in (folder / "home" / "jobs").glob("j-*"):
+                with contextlib.suppress(OSError, ValueError):
+                    os.kill(json.loads((job / "driver-process.json").read_text())["pid"], signal.SIGKILL)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Platform]:
+    with platforms(**POOL) as platform:
+        yield platform
+
+
+def check_attack(platform: Platform) -> tuple[int, int]:
+    """Attack a job of ben, and all else, with a job of ann; returns as whom hers and his ran."""
+    slow = platform.folder / "slow"
+    slow.touch()
+    victim = platform.submit(
+        "ben", (PROGRAMS / "slow.py").read_text(), "400", "result", "0.1", str(slow), environment={"WORD": "of ben"}
+    )
+    platform.admin.wait(f"jobs/{victim}", lambda job: job["stage"] == "running" and job["progress"])
+    pids = platform.pids(victim)
+    server = platform.server.pid
+    attack = platform.submit(
+        "ann", (PROGRAMS / "attack.py").read_text(), str(platform.home), str(server), victim, str(pids["worker 0"])
+    )
+    platform.end(attack)
+    line = next(line for line in platform.logs(attack).splitlines() if line.startswith("REPORT "))
+    report = json.loads(line.removeprefix("REPORT "))
+    assert {what: how for what, how in report["done"].items() if how.startswith("DONE")} == {}
+    assert report["done"]["commands its driver"] == "InvalidStatus"
+    about = report["about"]
+    [uid] = {int(uid) for uid in about["uids"]}
+    assert "0" not in {*about["gids"], *about["groups"]}
+    assert set(about["capabilities"]) == {"0" * 16}
+    assert (about["no_new_privs"], about["mode"], about["token"]) == ("1", "0o600", None)
+    uid_of_ben = (platform.home / "jobs" / victim / "work").stat().st_uid
+    # Links lead nowhere, and what it wrote about its processes ended nobody else's.
+    for path in ("checkpoints/step-00000009.legato", "work/shadow"):
+        assert platform.admin.http.get(f"jobs/{attack}/files/{path}").status_code == 404
+    assert platform.server.pid == server
+    assert platform.server.is_running
+    assert (platform.home / "legato.db").exists()
+    assert platform.admin.get(f"jobs/{victim}")["stage"] == "running"
+    roles = {user["name"]: user["role"] for user in platform.admin.get("users")["items"]}
+    assert roles == {"admin": "admin", "ann": "user", "ben": "user"}
+    platform.admin.post(f"jobs/{victim}/stop")
+    platform.end(victim, "stopped")
+    assert platform.admin.get(f"jobs/{victim}/checkpoints")["items"], "the server reads what the job's user wrote"
+    wait_until(lambda: pids_of(platform.home) == set(), "processes are left over")
+    return uid, uid_of_ben
+
+
+def test_a_job_of_the_pool_reaches_nothing_but_its_own(pool: Platform) -> None:
+    uids = check_attack(pool)
+    assert len(set(uids)) == 2
+    assert all(2000000100 <= uid <= 2000000199 for uid in uids)
+
+
+def test_a_job_of_a_submitter_reaches_nothing_but_its_own() -> None:
+    with platforms(**SUBMITTER) as platform:
+        assert check_attack(platform) == (pwd.getpwnam("daemon").pw_uid, pwd.getpwnam("nobody").pw_uid)
+        platform.add_user("carl")
+        body = {"name": "job", "program": ["train.py"], "directory": str(platform.folder), "max_workers": 1}
+        refused = platform.users["carl"].http.post("jobs", json=body)
+        assert refused.status_code == 422, refused.text
+        assert "no system user 'carl'" in refused.text
+
+
+def test_workers_share_memory_and_outlive_driver_and_server(pool: Platform, tmp_path: Path) -> None:
+    alone = tmp_path / "alone"
+    environment = {**os.environ, "LEGATO_SEED": "3", "LEGATO_DEVICE": "cpu", "PYTHONPATH": str(ROOT / "src")}
+    subprocess.run([sys.executable, PROGRAMS / "slow.py", str(EPOCHS), alone], check=True, env=environment)
+    slow = pool.folder / "slow"
+    slow.touch()
+    program = QUICK + (PROGRAMS / "slow.py").read_text().replace('"""Trains', '_ = """Trains')
+    job = pool.submit("ann", program, str(EPOCHS), "result", "0.1", str(slow), min_workers=2, max_workers=2, seed=3)
+    trains = lambda found: found["stage"] == "running" and (found["progress"] or {}).get("step")  # noqa: E731
+    pool.admin.wait(f"jobs/{job}", trains)
+    before = pool.pids(job)
+    os.kill(before["driver"], signal.SIGKILL)
+    pool.server.kill()
+    pool.server.start()
+    pool.admin = pool.admin.at(pool.server)
+    pool.users = {name: ask.at(pool.server) for name, ask in pool.users.items()}
+    pool.admin.wait(f"jobs/{job}", lambda _: pool.pids(job)["driver"] != before["driver"])
+    after = pool.pids(job)
+    assert {name: pid for name, pid in after.items() if name != "driver"} == {
+        name: pid for name, pid in before.items() if name != "driver"
+    }, "the workers were adopted"
+    # A worker joins the others: its state comes by the quick way too.
+    os.kill(before["worker 1"], signal.SIGKILL)
+    wait_until(lambda: "worker 2" in pool.pids(job), "no worker comes in its place")
+    wait_until(lambda: pool.logs(job).count("maps segments of peers") >= 4, "the new view does not share memory")
+    slow.unlink()
+    pool.end(job)
+    assert pool.admin.http.get(f"jobs/{job}/files/work/result").text == alone.read_text()
+    told = pool.logs(job)
+    assert "reads memory of peers: True" in told
+    assert "reads memory of peers: False" not in told
+
+
+def test_programs_of_wmla_run_in_the_pool(pool: Platform) -> None:
+    notebook = Notebook(pool.server)
+    (pool.home / "data").mkdir(mode=0o755, exist_ok=True)
+    args = "--exec-start distPyTorch --cs-datastore-meta type=fs,data_path= --model-main main.py --numWorker 2"
+    job = notebook.submit(f"{args} --epochs 2", GANG)["id"]
+    assert notebook.wait_for_end(job) == "FINISHED", notebook.get(f"{DLI}/execs/{job}/log", logType="errlog")
+    assert printed(notebook, job) == ["begun", "rank 0 of 2: 11 for ['--epochs', '2']"]
+    made = pool.admin.get(f"jobs/{job}/files", recursive="true")["items"]
+    assert "work/model/last.txt" in {file["path"] for file in made}, "what it wrote can be downloaded"
+
+
+def test_data_that_the_job_s_user_may_not_read_is_named(pool: Platform) -> None:
+    closed = pool.folder / "closed"
+    closed.mkdir(mode=0o700)
+    job = pool.submit("ann", "print('begun')", data=str(closed))
+    assert f"may not read the directory '{closed}'" in pool.end(job, "failed")["reason"]
+    closed.chmod(0o755)
+    pool.end(pool.submit("ann", "import os; os.listdir(os.environ['LEGATO_DATA'])", data=str(closed)))
+
+
+def test_programs_of_elasticdl_run_in_the_pool_and_their_files_are_deleted(pool: Platform) -> None:
+    handed = """
+from elasticai_api.common.data_shard_service import build_data_shard_service
+service = build_data_shard_service(batch_size=4, num_epochs=1, dataset_size=44, dataset_name="records")
+while (shard := service.fetch_shard()) is not None:
+    print("shard", shard.start, shard.end, flush=True)
+    service.report_batch_done(shard.end - shard.start)
+"""
+    job = pool.submit("ann", handed, framework="elasticdl")
+    pool.end(job)
+    shards = [line.split()[1:] for line in pool.logs(job).splitlines() if line.startswith("shard")]
+    assert max(int(end) for _, end in shards) == 44
+    gone = pool.home / "jobs" / job
+    assert (gone / "guest").stat().st_uid == 0, "what the driver keeps is not the job's"
+    assert 2000000100 <= (gone / "work").stat().st_uid <= 2000000199
+    (gone / "work" / "kept").mkdir(mode=0o500)
+    delete_directory(gone)
+    assert not gone.exists()

@@ -1,0 +1,111 @@
+"""As whom jobs run: what is refused before a server starts or a job is taken, and what a home shows to jobs."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legato.control.settings import Settings, read_settings
+from legato.core.errors import SettingsError, UsageError
+from legato.server import isolation
+from legato.server.isolation import JobUsers, check_isolation, check_submitter, close_home, find_submitter
+
+from tests.unit.server.platform import Platform  # isort: skip
+
+
+def make_settings(home: Path, **flags: Any) -> Settings:
+    return read_settings(flags={"home": str(home), **flags})
+
+
+def test_a_server_that_others_reach_does_not_run_jobs_as_itself(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path, host="0.0.0.0")
+    with pytest.raises(
+        UsageError, match=r"other machines can reach 0\.0\.0\.0, .* Set run_jobs_as to pool or submitter"
+    ):
+        check_isolation(settings, is_open=True)
+    check_isolation(settings, is_open=False)
+    check_isolation(make_settings(tmp_path, allow_jobs_as_server=True), is_open=True)
+
+
+def test_missing_capabilities_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = make_settings(tmp_path, run_jobs_as="pool")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    had = {"CapEff": 0b11100011, "CapAmb": 0b11100010}
+    monkeypatch.setattr(isolation, "_read_capabilities", had.__getitem__)
+    with pytest.raises(
+        UsageError, match=r"user 1000 has not the capabilities CHOWN\. Run the server as root, or give it"
+    ):
+        check_isolation(settings, is_open=True)
+    monkeypatch.setattr(isolation, "_read_capabilities", lambda _: 0)
+    with pytest.raises(UsageError, match="CHOWN, DAC_OVERRIDE, KILL, SETGID, SETUID"):
+        check_isolation(settings, is_open=False)
+
+
+def test_a_home_that_users_of_jobs_cannot_reach_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = tmp_path / "closed"
+    (closed / "home").mkdir(parents=True)
+    closed.chmod(0o700)
+    monkeypatch.setattr(isolation, "_check_capabilities", lambda _: None)
+    monkeypatch.setattr(os, "umask", lambda _: 0)
+    with pytest.raises(
+        UsageError, match=r"because '.*' is closed to them\. Name another directory with the setting home"
+    ):
+        check_isolation(make_settings(closed / "home", run_jobs_as="submitter"), is_open=True)
+
+
+def test_a_home_shows_jobs_the_way_to_their_own_alone(tmp_path: Path) -> None:
+    for name in ("jobs/j-old", "code/abc", "data"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name).chmod(0o755)
+    for name in ("legato.db", "legato.toml", "jobs/j-old/driver.log"):
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(0o644)
+    close_home(tmp_path)
+    modes = {
+        name: stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("legato.db", "legato.toml", "code", "data")
+    }
+    assert modes == {"legato.db": 0o600, "legato.toml": 0o600, "code": 0o700, "data": 0o755}
+    for name in (".", "jobs", "homes"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o711
+    assert stat.S_IMODE((tmp_path / "jobs/j-old").stat().st_mode) == 0o700
+
+
+def test_submitters_are_users_of_the_system_and_not_its_masters(tmp_path: Path) -> None:
+    nobody = pwd.getpwnam("nobody")
+    settings = make_settings(tmp_path, run_jobs_as="submitter", job_users="ann=nobody,ben=root")
+    found = find_submitter(settings, "ann", "Cannot")
+    assert (found.uid, found.gid, found.name, found.home) == (nobody.pw_uid, nobody.pw_gid, "nobody", nobody.pw_dir)
+    assert nobody.pw_gid in found.groups
+    with pytest.raises(UsageError, match="would run as the system user 'root', which can do all that the server can"):
+        check_submitter(settings, "ben", "Cannot submit")
+    with pytest.raises(
+        UsageError, match="Cannot submit: the machine that runs it has no system user 'carl-of-nowhere'"
+    ):
+        check_submitter(settings, "carl-of-nowhere", "Cannot submit")
+    check_submitter(make_settings(tmp_path), "carl-of-nowhere", "Cannot submit")
+
+
+def test_jobs_run_as_the_server_by_default(platform: Platform, tmp_path: Path) -> None:
+    assert JobUsers(make_settings(tmp_path), platform.store, lambda: 1.0)("ann") is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"pool_uids": "5"}, "write FIRST-LAST"),
+        ({"pool_uids": "0-5"}, "write FIRST-LAST"),
+        ({"pool_uids": "9-5"}, "write FIRST-LAST"),
+        ({"pool_uids": "1-4294967295"}, "write FIRST-LAST"),
+        ({"job_users": "ann"}, "'ann' is not USER=SYSTEMUSER"),
+        ({"job_users": "ann="}, "'ann=' is not USER=SYSTEMUSER"),
+        ({"run_jobs_as": "root"}, "Input should be 'server', 'submitter' or 'pool'"),
+    ],
+)
+def test_settings_that_cannot_be_used(tmp_path: Path, flags: dict[str, str], told: str) -> None:
+    with pytest.raises(SettingsError, match=told):
+        make_settings(tmp_path, **flags)
