@@ -14,11 +14,19 @@ def find_schedulers(optimizer: Any) -> list[Any]:
     Args:
         optimizer: of which they are; those of others are theirs.
     """
-    found = [thing for thing in gc.get_objects() if issubclass(type(thing), LRScheduler | ReduceLROnPlateau)]
-    found = [scheduler for scheduler in found if getattr(scheduler, "optimizer", None) is optimizer]
+    kinds = (LRScheduler, ReduceLROnPlateau)
+    owners = {id(owner): owner for owner in _owners_of(optimizer) if issubclass(type(owner), kinds)}
+    found = [scheduler for scheduler in owners.values() if getattr(scheduler, "optimizer", None) is optimizer]
     parts = {id(part) for scheduler in found for part in getattr(scheduler, "_schedulers", ())}
     whole = [scheduler for scheduler in found if id(scheduler) not in parts]
     return sorted(whole, key=lambda scheduler: (type(scheduler).__qualname__, _told(scheduler.state_dict())))
+
+
+def _owners_of(thing: Any) -> list[Any]:
+    """Return the objects that hold a thing, also in an attribute. The collector searches far faster than a loop."""
+    holders = gc.get_referrers(thing)
+    attributes = [holder for holder in holders if type(holder) is dict]
+    return [*holders, *gc.get_referrers(*attributes)]
 
 
 def _told(value: Any) -> str:
