@@ -176,7 +176,9 @@ def test_generations() -> None:
 def test_what_is_no_logger() -> None:
     with pytest.raises(UsageError, match=r"driver_logger=First is a class. Give an instance: First\(\)\."):
         check_logger("driver_logger", First)
-    with pytest.raises(UsageError, match="neither log_train_metrics nor log_test_metrics"):
+    with pytest.raises(
+        UsageError, match="it has none of log_train_metrics, log_test_metrics, on_train_begin, on_train_end"
+    ):
         check_logger("worker_logger", print)
 
 
