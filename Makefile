@@ -50,8 +50,10 @@ test: $(READY) console
 	$(TEST)
 
 EXAMPLES_FACTOR ?= 10
+# For how long a platform is disturbed, on each database and under each way to run jobs: an hour.
+SOAK_SECONDS ?= 3600
 soak: $(READY) console
-	EXAMPLES_FACTOR=$(EXAMPLES_FACTOR) $(TEST) -m "soak or hypothesis" $(SOAK)
+	EXAMPLES_FACTOR=$(EXAMPLES_FACTOR) $(TEST) -m "soak or hypothesis" --soak-seconds $(SOAK_SECONDS) $(SOAK)
 
 test-tensorflow: $(READY_TENSORFLOW)
 	$(BIN_TENSORFLOW)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal tests/keras

@@ -20,3 +20,13 @@ settings.load_profile("tiers")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak-seed", type=int, default=None, help="seed of the soak's disturbances; None for a new one")
     parser.addoption("--soak-events", type=int, default=None, help="how many disturbances a soak makes")
+    parser.addoption("--soak-seconds", type=float, default=None, help="for how long a platform is disturbed")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what the soak counted."""
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, value in getattr(report, "user_properties", ()) if getattr(report, "when", "") == "call" else ():
+                if name == "soak":
+                    terminalreporter.write_line(f"soak: {value}")

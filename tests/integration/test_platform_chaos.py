@@ -1,6 +1,9 @@
-"""A platform whose server, drivers and workers are killed at random while jobs come: nothing is lost, nothing doubled.
+"""A platform that is disturbed at random while jobs come: nothing is lost, nothing doubled, each result is exact.
 
-``--soak-seed`` repeats the seed that is printed, ``--soak-events`` sets how many jobs and disturbances there are.
+Servers, drivers, workers and warm parents are killed, workers and drivers are stopped for a while (SIGSTOP), jobs are
+paused, resumed and resized. Once on each database, and under each way to run jobs that this machine can.
+``--soak-seconds`` sets for how long, or ``--soak-events`` how many disturbances there are; ``--soak-seed`` repeats the
+seed that is printed.
 """
 
 from __future__ import annotations
@@ -15,31 +18,66 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks.jobs import PROGRAMS
 from benchmarks.platform import Platform, platform
+from tests.contract.store.servers import find_programs, run_postgres
 
 from legato.client.jobs import Job
+from legato.control.settings import Settings, read_settings
+from legato.core.errors import LegatoError
+from legato.server.serving import upgrade_store
 
 PROGRAM = PROGRAMS / "slow_digits.py"
 EPOCHS, WAIT_S = 3, 0.002
 SLOTS = 4
-NUM_EVENTS = 9
+MAX_OPEN = 4
+NUM_EVENTS = 12
 NUM_SEEDS = 2  # enough to tell jobs from one another
-LIMIT_S = 240.0
+LIMIT_S = 300.0
+STOPPED_S = (0.5, 8.0)  # some longer than a worker may be silent
 ENDED = ("succeeded", "failed", "stopped")
 HASH = re.compile(r"weights sha256 (\w{64})")
+MODES = ["server", "pool"] if "run_jobs_as" in Settings.model_fields and os.geteuid() == 0 else ["server"]
 
 
-@pytest.fixture
-def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest) -> Iterator[dict[str, object]]:
+    """The settings of a store."""
+    if request.param == "sqlite":
+        yield {}
+        return
+    programs = find_programs()
+    if programs is None:
+        pytest.skip("PostgreSQL is not installed")
+    with run_postgres(programs) as url:
+        yield {"database_url": url.format("postgres"), "lease_s": 2}
+
+
+@pytest.fixture(params=MODES)
+def running(
+    request: pytest.FixtureRequest, store: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Platform]:
     for name in [name for name in os.environ if name.startswith("LEGATO_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with platform(tmp_path / "platform", slots=SLOTS, stability_s=0.5, loop_interval_s=0.2) as made:
+    mode = {} if request.param == "server" else {"run_jobs_as": request.param}
+    if store:
+        upgrade_store(read_settings(None, {"home": str(tmp_path), **store}))
+    with platform(
+        tmp_path / "platform",
+        slots=SLOTS,
+        stability_s=0.5,
+        loop_interval_s=0.2,
+        worker_memory_bytes=2**31,
+        **store,
+        **mode,
+    ) as made:
         yield made
 
 
@@ -49,11 +87,6 @@ def weights_alone(seed: int) -> str:
         [sys.executable, PROGRAM, str(EPOCHS), "0", str(seed)], check=True, capture_output=True, text=True
     )
     return found_in(told.stdout)
-
-
-def seed_of(number: int) -> int:
-    """Return the seed of the job that comes with a disturbance."""
-    return number // 3 % NUM_SEEDS
 
 
 def found_in(text: str) -> str:
@@ -78,6 +111,28 @@ def processes_of(running: Platform) -> dict[int, str]:
     return found
 
 
+def records_of(running: Platform) -> list[dict[str, Any]]:
+    """Return what the warm parents of all jobs have written down: themselves and their workers."""
+    found = []
+    for file in (home_of(running) / "jobs").rglob("engine.json"):
+        with contextlib.suppress(OSError, ValueError):
+            found.append(json.loads(file.read_bytes()))
+    return found
+
+
+def workers_of(running: Platform) -> list[int]:
+    return [
+        entry["pid"]
+        for record in records_of(running)
+        for entry in record["workers"].values()
+        if entry["exit_code"] is None
+    ]
+
+
+def drivers_of(running: Platform) -> list[int]:
+    return [pid for pid, told in processes_of(running).items() if "driver_process" in told]
+
+
 def kill_server(running: Platform, _: random.Random) -> bool:
     running.kill()
     running.start()
@@ -85,28 +140,94 @@ def kill_server(running: Platform, _: random.Random) -> bool:
 
 
 def kill_driver(running: Platform, dice: random.Random) -> bool:
-    return kill_one([pid for pid, told in processes_of(running).items() if "driver_process" in told], dice)
+    return send(drivers_of(running), signal.SIGKILL, dice)
 
 
 def kill_worker(running: Platform, dice: random.Random) -> bool:
-    jobs = [job.id for job in running.client.jobs(stage="running")]
-    told = subprocess.run(
-        [sys.executable, "-m", "legato.cli", "status", dice.choice(jobs or ["none"]), "--local", "-o", "json"],
-        env=running.environment,
-        capture_output=True,
-        check=False,
+    return send(workers_of(running), signal.SIGKILL, dice)
+
+
+def kill_warm_parent(running: Platform, dice: random.Random) -> bool:
+    return send([record["pid"] for record in records_of(running) if record["pid"]], signal.SIGKILL, dice)
+
+
+def stop_worker(running: Platform, dice: random.Random) -> bool:
+    return hold(workers_of(running), dice)
+
+
+def stop_driver(running: Platform, dice: random.Random) -> bool:
+    return hold(drivers_of(running), dice)
+
+
+def pause_job(running: Platform, dice: random.Random) -> bool:
+    return ask(running, ("running",), lambda job: job.pause(), dice)
+
+
+def resume_job(running: Platform, dice: random.Random) -> bool:
+    return ask(running, ("paused",), lambda job: job.resume(), dice)
+
+
+def resize_job(running: Platform, dice: random.Random) -> bool:
+    most = dice.randint(1, SLOTS)
+    return ask(
+        running, ("queued", "starting", "running"), lambda job: job.resize(max_workers=most, min_workers=1), dice
     )
-    # A job whose driver is dead at this moment tells of none.
-    workers = json.loads(told.stdout).get("workers", []) if told.returncode == 0 else []
-    return kill_one([worker["pid"] for worker in workers if worker["pid"]], dice)
 
 
-def kill_one(pids: list[int], dice: random.Random) -> bool:
-    """Kill one of some processes; returns whether there was one to kill."""
+WAYS = {
+    kill_server: 2,
+    kill_driver: 3,
+    kill_worker: 4,
+    kill_warm_parent: 2,
+    stop_worker: 2,
+    stop_driver: 1,
+    pause_job: 2,
+    resume_job: 3,
+    resize_job: 4,
+}
+"""What may happen, and how often."""
+
+
+def draw(dice: random.Random) -> list[Callable[[Platform, random.Random], bool]]:
+    """Return all ways in a random order, the more frequent ones rather in front."""
+    return sorted(WAYS, key=lambda way: dice.random() ** (1 / WAYS[way]), reverse=True)
+
+
+def ask(running: Platform, stages: tuple[str, ...], act: Callable[[Job], Any], dice: random.Random) -> bool:
+    """Ask something for a job in one of some stages; returns whether there was one, and it was not too late."""
+    jobs = [job for stage in stages for job in running.client.jobs(stage=stage)]
+    if not jobs:
+        return False
+    try:
+        act(dice.choice(jobs))
+    except LegatoError:
+        return False  # it has moved on meanwhile
+    return True
+
+
+def send(pids: list[int], number: signal.Signals, dice: random.Random) -> bool:
+    """Send a signal to one of some processes; returns whether there was one."""
     if not pids:
         return False
+    try:
+        os.kill(dice.choice(pids), number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def hold(pids: list[int], dice: random.Random) -> bool:
+    """Stop one of some processes for a while, as a machine that swaps does; returns whether there was one."""
+    if not pids:
+        return False
+    pid = dice.choice(pids)
+    try:
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(dice.uniform(*STOPPED_S))  # the disturbance itself: nothing is waited for
+    except ProcessLookupError:
+        return False
     with contextlib.suppress(ProcessLookupError):
-        os.kill(dice.choice(pids), signal.SIGKILL)
+        os.kill(pid, signal.SIGCONT)
     return True
 
 
@@ -120,13 +241,13 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 def wait_for_news(running: Platform) -> None:
     """Wait until something has happened on the platform, so that disturbances meet different moments."""
     known = look(running)
-    wait_until(lambda: look(running) != known, "something happens")
-    wait_until(
-        lambda: (
-            any(stage == "running" for stage, *_ in look(running)) or all(stage in ENDED for stage, *_ in look(running))
-        ),
-        "a job runs",
-    )
+    wait_until(lambda: look(running) != known or is_quiet(running), "something happens")
+    wait_until(lambda: any(stage == "running" for stage, *_ in look(running)) or is_quiet(running), "a job runs")
+
+
+def is_quiet(running: Platform) -> bool:
+    """Whether nothing can happen any more unless somebody asks for it."""
+    return all(stage in (*ENDED, "paused") for stage, *_ in look(running))
 
 
 def look(running: Platform) -> list[tuple[str, int, int | None]]:
@@ -136,35 +257,50 @@ def look(running: Platform) -> list[tuple[str, int, int | None]]:
     ]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(0)
 @pytest.mark.soak
-def test_chaos(running: Platform, request: pytest.FixtureRequest) -> None:
-    seed = request.config.getoption("--soak-seed")
-    seed = secrets.randbits(32) if seed is None else seed
-    num_events = request.config.getoption("--soak-events") or NUM_EVENTS
-    print(f"chaos: --soak-seed {seed} --soak-events {num_events}")
+def test_chaos(
+    running: Platform, request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
+) -> None:
+    said = request.config.getoption
+    seed = secrets.randbits(32) if said("--soak-seed") is None else said("--soak-seed")
+    limit_s = said("--soak-seconds")
+    num_events = said("--soak-events") or (NUM_EVENTS if limit_s is None else sys.maxsize)
+    print(f"chaos: --soak-seed {seed}")
     dice = random.Random(seed)
+    counts: Counter[str] = Counter()
     jobs: list[Job] = []
-    for number in range(num_events):
-        if number % 3 == 0:
+    began = time.monotonic()
+    while counts.total() < num_events and (limit_s is None or time.monotonic() - began < limit_s):
+        if not jobs or (
+            len(jobs) - sum(stage in ENDED for stage, *_ in look(running)) < MAX_OPEN and dice.random() < 0.5
+        ):
+            number = len(jobs)
             bounds = {"min_workers": 1, "max_workers": dice.randint(1, SLOTS)}
+            seed_of_job = number % NUM_SEEDS
             job = running.client.submit(
-                PROGRAM.name, EPOCHS, WAIT_S, seed_of(number), directory=PROGRAMS, name=f"job-{number}", **bounds
+                PROGRAM.name, EPOCHS, WAIT_S, seed_of_job, directory=PROGRAMS, name=f"job-{number}", **bounds
             )
             jobs.append(job)
         wait_for_news(running)
-        ways = dice.sample([kill_server, kill_driver, kill_worker], 3)
-        done = next(way.__name__ for way in ways if way(running, dice))
-        print(f"chaos: {number}: {done}")
-    for job in jobs:
-        job.wait(LIMIT_S)
+        done = next(way.__name__ for way in draw(dice) if way(running, dice))
+        counts[done] += 1
+        print(f"chaos: {counts.total()}: {done}")
+    while not all(stage in ENDED for stage, *_ in look(running)):
+        resume_job(running, dice)
+        time.sleep(0.2)
+        assert time.monotonic() - began < (limit_s or 0) + 6 * LIMIT_S, look(running)
 
-    told = {job.name: (job.stage, job.reason) for job in jobs}
+    ended = list(running.client.jobs(limit=None))
+    told = {job.name: (job.stage, job.reason) for job in ended}
     assert all(stage == "succeeded" for stage, _ in told.values()), told
-    assert sorted(job.id for job in running.client.jobs(limit=None)) == sorted(job.id for job in jobs)
+    assert sorted(job.id for job in ended) == sorted(job.id for job in jobs)
     want = [weights_alone(seed) for seed in range(NUM_SEEDS)]
     for job in jobs:
         logs = "".join(line.text + "\n" for line in job.logs())
-        assert found_in(logs) == want[seed_of(int(job.name.removeprefix("job-")))], job.name
+        assert found_in(logs) == want[int(job.name.removeprefix("job-")) % NUM_SEEDS], job.name
     wait_until(lambda: all(slot.is_free for slot in running.client.slots()), "all slots are free")
     wait_until(lambda: not processes_of(running), f"no process is left: {processes_of(running)}")
+    minutes = (time.monotonic() - began) / 60
+    figures = ", ".join(f"{name} {number}" for name, number in sorted(counts.items()))
+    record_property("soak", f"{request.node.name}, seed {seed}: {len(jobs)} jobs exact in {minutes:.0f} min; {figures}")
