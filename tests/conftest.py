@@ -1,20 +1,14 @@
-"""Options of the tests, how many cases property tests draw, and what the network may not do to them."""
+"""Options of the tests, and what the network may not do to them."""
 
 from __future__ import annotations
 
 import os
 
 import pytest
-from hypothesis import settings
-from tests.tiers import examples
 
 # torch asks for the name of every address that it connects to, also of this machine's. A name server that leaves a
 # question unanswered would hold a test up for five seconds; it is asked again after one. For processes of tests too.
 os.environ.setdefault("RES_OPTIONS", "timeout:1")
-
-# For property tests that name no number of their own.
-settings.register_profile("tiers", max_examples=examples(30))
-settings.load_profile("tiers")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
