@@ -157,8 +157,8 @@ def _check_session(here: Services, shown: Token, name: str, expires_at: float) -
     if expires_at > ends:
         raise Forbidden(
             f"Cannot create token '{name}': it would outlive the log-in that asks for it, which ends in "
-            f"{max(ends - here.now(), 0) / _HOUR_S:.1f} hours. Give your password too ('password'), or ask for fewer "
-            "days."
+            f"{max(ends - here.now(), 0) / _HOUR_S:.1f} hours. Give your password too ('legato tokens add "
+            "--password', or 'password' in the body), or ask for fewer days."
         )
 
 
