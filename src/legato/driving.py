@@ -105,5 +105,5 @@ def drive(
             what = f"the workers of job '{name}' train on; 'legato attach {name}' takes them over"
         typer.echo(f"legato: interrupted; {what}.", err=True)
         return EXIT_INTERRUPTED
-    typer.echo(render_summary(ending), err=ending.outcome == "failed")
+    typer.echo(render_summary(ending), err=ending.outcome in ("failed", "unsaved"))
     return ending.exit_code

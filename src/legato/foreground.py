@@ -29,7 +29,7 @@ _READ_LOGS_EVERY_S: Final = 0.15
 _LET_GO_LIMIT_S: Final = 10.0
 _NUM_PATIENT_INTERRUPTS: Final = 2
 # The driver's last event says what the summary below it says.
-_LAST_WORDS: Final = ("the job succeeded", "the job failed", "the job was stopped")
+_LAST_WORDS: Final = ("the job succeeded", "the job ended without", "the job failed", "the job was stopped")
 
 
 class Foreground:

@@ -24,6 +24,7 @@ _STATE_STYLES: Final = {
     "training": "green",
     "working": "green",
     "succeeded": "bold green",
+    "unsaved": "bold red",
     "holding": "yellow",
     "stopping": "yellow",
     "stopped": "yellow",

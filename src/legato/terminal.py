@@ -33,7 +33,7 @@ _MAX_REMEMBERED: Final = 1 << 16
 _NUM_LIVE_EVENTS: Final = 6
 _NUM_HELD_READS: Final = 3
 _TRACEBACK: Final = "Traceback (most recent call last):\n"
-_ENDED: Final = ("succeeded", "failed", "stopped")
+_ENDED: Final = ("succeeded", "unsaved", "failed", "stopped")
 WAITS_AT_START: Final = "importing torch"  # what takes the time until a driver has a status
 
 

@@ -158,7 +158,10 @@ def test_a_full_disk(stage: Stage, reference: Reference) -> None:
     want = reference.of("bad.py")
     plan: list[Act] = [Act(both(at_step(10), with_members(2)), kill(0), "and a death besides")]
     result = stage.run("bad.py", "--how", "disk-full", workers=(1, 2, 2), plan=plan, checkpoint_every="5steps")
-    result.check(want, errors=["No checkpoint at step"])
+    assert (result.outcome.outcome, result.outcome.exit_code) == ("unsaved", 3), result.story()
+    assert "no checkpoint of step 40 was written, there is none" in result.outcome.reason
+    assert set(result.digests.values()) == {(want.sha256, want.num_steps)}, result.story()
+    result.check_records(want.num_steps, errors=["No checkpoint at step", "the job ended without"])
     told = [e for e in result.events if "No checkpoint at step" in e["reason"]]
     assert len(told) >= 3 and all(e["level"] == "error" for e in told), result.story()
     assert not result.of_kind("saved"), result.story()

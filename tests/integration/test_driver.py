@@ -285,6 +285,22 @@ def test_a_torn_checkpoint_is_passed_over_and_the_one_before_is_in_the_middle_of
 
 
 @pytest.mark.soak
+def test_a_job_without_a_readable_checkpoint_begins_from_scratch_only_if_it_is_asked_to(
+    stage: Stage, reference: Reference, commands: Commands
+) -> None:
+    want = reference.of("twice.py")
+    plan = [Act(both(at_step(4), after_event("saved")), stop, "stop")]
+    stage.run("twice.py", plan=plan, checkpoint_every="3steps")
+    for path in stage.directory.checkpoints.glob("step-*.legato"):
+        path.write_bytes(path.read_bytes()[:-5])
+    hold_back(stage, 0.0)
+    code, output = commands.run(*RUN, "1", str(PROGRAMS / "twice.py"))
+    assert code == 1 and "can be read" in output and "--no-resume" in output, output
+    code, output = commands.run(*RUN, "1", "--no-resume", str(PROGRAMS / "twice.py"))
+    assert code == 0, output
+    stage.collect(Outcome("succeeded", code, "")).check(want, finishers=1)
+
+
 def test_a_foreign_checkpoint_is_refused(stage: Stage) -> None:
     stage.run("twice.py", "--epochs", "2")
     result = stage.run("text.py", resume=True)

@@ -126,7 +126,9 @@ def _is_elsewhere(pool: Pool, job: Job) -> bool:
 def _learn_end(pool: Pool, job: Job, report: DriverReport, now: float) -> JobChange:
     outcome = report.outcome
     assert outcome is not None
-    stage, is_retry, reason = Stage(outcome.outcome), False, outcome.reason
+    # Without its last checkpoint a job is not what was asked for; a retry does again what that one lacks.
+    is_unsaved = outcome.outcome == "unsaved"
+    stage, is_retry, reason = Stage.FAILED if is_unsaved else Stage(outcome.outcome), False, outcome.reason
     may_retry = job.stage is not Stage.STOPPING and job.num_retries < job.max_retries
     if stage is Stage.FAILED and may_retry:
         is_retry, wait = True, " when it is resumed" if job.stage is Stage.PAUSING else ""

@@ -34,6 +34,7 @@ class JobState(enum.StrEnum):
     STOPPING = "stopping"
     FAILING = "failing"
     SUCCEEDED = "succeeded"
+    UNSAVED = "unsaved"  # the program ran to its end, but its last checkpoint could not be written
     STOPPED = "stopped"
     FAILED = "failed"
 
@@ -65,16 +66,17 @@ JOB_MOVES: Final[Mapping[JobState, frozenset[JobState]]] = {
     _J.FORMING: frozenset({_J.TRAINING}) | _ENDINGS,
     _J.TRAINING: frozenset({_J.HOLDING, _J.FORMING}) | _ENDINGS,
     _J.HOLDING: frozenset({_J.TRAINING, _J.FORMING}) | _ENDINGS,
-    _J.FINISHING: frozenset({_J.SUCCEEDED, _J.STOPPING, _J.FAILING}),
+    _J.FINISHING: frozenset({_J.SUCCEEDED, _J.UNSAVED, _J.STOPPING, _J.FAILING}),
     # A stop that comes during the last step finds the job finished.
-    _J.STOPPING: frozenset({_J.STOPPED, _J.SUCCEEDED, _J.FAILING}),
+    _J.STOPPING: frozenset({_J.STOPPED, _J.SUCCEEDED, _J.UNSAVED, _J.FAILING}),
     _J.FAILING: frozenset({_J.FAILED}),
     _J.SUCCEEDED: frozenset(),
+    _J.UNSAVED: frozenset(),
     _J.STOPPED: frozenset(),
     _J.FAILED: frozenset(),
 }
 
-ENDED: Final = frozenset({_J.SUCCEEDED, _J.STOPPED, _J.FAILED})
+ENDED: Final = frozenset({_J.SUCCEEDED, _J.UNSAVED, _J.STOPPED, _J.FAILED})
 
 _S = TypeVar("_S", bound=enum.StrEnum)
 

@@ -132,6 +132,12 @@ class Saved(Message, frozen=True):
     path: str
 
 
+class Unsaved(Message, frozen=True):
+    """No checkpoint of a step could be written; a `Note` beside it says why."""
+
+    step: int
+
+
 class Note(Message, frozen=True):
     """Something the user should see. ``level`` is ``info``, ``warning`` or ``error``."""
 
@@ -264,6 +270,7 @@ WorkerMessage = (
     | Progress
     | Metrics
     | Saved
+    | Unsaved
     | Note
     | Differed
     | Leaving

@@ -346,13 +346,13 @@ class Driver:
         left = self._lodging.describe_left()
         if left is not None:
             # Who ends a job early knows that not all is done.
-            is_news = end.outcome == "succeeded"
+            is_news = end.outcome in ("succeeded", "unsaved")
             self._show(words.Record(kind="note", reason=left, level="warning" if is_news else "info"))
         reason = end.reason
         if (step := self._membership.job.differed_step) is not None:
             reason += f"; not exact: the workers held different states after step {step}"
         level = "info" if end.exit_code in (0, EXIT_KILLED) else "error"
-        kind = "finished" if end.outcome == "succeeded" else end.outcome
+        kind = "finished" if end.outcome in ("succeeded", "unsaved") else end.outcome
         self._show(words.Record(kind=kind, reason=f"the job {_ENDED[end.outcome]}: {reason}", level=level))
         self._outcome = Outcome(end.outcome, end.exit_code, reason)
         self._notify(lambda observer: observer.on_status(self.status()))
@@ -443,4 +443,9 @@ class Driver:
             raise
 
 
-_ENDED: Final = {"succeeded": "succeeded", "failed": "failed", "stopped": "was stopped"}
+_ENDED: Final = {
+    "succeeded": "succeeded",
+    "unsaved": "ended without its last checkpoint",
+    "failed": "failed",
+    "stopped": "was stopped",
+}

@@ -10,6 +10,7 @@ from legato.driver.job import Job, Worker
 from legato.driver.words import End, StopWorker
 
 EXIT_UNSAVED: Final = 1  # a stop that was carried out, but without the checkpoint that belongs to it
+EXIT_LAST_UNSAVED: Final = 3  # the program ran to its end, but without its last checkpoint
 EXIT_KILLED: Final = 130  # as for any program that was interrupted; a stop that was carried out as asked is no failure
 
 
@@ -201,7 +202,11 @@ def _end_succeeded(job: Job) -> None:
         alone = f"each of its {len(told)} workers" if len(told) > 1 else "its worker"
         reason += f", but never called legato.elastic: {alone} ran all of it by itself, and Legato saved nothing"
         job.record("note", reason, level="warning")
-    _end(job, JobState.SUCCEEDED, reason)
+    if job.unsaved_step is None:
+        _end(job, JobState.SUCCEEDED, reason)
+        return
+    job.exit_code = EXIT_LAST_UNSAVED
+    _end(job, JobState.UNSAVED, f"{reason}; but {_tell_missing_checkpoint(job, job.unsaved_step)}")
 
 
 def _end_stopped(job: Job) -> None:
@@ -209,9 +214,13 @@ def _end_stopped(job: Job) -> None:
     # One step fewer is no loss worth a word: the only worker that had it may have died in the stop.
     if job.exit_code == 0 and job.step > 0 and (job.saved_step is None or job.saved_step < job.step - 1):
         job.exit_code = EXIT_UNSAVED
-        newest = "there is none" if job.saved_step is None else f"the newest is of step {job.saved_step}"
-        reason += f"; but no checkpoint of step {job.step} was written, {newest}: its events and logs may tell why"
+        reason += f"; but {_tell_missing_checkpoint(job, job.step)}"
     _end(job, JobState.STOPPED, reason)
+
+
+def _tell_missing_checkpoint(job: Job, step: int) -> str:
+    newest = "there is none" if job.saved_step is None else f"the newest is of step {job.saved_step}"
+    return f"no checkpoint of step {step} was written, {newest}: its events and logs may tell why"
 
 
 def _end(job: Job, state: JobState, reason: str) -> None:

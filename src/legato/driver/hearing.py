@@ -176,10 +176,17 @@ def _hear_heartbeat(job: Job, worker: Worker, heartbeat: wire.Heartbeat) -> None
 
 def _hear_saved(job: Job, worker: Worker, saved: wire.Saved) -> None:
     job.saved_step = max(job.saved_step or 0, saved.step)
+    if job.unsaved_step is not None and job.unsaved_step <= saved.step:
+        job.unsaved_step = None
     is_repeated = saved.path == worker.repeats or saved.step <= worker.told_step
     worker.saved, worker.repeats, worker.told_step = saved.path, None, -1
     if not is_repeated:
         job.record("saved", f"checkpoint of step {saved.step} at {saved.path}", worker)
+
+
+def _hear_unsaved(job: Job, _worker: Worker, unsaved: wire.Unsaved) -> None:
+    if job.saved_step is None or job.saved_step < unsaved.step:
+        job.unsaved_step = unsaved.step
 
 
 def _hear_note(job: Job, worker: Worker, note: wire.Note) -> None:
@@ -233,6 +240,7 @@ _HEARERS: Final[Mapping[type[wire.Message], Callable[[Job, Worker, Any], None]]]
     wire.Progress: _hear_progress,
     wire.Metrics: _take_no_note,
     wire.Saved: _hear_saved,
+    wire.Unsaved: _hear_unsaved,
     wire.Note: _hear_note,
     wire.Differed: _hear_differed,
     wire.Leaving: _hear_leaving,

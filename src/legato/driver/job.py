@@ -132,6 +132,7 @@ class Job:
         saved_step: that of the newest checkpoint, as far as known; None for none.
         told_differences: what the workers said of these, each once.
         differed_step: after which the workers were first found to hold different states; None: never.
+        unsaved_step: of which a checkpoint could not be written, if none as new was written since; None otherwise.
         closed: rank 0 finished and exited with 0.
         tail: one worker alone does again what rank 0 could not finish.
         work_left: a guest has work that only workers can do.
@@ -173,6 +174,7 @@ class Job:
     saved_step: int | None = None
     differed_step: int | None = None
     told_differences: set[str] = field(default_factory=set)
+    unsaved_step: int | None = None
     resume: bool = False
     reference: dict[str, str] | None = None
     stopping: str | None = None
@@ -255,6 +257,7 @@ class Job:
             resume=self.resume,
             reference=self.reference,
             saved_step=self.saved_step,
+            unsaved_step=self.unsaved_step,
             stopping=self.stopping,
             finishing=self.finishing,
             tail=self.tail,

@@ -43,7 +43,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """How a job ended.
 
     Args:
-        outcome: ``succeeded``, ``failed`` or ``stopped``.
+        outcome: ``succeeded``, ``unsaved``, ``failed`` or ``stopped``.
         exit_code: what ``legato run`` exits with.
         reason: one line.
     """

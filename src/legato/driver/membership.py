@@ -106,7 +106,7 @@ class Membership:
         job.last_view = book.last_view
         job.resume, job.reference, job.stopping = book.resume, book.reference, book.stopping
         job.finishing, job.tail, job.closed = book.finishing, book.tail, book.closed
-        job.saved_step = book.saved_step
+        job.saved_step, job.unsaved_step = book.saved_step, book.unsaved_step
         for number, slot in sorted(book.slots.items()):
             worker = Worker(number=number, slot=slot, last_heard=now, since=now, pid=running.get(number))
             job.workers[number] = worker

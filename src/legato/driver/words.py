@@ -156,6 +156,7 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
         resume: whether workers start from the newest checkpoint.
         reference: the fingerprint that every worker must have, None before the first view.
         saved_step: of the newest checkpoint, None for none.
+        unsaved_step: of which a checkpoint could not be written, None if none is missing.
         stopping: why the job is being stopped, None if it is not.
         finishing: a worker's program ran to its end.
         tail: one worker alone does again what rank 0 could not finish.
@@ -176,6 +177,7 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
     resume: bool = False
     reference: dict[str, str] | None = None
     saved_step: int | None = None
+    unsaved_step: int | None = None
     stopping: str | None = None
     finishing: bool = False
     tail: bool = False
@@ -192,7 +194,7 @@ class End(msgspec.Struct, frozen=True):
     """The job is over; no instruction follows.
 
     Args:
-        outcome: ``succeeded``, ``failed`` or ``stopped``.
+        outcome: ``succeeded``, ``unsaved``, ``failed`` or ``stopped``.
         exit_code: what ``legato run`` exits with.
     """
 

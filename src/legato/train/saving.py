@@ -52,10 +52,16 @@ class Saver:
         """Return the newest checkpoint that can be read, or None if there is none.
 
         Raises:
-            CheckpointError: it belongs to another program.
+            CheckpointError: it belongs to another program, or there are some, but none can be read.
         """
         found = self._store.newest()
         if found is None:
+            if there := self._store.paths():
+                raise CheckpointError(
+                    f"Cannot resume: none of the {len(there)} checkpoints in {self._store.directory} can be read. Put "
+                    "a copy of one back, or start from scratch: with --no-resume, or resume=False when the program "
+                    "runs alone."
+                )
             return None
         theirs = found.meta.get("identity", {})
         differing = [name for name, mine in self._identity.items() if theirs.get(name) != mine]
@@ -128,3 +134,4 @@ class Saver:
 
     def _on_failed(self, step: int, error: Exception) -> None:
         self._say(wire.Note(level="error", text=f"No checkpoint at step {step}, training goes on: {error}"))
+        self._say(wire.Unsaved(step=step))

@@ -43,6 +43,12 @@ def test_a_pause_without_a_checkpoint_says_so(outcome: Outcome, why: str) -> Non
     assert decided.reason == f"{told}it goes back to the last checkpoint; goes on by itself when slots are free"
 
 
+def test_a_job_without_its_last_checkpoint_has_failed_with_its_own_exit_code() -> None:
+    reason = "the program ran to its end; but no checkpoint of step 9 was written, there is none"
+    ended = end(Stage.RUNNING, Outcome("unsaved", 3, reason))
+    assert (ended.stage, ended.exit_code, ended.reason) == (Stage.FAILED, 3, reason)
+
+
 def test_a_pause_with_one_says_so_too() -> None:
     saved = Outcome("stopped", 0, "a pause")
     assert end(Stage.PAUSING, saved).reason == "a pause"

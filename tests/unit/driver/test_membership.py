@@ -422,6 +422,28 @@ def test_all_dead_resumes_from_the_checkpoint() -> None:
     assert job_of(world).settled
 
 
+@pytest.mark.parametrize(
+    ("said", "want"),
+    [
+        ((wire.Unsaved(step=9),), ("unsaved", 3)),
+        ((wire.Saved(step=5, path="5"), wire.Unsaved(step=9)), ("unsaved", 3)),
+        ((wire.Unsaved(step=5), wire.Saved(step=9, path="9")), ("succeeded", 0)),
+        ((wire.Saved(step=9, path="9"), wire.Unsaved(step=9)), ("succeeded", 0)),
+    ],
+)
+def test_a_job_whose_last_checkpoint_is_missing_does_not_succeed(
+    said: tuple[wire.Message, ...], want: tuple[str, int]
+) -> None:
+    world = make_training(num_workers=1)
+    for message in said:
+        world.feed(words.Heard(0, message))  # type: ignore[arg-type]
+    finish(world, 0)
+    (end,) = world.ends
+    assert (end.outcome, end.exit_code) == want
+    if want[0] == "unsaved":
+        assert "no checkpoint of step 9 was written" in end.reason
+
+
 def test_a_program_failure_fails_the_job_once() -> None:
     world = make_training(num_workers=2)
     for number in (0, 1):

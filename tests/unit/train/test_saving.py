@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from legato.core import wire
+from legato.core.errors import CheckpointError
 from legato.train.saving import Saver
 
 LIMIT_S = 20.0
@@ -69,3 +70,17 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     make_saver(tmp_path / "file", said).save_unless_there(dict, 1)
     (note,) = said
     assert isinstance(note, wire.Note) and note.level == "error" and "No checkpoint at step 1" in note.text
+
+
+def test_nothing_begins_from_scratch_while_there_are_checkpoints_that_cannot_be_read(tmp_path: Path) -> None:
+    said: list[wire.Message] = []
+    saver = make_saver(tmp_path, said)
+    assert saver.newest() is None, "there is none yet"
+    for step in (4, 8):
+        saver.save(lambda: {"step": 1}, step)
+        saver.wait()
+    for path in tmp_path.glob("step-*.legato"):
+        path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(CheckpointError, match=r"none of the 2 checkpoints in .* can be read.*--no-resume"):
+        saver.newest()
+    assert sum("torn" in message.text for message in said if isinstance(message, wire.Note)) == 2
