@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from legato.core import wire
@@ -23,6 +24,7 @@ from legato.core.clock import Clock
 from legato.core.errors import JobNotFound, UsageError
 from legato.core.exits import EXIT_UNSTARTED
 from legato.core.lifecycle import WorkerPhase
+from legato.core.program import PROGRAM_VARIABLE
 from legato.core.spec import JobSpec
 from legato.driver import words
 from legato.driver.connections import Connections
@@ -33,6 +35,7 @@ from legato.driver.log_caps import LogCaps
 from legato.driver.log_marks import LogMarks
 from legato.driver.membership import Membership
 from legato.driver.record import Event, Records
+from legato.driver.snapshot import take_snapshot
 from legato.driver.status import NUM_EVENTS, Meter, build_status
 from legato.driver.tokens import make_worker_token
 from legato.engines.base import Engine, Exited, Launch
@@ -40,6 +43,7 @@ from legato.engines.base import Engine, Exited, Launch
 _log = logging.getLogger(__name__)
 
 _LOOPBACK: Final = "127.0.0.1"
+_PACKAGE: Final = Path(__file__).resolve().parents[1]  # where Legato itself lies
 _MIN_TICK_S: Final = 0.01  # deadlines that lie closer together than this are handled together
 
 
@@ -193,6 +197,7 @@ class Driver:
             if not spec.resume:
                 refuse_other_checkpoints(spec)
                 await asyncio.to_thread(directory.set_aside_records)
+            await asyncio.to_thread(self._keep_program, spec)
             after = left.book if left is not None else None
             self._membership = Membership(
                 spec, rendezvous, checkpoint_dir=checkpoint_dir, now=now, after=after, slots=self._slots
@@ -416,6 +421,21 @@ class Driver:
             "LEGATO_WORKER_TOKEN": make_worker_token(self._token, worker),
         }
 
+    def _keep_program(self, spec: JobSpec) -> None:
+        """Keep the sources of a program that its user may edit while it runs; a copy for this job is safe already."""
+        script = Path(spec.directory, spec.program[0])
+        ours = (self._directory.path, _PACKAGE)
+        is_ours = any(script.is_relative_to(place) for place in ours)
+        try:
+            self._directory.keep_program(None if is_ours else take_snapshot(script))
+        except OSError as error:
+            # Workers then read the files as they are, and are compared when they join.
+            _log.warning("Cannot keep the program's sources in %s: %s", self._directory.program_file, error)
+
+    def _point_to_program(self) -> dict[str, str]:
+        file = self._directory.program_file
+        return {PROGRAM_VARIABLE: str(file)} if file.is_file() else {}
+
     async def _start_worker(self, number: int, slot: int) -> None:
         try:
             device = await self._engine.device_of(slot)
@@ -428,6 +448,7 @@ class Driver:
                         **self._spec.variables,
                         **self._lodging.variables_of(number),
                         **self._identify(number),
+                        **self._point_to_program(),
                         "LEGATO_WORKER": str(number),
                         "LEGATO_HOST": _LOOPBACK,
                         "LEGATO_DEVICE": device,

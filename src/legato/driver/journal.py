@@ -2,8 +2,8 @@
 
 Layout of ``$LEGATO_HOME/jobs/NAME``: ``driver.json`` (where the driver listens, and the secret of those who command
 it), ``address.json`` (where it listens, for workers), ``journal.json``, ``lock``, ``events.jsonl``, ``metrics.jsonl``,
-``ledger.jsonl``, ``logs/worker-N.log``, ``checkpoints/``, ``guest/`` (what its guest keeps, if it has one). Never
-decides anything.
+``ledger.jsonl``, ``program.json`` (the sources with which it began), ``logs/worker-N.log``, ``checkpoints/``,
+``guest/`` (what its guest keeps, if it has one). Never decides anything.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import msgspec
 from legato.core.errors import JobDriven, UsageError
 from legato.core.job_user import JobUser
 from legato.core.places import move_paths
+from legato.core.program import ProgramSnapshot
 from legato.core.spec import JobSpec, check_name
 from legato.decoding import convert, decode
 from legato.driver.tokens import name_attempt
@@ -122,6 +123,7 @@ class JobDirectory:
         self.user = user
         self.driver_file = path / "driver.json"
         self.address_file = path / "address.json"
+        self.program_file = path / "program.json"
         self.journal_file = path / "journal.json"
         self.events_file = path / "events.jsonl"
         self.metrics_file = path / "metrics.jsonl"
@@ -287,6 +289,12 @@ class JobDirectory:
         """Take the driver's address away: the job is over."""
         self.driver_file.unlink(missing_ok=True)
         self.address_file.unlink(missing_ok=True)
+
+    def keep_program(self, program: ProgramSnapshot | None) -> None:
+        """Keep the sources with which a job begins; None: nothing is known of them."""
+        self.program_file.unlink(missing_ok=True)
+        if program is not None:
+            replace_file(self.program_file, msgspec.json.encode(program))
 
     def set_aside_records(self) -> None:
         """Keep the records and checkpoints of the last run under this name as ``*.old``; the new run starts with none.

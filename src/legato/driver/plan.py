@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from legato.core.lifecycle import JobState, WorkerPhase
+from legato.core.program import OF_FILE
 from legato.core.view import Member, next_members
 from legato.driver.job import Job, Worker
 
@@ -103,6 +104,11 @@ def describe_difference(fingerprint: dict[str, str] | None, reference: dict[str,
     if fingerprint is None or reference is None or fingerprint == reference:
         return None
     parts = [part for part in sorted({*fingerprint, *reference}) if fingerprint.get(part) != reference.get(part)]
+    # A worker that found data prepared may not have imported what prepares them.
+    both = fingerprint.keys() & reference.keys()
+    parts = [part for part in parts if part in both or not part.startswith(OF_FILE)]
+    if not parts:
+        return None
     return "; ".join(
         f"its {part} is {fingerprint.get(part, 'missing')!r}, the job's is {reference.get(part, 'missing')!r}"
         for part in parts

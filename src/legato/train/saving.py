@@ -27,6 +27,7 @@ class Saver:
         keep: how many to keep.
         identity: what must be equal for a checkpoint to belong to this program.
         environment: what else the bits of a result depend on; a checkpoint of another one is taken with a warning.
+        program: digests of the program's files; one that has changed since a checkpoint is named.
         say: takes messages for the user.
     """
 
@@ -37,10 +38,12 @@ class Saver:
         keep: int,
         identity: dict[str, str],
         environment: dict[str, str],
+        program: dict[str, str],
         say: Callable[[wire.Message], None],
     ) -> None:
         self._identity = identity
         self._environment = environment
+        self._program = program
         self._say = say
         self._store = Store(directory, keep, warn=lambda text: say(wire.Note(level="warning", text=text)))
         self._writer = BackgroundWriter(self._store, self._on_saved, self._on_failed)
@@ -78,6 +81,11 @@ class Saver:
                 f"{found.step} on the result may differ from that of a run that stays in one environment."
             )
             self._say(wire.Note(level="warning", text=text))
+        then = found.meta.get("program", {})
+        changed = [name for name, digest in self._program.items() if then.get(name, digest) != digest]
+        if changed:
+            text = f"The program has changed since the checkpoint of step {found.step}: {', '.join(changed)}."
+            self._say(wire.Note(level="warning", text=text))
         self._last_step = found.step
         return found
 
@@ -103,7 +111,9 @@ class Saver:
             self._on_failed(step, error)
             return
         faults.strike("checkpoint")
-        self._writer.submit(private, step, {"identity": self._identity, "environment": self._environment})
+        self._writer.submit(
+            private, step, {"identity": self._identity, "environment": self._environment, "program": self._program}
+        )
 
     def save_unless_there(self, read_state: Callable[[], dict[str, Any]], step: int) -> None:
         """Write a checkpoint here and now, unless another worker has written one that is as new.

@@ -32,6 +32,7 @@ from legato.train.groups import Group, Pending
 from legato.train.numeric_environment import describe_environment
 from legato.train.order import Layout, Steps, epochs_ended_by
 from legato.train.peer_memory import UnreadableLoan
+from legato.train.program_sources import describe_program
 from legato.train.reducer import StepReducer
 from legato.train.saving import Saver
 from legato.train.telling import Teller
@@ -94,6 +95,7 @@ class Session:
         self._entry: Entry | None = None
         self._identity: dict[str, str] = {}
         self._environment: dict[str, str] = {}
+        self._program: dict[str, str] = {}
         self._trainable: list[bool] = []
         self._reducer: StepReducer | None = None
         self._saver: Saver | None = None
@@ -146,11 +148,18 @@ class Session:
             self.belongings.begin()
             self._identity = identity_of(self.belongings.fingerprint(), self.layout, self.seed, exact=self._exact)
             self._environment = describe_environment(self.device)
+            self._program = describe_program()
             self.belongings.watch(allow_unprepared_schedulers=self._allow_unprepared_schedulers)
             if self._settings.checkpoint_dir is not None:
                 directory, every = Path(self._settings.checkpoint_dir), self._settings.checkpoint_every
                 self._saver = Saver(
-                    directory, every, self._settings.keep, self._identity, self._environment, self.teller.say
+                    directory,
+                    every,
+                    self._settings.keep,
+                    self._identity,
+                    self._environment,
+                    self._program,
+                    self.teller.say,
                 )
         while self._entry is None:
             if self.place.link is None:
@@ -159,7 +168,7 @@ class Session:
             else:
                 entry = self.cohort.meet_first(
                     wire.Warm(
-                        fingerprint={**self._identity, **hashing(), **self._environment},
+                        fingerprint={**self._identity, **hashing(), **self._environment, **self._program},
                         num_micro_batches=self.layout.num_micro_batches,
                         shares_freely=self.shares_freely,
                     )

@@ -20,6 +20,7 @@ from legato.core.exits import EXIT_LOST_LINK
 from legato.train import faults, job
 from legato.train.connection import Leave
 from legato.train.link import Link
+from legato.train.program_sources import Snapshot, read_snapshot, run_from
 
 EXIT_FAILED: Final = 1
 
@@ -44,18 +45,21 @@ def main(program: list[str]) -> NoReturn:
     num_threads = int(os.environ.get("LEGATO_THREADS", "1"))
     place = job.Place(link, settings, os.environ.get("LEGATO_DEVICE", "cpu"), num_threads)
     job.set_place(place)
-    code = _run(program, place, link)
+    snapshot = read_snapshot(os.environ)
+    if snapshot is not None:
+        run_from(snapshot)
+    code = _run(program, place, link, snapshot)
     link.close()
     _exit(code)
 
 
-def _run(program: list[str], place: job.Place, link: Link) -> int:
+def _run(program: list[str], place: job.Place, link: Link, snapshot: Snapshot | None) -> int:
     sys.argv[:] = program
     sys.path.insert(0, str(Path(program[0]).resolve().parent))
     try:
         job.check_device(place.device, "Set CUDA_VISIBLE_DEVICES= to train on the CPU.")
         try:
-            _play(program[0], place)
+            _play(program[0], place, snapshot)
         except Leave:
             _end(place)
             return 0
@@ -67,9 +71,12 @@ def _run(program: list[str], place: job.Place, link: Link) -> int:
         return _tell_failure(error, link)
 
 
-def _play(path: str, place: job.Place) -> None:
+def _play(path: str, place: job.Place, snapshot: Snapshot | None) -> None:
     try:
-        runpy.run_path(path, run_name="__main__")
+        if snapshot is not None:
+            snapshot.run_script(path)
+        else:
+            runpy.run_path(path, run_name="__main__")
     except SystemExit as ending_program:
         if isinstance(ending_program, Leave) or ending_program.code not in (None, 0):
             raise

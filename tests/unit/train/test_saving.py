@@ -16,7 +16,7 @@ LIMIT_S = 20.0
 
 
 def make_saver(directory: Path, said: list[wire.Message], **environment: str) -> Saver:
-    return Saver(directory, None, 3, {"model": "m"}, environment, said.append)
+    return Saver(directory, None, 3, {"model": "m"}, environment, {}, said.append)
 
 
 def test_a_checkpoint_of_another_environment_is_taken_with_a_warning(tmp_path: Path) -> None:
@@ -84,3 +84,21 @@ def test_nothing_begins_from_scratch_while_there_are_checkpoints_that_cannot_be_
     with pytest.raises(CheckpointError, match=r"none of the 2 checkpoints in .* can be read.*--no-resume"):
         saver.newest()
     assert sum("torn" in message.text for message in said if isinstance(message, wire.Note)) == 2
+
+
+def test_a_program_that_was_edited_since_its_checkpoint_is_told(tmp_path: Path) -> None:
+    said: list[wire.Message] = []
+
+    def saver_of(**digests: str) -> Saver:
+        program = {f"file {name}.py": digest for name, digest in digests.items()}
+        return Saver(tmp_path, None, 3, {"model": "m"}, {}, program, said.append)
+
+    first = saver_of(train="1", model="1")
+    first.save(lambda: {"step": 7}, 7)
+    first.wait()
+    said.clear()
+    assert saver_of(train="1", model="1", new="1").newest() is not None and said == []
+    assert saver_of(train="1", model="2").newest() is not None
+    (note,) = said
+    assert isinstance(note, wire.Note)
+    assert note.text == "The program has changed since the checkpoint of step 7: file model.py."

@@ -1,0 +1,164 @@
+"""Runs a program as it was when its job began, and tells which of its files a worker has run.
+
+Modules keep their paths; only their text comes from the snapshot, so that a program finds its data where it always is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import linecache
+import os
+import sys
+import sysconfig
+import types
+from collections.abc import MutableMapping, Sequence
+from importlib.abc import InspectLoader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any, Final
+
+from legato.core.program import OF_FILE, PROGRAM_VARIABLE, ProgramSnapshot, Source
+from legato.decoding import decode
+
+_MAX_FILES: Final = 5000
+_PACKAGE: Final = Path(__file__).resolve().parents[1]  # where Legato itself lies
+
+
+class _Loader(InspectLoader):
+    """Loads one module from a snapshot."""
+
+    def __init__(self, source: Source, path: str) -> None:
+        self._source = source
+        self._path = path
+
+    def is_package(self, fullname: str) -> bool:  # noqa: ARG002 -- it knows one module
+        return self._source.is_package
+
+    def get_source(self, fullname: str) -> str:  # noqa: ARG002
+        return importlib.util.decode_source(self._source.content)
+
+    def get_code(self, fullname: str) -> types.CodeType:  # noqa: ARG002
+        return compile_source(self._source, self._path)
+
+
+class Snapshot(MetaPathFinder):
+    """A program's snapshot, from which its modules are imported.
+
+    Args:
+        program: what the driver kept.
+    """
+
+    def __init__(self, program: ProgramSnapshot) -> None:
+        self.folder = Path(program.folder)
+        self._modules = {source.module: source for source in program.sources if source.module}
+        self._script = program.sources[0]
+        self.digests = {source.path: digest(source.content) for source in program.sources}
+
+    def install(self) -> None:
+        """Import modules from here, where Python would look for them in the program's folder."""
+        finders: list[Any] = sys.meta_path
+        finders.insert(finders.index(PathFinder) if PathFinder in finders else len(finders), self)
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002 -- the name says it all
+        target: types.ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        """See `importlib.abc.MetaPathFinder`."""
+        source = self._modules.get(fullname)
+        if source is None:
+            return None
+        file = str(self.folder / source.path)
+        return importlib.util.spec_from_file_location(fullname, file, loader=_Loader(source, file))
+
+    def run_script(self, path: str) -> None:
+        """Run the script as ``__main__``, as ``python PATH`` does."""
+        module = types.ModuleType("__main__")
+        module.__file__ = path
+        before = sys.modules["__main__"]
+        sys.modules["__main__"] = module
+        try:
+            exec(compile_source(self._script, path), module.__dict__)  # noqa: S102 -- it is the user's program
+        finally:
+            sys.modules["__main__"] = before
+
+
+def read_snapshot(environment: MutableMapping[str, str]) -> Snapshot | None:
+    """Return the snapshot that the driver has kept for this worker; None if there is none, or it may not be read.
+
+    Then the program's files are read as they are now, and compared when the worker joins.
+    """
+    path = environment.pop(PROGRAM_VARIABLE, None)
+    if path is None:
+        return None
+    try:
+        return Snapshot(decode(Path(path).read_bytes(), ProgramSnapshot))
+    except OSError:
+        return None
+
+
+def compile_source(source: Source, path: str) -> types.CodeType:
+    """Compile a file, and let tracebacks show its lines, whatever the disk has by then."""
+    text = importlib.util.decode_source(source.content)
+    linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
+    code: types.CodeType = compile(source.content, path, "exec", dont_inherit=True)
+    return code
+
+
+def digest(content: bytes) -> str:
+    """Return a short digest of a file."""
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+_installed: Snapshot | None = None
+
+
+def run_from(snapshot: Snapshot) -> None:
+    """Import modules of the program from a snapshot from now on."""
+    global _installed  # noqa: PLW0603 - a process runs one program
+    _installed = snapshot
+    snapshot.install()
+
+
+def describe_program() -> dict[str, str]:
+    """Return what this process has run of its program: the digests of the script and the modules from its folder.
+
+    Files that lie in an environment of Python, such as ``.venv``, are no part of the program.
+    """
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    if script is None:
+        return {}
+    folder = _installed.folder if _installed is not None else Path(script).resolve().parent
+    if folder.is_relative_to(_PACKAGE):
+        # A program for another framework: what starts it is ours.
+        return {}
+    files = {os.path.realpath(script)}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file.endswith(".py") and not _is_installed(file):
+            files.add(os.path.realpath(file))
+    known = {} if _installed is None else _installed.digests
+    found = {}
+    for path in map(Path, sorted(files)[:_MAX_FILES]):
+        if path.is_relative_to(folder):
+            name = str(path.relative_to(folder))
+            found[f"{OF_FILE}{name}"] = known.get(name) or _digest_of(path)
+    return found
+
+
+def _digest_of(path: Path) -> str:
+    try:
+        return digest(path.read_bytes())
+    except OSError:
+        return "unreadable"
+
+
+def _is_installed(file: str) -> bool:
+    return file.startswith(_INSTALLED) or "/site-packages/" in file or "/dist-packages/" in file
+
+
+_INSTALLED: Final = tuple(
+    f"{place}/" for place in (sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), _PACKAGE)
+)
