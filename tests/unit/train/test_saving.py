@@ -68,8 +68,9 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     said: list[wire.Message] = []
     make_saver(tmp_path / "file", said).save_unless_there(dict, 1)
-    (note,) = said
+    note, unsaved = said
     assert isinstance(note, wire.Note) and note.level == "error" and "No checkpoint at step 1" in note.text
+    assert unsaved == wire.Unsaved(step=1)
 
 
 def test_nothing_begins_from_scratch_while_there_are_checkpoints_that_cannot_be_read(tmp_path: Path) -> None:
