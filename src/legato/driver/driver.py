@@ -240,6 +240,8 @@ class Driver:
         self._show(words.Record(kind="note", reason=told, level="warning"))
 
     def _close_books(self, outcome: Outcome) -> None:
+        # What workers wrote since the last look, too.
+        LogCaps(self._directory, self._spec.log_max_bytes, self._warn).drop()
         book = self._membership.job.book()
         self._write_journal(self._journal(book, outcome))
         self._directory.remove_driver_file()

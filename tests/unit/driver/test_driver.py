@@ -178,6 +178,24 @@ def test_it_is_noted_when_logs_grow(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_logs_that_are_too_long_are_shortened_while_it_runs_and_at_the_end(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with raise_stage(tmp_path, log_max_bytes=2**16) as stage:
+            await stage.until_training(2)
+            stage.directory.logs.mkdir(parents=True, exist_ok=True)
+            log = stage.directory.log_path(1)
+            for _ in range(2):
+                with log.open("a") as file:
+                    file.write("a line\n" * 100_000)
+                if log.stat().st_size < 10**6:
+                    await stage.orchestra.until(lambda: log.stat().st_blocks * 512 <= 2**16)
+            await stage.finish()
+            assert log.stat().st_size == 1_400_000
+            assert log.stat().st_blocks * 512 <= 2**16
+
+    asyncio.run(play())
+
+
 def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
     async def play() -> None:
         async with raise_stage(tmp_path) as stage:
