@@ -216,3 +216,20 @@ def test_healthy_workers_are_not_examined() -> None:
     world.membership.suspects = lambda now: asked.append(suspects(now)) or asked[-1]  # type: ignore[method-assign,func-returns-value]
     world.calm(60)
     assert not any(asked)
+
+
+@pytest.mark.parametrize(("process", "num_fenced"), [("running", 0), ("stopped", 1)])
+def test_workers_that_are_in_no_view_are_judged_alike(process: ProcessState, num_fenced: int) -> None:
+    # Those of a gang of torch.distributed or of TensorFlow stay so for their whole life.
+    world = make_world(num_workers=2, max_workers=2)
+    world.deliver_engine()
+    for number in (0, 1):
+        world.connect(world.bodies[number])
+        world.deliver(world.bodies[number])
+        world.bodies[number].inbox.clear()
+    assert {worker.phase for worker in job_of(world).present()} == {WorkerPhase.JOINING}
+    hang(world, process, 1)
+    for _ in range(100):
+        world.tick()
+        world.deliver(world.bodies[0])
+    assert len(kinds(world, "fenced")) == num_fenced
