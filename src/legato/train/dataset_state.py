@@ -9,6 +9,7 @@ tensors count their changes themselves, and of a large array some blocks are rea
 from __future__ import annotations
 
 import hashlib
+import marshal
 import pickle
 import zlib
 from typing import Any, Final
@@ -19,6 +20,7 @@ import torch
 _WHOLE_BYTES: Final = 16 << 20  # an array of at most this size is read whole: some milliseconds
 _BLOCK_BYTES: Final = 4096
 _NUM_BLOCKS: Final = 1024
+_LONG: Final = 10_000
 _CONTAINERS: Final = (list, dict, set, frozenset, tuple)
 _PLAIN: Final = (bool, int, float, str)
 
@@ -82,7 +84,8 @@ class _Signer(pickle.Pickler):
             cells = [_content(cell) for cell in thing.__closure__ or ()]
             return self._told_apart(thing, (cells, thing.__defaults__, thing.__kwdefaults__, thing.__dict__))
         if _is_plain_object(thing):
-            return self._told_apart(thing, (_class_settings(type(thing)), thing.__dict__))
+            attributes = {name: _condense(value) for name, value in thing.__dict__.items()}
+            return self._told_apart(thing, (_class_settings(type(thing)), attributes))
         return self._reduce(thing)
 
     def _reduce(self, thing: Any) -> Any:
@@ -112,6 +115,17 @@ def _is_plain_object(thing: Any) -> bool:
     kind = type(thing)
     is_usual = all(getattr(kind, name) is getattr(object, name) for name in ("__reduce_ex__", "__reduce__"))
     return is_usual and hasattr(thing, "__dict__") and not isinstance(thing, _CONTAINERS)
+
+
+def _condense(value: Any) -> Any:
+    """Return a digest of a long list of plain values, such as the files of a data set; anything else as it is."""
+    if not isinstance(value, _CONTAINERS) or len(value) < _LONG:
+        return value
+    try:
+        # Several times as fast as pickle. Its version 2 does not look at how often an object is referred to.
+        return hashlib.blake2b(marshal.dumps(value, 2)).digest()
+    except ValueError:
+        return value
 
 
 def _class_settings(kind: type) -> list[Any]:

@@ -23,6 +23,8 @@ class Everything(Dataset[Any]):
 
     def __init__(self) -> None:
         self.items = [(f"{number}.png", number) for number in range(100)]
+        self.files = [(f"{number}.png", number) for number in range(20_000)]
+        self.mixed = [threading.Lock(), *range(20_000)]
         self.numbers = np.arange(10.0)
         self.objects = np.array([1, "a", None], dtype=object)
         self.large = np.zeros((32 << 20,), np.uint8)
@@ -48,6 +50,8 @@ CHANGES: dict[str, Callable[[Everything], Any]] = {
     "an attribute": lambda it: setattr(it, "scale", 2),
     "an item of a list": lambda it: it.items.__setitem__(3, ("other.png", 3)),
     "the order of a list": lambda it: it.items.reverse(),
+    "an item of a long list": lambda it: it.files.__setitem__(15_000, ("other.png", 3)),
+    "an item of a long list of anything": lambda it: it.mixed.__setitem__(15_000, 3),
     "an array": lambda it: it.numbers.__setitem__(4, 1.5),
     "an array of objects": lambda it: it.objects.__setitem__(2, 5),
     "a large array": lambda it: it.large.fill(1),
