@@ -271,8 +271,7 @@ def _run_static(places: Places, program: Path) -> None:
     if framework is None or framework.shape != "gang" or "LEGATO_DRIVER_FILE" not in os.environ:
         _take_part(places, 0)
         _run(program)
-        # A program that wrote no model has an empty result, not none.
-        (places.result_dir / names.MODEL).mkdir(exist_ok=True)
+        _end_result(places)
         return
     from legato.compat.wmla.fabric.gang import variables_of_gang
     from legato.train.gang import Gang, name_attempt, reserve_port
@@ -287,6 +286,12 @@ def _run_static(places: Places, program: Path) -> None:
         _take_part(places, seat.rank)
         _run(program)
         gang.part()
+    _end_result(places)
+
+
+def _end_result(places: Places) -> None:
+    """Give a program that wrote no model an empty result, not none."""
+    (places.result_dir / names.MODEL).mkdir(exist_ok=True)
 
 
 def _take_part(places: Places, rank: int) -> None:
