@@ -21,6 +21,7 @@ CONTROLLERS: Final = ("memory", "cpu", "pids")
 _PREFIX: Final = "legato-"
 _SERVER: Final = "legato-server"
 _PARENT: Final = "parent"
+_PARENT_BYTES: Final = 2**30  # more than torch and what programs import need
 _CPU_PERIOD_US: Final = 100_000
 _PROC: Final = Path("/proc")
 
@@ -128,8 +129,19 @@ class JobGroup:
             raise UsageError(f"Cannot limit what the job uses: {error}. Submit it without limits.") from error
 
     def add_parent(self, pid: int) -> None:
-        """Take the process that forks the workers into the job's groups; what it forks is in them too."""
-        self._add(_PARENT, pid)
+        """Take the process that forks the workers into the job's groups; what it forks is in them too.
+
+        It has a limit of memory as well, so that a job which hides a worker from its driver has no more than that.
+
+        Raises:
+            UsageError: the kernel refuses.
+        """
+        memory = self._limits.memory_bytes
+        limits = Limits(memory_bytes=None if memory is None else max(memory, _PARENT_BYTES))
+        try:
+            self._add(_PARENT, pid, limits)
+        except OSError as error:
+            raise UsageError(f"Cannot limit what the job uses: {error}. Submit it without limits.") from error
 
     def add_worker(self, worker: int, pid: int) -> None:
         """Take a worker into a group of its own, with its limits; what it starts is in it too.
@@ -138,7 +150,7 @@ class JobGroup:
             UsageError: the kernel refuses.
         """
         try:
-            self._add(_name_worker(worker), pid, limited=True)
+            self._add(_name_worker(worker), pid, self._limits)
         except OSError as error:
             raise UsageError(f"Cannot limit what worker {worker} uses: {error}.") from error
 
@@ -166,11 +178,11 @@ class JobGroup:
     def _folders(self, *parts: str) -> list[Path]:
         return list(dict.fromkeys(place.base.joinpath(self._name, *parts) for place in self._places.values()))
 
-    def _add(self, group: str, pid: int, *, limited: bool = False) -> None:
+    def _add(self, group: str, pid: int, limits: Limits) -> None:
         for name, place in self._places.items():
             folder = place.base / self._name / group
             folder.mkdir(exist_ok=True)
-            for file, value in _settings(name, place.version, self._limits) if limited else ():
+            for file, value in _settings(name, place.version, limits):
                 _write(folder / file, value)
         for folder in self._folders(group):
             try:
