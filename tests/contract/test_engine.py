@@ -238,6 +238,11 @@ def test_examine_needs_no_warm_parent(real: Kind) -> None:
     run(test)
 
 
+def test_examine_tells_nothing_where_the_record_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "engine.json").write_text("{")
+    assert asyncio.run(LocalEngine(tmp_path).examine([1])) == {}
+
+
 def test_crash_by_a_signal_is_reported_as_negative(kind: Kind) -> None:
     async def test() -> None:
         engine = kind.make()

@@ -245,7 +245,12 @@ class LocalEngine:
         return await asyncio.to_thread(self._examine, workers)
 
     def _examine(self, workers: Collection[int]) -> dict[int, Vital]:
-        record = self._read_record()
+        try:
+            record = self._read_record()
+        except (LegatoError, OSError) as error:
+            # Nothing can be said of any worker then; the driver has a rule for that.
+            _log.warning("Cannot examine the workers of %s: %s", self._directory, error)
+            return {}
         known = record.workers if record is not None else {}
         return examine({w: (known[w].pid, known[w].start_time) for w in workers if w in known and known[w].pid})
 
