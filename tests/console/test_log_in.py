@@ -19,7 +19,8 @@ def test_somebody_logs_in_and_out(people: Callable[..., Person]) -> None:
     ann.page.locator("input[name=user]").wait_for()
     ann.finds_no_barrier()
     ann.shows("log-in")
-    assert not ann.page.context.cookies()
+    left = ann.page.context.cookies()
+    assert [(cookie["name"], cookie["httpOnly"]) for cookie in left] == [("legato_device", True)], "it logs nobody in"
 
 
 def test_a_wrong_password_is_told(chromium: Any, running: Platform) -> None:
