@@ -1,7 +1,7 @@
 """Measure, write the results down, and put them into the documentation.
 
 ``python -m benchmarks [--quick] [--only NAME,...] [--out DIR]``, where a NAME is ``step_time``, ``changes``,
-``deaths``, ``peers``, ``scheduling``, ``sharing``, ``load``, ``consoles`` or ``elasticdl``.
+``agreement``, ``deaths``, ``peers``, ``scheduling``, ``sharing``, ``load``, ``consoles`` or ``elasticdl``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import changes, consoles, deaths, elasticdl, load, peers, report, scheduling, sharing, step_time
+from benchmarks import (
+    agreement,
+    changes,
+    consoles,
+    deaths,
+    elasticdl,
+    load,
+    peers,
+    report,
+    scheduling,
+    sharing,
+    step_time,
+)
 from benchmarks.jobs import ROOT, BenchmarkError, Say
 from benchmarks.provenance import provenance
 
@@ -24,6 +36,7 @@ PAGE: Final = ROOT / "docs" / "benchmarks.md"
 _MEASURES: Final[dict[str, Callable[..., Iterator[dict[str, Any]]]]] = {
     "step_time": step_time.measure,
     "changes": changes.measure,
+    "agreement": agreement.measure,
     "deaths": deaths.measure,
     "peers": peers.measure,
     "scheduling": scheduling.measure,

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.agreement import share_of
+
 Result = dict[str, Any]
 
 _CHANGES_TARGET_STEPS: Final = 1.0
@@ -208,9 +210,35 @@ def _beside_steps(row: dict[str, Any]) -> tuple[str, str]:
     return f"{_with_worst(row['gap_s'])}, {_number(row)} times", f"{row['gap_s']['median'] / row['step_s']:.1f}"
 
 
+def _agreement(rows: Sequence[dict[str, Any]]) -> list[str]:
+    table = [
+        (
+            row["model"],
+            f"{row['state_mb']:g} MB",
+            f"{row['check_ms']['median']:.2f} : {row['step_ms']['median']:.2f}",
+            _with_quartiles(row["ratio"]),
+            _verdict(row["ratio"]["median"], 1.0, "≤ 1 step"),
+            f"{100 * share_of(row['ratio']['median']):.2f} %",
+            _verdict(share_of(row["ratio"]["median"]), 0.01, "≤ 1 %"),
+        )
+        for row in rows
+    ]
+    head = (
+        "model",
+        "state",
+        "ms, check : step",
+        "a check, in steps (quartiles)",
+        "reach",
+        "share of training",
+        "reach",
+    )
+    return _table(head, table)
+
+
 _RENDERERS: Final[dict[str, Callable[[Sequence[dict[str, Any]]], list[str]]]] = {
     "step_time": _step_time,
     "changes": _changes,
+    "agreement": _agreement,
     "deaths": _deaths,
     "peers": _peers,
     "scheduling": _scheduling,

@@ -48,6 +48,7 @@ ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
     "legato.commands.people": ("users", "tokens", "audit"),
     "legato.commands.serving": ("up", "server", "config"),
     "legato.commands.simulate": ("simulate",),
+    "legato.commands.verifying": ("verify",),
 }
 
 

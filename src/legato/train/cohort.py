@@ -138,6 +138,22 @@ class Cohort:
         present = set(current.workers)
         return newest if may_join or present.issuperset(view.workers) else current.number
 
+    def await_size(self, num_workers: int) -> None:
+        """Wait until a view of so many workers is in force, or built here so that this rank votes for it.
+
+        It also ends where this view cannot last: a recovery was ordered, or the job is to stop.
+        """
+
+        def is_over() -> bool:
+            current, newest = self.connection.view, max(self._built, default=0)
+            if self._link is None or self._link.stop_reason is not None or self._is_superseded(current):
+                return True
+            view = self._built[newest].view if newest > current.number else current
+            return len(view.workers) == num_workers
+
+        with self._wake:
+            self._wake.wait_for(is_over)
+
     # ------------------------------------------------------------ entering views
 
     def start_alone(self) -> None:

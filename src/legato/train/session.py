@@ -33,6 +33,7 @@ from legato.train.numeric_environment import describe_environment
 from legato.train.order import Layout, Steps, epochs_ended_by
 from legato.train.peer_memory import UnreadableLoan
 from legato.train.program_sources import describe_program
+from legato.train.recording import Recorder
 from legato.train.reducer import StepReducer
 from legato.train.saving import Saver
 from legato.train.telling import Teller
@@ -87,6 +88,10 @@ class Session:
         self.agreement = Agreement(self.belongings.items)
         self._on_difference = on_difference
         self._known_differences: set[str] = set()
+        self._recorder = Recorder.ordered(self.cohort.worker, self.belongings.items, self.cohort.await_size)
+        if self._recorder is not None:
+            # What differs is seen after every step, whatever the program asks for.
+            self._on_difference = "warn"
         self.teller = Teller(place.link)
         self._settings_alone = settings
         self._exact = exact
@@ -322,6 +327,10 @@ class Session:
                 self._stop_together()
             self._follow_freezing()
             self._save_if_due()
+            if self._recorder is not None:
+                told = {f"the note '{name}'": str(values) for name, values in self.cursor.notes.items()}
+                results = {"the loss": self.cursor.loss, **told}
+                self._recorder.at_boundary(self.cursor.step, results, self.cohort.size)
         while True:
             try:
                 self._enter_agreed(in_evaluation=in_evaluation)
