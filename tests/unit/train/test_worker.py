@@ -26,7 +26,7 @@ def run(tmp_path: Path, link: Tape, place: Place, program: str, monkeypatch: pyt
     monkeypatch.setattr("sys.path", [])
     path = tmp_path / "program.py"
     path.write_text(program)
-    return worker._run([str(path)], place, link)
+    return worker._run([str(path)], place, link, None)
 
 
 @pytest.mark.parametrize("program", ["", "raise SystemExit(0)"])

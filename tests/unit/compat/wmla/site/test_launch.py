@@ -425,7 +425,8 @@ def end_of(job: Path, text: str) -> tuple[int, wire.Message, str]:
     (job / "_submitted_code/mnist/main.py").write_text(text)
     (job / "_submitted_code/mnist/beside.py").write_text("def fail():\n    return 1 / 0\n")
     link = Tape()
-    code = worker._run([str(job / names.LAUNCHER), "_submitted_code/mnist/main.py"], Place(link, None, "cpu", 1), link)
+    place = Place(link, None, "cpu", 1)
+    code = worker._run([str(job / names.LAUNCHER), "_submitted_code/mnist/main.py"], place, link, None)
     return code, link.said[-1], (job / f"log/executor-{JOB}-3.{HOST}" / names.ERR_FILE).read_text()
 
 
