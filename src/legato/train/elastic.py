@@ -252,15 +252,15 @@ class Run:
             pin_memory: as in ``torch.utils.data.DataLoader``.
 
         Raises:
-            DataError: the data set is empty or does not reach all micro-batches of a step, or a sample or the collation
-                failed.
+            DataError: the data set is empty or does not reach all micro-batches of a step, a sample or the collation
+                failed, or the first sample is another one when it is read again.
             ProgramError: a turn of the loop had no backward pass.
         """
         session = self._session
         order, loader = self._loader_of("train", dataset, shuffle, collate_fn, num_workers, prefetch_factor, pin_memory)
         # To read a sample for the description may change a data set that remembers what it has read.
         if loader.begin_pass() or loader not in self._described:
-            self._described[loader] = describe_dataset(dataset, session.seed)
+            self._described[loader] = describe_dataset(dataset, session.seed, exact=session.is_exact)
         yield from self.turns(order, loader, self._described[loader])
 
     def turns(self, steps: Steps, source: Source, data: str) -> Iterator[Any]:

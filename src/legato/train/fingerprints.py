@@ -53,15 +53,39 @@ def num_samples_of(dataset: Dataset[Any]) -> int:
         ) from error
 
 
-def describe_dataset(dataset: Dataset[Any], seed: int) -> str:
-    """Say what distinguishes a data set from others: its type, its length and a digest of its first sample."""
+def describe_dataset(dataset: Dataset[Any], seed: int, *, exact: bool) -> str:
+    """Say what distinguishes a data set from others: its type, its length and a digest of its first sample.
+
+    Args:
+        dataset: its first sample is read twice.
+        seed: of the job.
+        exact: the result must not depend on who reads a sample.
+
+    Raises:
+        DataError: it must not, but the first sample is another one when it is read again.
+    """
+    kind = f"{type(dataset).__name__} of {num_samples_of(dataset)} samples"
+    first, again = (_first_sample(dataset, seed) for _ in range(2))
+    if first == again:
+        return f"{kind}, first {first}"
+    if exact:
+        raise DataError(
+            f"The data set ({kind}) gives another sample 0 when it is read again with the same random seeds: it draws "
+            "from a generator of its own, counts its calls or reads a clock. So what is trained would depend on which "
+            "worker reads which sample. Draw from the global generators of torch, NumPy or Python, which Legato seeds "
+            "for each sample, or from a generator made of the sample's index; or give up equal results with "
+            'legato.elastic(reduction="fast").'
+        )
+    return kind
+
+
+def _first_sample(dataset: Dataset[Any], seed: int) -> str:
     with untouched():
         seed_sample(seed, 0, 0)
         try:
-            first = _digest(dataset[0])
+            return _digest(dataset[0])
         except Exception:  # noqa: BLE001 - it is told, with its sample, when the sample is trained
-            first = "unreadable"
-    return f"{type(dataset).__name__} of {num_samples_of(dataset)} samples, first {first}"
+            return "unreadable"
 
 
 def _digest(sample: Any) -> str:

@@ -157,7 +157,16 @@ def settings_alone(checkpoint_dir: str | None, checkpoint_every: str | None, kee
     )
 
 
-def check_same_data(theirs: str, mine: str) -> None:
-    """Raise MismatchError if this worker's data set differs from the others', as far as both are known."""
+def check_same_data(theirs: str, mine: str, whose: str) -> None:
+    """Raise MismatchError if this worker's data set differs from another's, as far as both are known.
+
+    Args:
+        theirs: what `describe_dataset` said there.
+        mine: what it said here.
+        whose: whose data set the other one is.
+    """
     if theirs and mine and theirs != mine:
-        raise MismatchError(f"This worker's data set is not that of the others. Theirs: {theirs}. Mine: {mine}.")
+        raise MismatchError(
+            f"This worker's data set is not that of {whose}. Theirs: {theirs}. Mine: {mine}. Every worker must read "
+            "the same data: check which files the data set reads, and what it draws, counts or keeps while it is built."
+        )

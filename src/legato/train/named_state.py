@@ -107,8 +107,8 @@ def _walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the tensors and plain values in a nest of containers; what is neither is left out."""
     if isinstance(value, torch.Tensor) or type(value) in _PLAIN:
         yield path, value
-    elif isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
-        yield path, torch.from_numpy(np.ascontiguousarray(value))
+    elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        yield path, _tensor_of(value)
     elif isinstance(value, np.generic):
         yield path, value.item()
     elif isinstance(value, Mapping):
@@ -117,3 +117,10 @@ def _walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list | tuple | deque):
         for index, inner in enumerate(value):
             yield from _walk(inner, f"{path}[{index}]")
+
+
+def _tensor_of(array: Any) -> torch.Tensor:
+    """Return a copy of an array: in the byte order of this machine, or as its bytes if torch has no such numbers."""
+    if array.dtype.kind in "biufc" and array.dtype.itemsize <= 8:
+        return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), order="C"))
+    return torch.from_numpy(np.array(memoryview(array.tobytes()), dtype=np.uint8))

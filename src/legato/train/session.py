@@ -94,7 +94,7 @@ class Session:
             self._on_difference = "warn"
         self.teller = Teller(place.link)
         self._settings_alone = settings
-        self._exact = exact
+        self.is_exact = exact
         self._num_backwards = num_backwards
         self._allow_unprepared_schedulers = allow_unprepared_schedulers
         self._entry: Entry | None = None
@@ -151,7 +151,7 @@ class Session:
         if self._reducer is None:
             self._make_reducer()
             self.belongings.begin()
-            self._identity = identity_of(self.belongings.fingerprint(), self.layout, self.seed, exact=self._exact)
+            self._identity = identity_of(self.belongings.fingerprint(), self.layout, self.seed, exact=self.is_exact)
             self._environment = describe_environment(self.device)
             self._program = describe_program()
             self.belongings.watch(allow_unprepared_schedulers=self._allow_unprepared_schedulers)
@@ -199,7 +199,7 @@ class Session:
                 self._receive_state(entry)
             else:
                 if self._resumed is not None:
-                    job.check_same_data(self._resumed["data"], self.data_fingerprint)
+                    job.check_same_data(self._resumed["data"], self.data_fingerprint, "the checkpoint")
                     self._load(self._resumed)
                     self._resumed = None
                 self.reducer.buffers.rebase()
@@ -270,7 +270,7 @@ class Session:
         letter = state.receive_letter(group, entry.sources[0])
         if letter.refusal:
             raise MismatchError(f"No worker can join this job at present. {letter.refusal}")
-        job.check_same_data(letter.skeleton["data"], self.data_fingerprint)
+        job.check_same_data(letter.skeleton["data"], self.data_fingerprint, "the others")
         # The models come first in both trees, so their tensors arrive where they belong, without a copy.
         _, own = state.take_apart({"models": self._state()["models"]})
         self._is_spoiled = True
@@ -570,6 +570,6 @@ class Session:
     def _connect(self, group: Group) -> tuple[Exchange | None, str]:
         # Read once: beside this thread the training may replace it, when a layer thaws.
         reducer = self.reducer
-        exchange = make_exchange(group, reducer.buckets, self.layout.num_micro_batches, exact=self._exact)
+        exchange = make_exchange(group, reducer.buckets, self.layout.num_micro_batches, exact=self.is_exact)
         group.reads_peers = can_read_peers(group, may_try=self._may_read_peers)
         return exchange, reducer.layout

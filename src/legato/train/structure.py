@@ -7,7 +7,7 @@ workers, and would be missing in workers that join.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, repeat
 from operator import is_, methodcaller
 from typing import Any, Final
 
@@ -28,20 +28,24 @@ class Structure:
     def __init__(self, models: Sequence[torch.nn.Module]) -> None:
         self._models = tuple(models)
         modules = list({id(module): module for model in models for module in model.modules()}.values())
-        self._tables = [table for module in modules for table in (module._parameters, module._modules)]
-        self._held = tuple(chain.from_iterable(map(_values, self._tables)))
+        tables = [table for module in modules for table in (module._parameters, module._modules)]
+        # Most tables are empty and stay so: of these the length is enough.
+        self._filled = [table for table in tables if table]
+        self._held = self._holding()
         # The forward pass may assign another tensor to a buffer, but it must not make one that was not there.
-        self._buffers = [module._buffers for module in modules]
+        buffers = [module._buffers for module in modules]
+        self._buffers = [table for table in buffers if table]
         self._empty = self._empty_buffers()
+        self._all = [*tables, *buffers]
+        self._num_all = sum(map(len, self._all))
         self._named = self._names()
 
     def is_same(self) -> bool:
         """Tell whether the models still hold the same modules and parameters, and buffers in the same places."""
-        return (
-            sum(map(len, self._tables)) == len(self._held)
-            and all(map(is_, chain.from_iterable(map(_values, self._tables)), self._held))
-            and self._empty_buffers() == self._empty
-        )
+        if sum(map(len, self._all)) != self._num_all:
+            return False
+        now = self._holding()
+        return len(now) == len(self._held) and all(map(is_, now, self._held)) and self._empty_buffers() == self._empty
 
     def refuse_changes(self) -> None:
         """Raise ProgramError if parameters or buffers were added, replaced or removed; modules without any may be."""
@@ -71,8 +75,11 @@ class Structure:
             found |= {name + place: None for name, _ in model.named_buffers()}
         return found
 
+    def _holding(self) -> tuple[Any, ...]:
+        return tuple(chain.from_iterable(map(_values, self._filled)))
+
     def _empty_buffers(self) -> list[bool]:
-        return [buffer is None for table in self._buffers for buffer in table.values()]
+        return list(map(is_, chain.from_iterable(map(_values, self._buffers)), repeat(None)))
 
 
 class GroupWatch:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import hashlib
 import os
 import random
@@ -15,6 +16,7 @@ import signal
 import threading
 import time
 import timeit
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -161,8 +163,10 @@ def _pieces(node: Any) -> Iterator[bytes]:
         for key in sorted(node, key=str):
             yield f"{key}:".encode()
             yield from _pieces(node[key])
-    elif isinstance(node, list | tuple):
+    elif isinstance(node, list | tuple | deque):
         for value in node:
             yield from _pieces(value)
+    elif dataclasses.is_dataclass(node):
+        yield from _pieces(vars(node))
     elif not callable(node):
         yield repr(node).encode()

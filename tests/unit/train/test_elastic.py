@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import random
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import legato
 from legato.core.errors import DataError, MismatchError, ProgramError
 from legato.train import elastic
 from legato.train.checkpoint import Store
+from legato.train.elastic import Reduction
 from legato.train.loader import Loader
 
 NUM_STEPS = 3  # of a pass
@@ -187,6 +189,39 @@ def test_a_data_loader_is_refused_by_name() -> None:
         run.evaluate(model, loader, cross_entropy)  # type: ignore[arg-type]
 
 
+class Unsteady(TensorDataset):
+    """Another sample each time: by a generator of its own, by a count, by a clock."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(*make_data().tensors)
+        self.how = how
+        self.dice = np.random.default_rng(3)
+        self.num_reads = 0
+
+    def __getitem__(self, index: int) -> Any:
+        inputs, target = super().__getitem__(index)
+        self.num_reads += 1
+        amount = {"dice": self.dice.random(), "count": self.num_reads, "clock": time.perf_counter_ns() % 1e6}
+        return inputs + amount[self.how] if self.how in amount else inputs + np.random.rand() + torch.rand(1), target
+
+
+@pytest.mark.parametrize("how", ["dice", "count", "clock"])
+def test_a_data_set_whose_samples_depend_on_who_reads_them_is_refused(how: str) -> None:
+    run, _, _ = make_run()
+    with pytest.raises(DataError, match=r"Unsteady of 24 samples\) gives another sample 0 .* global generators"):
+        next(iter(run.batches(Unsteady(how))))
+
+
+@pytest.mark.parametrize(("how", "reduction"), [("global generators", "exact"), ("dice", "fast")])
+def test_a_data_set_may_draw_from_the_global_generators_and_with_fast_sums_from_any(
+    how: str, reduction: Reduction
+) -> None:
+    run, model, optimizer = make_run(reduction=reduction)
+    for _ in passed(run, model, optimizer, Unsteady(how)):
+        pass
+    assert run.step == NUM_STEPS
+
+
 def test_to_go_on_with_another_data_set_is_refused(tmp_path: Path) -> None:
     def train(data: TensorDataset, *, resume: bool) -> int:
         run, model, optimizer = make_run(checkpoint_dir=tmp_path, checkpoint_every="1steps", resume=resume)
@@ -199,6 +234,7 @@ def test_to_go_on_with_another_data_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MismatchError) as refusal:
         train(make_data(start=1), resume=True)
     one = r"TensorDataset of 24 samples, first (\w{16})\."
+    assert "data set is not that of the checkpoint" in str(refusal.value)
     found = re.search(f"Theirs: {one} Mine: {one}", str(refusal.value))
     assert found is not None and found[1] != found[2], refusal.value
     assert train(make_data(), resume=True) == 2 * NUM_STEPS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,6 +89,22 @@ def test_rebase_takes_what_was_loaded() -> None:
     watched.rebase()
     assert watched.moved() == []
     assert watched.base(buffer).tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_a_complex_buffer_becomes_the_mean_of_complex_numbers(dtype: torch.dtype) -> None:
+    still, moving = torch.full((2,), -0.5j, dtype=dtype), torch.zeros(1, 2, dtype=dtype)
+    watched = MovingBuffers([still, moving])
+    contributions = [torch.tensor([[1 + 2j, 0.25 - 8j]], dtype=dtype), torch.tensor([[2 + 1j, 16 + 26j]], dtype=dtype)]
+    total = torch.zeros(watched.numel([1]), dtype=torch.float64)
+    for index, contribution in enumerate(contributions):
+        moving.copy_(contribution)
+        assert watched.moved() == [1]
+        total += watched.read([1], first=index == 0)
+        watched.restore()
+    watched.commit([1], total, 2)
+    assert moving.tolist() == [[1.5 + 1.5j, 8.125 + 9j]]
+    assert still.tolist() == [-0.5j, -0.5j]
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5))

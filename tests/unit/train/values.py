@@ -68,6 +68,7 @@ VALUES: dict[str, Any] = {
     "tensor": numbered(2, 3),
     "parameter": torch.nn.Parameter(numbered(3)),
     "channels last": numbered(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
+    "channels last of one channel": numbered(2, 1, 4, 5).to(memory_format=torch.channels_last),
     "transposed": numbered(3, 4).t(),
     "permuted": numbered(2, 3, 4).permute(2, 0, 1),
     "expanded": torch.ones(3, 1).expand(3, 4),
