@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,11 +130,13 @@ class Platform:
 
 
 @contextlib.contextmanager
-def platforms(**settings: Any) -> Iterator[Platform]:
-    prefix = open_the_way()
+def platforms(as_user: Sequence[str] = (), uid: int = 0, **settings: Any) -> Iterator[Platform]:
+    """Run a server as root; or as the user ``uid``, by the command ``as_user``."""
+    prefix = [*open_the_way(), *as_user]
     # Not in pytest's own folder, which is closed to others.
     folder = Path(tempfile.mkdtemp(prefix="legato-isolation-"))
     folder.chmod(0o755)
+    os.chown(folder, uid, uid)
     with pytest.MonkeyPatch.context() as patch, servers_of(folder / "home", patch) as made:
         try:
             patch.setenv("LEGATO_ODD", "a secret of the server")
@@ -198,6 +200,15 @@ def test_a_job_of_the_pool_reaches_nothing_but_its_own(pool: Platform) -> None:
     uids = check_attack(pool)
     assert len(set(uids)) == 2
     assert all(2000000100 <= uid <= 2000000199 for uid in uids)
+
+
+@pytest.mark.soak
+def test_a_server_with_five_capabilities_keeps_jobs_apart_too() -> None:
+    capabilities = "-all,+setuid,+setgid,+kill,+chown,+dac_override"
+    given = [f"--{kind}={capabilities}" for kind in ("inh-caps", "ambient-caps", "bounding-set")]
+    with platforms(["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", *given], 12345, **POOL) as platform:
+        assert "CapEff:\t00000000000000e3" in Path(f"/proc/{platform.server.pid}/status").read_text()
+        assert len(set(check_attack(platform))) == 2
 
 
 def test_a_job_of_a_submitter_reaches_nothing_but_its_own() -> None:
