@@ -13,7 +13,7 @@ from legato.core.errors import UsageError
 from legato.core.limits import Limits
 from legato.engines import local
 from legato.engines.base import Exited, Launch, Noted
-from legato.engines.cgroups import Support, find_support
+from legato.engines.cgroups import JobGroup, Support, find_support
 from legato.engines.local import LocalEngine
 
 MIB = 2**20
@@ -22,15 +22,11 @@ needs_memory = pytest.mark.skipif("memory" not in SUPPORT.places, reason=f"no me
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    before = groups()
     yield
-    assert groups() == before
-
-
-def groups() -> set[Path]:
-    return {path for place in SUPPORT.places.values() for path in place.base.glob("legato-*")}
+    # Of this job: others may run beside it.
+    assert [group for group in JobGroup(tmp_path, Limits(), SUPPORT).folders() if group.exists()] == []
 
 
 Ended = tuple[dict[int, Exited], list[str]]

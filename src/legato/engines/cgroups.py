@@ -164,18 +164,19 @@ class JobGroup:
 
     def remove_worker(self, worker: int) -> None:
         """Remove a worker's groups; what is left of its processes is killed by others."""
-        for place in self._folders(_name_worker(worker)):
+        for place in self.folders(_name_worker(worker)):
             _remove(place)
 
     def close(self) -> None:
         """Remove all groups of the job that are empty."""
-        for top in self._folders():
+        for top in self.folders():
             with contextlib.suppress(OSError):
                 for inner in [path for path in top.iterdir() if path.is_dir()]:
                     _remove(inner)
             _remove(top)
 
-    def _folders(self, *parts: str) -> list[Path]:
+    def folders(self, *parts: str) -> list[Path]:
+        """Return where the job's groups are, or groups inside of them; they need not exist."""
         return list(dict.fromkeys(place.base.joinpath(self._name, *parts) for place in self._places.values()))
 
     def _add(self, group: str, pid: int, limits: Limits) -> None:
@@ -184,7 +185,7 @@ class JobGroup:
             folder.mkdir(exist_ok=True)
             for file, value in _settings(name, place.version, limits):
                 _write(folder / file, value)
-        for folder in self._folders(group):
+        for folder in self.folders(group):
             try:
                 (folder / "cgroup.procs").write_text(str(pid))
             except ProcessLookupError:
