@@ -284,7 +284,6 @@ def test_a_torn_checkpoint_is_passed_over_and_the_one_before_is_in_the_middle_of
     assert any(f"Resumed from {before}" in e["reason"] for e in result.events), result.story()
 
 
-@pytest.mark.soak
 def test_a_job_without_a_readable_checkpoint_begins_from_scratch_only_if_it_is_asked_to(
     stage: Stage, reference: Reference, commands: Commands
 ) -> None:
@@ -301,6 +300,7 @@ def test_a_job_without_a_readable_checkpoint_begins_from_scratch_only_if_it_is_a
     stage.collect(Outcome("succeeded", code, "")).check(want, finishers=1)
 
 
+@pytest.mark.soak
 def test_a_foreign_checkpoint_is_refused(stage: Stage) -> None:
     stage.run("twice.py", "--epochs", "2")
     result = stage.run("text.py", resume=True)

@@ -74,7 +74,9 @@ def test_each_limit_gives_other_bits_and_another_fingerprint() -> None:
     assert len({json.dumps(parts) for _, parts in found.values()}) == len(LIMITS), found
 
 
-@pytest.mark.parametrize(("library", "part"), [("torch", "CPU capability"), ("oneDNN", "oneDNN")])
+@pytest.mark.parametrize(
+    ("library", "part"), [("torch", "CPU capability"), pytest.param("oneDNN", "oneDNN", marks=pytest.mark.soak)]
+)
 def test_a_worker_with_other_kernels_is_refused_by_name(
     stage: Stage, odd_machine: Path, library: str, part: str
 ) -> None:
