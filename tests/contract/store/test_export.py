@@ -7,7 +7,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
+from sqlalchemy import inspect
 from tests.contract.store.conftest import NewUrl, open_quickly
 from tests.contract.store.making import ANN, NOW, make_job, make_people, make_pool, start, write
 
@@ -18,6 +20,7 @@ from legato.control.store import Store
 from legato.core.errors import StoreError, UsageError
 
 HOME, ELSEWHERE = "/srv/legato", "/mnt/new"
+TABLES = ("users", "jobs", "attempts", "allocations", "nodes", "slots", "queues", "audit_log", "events", "counters")
 HEAD = migrate.find_revisions()[0]
 _numbers = itertools.count()
 
@@ -59,6 +62,21 @@ def lines_of(url: str) -> list[bytes]:
         database.close()
 
 
+def cut(lines: list[bytes], tables: dict[str, set[str]]) -> list[bytes]:
+    """Leave of an export what an older version would have exported: these tables and columns."""
+    found: list[bytes] = []
+    kept: list[int] = []
+    for line in lines:
+        read = msgspec.json.decode(line)
+        if isinstance(read, dict):
+            columns = tables.get(read["table"], set())
+            kept = [place for place, name in enumerate(read["columns"]) if name in columns]
+            read["columns"] = [read["columns"][place] for place in kept]
+        if kept and b'"quiet"' not in line:  # a counter that came later
+            found.append(msgspec.json.encode(read if isinstance(read, dict) else [read[place] for place in kept]))
+    return found
+
+
 def load(database: Database, lines: list[bytes], revision: str = HEAD, away_s: float = 0.0) -> int:
     return store_export.load(database, lines, revision=revision, moves={HOME: ELSEWHERE}, away_s=away_s)
 
@@ -98,8 +116,13 @@ def test_an_older_store_is_brought_to_this_version(new_url: NewUrl, empty: Datab
     url = new_url()
     with open_quickly(url) as store:
         fill(store)
-    lines = [line for line in lines_of(url) if b'"quiet"' not in line]  # revision 0004 brought it
-    load(empty, lines, revision="0003")
+    database = Database(url)
+    migrate.downgrade(database, "0003")
+    with database.reading() as connection:
+        tables = {name: {column["name"] for column in inspect(connection).get_columns(name)} for name in TABLES}
+    migrate.upgrade(database)
+    database.close()
+    load(empty, cut(lines_of(url), tables), revision="0003")
     migrate.check(empty)
     assert any(b'"quiet"' in line for line in store_export.export(empty))
 
