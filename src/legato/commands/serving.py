@@ -150,6 +150,12 @@ def backup(
         f"{file} holds {made.num_jobs} jobs and {made.num_files} files ({made.num_bytes / 2**20:,.1f} MiB). It is as "
         "secret as the platform itself. Data sets, and checkpoints outside of the home, are not in it."
     )
+    if made.left_out:
+        typer.echo(
+            f"legato: warning: {len(made.left_out)} files or folders of jobs are not in it, because their paths are "
+            f"too long; the first is {made.left_out[0][:200]!a}…",
+            err=True,
+        )
 
 
 def restore(

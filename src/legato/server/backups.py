@@ -12,11 +12,12 @@ import errno
 import hashlib
 import io
 import os
+import re
 import shutil
 import stat
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Final, NamedTuple, cast
 
@@ -46,6 +47,14 @@ _ABOUT_PROCESSES: Final = frozenset(
 _ABOUT_SERVER: Final = frozenset({"server.json", "server.lock", "local-login.json", "first-login.txt"})
 _FIRST: Final = ("order.json", "journal.json")
 _CHECKPOINTS: Final = "checkpoints"
+_CHECKPOINT: Final = re.compile(r"step-[0-9]{1,15}\.legato")
+_MAX_HELD: Final = 64
+"""Checkpoints that are open at once. A job keeps few; it may have written any number of files there."""
+_MAX_NAME_BYTES: Final = 2000
+"""Longer paths could not be restored everywhere: the system takes 4095, that of the new home included."""
+_FILE: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_FOLDER: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
+_NOT_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 
 Tell = Callable[[int, int], None]
 """Called with the bytes that are done and those that there are."""
@@ -79,11 +88,12 @@ class Checksum(msgspec.Struct, frozen=True):
 
 
 class Summary(NamedTuple):
-    """What a backup holds."""
+    """What a backup holds. ``left_out``: what it does not hold, because the path of it is too long."""
 
     num_bytes: int
     num_files: int
     num_jobs: int
+    left_out: tuple[str, ...] = ()
 
 
 def write_backup(settings: Settings, file: Path, *, now: float, tell: Tell) -> Summary:
@@ -107,7 +117,7 @@ def write_backup(settings: Settings, file: Path, *, now: float, tell: Tell) -> S
         revision = store_export.read_revision(database)
         with _scratch_beside(file) as (scratch, path), tempfile.TemporaryFile(dir=file.parent) as store:
             jobs = _export(database, store)
-            num_bytes = store.tell() + sum(_size_of(entry) for entry in _walk(home, settings))
+            num_bytes = store.tell() + sum(_size_of(entry) for entry in _walk(home, settings, []))
             _check_room(file, num_bytes)
             about = About(
                 format=FORMAT,
@@ -121,7 +131,8 @@ def write_backup(settings: Settings, file: Path, *, now: float, tell: Tell) -> S
             writer.add_text(ABOUT, msgspec.json.encode(about))
             store.seek(0)
             writer.add_store(store)
-            for entry in _walk(home, settings):
+            left_out: list[str] = []
+            for entry in _walk(home, settings, left_out):
                 writer.add(entry)
             num_files = writer.close()
             scratch.flush()
@@ -139,7 +150,7 @@ def write_backup(settings: Settings, file: Path, *, now: float, tell: Tell) -> S
         ) from error
     finally:
         database.close()
-    return Summary(written, num_files, jobs)
+    return Summary(written, num_files, jobs, tuple(left_out))
 
 
 # ---------------------------------------------------------------- checks
@@ -177,118 +188,213 @@ def _check_room(file: Path, num_bytes: int) -> None:
 # ---------------------------------------------------------------- what there is
 
 
+def _always(_: str) -> bool:
+    return True
+
+
 class _Entry(NamedTuple):
-    """Something of the home. ``held``: it is open already, so that it is copied even if it is deleted meanwhile."""
+    """Something of the home.
+
+    Args:
+        path: of it. It is opened by its last part alone, inside of its folder.
+        name: from the home on.
+        folder: the open folder that it lies in.
+        about: what it is. A program may put something else there at any moment, which is left out then.
+        held: it is open already, so that it is copied even if it is deleted meanwhile.
+    """
 
     path: Path
     name: str
+    folder: int
+    about: os.stat_result
     held: int | None = None
 
 
-def _walk(home: Path, settings: Settings) -> Iterator[_Entry]:
-    """Yield what a backup holds of a home, folders before what is in them."""
+class _Place:
+    """The home, in which programs may exchange anything at any moment: no link on the way to a file is followed.
+
+    Every folder is opened by itself, inside of the one before it, as in `legato.server.job_files`.
+    """
+
+    def __init__(self, home: Path, left_out: list[str]) -> None:
+        self.home = home
+        self._left_out = left_out
+
+    @contextlib.contextmanager
+    def open(self, name: str) -> Iterator[int | None]:
+        """Open a folder for as long as the block lasts; None: there is none, or not any more."""
+        descriptor: int | None = os.open(self.home, _FOLDER & ~os.O_NOFOLLOW)
+        try:
+            try:
+                for part in name.split("/") if name else ():
+                    assert descriptor is not None
+                    inner = os.open(part, _FOLDER, dir_fd=descriptor)
+                    os.close(descriptor)
+                    descriptor = inner
+            except OSError as error:
+                if error.errno not in _NOT_THERE or descriptor is None:
+                    raise
+                os.close(descriptor)
+                descriptor = None
+            yield descriptor
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def list(self, name: str) -> list[str]:
+        """Return what is in a folder, sorted; nothing if there is none."""
+        with self.open(name) as folder:
+            return [] if folder is None else sorted(os.listdir(folder))
+
+    def walk(
+        self,
+        top: str,
+        is_left_out: Callable[[str], bool],
+        *,
+        goes_into: Callable[[str], bool] = _always,
+        done: Collection[str] = (),
+    ) -> Iterator[_Entry]:
+        """Yield what is in a folder, folders before what is in them.
+
+        Args:
+            top: the folder; itself it is not yielded.
+            is_left_out: whether something is no part of a backup, by its name.
+            goes_into: whether to yield what is in a folder, by its name.
+            done: names of what was yielded before.
+        """
+        waiting = [top]
+        while waiting:
+            name = waiting.pop()
+            inner = []
+            with self.open(name) as folder:
+                for child in sorted(os.listdir(folder)) if folder is not None else ():
+                    assert folder is not None
+                    whole = f"{name}/{child}" if name else child
+                    if is_left_out(whole):
+                        continue
+                    if len(os.fsencode(whole)) > _MAX_NAME_BYTES:
+                        self._left_out.append(whole)
+                        continue
+                    entry = self._look(folder, whole)
+                    if entry is None:
+                        continue
+                    if whole not in done:
+                        yield entry
+                    if stat.S_ISDIR(entry.about.st_mode) and goes_into(whole):
+                        inner.append(whole)
+            waiting.extend(reversed(inner))
+
+    def hold(self, name: str, stack: contextlib.ExitStack) -> _Entry | None:
+        """Open a file until the stack ends; None: there is none."""
+        with self.entry(name) as entry:
+            held = None if entry is None or not stat.S_ISREG(entry.about.st_mode) else _open_file(entry)
+            if entry is None or held is None:
+                return None
+            stack.callback(os.close, held)
+            return entry._replace(held=held)
+
+    @contextlib.contextmanager
+    def entry(self, name: str) -> Iterator[_Entry | None]:
+        """Look at one thing for as long as the block lasts; None: there is nothing of this name."""
+        with self.open(name.rpartition("/")[0]) as folder:
+            yield None if folder is None else self._look(folder, name)
+
+    def _look(self, folder: int, name: str) -> _Entry | None:
+        try:
+            about = os.stat(name.rpartition("/")[2], dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return None  # it has gone a moment ago
+        return _Entry(self.home / name, name, folder, about)
+
+
+def _open_file(entry: _Entry) -> int | None:
+    """Open a file; None: it has gone, or a program has put something else in its place."""
+    try:
+        descriptor = os.open(entry.path.name, _FILE, dir_fd=entry.folder)
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return None
+        raise
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _walk(home: Path, settings: Settings, left_out: list[str]) -> Iterator[_Entry]:
+    """Yield what a backup holds of a home, folders before what is in them; add to ``left_out`` what it cannot hold."""
     store = settings.store_url.removeprefix("sqlite:///") if settings.store_url.startswith("sqlite:") else None
-    left_out = {settings.wmla_data_path} | {home / name for name in _ABOUT_SERVER}
+    kept_elsewhere = {settings.wmla_data_path} | {home / name for name in _ABOUT_SERVER}
     if store is not None:
-        left_out |= {Path(f"{store}{ending}").absolute() for ending in ("", "-wal", "-shm")}
-    for entry in _list(home):
-        if entry in left_out:
-            continue
-        yield _Entry(entry, entry.name)
-        if entry.is_symlink() or not entry.is_dir():
-            continue
-        if entry.name == JOBS:
-            for job in _list(entry):
-                yield from _walk_job(job, f"{JOBS}/{job.name}")
-        else:
-            is_left_out = _is_unfinished if entry.name == CODE else _is_nothing
-            yield from _walk_folder(entry, entry.name, is_left_out)
+        kept_elsewhere |= {Path(f"{store}{ending}").absolute() for ending in ("", "-wal", "-shm")}
+    place = _Place(home, left_out)
+
+    def is_left_out(name: str) -> bool:
+        # Something in the folder of uploads is being unpacked or deleted.
+        return home / name in kept_elsewhere or name.startswith(f"{CODE}/.")
+
+    yield from place.walk("", is_left_out, goes_into=lambda name: name != JOBS)
+    for job in place.list(JOBS):
+        yield from _walk_job(place, f"{JOBS}/{job}")
 
 
-def _is_unfinished(path: Path) -> bool:
-    """Whether something in the folder of uploads is being unpacked or deleted."""
-    return path.parent.name == CODE and path.name.startswith(".")
-
-
-def _is_nothing(_: Path) -> bool:
-    return False
-
-
-def _walk_job(job: Path, name: str) -> Iterator[_Entry]:
+def _walk_job(place: _Place, name: str) -> Iterator[_Entry]:
     """Yield what a backup holds of a job: first where it stands, and its checkpoints as they are then."""
-    yield _Entry(job, name)
-    if job.is_symlink() or not job.is_dir():
-        return
+    with place.entry(name) as job:
+        if job is None:
+            return
+        yield job
+        if not stat.S_ISDIR(job.about.st_mode):
+            return
+    done: set[str] = set()
     with contextlib.ExitStack() as stack:
-        first = [_hold(job / file, stack) for file in _FIRST]
-        folders = [folder for folder in (job / _CHECKPOINTS, *job.glob(f"*/{_CHECKPOINTS}")) if folder.is_dir()]
-        checkpoints = {folder: _hold_all(folder, stack) for folder in folders if folder.parent.name != "work"}
-        for file, held in zip(_FIRST, first, strict=True):
-            if held is not None:
-                yield _Entry(job / file, f"{name}/{file}", held)
+        first = [place.hold(f"{name}/{file}", stack) for file in _FIRST]
+        inside = [_CHECKPOINTS, *(f"{inner}/{_CHECKPOINTS}" for inner in place.list(name) if inner != "work")]
+        checkpoints = {folder: _hold_all(place, f"{name}/{folder}", stack) for folder in inside}
+        for entry in first:
+            if entry is not None:
+                done.add(entry.name)
+                yield entry
         for folder, files in checkpoints.items():
-            inside = f"{name}/{folder.relative_to(job)}"
-            for parent in reversed(folder.relative_to(job).parents[:-1]):
-                yield _Entry(job / parent, f"{name}/{parent}")
-            yield _Entry(folder, inside)
-            for path, held in files.items():
-                yield _Entry(path, f"{inside}/{path.name}", held)
-        done = {*checkpoints, *(job / file for file in _FIRST)}
+            parts = folder.split("/")
+            for whole in (f"{name}/{'/'.join(parts[:end])}" for end in range(1, len(parts) + 1) if files):
+                with place.entry(whole) as found:
+                    if found is not None and whole not in done and stat.S_ISDIR(found.about.st_mode):
+                        done.add(whole)
+                        yield found
+                if whole not in done:
+                    break  # a program has put something else there
+            else:
+                for entry in files:
+                    done.add(entry.name)
+                    yield entry
 
-        def is_left_out(path: Path) -> bool:
-            if path in done:
-                return True
-            if job not in (path.parent, path.parent.parent):
-                return False
-            is_ours = path.parent == job or path.parent.name not in ("work", "guest")
-            return is_ours and (path.name in _ABOUT_PROCESSES or path.name.startswith(".work-"))
+        def is_left_out(whole: str) -> bool:
+            parts = whole.removeprefix(f"{name}/").split("/")
+            is_ours = len(parts) == 1 or (len(parts) == 2 and parts[0] not in ("work", "guest"))
+            return is_ours and (parts[-1] in _ABOUT_PROCESSES or parts[-1].startswith(".work-"))
 
-        yield from _walk_folder(job, name, is_left_out)
-
-
-def _walk_folder(folder: Path, name: str, is_left_out: Callable[[Path], bool]) -> Iterator[_Entry]:
-    for path in _list(folder):
-        if is_left_out(path):
-            continue
-        yield _Entry(path, f"{name}/{path.name}")
-        if not path.is_symlink() and path.is_dir():
-            yield from _walk_folder(path, f"{name}/{path.name}", is_left_out)
+        yield from place.walk(name, is_left_out, done=done)
 
 
-def _list(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
-        return []  # it has gone a moment ago
-
-
-def _hold(path: Path, stack: contextlib.ExitStack) -> int | None:
-    try:
-        held = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return None
-    stack.callback(os.close, held)
-    return held
-
-
-def _hold_all(folder: Path, stack: contextlib.ExitStack) -> dict[Path, int]:
-    """Open all checkpoints of one moment: while they are copied, the job may delete them for newer ones."""
-    for _ in range(_MAX_LOOKS):
-        names = [path for path in _list(folder) if path.is_file() and not path.is_symlink()]
+def _hold_all(place: _Place, folder: str, stack: contextlib.ExitStack) -> list[_Entry]:
+    """Open the newest checkpoints of one moment: while they are copied, the job may delete them for newer ones."""
+    num_looks = 0
+    while True:
+        num_looks += 1
+        found = [name for name in place.list(folder) if _CHECKPOINT.fullmatch(name)]
+        names = sorted(found, key=lambda name: (len(name), name))[-_MAX_HELD:]
         with contextlib.ExitStack() as own:
-            held = {path: _hold(path, own) for path in names}
-            found = {path: descriptor for path, descriptor in held.items() if descriptor is not None}
-            if len(found) == len(held):
+            held = [place.hold(f"{folder}/{name}", own) for name in names]
+            # What is there and cannot be opened is no file; it is not waited for. Nor is a program that deletes all the
+            # time what it has written just before: no training does.
+            if None not in held or set(names) <= set(place.list(folder)) or num_looks == _MAX_LOOKS:
                 stack.push(own.pop_all())
-                return found
-    raise LegatoError(f"Cannot back up {folder}: its files change all the time. Try again.")
+                return [entry for entry in held if entry is not None]
 
 
 def _size_of(entry: _Entry) -> int:
-    try:
-        about = os.lstat(entry.path) if entry.held is None else os.fstat(entry.held)
-    except FileNotFoundError:
-        return 0
+    about = entry.about
     # Holes take no room.
     return min(about.st_size, about.st_blocks * _BLOCK) if stat.S_ISREG(about.st_mode) else 0
 
@@ -370,19 +476,21 @@ class _Writer:
         self._tar.addfile(found, _Whole(store.fileno(), [(0, found.size)], b"", self._note))
 
     def add(self, entry: _Entry) -> None:
-        """Add a file, a folder or a link as it is now. Nothing of what has gone, and of pipes and sockets."""
-        try:
-            about = os.lstat(entry.path) if entry.held is None else os.fstat(entry.held)
-            kind = stat.S_IFMT(about.st_mode)
-            if kind == stat.S_IFREG:
-                self._add_file(entry)
-            elif kind in (stat.S_IFDIR, stat.S_IFLNK):
-                found = _describe(entry, about)
-                found.type = tarfile.DIRTYPE if kind == stat.S_IFDIR else tarfile.SYMTYPE
-                found.linkname = str(entry.path.readlink()) if kind == stat.S_IFLNK else ""
-                self._tar.addfile(found)
-        except FileNotFoundError:
-            return
+        """Add a file, a folder or a link. Nothing of what has gone, and of pipes and sockets."""
+        kind = stat.S_IFMT(entry.about.st_mode)
+        if kind == stat.S_IFREG:
+            self._add_file(entry)
+        elif kind in (stat.S_IFDIR, stat.S_IFLNK):
+            found = _describe(entry, entry.about)
+            found.type = tarfile.DIRTYPE if kind == stat.S_IFDIR else tarfile.SYMTYPE
+            if kind == stat.S_IFLNK:
+                try:
+                    found.linkname = os.readlink(entry.path.name, dir_fd=entry.folder)
+                except OSError as error:
+                    if error.errno in (*_NOT_THERE, errno.EINVAL):
+                        return  # it is no link any more
+                    raise
+            self._tar.addfile(found)
 
     def close(self) -> int:
         """Write the checksum and the end; returns the number of files."""
@@ -393,9 +501,12 @@ class _Writer:
 
     def _add_file(self, entry: _Entry) -> None:
         with contextlib.ExitStack() as stack:
-            descriptor = entry.held if entry.held is not None else _hold(entry.path, stack)
+            descriptor = entry.held
             if descriptor is None:
-                return
+                descriptor = _open_file(entry)
+                if descriptor is None:
+                    return
+                stack.callback(os.close, descriptor)
             about = os.fstat(descriptor)
             found = _describe(entry, about)
             stretches, before = [(0, about.st_size)], b""

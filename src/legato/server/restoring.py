@@ -197,12 +197,21 @@ def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 def _extract(tar: tarfile.TarFile, scratch: Path, tell: Callable[[int], None]) -> None:
     folders = []
+    made, written = {FILES}, set[str]()
     for member in tar.getmembers():
-        name = member.name.partition("/")[0]
-        if name not in (FILES, STORE):
+        top, folder = member.name.partition("/")[0], member.name.rpartition("/")[0]
+        if top not in (FILES, STORE):
             continue
+        is_known = member.isdir() or member.isreg() or member.issym()
+        is_second = member.name in written or (member.name in made and not member.isdir())
+        if not is_known or is_second or (folder not in made and top != STORE):
+            # Nothing is ever written by way of a link.
+            raise tarfile.ReadError(f"'{member.name[:200]}' is not in a folder of its own")
         if member.isdir():
+            made.add(member.name)
             folders.append(member)
+        else:
+            written.add(member.name)
         # A folder can be filled first, whatever its mode is to be.
         wanted = member.replace(mode=0o700) if member.isdir() else member
         tar.extract(wanted, scratch, numeric_owner=True, filter=_check_inside)

@@ -162,6 +162,80 @@ def test_checkpoints_that_are_deleted_meanwhile_are_in_the_backup(
     assert (tmp_path / "new/jobs/mine/checkpoints/step-1.legato").read_bytes() == content
 
 
+def make_secret(tmp_path: Path) -> Path:
+    folder = tmp_path / "secret"
+    folder.mkdir()
+    for name in ("shadow", "step-9.legato"):
+        (folder / name).write_text("hidden from jobs")
+    return folder
+
+
+def test_links_of_jobs_lead_a_backup_nowhere(home: Path, tmp_path: Path) -> None:
+    secret = make_secret(tmp_path)
+    (home / "jobs/mine/run").mkdir()
+    links = ("jobs/mine/run/checkpoints", "jobs/mine/checkpoints/checkpoints", "jobs/mine/checkpoints/step-2.legato")
+    for link in links:
+        (home / link).symlink_to(secret)
+    file = make(home, tmp_path / "backup")
+    assert b"hidden from jobs" not in file.read_bytes()
+    restore(file, tmp_path / "new")
+    assert [(tmp_path / "new" / link).readlink() for link in links] == [secret] * 3
+
+
+@pytest.mark.parametrize("when", ["before its files", "before itself"])
+def test_a_folder_that_becomes_a_link_meanwhile_leads_nowhere(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    secret = make_secret(tmp_path)
+    folder = home / "jobs/mine/work/a"
+    folder.mkdir()
+    (folder / "shadow").write_text("of the job")
+    add = backups._Writer.add
+
+    def exchange(writer: Any, entry: Any) -> None:
+        is_turn = entry.path == (folder if when == "before itself" else folder / "shadow")
+        if is_turn and not folder.is_symlink():
+            folder.rename(folder.with_name("b"))
+            folder.symlink_to(secret)
+        add(writer, entry)
+
+    monkeypatch.setattr(backups._Writer, "add", exchange)
+    file = make(home, tmp_path / "backup")
+    assert b"hidden from jobs" not in file.read_bytes()
+    restore(file, tmp_path / "new")
+    assert (tmp_path / "new/jobs/mine/work/a").is_dir()
+
+
+def test_a_job_cannot_keep_a_backup_from_being_made(home: Path, tmp_path: Path) -> None:
+    work = home / "jobs/mine/work"
+    (work / "/".join(["x" * 200] * 12)).mkdir(parents=True)
+    for step in range(2000):
+        (home / f"jobs/mine/checkpoints/step-{step}.legato").touch()
+    file = tmp_path / "backup"
+    made = write_backup(settings_of(home), file, now=NOW, tell=lambda done, total: None)
+    assert len(made.left_out) == 1
+    assert made.left_out[0].startswith("jobs/mine/work/xxx")
+    restore(file, tmp_path / "new")
+    assert len(list((tmp_path / "new/jobs/mine/checkpoints").iterdir())) == 2000
+
+
+def test_nothing_is_restored_by_way_of_a_link(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "jobs/mine/work/link").unlink()
+    (home / "jobs/mine/work/link").symlink_to("../../../code/abc")
+    describe = backups._describe
+
+    def describe_wrongly(entry: Any, about: os.stat_result) -> tarfile.TarInfo:
+        found = describe(entry, about)
+        found.name = found.name.replace("work/run.sh", "work/link/train.py")
+        return found
+
+    monkeypatch.setattr(backups, "_describe", describe_wrongly)
+    file = make(home, tmp_path / "backup")
+    with pytest.raises(UsageError, match=r"link/train\.py' is not in a folder of its own"):
+        restore(file, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_file_that_is_cut_while_it_is_copied_does_not_spoil_the_backup(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
