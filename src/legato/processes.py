@@ -267,6 +267,9 @@ def _hold(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except ProcessLookupError:
         raise
+    except OverflowError:
+        # A job that writes its own record can name any number.
+        raise ProcessLookupError from None
     except (AttributeError, OSError):
         return None
 
@@ -286,7 +289,7 @@ def _has_proc() -> bool:
 def _answers(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         pass

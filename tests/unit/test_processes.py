@@ -191,6 +191,14 @@ def test_a_signal_reaches_the_process_that_is_meant(monkeypatch: pytest.MonkeyPa
         send_signal(child.pid, start_time, signal.SIGKILL)
 
 
+def test_a_number_that_no_process_can_have_means_none() -> None:
+    for number in (2**40, 2**70):
+        send_signal(number, 1, signal.SIGKILL)
+        kill_group(number, 1, MARK)
+        assert not is_alive(number, 1)
+        assert examine({0: (number, 1)}) == {0: Vital("gone", 0.0)}
+
+
 def test_a_leader_falls_with_its_group(make_family: Callable[[str | None], Family]) -> None:
     family = make_family(None)
     kill_group(family.leader.pid, family.start_time, MARK)

@@ -100,10 +100,13 @@ async def end_leftovers(directory: Path, user: JobUser | None = None) -> None:
         await asyncio.to_thread(kill_as, user, mark_of(str(path)))
     if record is None:
         return
-    for entry in record.workers.values():
-        if entry.exit_code is None:
-            await end_group(entry.pid, entry.start_time, mark_of(str(path)), uid)
-    processes = [(entry.pid, entry.start_time) for entry in record.workers.values() if entry.exit_code is None]
+    left = [entry for entry in record.workers.values() if entry.exit_code is None]
+    if user is not None:
+        # What a gone one has left is found above; here the job could let us look for it thousands of times.
+        left = [entry for entry in left if is_alive(entry.pid, entry.start_time, uid)]
+    for entry in left:
+        await end_group(entry.pid, entry.start_time, mark_of(str(path)), uid)
+    processes = [(entry.pid, entry.start_time) for entry in left]
     processes += [(record.pid, record.start_time)] if record.pid else []
     alive = [pid for pid, start_time in processes if is_alive(pid, start_time, uid)]
     if alive:

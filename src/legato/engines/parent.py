@@ -29,9 +29,11 @@ RUN: Final = "run"
 """The folder of a job's warm parent, if the job has a user of its own."""
 _MAX_SOCKET_PATH: Final = 100
 """The kernel takes 107 bytes; some are left for the file's name."""
-_MAX_RECORD_BYTES: Final = 16 * 2**20
+_MAX_RECORD_BYTES: Final = 2 * 2**20
+"""Room for tens of thousands of workers; a job can fill it with others, which are looked at one by one."""
 _NUM_POLLS: Final = 200
 _POLL_S: Final = 0.01
+_KILL_LIMIT_S: Final = 60.0
 
 
 def read_record(path: Path) -> Record | None:
@@ -105,16 +107,26 @@ def start_parent(
 def kill_as(user: JobUser, mark: str) -> None:
     """Kill the processes of a user that show a mark, with no more rights than that user has.
 
+    What the user left behind can read and stop this process. So it gets no file of ours, a terminal above all, and is
+    not waited for without end.
+
     Raises:
         LegatoError: that could not be tried.
     """
+    told = f"Cannot look for processes that a job of user {user.uid} left behind"
     command = [sys.executable, "-P", "-m", "legato.processes", mark]
-    process = _start_as(_Order(user, "/", search_path(os.environ, {}, str(Path.cwd()), "/"), command), None)
-    if (code := process.wait()) != 0:
+    environment = search_path(os.environ, {}, str(Path.cwd()), "/")
+    process = _start_as(_Order(user, "/", environment, command), subprocess.DEVNULL)
+    try:
+        code = process.wait(_KILL_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
         raise LegatoError(
-            f"Cannot look for processes that a job of user {user.uid} left behind: {sys.executable} ends with code "
-            f"{code}. This user must be able to run it."
-        )
+            f"{told}: this took longer than {_KILL_LIMIT_S:g} s. End the processes of user {user.uid} by hand."
+        ) from None
+    if code != 0:
+        raise LegatoError(f"{told}: {sys.executable} ends with code {code}. This user must be able to run it.")
 
 
 def try_as(user: JobUser, command: list[str], environment: Mapping[str, str]) -> str | None:
@@ -134,21 +146,21 @@ class _Order(NamedTuple):
     file: tuple[str, str] | None = None
 
 
-def _start_as(order: _Order, output: IO[bytes] | int | None, *descriptors: int) -> subprocess.Popen[bytes]:
+def _start_as(order: _Order, output: IO[bytes] | int, *descriptors: int) -> subprocess.Popen[bytes]:
     """Start a command as another user, see `legato.run_as`.
 
     What the user chooses, the variables above all, counts only when the process has become that user.
 
     Args:
         order: what to start.
-        output: where its output goes. None: where ours goes.
+        output: where its output goes.
         descriptors: that it inherits.
     """
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", run_as.__file__],
         stdin=subprocess.PIPE,
         stdout=output,
-        stderr=None if output is None else subprocess.STDOUT,
+        stderr=subprocess.STDOUT,
         cwd="/",
         env={},
         pass_fds=descriptors,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -24,6 +25,7 @@ from legato.core.job_user import JobUser
 from legato.core.spec import JobSpec
 from legato.core.warm import Entry, Record
 from legato.driver.journal import JobDirectory, JobJournal, Outcome
+from legato.engines import parent
 from legato.processes import boot_id, is_alive, start_time_of
 
 JOB = "j-0000000001"
@@ -270,6 +272,37 @@ def test_what_cannot_be_killed_is_said(tmp_path: Path, monkeypatch: pytest.Monke
     for child in (worker, parent):
         child.kill()
         child.communicate()
+
+
+def test_a_record_that_a_job_made_up_keeps_nobody_from_giving_it_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = JobUser(uid=4711, gid=4711, name="ann", home="/")
+    made_up = {number: Entry(pid=2**40 + number, start_time=1) for number in range(1000)}
+    record = Record("s", "fork", "e", (), (), 1.0, pid=2**40, start_time=1, boot=boot_id(), workers=made_up)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/engine.json").write_bytes(msgspec.json.encode(record))
+    searched: list[str] = []
+    monkeypatch.setattr("legato.control.job_places.kill_as", lambda _user, mark: searched.append(mark))
+    monkeypatch.setattr("legato.processes._members", lambda *_: pytest.fail("it looks through all processes"))
+    asyncio.run(end_leftovers(tmp_path, user))
+    assert len(searched) == 1
+
+
+def test_a_search_that_a_job_stops_ends_and_shows_it_no_file_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs, started = [], make_sleeper()
+
+    def start(_order: object, output: object) -> subprocess.Popen[bytes]:
+        outputs.append(output)
+        return started
+
+    monkeypatch.setattr(parent, "_start_as", start)
+    monkeypatch.setattr(parent, "_KILL_LIMIT_S", 0.01)
+    with pytest.raises(LegatoError, match="End the processes of user 4711 by hand"):
+        parent.kill_as(JobUser(uid=4711, gid=4711, name="ann", home="/"), "LEGATO_ENGINE=x")
+    assert outputs == [subprocess.DEVNULL]
+    started.communicate()
+    assert started.returncode == -signal.SIGKILL
 
 
 # ---------------------------------------------------------------- last words
