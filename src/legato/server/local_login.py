@@ -27,6 +27,7 @@ _log = structlog.get_logger(__name__)
 FILE: Final = "local-login.json"
 _LIFE_S: Final = 86_400.0
 _EVERY_S: Final = 6 * 3600.0
+_LOOK_EVERY_S: Final = 5.0
 _ADMIN: Final = Asker("admin", Role.ADMIN)
 _NAME: Final = "this-machine"
 
@@ -72,6 +73,14 @@ class LocalLogin:
             with contextlib.suppress(LegatoError):
                 self._store.tokens.revoke(before.id, _ADMIN, now)
 
+    def was_revoked(self) -> bool:
+        """Return whether the token was revoked by another one, as all are where 'admin' gets a new password.
+
+        Raises:
+            StoreError: the store cannot be used.
+        """
+        return self._made is not None and self._store.tokens.find(self._made.secret).revoked_at is not None
+
     def end(self, now: float) -> None:
         """Take the file away and end its token, unless another server of this home has written its own."""
         found = self._read()
@@ -89,20 +98,25 @@ class LocalLogin:
             return None
 
 
-async def keep_local_login(login: LocalLogin, now: float, every_s: float = _EVERY_S) -> None:
+async def keep_local_login(
+    login: LocalLogin, now: float, every_s: float = _EVERY_S, look_every_s: float = _LOOK_EVERY_S
+) -> None:
     """Renew the token again and again until cancelled, whatever goes wrong: others are logged in without it.
 
     Args:
         login: that was made and renewed a moment ago.
         now: seconds since 1970, at this moment.
         every_s: seconds between two renewals.
+        look_every_s: seconds until a token that was revoked is noticed, and renewed at once.
     """
     clock = asyncio.get_running_loop().time
-    began = clock()
+    began = renewed = clock()
     while True:
-        await asyncio.sleep(every_s)
+        await asyncio.sleep(min(every_s, look_every_s))
         try:
-            await asyncio.to_thread(login.renew, now + clock() - began)
+            if clock() - renewed >= every_s or await asyncio.to_thread(login.was_revoked):
+                renewed = clock()
+                await asyncio.to_thread(login.renew, now + renewed - began)
         except (LegatoError, OSError) as error:
             _log.warning("whoever runs the server could not be logged in on its machine", error=str(error))
 

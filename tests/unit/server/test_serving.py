@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -28,7 +29,7 @@ from legato.control.settings import Settings
 from legato.control.store import Store, open_store
 from legato.core.errors import SettingsError, StoreError, Unauthenticated, UsageError
 from legato.server import machine, serving
-from legato.server.local_login import FILE, LocalLogin
+from legato.server.local_login import FILE, LocalLogin, keep_local_login
 from legato.server.log_lines import begin_log
 from legato.server.machine import Declaration, find_slots, name_node
 from legato.server.premises import allow_files, enter, hold_home, is_loopback, listen, open_home, tell_url
@@ -312,6 +313,34 @@ def test_the_first_token_is_shown_at_a_terminal_alone(
     with enter(settings) as sockets:
         serve(settings, sockets, say=told.append, is_terminal=is_terminal)
     assert "first start" not in str(told)
+
+
+def test_whoever_runs_the_server_stays_logged_in_when_a_password_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wait_for_renewal(login: LocalLogin) -> None:
+        renewed, renew, loop = asyncio.Event(), login.renew, asyncio.get_running_loop()
+
+        def renew_and_tell(now: float) -> None:
+            renew(now)
+            loop.call_soon_threadsafe(renewed.set)
+
+        monkeypatch.setattr(login, "renew", renew_and_tell)
+        keeping = asyncio.create_task(keep_local_login(login, NOW, look_every_s=0.001))
+        await asyncio.wait_for(renewed.wait(), 60)
+        keeping.cancel()
+
+    def read() -> str:
+        return str(msgspec.json.decode((tmp_path / FILE).read_bytes())["token"])
+
+    with open_store(make_settings(tmp_path).store_url) as store:
+        store.tokens.create_first(NOW)
+        login = LocalLogin(store, tmp_path, "http://localhost:1")
+        login.renew(NOW)
+        store.accounts.set_password("admin", "correct horse", Asker("admin", Role.ADMIN), NOW)
+        assert login.was_revoked()
+        asyncio.run(wait_for_renewal(login))
+        assert store.tokens.verify(read(), NOW + 1).name == "admin"
 
 
 def test_whoever_runs_the_server_is_logged_in_on_its_machine(tmp_path: Path) -> None:
