@@ -214,6 +214,8 @@ class Welcome(Message, frozen=True):
     Args:
         heartbeat_interval_s: send a heartbeat this often.
         away_limit_s: without any word from a driver for this long, save a checkpoint and exit.
+        collective_limit_s: workers of an earlier release give up a collective after this long, and read no message
+            without it; others wait for as long as the driver lets them.
         checkpoint_dir: where checkpoints go, None for no checkpoints.
         checkpoint_every: ``100steps``, ``2epochs``, ``60s`` or None for the final one only.
         keep: how many checkpoints to keep.
@@ -226,6 +228,7 @@ class Welcome(Message, frozen=True):
     checkpoint_every: str | None
     keep: int
     resume: bool
+    collective_limit_s: float = 1800.0
 
 
 class Prepare(Message, frozen=True):

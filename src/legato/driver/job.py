@@ -313,6 +313,7 @@ class Job:
                 checkpoint_dir=self.checkpoint_dir,
                 checkpoint_every=spec.checkpoint_every,
                 keep=spec.keep,
+                collective_limit_s=spec.collective_limit_s,
                 resume=self.resume,
             ),
         )

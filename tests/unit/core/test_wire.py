@@ -92,3 +92,15 @@ def test_a_foreign_frame_is_refused(decode: Decoder, frame: bytes) -> None:
 def test_what_a_worker_says_is_not_taken_for_an_order() -> None:
     with pytest.raises(msgspec.ValidationError):
         wire.decode_driver_message(wire.encode(wire.Leaving(num_rounds=1, reason="shrunk")))
+
+
+def test_workers_of_an_earlier_release_can_read_what_they_are_welcomed_with() -> None:
+    welcome = wire.Welcome(
+        heartbeat_interval_s=0.25,
+        away_limit_s=60.0,
+        checkpoint_dir=None,
+        checkpoint_every=None,
+        keep=3,
+        resume=False,
+    )
+    assert msgspec.msgpack.decode(wire.encode(welcome))["collective_limit_s"] == 1800.0
