@@ -13,8 +13,8 @@ import sys
 import sysconfig
 import types
 from collections.abc import MutableMapping, Sequence
-from importlib.abc import InspectLoader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,21 +25,18 @@ _MAX_FILES: Final = 5000
 _PACKAGE: Final = Path(__file__).resolve().parents[1]  # where Legato itself lies
 
 
-class _Loader(InspectLoader):
-    """Loads one module from a snapshot."""
+class _Loader(SourceFileLoader):
+    """Loads one module from a snapshot; files of data beside it are read from the disk, as always."""
 
-    def __init__(self, source: Source, path: str) -> None:
+    def __init__(self, fullname: str, path: str, source: Source) -> None:
+        super().__init__(fullname, path)
         self._source = source
-        self._path = path
 
-    def is_package(self, fullname: str) -> bool:  # noqa: ARG002 -- it knows one module
-        return self._source.is_package
-
-    def get_source(self, fullname: str) -> str:  # noqa: ARG002
+    def get_source(self, fullname: str) -> str:  # noqa: ARG002 -- it knows one module
         return importlib.util.decode_source(self._source.content)
 
     def get_code(self, fullname: str) -> types.CodeType:  # noqa: ARG002
-        return compile_source(self._source, self._path)
+        return compile_source(self._source, self.path)
 
 
 class Snapshot(MetaPathFinder):
@@ -63,15 +60,28 @@ class Snapshot(MetaPathFinder):
     def find_spec(
         self,
         fullname: str,
-        path: Sequence[str] | None = None,  # noqa: ARG002 -- the name says it all
+        path: Sequence[str] | None = None,
         target: types.ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
         """See `importlib.abc.MetaPathFinder`."""
         source = self._modules.get(fullname)
-        if source is None:
+        if source is None or not self._is_next(fullname, source, sys.path if path is None else path):
             return None
         file = str(self.folder / source.path)
-        return importlib.util.spec_from_file_location(fullname, file, loader=_Loader(source, file))
+        return importlib.util.spec_from_file_location(fullname, file, loader=_Loader(fullname, file, source))
+
+    def _is_next(self, fullname: str, source: Source, path: Sequence[str]) -> bool:
+        """Tell whether Python would take this file: its folder is searched, and no folder before it has the module."""
+        file = self.folder / source.path
+        place = os.path.realpath(file.parent.parent if source.is_package else file.parent)
+        before: list[Any] = list(path)
+        folders = [os.path.realpath(entry) if isinstance(entry, str) else "" for entry in before]
+        if place not in folders:
+            return False
+        del before[folders.index(place) :]
+        found = PathFinder.find_spec(fullname, before) if before else None
+        # Without a loader it is a folder without __init__.py, which any module comes before.
+        return found is None or found.loader is None
 
     def run_script(self, path: str) -> None:
         """Run the script as ``__main__``, as ``python PATH`` does."""
@@ -136,7 +146,7 @@ def describe_program() -> dict[str, str]:
         return {}
     files = {os.path.realpath(script)}
     for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
+        file = _file_of(module)
         if isinstance(file, str) and file.endswith(".py") and not _is_installed(file):
             files.add(os.path.realpath(file))
     known = {} if _installed is None else _installed.digests
@@ -146,6 +156,14 @@ def describe_program() -> dict[str, str]:
             name = str(path.relative_to(folder))
             found[f"{OF_FILE}{name}"] = known.get(name) or _digest_of(path)
     return found
+
+
+def _file_of(module: Any) -> Any:
+    # Not getattr: a module may answer to that by importing something, which may fail.
+    try:
+        return object.__getattribute__(module, "__dict__").get("__file__")
+    except AttributeError:
+        return None
 
 
 def _digest_of(path: Path) -> str:
