@@ -217,9 +217,15 @@ def _vital_of(leader: Stat, session: list[tuple[int, Stat]]) -> Vital:
 
 def _has_running_thread(pid: int) -> bool:
     # The state of a process is that of its first thread alone.
-    for path in (_PROC / str(pid) / "task").glob("[0-9]*/stat"):
+    tasks = _PROC / str(pid) / "task"
+    try:
+        threads = os.listdir(tasks)
+    except OSError:
+        # It has ended since it was found.
+        return False
+    for thread in threads:
         with contextlib.suppress(OSError):
-            if parse_stat(path.read_bytes().decode(errors="replace")).state == "R":
+            if parse_stat((tasks / thread / "stat").read_bytes().decode(errors="replace")).state == "R":
                 return True
     return False
 

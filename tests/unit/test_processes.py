@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import legato.processes
 from legato.core.errors import LegatoError
 from legato.processes import Vital, boot_id, examine, is_alive, kill_group, parse_stat, send_signal, start_time_of
 
@@ -279,3 +280,15 @@ def test_a_refused_signal_is_an_error(
     with pytest.raises(LegatoError, match="run the server as root, or with the capability KILL"):
         kill_group(family.leader.pid, family.start_time, MARK)
     monkeypatch.undo()
+
+
+def test_a_process_that_ends_while_it_is_examined_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: object) -> list[str]:
+        raise FileNotFoundError(path)
+
+    with session(WAITS) as (pid, start_time):
+        found = parse_stat(Path(f"/proc/{pid}/stat").read_text())._replace(state="S")
+        monkeypatch.setattr(legato.processes, "_all_stats", lambda: iter([(pid, found)]))
+        monkeypatch.setattr(os, "listdir", fail)
+        monkeypatch.setattr(os, "scandir", fail)
+        assert vital(pid, start_time).state == "waiting"
