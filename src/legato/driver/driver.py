@@ -428,11 +428,14 @@ class Driver:
         script = Path(spec.directory, spec.program[0])
         ours = (self._directory.path, _PACKAGE)
         is_ours = any(script.is_relative_to(place) for place in ours)
+        # A driver that may read more than the job's user must not read for that user what a link leads to.
+        reads_for_another = self._directory.user is not None
         try:
-            # A driver that may read more than the job's user must not read for that user what a link leads to.
-            reads_for_another = self._directory.user is not None
-            self._directory.keep_program(None if is_ours or reads_for_another else take_snapshot(script))
-        except OSError as error:
+            # What an earlier run left must not be run, even if nothing can be kept now.
+            self._directory.keep_program(None)
+            if not is_ours and not reads_for_another:
+                self._directory.keep_program(take_snapshot(script))
+        except (OSError, RuntimeError) as error:
             # Workers then read the files as they are, and are compared when they join.
             _log.warning("Cannot keep the program's sources in %s: %s", self._directory.program_file, error)
 

@@ -7,6 +7,7 @@ imports by other means is compared when a worker joins.
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -48,7 +49,7 @@ def _imported_names(source: Source) -> Iterator[str]:
     """Yield the absolute names of what may be modules, with the packages in which they lie."""
     try:
         tree = ast.parse(source.content)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     package = source.module if source.is_package else source.module.rpartition(".")[0]
     for node in ast.walk(tree):
@@ -68,6 +69,6 @@ def _files_of(folder: Path, module: str) -> Iterator[str]:
     """Yield the file of a module in a program's folder, if there is one; a package comes before a module, as always."""
     path = module.replace(".", "/")
     for file in (f"{path}/__init__.py", f"{path}.py"):
-        if (folder / file).is_file():
+        if os.path.isfile(folder / file):  # noqa: PTH113 -- False also where the folder cannot be entered
             yield file
             return

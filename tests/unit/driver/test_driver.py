@@ -559,3 +559,22 @@ def test_a_driver_that_did_not_hear_of_a_difference_learns_it_from_the_next_repo
             await stage.finish()
 
     asyncio.run(play())
+
+
+def test_a_program_whose_sources_cannot_be_kept_is_never_run_as_it_was_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path) -> None:
+        raise PermissionError("a folder cannot be entered")
+
+    async def play() -> None:
+        directory = JobDirectory.of("job-1", tmp_path)
+        directory.path.mkdir(parents=True)
+        directory.program_file.write_text("what an earlier run left")
+        monkeypatch.setattr("legato.driver.driver.take_snapshot", fail)
+        async with raise_stage(tmp_path) as stage:
+            await stage.until_training(2)
+            assert not directory.program_file.exists()
+            await stage.finish()
+
+    asyncio.run(play())

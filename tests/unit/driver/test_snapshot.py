@@ -61,3 +61,8 @@ def test_what_is_no_script_has_none(tmp_path: Path) -> None:
     (tmp_path / "train").write_text("#!/bin/sh\n")
     assert take_snapshot(tmp_path / "train") is None
     assert take_snapshot(tmp_path / "missing.py") is None
+
+
+def test_a_script_that_python_cannot_parse_is_kept_all_the_same(tmp_path: Path) -> None:
+    write(tmp_path, train_py="import a", a_py="(" * 150 + "1" + ")" * 150 + "+" + "-" * 100_000 + "1")
+    assert set(kept(tmp_path)) == {"train.py", "a.py"}
