@@ -97,6 +97,10 @@ def _digest(sample: Any) -> str:
             digest.update(node.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
         elif hasattr(node, "__array__"):
             array = np.ascontiguousarray(node)
+            if array.dtype.hasobject:
+                # Its memory holds addresses.
+                walk(array.tolist())
+                return
             digest.update(f"{array.shape}{array.dtype}".encode())
             digest.update(array.tobytes())
         elif isinstance(node, list | tuple):

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -23,6 +23,7 @@ from legato.core.errors import DataError, MismatchError, ProgramError
 from legato.train import elastic
 from legato.train.checkpoint import Store
 from legato.train.elastic import Reduction
+from legato.train.fingerprints import describe_dataset
 from legato.train.loader import Loader
 
 NUM_STEPS = 3  # of a pass
@@ -220,6 +221,20 @@ def test_a_data_set_may_draw_from_the_global_generators_and_with_fast_sums_from_
     for _ in passed(run, model, optimizer, Unsteady(how)):
         pass
     assert run.step == NUM_STEPS
+
+
+class Table(TensorDataset):
+    """Samples with a row of objects, as a table has it; each is made when it is read."""
+
+    made: Final[list[Any]] = []  # so that no row gets the address of an earlier one
+
+    def __getitem__(self, index: int) -> Any:
+        self.made.append(np.array([float(f"{index}.5"), f"row {index}"], dtype=object))
+        return *super().__getitem__(index), self.made[-1]
+
+
+def test_rows_of_objects_are_compared_by_what_they_hold() -> None:
+    assert describe_dataset(Table(*make_data().tensors), 1, exact=True).startswith("Table of 24 samples, first ")
 
 
 def test_to_go_on_with_another_data_set_is_refused(tmp_path: Path) -> None:
