@@ -373,7 +373,7 @@ def find_moves(spec: JobSpec, places: Mapping[str, str], directory: Path) -> dic
     """
     now = find_places(directory)
     if not places:
-        old, found, _ = f"{spec.directory}/".partition(f"/jobs/{directory.name}/")
+        old, found, _ = f"{spec.directory}/".partition(f"/jobs/{directory.name}/work/")
         places = {"home": old} if found else {}
     return {old: now[name] for name, old in places.items() if name in now and old != now[name]}
 

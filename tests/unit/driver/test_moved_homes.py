@@ -93,3 +93,13 @@ def test_only_whole_folders_are_moved(text: str, want: str) -> None:
 
 def test_folders_that_swap_their_places_do_not_end_in_one() -> None:
     assert move_paths("/a/1 /a/b/2", {"/a": "/a/b", "/a/b": "/a"}) == "/a/b/1 /a/2"
+
+
+def test_a_folder_of_the_user_that_looks_like_that_of_a_job_is_no_home(tmp_path: Path) -> None:
+    directory = JobDirectory(tmp_path / ".legato/jobs/mnist")
+    directory.path.mkdir(parents=True)
+    spec = msgspec.structs.replace(spec_in(tmp_path), name="mnist", directory=f"{tmp_path}/jobs/mnist")
+    directory.journal_file.write_bytes(msgspec.json.encode(JobJournal(spec=spec, token="t")))
+    journal = directory.read_journal()
+    assert journal is not None
+    assert journal.spec == spec
