@@ -126,7 +126,9 @@ def _shorten(path: Path, max_bytes: int) -> None:
 def _punch(descriptor: int, num_bytes: int) -> None:
     """Free the first bytes of a file; they read as zeros, and its length stays."""
     libc = ctypes.CDLL(None, use_errno=True)
-    fallocate = getattr(libc, "fallocate64", None) or libc.fallocate
+    fallocate = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
+    if fallocate is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
     if fallocate(descriptor, _KEEP_SIZE_AND_PUNCH_HOLE, 0, num_bytes):
         number = ctypes.get_errno()

@@ -271,7 +271,7 @@ def _find_places(proc: Path) -> dict[str, Place]:
     for line in _read_lines(proc / "self/mountinfo"):
         before, _, after = line.partition(" - ")
         root, mounted = before.split()[3:5]
-        kind, _, options = after.split()[:3]
+        kind, _, options = after.split(" ")[:3]  # a source may be empty
         if kind == "cgroup":
             for name in set(options.split(",")) & set(CONTROLLERS) & own.keys():
                 found[name] = Place(1, _join(mounted, root, own[name]))

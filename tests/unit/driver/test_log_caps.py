@@ -144,3 +144,10 @@ def test_every_reader_begins_where_the_log_begins(job: JobDirectory) -> None:
     assert follower.read(0).startswith(first.decode())
     (entry,) = list_files(job.path, ("logs",), is_recursive=False).items
     assert shorten(job.path, entry).num_bytes == size - begin
+
+
+def test_a_system_without_holes_is_told_once(job: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(job.log_path(0))
+    monkeypatch.setattr(log_caps.ctypes, "CDLL", lambda *_args, **_options: object())
+    told = caps(job).drop()
+    assert told is not None and "cannot punch holes" in told

@@ -130,3 +130,10 @@ def test_limits_with_which_no_worker_can_live_are_refused() -> None:
     with pytest.raises(UsageError, match=r"is below 0\.01"):
         check_limits(None, 0.001, "Cannot submit job 'a'")
     check_limits(2**30, 0.5, "")
+
+
+def test_a_mount_without_a_source_is_read(tmp_path: Path) -> None:
+    make_proc(tmp_path, 2)
+    mounts = tmp_path / "proc/self/mountinfo"
+    mounts.write_text("29 1 0:9 / /odd rw - tmpfs  rw\n" + mounts.read_text())
+    assert "does not hand" in find_support(tmp_path / "proc").why_not
