@@ -1,6 +1,7 @@
 """Runs a program as it was when its job began, and tells which of its files a worker has run.
 
 Modules keep their paths; only their text comes from the snapshot, so that a program finds its data where it always is.
+A module that has been written since this process began is taken from the disk: the program generates it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import linecache
 import os
 import sys
 import sysconfig
+import time
 import types
 from collections.abc import MutableMapping, Sequence
 from importlib.abc import MetaPathFinder
@@ -22,6 +24,7 @@ from legato.core.program import OF_FILE, PROGRAM_VARIABLE, ProgramSnapshot, Sour
 from legato.decoding import decode
 
 _MAX_FILES: Final = 5000
+_CLOCK_S: Final = 0.05  # by which times of files may lag behind the clock
 _PACKAGE: Final = Path(__file__).resolve().parents[1]  # where Legato itself lies
 
 
@@ -51,6 +54,7 @@ class Snapshot(MetaPathFinder):
         self._modules = {source.module: source for source in program.sources if source.module}
         self._script = program.sources[0]
         self.digests = {source.path: digest(source.content) for source in program.sources}
+        self._began = time.time() - _CLOCK_S
 
     def install(self) -> None:
         """Import modules from here, where Python would look for them in the program's folder."""
@@ -67,6 +71,10 @@ class Snapshot(MetaPathFinder):
         source = self._modules.get(fullname)
         if source is None or not self._is_next(fullname, source, sys.path if path is None else path):
             return None
+        if self._is_written_since(source):
+            # Compared when the worker joins, as every text that is not of the snapshot.
+            self.digests.pop(source.path, None)
+            return None
         file = str(self.folder / source.path)
         return importlib.util.spec_from_file_location(fullname, file, loader=_Loader(fullname, file, source))
 
@@ -82,6 +90,13 @@ class Snapshot(MetaPathFinder):
         found = PathFinder.find_spec(fullname, before) if before else None
         # Without a loader it is a folder without __init__.py, which any module comes before.
         return found is None or found.loader is None
+
+    def _is_written_since(self, source: Source) -> bool:
+        file = self.folder / source.path
+        try:
+            return file.stat().st_ctime >= self._began and file.read_bytes() != source.content
+        except OSError:
+            return False
 
     def run_script(self, path: str) -> None:
         """Run the script as ``__main__``, as ``python PATH`` does."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import importlib.resources
 import importlib.util
+import math
 import pkgutil
 import sys
+import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,12 +40,13 @@ def write(folder: Path, files: dict[str, str]) -> None:
         path.write_text(text)
 
 
-def begin(folder: Path, files: dict[str, str]) -> Snapshot:
-    """Write a program, and import its modules from a snapshot of it from now on."""
+def begin(folder: Path, files: dict[str, str], began: float = math.inf) -> Snapshot:
+    """Write a program, and import its modules from a snapshot of it, as a process that began then."""
     write(folder, files)
     program = take_snapshot(folder / "train.py")
     assert program is not None
     snapshot = Snapshot(program)
+    snapshot._began = began
     sys.path.insert(0, str(folder))
     program_sources.run_from(snapshot)
     return snapshot
@@ -57,6 +60,20 @@ def test_modules_are_what_they_were_and_where_they_were(tmp_path: Path) -> None:
     (tmp_path / "kept_net/part.py").write_text("FACTOR = 2")
     part = importlib.import_module("kept_net.part")
     assert (part.FACTOR, part.__file__) == (1, str(tmp_path / "kept_net/part.py"))
+
+
+def test_a_module_that_the_program_writes_is_imported_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"train.py": "import kept_made, kept_part", "kept_made.py": "RATE = 1", "kept_part.py": "RATE = 1"}
+    snapshot = begin(tmp_path, files, began=time.time() - 1)
+    write(tmp_path, {"kept_made.py": "RATE = 2"})
+    assert importlib.import_module("kept_made").RATE == 2
+    assert importlib.import_module("kept_part").RATE == 1
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "train.py"), raising=False)
+    found = describe_program()
+    assert found["file kept_made.py"] == program_sources.digest(b"RATE = 2")
+    assert found["file kept_part.py"] == snapshot.digests["kept_part.py"]
 
 
 def test_a_package_of_the_program_finds_its_data(tmp_path: Path) -> None:
