@@ -66,7 +66,8 @@ def tell_waiting(job: JobRecord) -> str | None:
     """Say why nothing comes from a job, and what lets it go on; None where something may come.
 
     >>> from types import SimpleNamespace as Job
-    >>> tell_waiting(Job(stage="paused", name="m3", id="j-1", reason="'anna' asked to pause it."))
+    >>> reason = "'anna' asked to pause it."
+    >>> tell_waiting(Job(stage="paused", name="m3", id="j-1", reason=reason, progress=None))
     "job 'm3' is paused: 'anna' asked to pause it. 'legato resume j-1' lets it go on."
     >>> tell_waiting(Job(stage="running"))
     """

@@ -118,7 +118,7 @@ def describe_difference(fingerprint: dict[str, str] | None, reference: dict[str,
 def describe_refusal(number: int, difference: str) -> str:
     """Say that a worker may not take part, why, and what can be done if only its machine differs.
 
-    >>> describe_refusal(2, "its CPU capability is 'AVX2', the job's is 'AVX512'")[-77:]
+    >>> describe_refusal(2, "its CPU capability is 'AVX2', the job's is 'AVX512'").split(". ")[-1]
     'Start the job with --cpu-capability and an instruction set that all machines have'
     """
     told = f"worker {number} runs something else than the others: {difference}"

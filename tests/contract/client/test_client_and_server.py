@@ -44,6 +44,9 @@ EVERYTHING: JobOptions = {
     "checkpoint_every": "1epochs",
     "keep": 5,
     "heartbeat_limit_s": 7.0,
+    "memory_bytes": 2**30,
+    "num_cpus": 1.5,
+    "must_limit": False,
     "parameters": {"rate": 0.5, "wide": True, "title": "a b", "epochs": 3},
     "framework": "legato",
 }

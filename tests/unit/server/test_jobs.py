@@ -35,11 +35,15 @@ ALL_FIELDS = {
     "checkpoint_every": "10steps",
     "keep": 5,
     "heartbeat_limit_s": 9.0,
+    "memory_bytes": 2**30,
+    "num_cpus": 1.5,
+    "must_limit": False,
     "parameters": {"rate": 0.1, "epochs": 3, "wide": True, "title": "a b"},
 }
 SPEC = (
     *("program", "directory", "environment", "data", "seed", "num_threads", "num_micro_batches", "checkpoint_every"),
     *("cpu_capability", "keep", "max_run_s", "heartbeat_limit_s", "parameters", "framework", "launcher"),
+    *("memory_bytes", "num_cpus", "must_limit"),
 )
 
 
