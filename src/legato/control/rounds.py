@@ -226,6 +226,9 @@ def _cut_of(before: Progress | None, status: Mapping[str, Any]) -> tuple[int | N
     known = status.get("num_micro_batches")
     if known is None and before is not None and not status["num_workers"]:
         return before.num_micro_batches, before.shares_freely
+    if known is not None and known < 1:
+        # A program may say anything, and the policy divides by it: for all jobs.
+        known = None
     return known, bool(status.get("shares_freely"))
 
 

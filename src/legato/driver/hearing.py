@@ -115,7 +115,8 @@ def _hear_warm(job: Job, worker: Worker, warm: wire.Warm) -> None:
     difference = describe_difference(warm.fingerprint, job.reference)
     if difference is not None and not job.ending:
         refuse(job, worker, describe_refusal(worker.number, difference))
-    elif job.num_micro_batches is None and warm.num_micro_batches is not None:
+    elif job.num_micro_batches is None and (warm.num_micro_batches or 0) > 0:
+        # Whatever else it says is no number of micro-batches: it may be any program that speaks for a worker.
         job.num_micro_batches, job.shares_freely = warm.num_micro_batches, warm.shares_freely
         leave_out_surplus(job)
 

@@ -243,6 +243,8 @@ def test_slots_that_cannot_help_go_back_at_once_and_no_more_are_given() -> None:
         (1, None, None),  # they train, and have no such limit: another program
         (0, 8, 8),
         (2, 8, 8),
+        (2, 0, None),  # of a program that speaks for its workers: the policy would divide by it
+        (2, -3, None),
     ],
 )
 def test_what_an_attempt_says_of_its_step_replaces_what_the_last_one_said(

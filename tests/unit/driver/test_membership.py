@@ -1035,6 +1035,14 @@ def test_a_job_keeps_no_more_workers_than_its_step_has_micro_batches() -> None:
     assert len(job_of(world).members()) == 2
 
 
+@pytest.mark.parametrize("said", [0, -3])
+def test_what_is_no_number_of_micro_batches_is_not_believed(said: int) -> None:
+    world = make_world(num_workers=2)
+    meet(world, 0, num_micro_batches=said)
+    assert job_of(world).num_micro_batches is None
+    assert len(job_of(world).wanted) == 2
+
+
 def test_a_minimum_above_the_micro_batches_is_lowered_with_a_warning() -> None:
     world = make_world(min_workers=3)
     world.num_micro_batches = 1
