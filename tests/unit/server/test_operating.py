@@ -6,10 +6,12 @@ import asyncio
 import errno
 import hashlib
 import io
+import os
 import re
 import tempfile
 import zipfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 import msgspec
@@ -22,7 +24,7 @@ from legato.control.records import Lease
 from legato.control.settings import Settings
 from legato.core.errors import FencedOut, StoreError
 from legato.server import keeping
-from legato.server.keeping import tidy_up
+from legato.server.keeping import delete_directory, tidy_up
 from legato.server.routes.operating import hide_password
 
 DAY_S = 86400.0
@@ -283,3 +285,17 @@ def test_housekeeping_goes_on_whatever_goes_wrong(platform: Platform, monkeypatc
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(keeping.keep_house(platform.services, every_s=0))
     assert troubles == []
+
+
+def test_a_job_that_nests_its_folders_is_deleted_all_the_same(tmp_path: Path) -> None:
+    job = tmp_path / "j-0000000001"
+    job.mkdir()
+    at = os.open(job, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=at)
+        inner = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = inner
+    os.close(at)
+    delete_directory(job)
+    assert not job.exists()
