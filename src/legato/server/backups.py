@@ -146,7 +146,7 @@ def write_backup(settings: Settings, file: Path, *, now: float, tell: Tell) -> S
             ) from error
         raise LegatoError(
             f"Cannot make the backup {file}: {error.strerror or error} ('{error.filename or home}'). Run this as the "
-            "user of the server."
+            "user of the server, or as root where jobs run as other users (run_jobs_as)."
         ) from error
     finally:
         database.close()

@@ -112,6 +112,7 @@ def _finish(about: About, scratch: Path, home: Path, read_settings: ReadSettings
         database.close()
     for job in jobs:
         _fit(inside / JOBS / job.id, job)
+    _give_to_owner(inside)
     _sync(inside)
     with contextlib.suppress(FileNotFoundError):
         home.rmdir()
@@ -237,6 +238,14 @@ def _scratch_beside(home: Path) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def _give_to_owner(home: Path) -> None:
+    """Let what a restore by root makes itself, the home and its store, belong to whom the platform belonged."""
+    owner = (home / "home-id").stat()
+    if os.geteuid() == 0:
+        for path in (home, *home.glob(f"{_STORE_FILE}*")):
+            os.chown(path, owner.st_uid, owner.st_gid)
+
+
 def _sync(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -288,11 +297,17 @@ def _fit(directory: Path, job: _JobRow) -> None:
     if order is None or known <= expected:
         return
     order["order"]["attempt"] = expected
-    replace_file(directory / "order.json", msgspec.json.encode(order))
+    _replace(directory / "order.json", order)
     journal = _read_json(directory / "journal.json")
     if journal is not None:
         journal["attempt"] = expected if journal["attempt"] == known else min(journal["attempt"], expected)
-        replace_file(directory / "journal.json", msgspec.json.encode(journal))
+        _replace(directory / "journal.json", journal)
+
+
+def _replace(path: Path, content: Any) -> None:
+    about = path.stat()
+    replace_file(path, msgspec.json.encode(content))
+    os.chown(path, about.st_uid, about.st_gid)
 
 
 def _read_json(path: Path) -> Any:

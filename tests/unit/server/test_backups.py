@@ -345,6 +345,19 @@ def test_attempts_that_began_after_the_store_was_read_fit_it(
     assert msgspec.json.decode((tmp_path / "journal.json").read_bytes()) == {"attempt": want, "token": "t"}
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_root_restores_belongs_to_the_user_of_the_server(home: Path, tmp_path: Path) -> None:
+    job = next(path.name for path in (home / "jobs").iterdir() if path.name != "mine")
+    for path in (home, *home.rglob("*")):
+        os.chown(path, 4711, 4712, follow_symlinks=False)
+    (home / f"jobs/{job}/order.json").write_text('{"order": {"attempt": 7}}')
+    restore(make(home, tmp_path / "backup"), tmp_path / "new")
+    assert '"attempt":1' in (tmp_path / f"new/jobs/{job}/order.json").read_text()
+    assert (tmp_path / "new/legato.db").exists()
+    for path in (tmp_path / "new", *(tmp_path / "new").rglob("*")):
+        assert (path.lstat().st_uid, path.lstat().st_gid) == (4711, 4712), path
+
+
 def test_a_store_is_downgraded_only_while_no_server_has_it(home: Path) -> None:
     from legato.server.premises import hold_home
 
