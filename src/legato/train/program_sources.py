@@ -24,7 +24,7 @@ from legato.core.program import OF_FILE, PROGRAM_VARIABLE, ProgramSnapshot, Sour
 from legato.decoding import decode
 
 _MAX_FILES: Final = 5000
-_CLOCK_S: Final = 0.05  # by which times of files may lag behind the clock
+_COARSE_CLOCK: Final = 5  # CLOCK_REALTIME_COARSE, which Python does not name
 _PACKAGE: Final = Path(__file__).resolve().parents[1]  # where Legato itself lies
 
 
@@ -54,7 +54,7 @@ class Snapshot(MetaPathFinder):
         self._modules = {source.module: source for source in program.sources if source.module}
         self._script = program.sources[0]
         self.digests = {source.path: digest(source.content) for source in program.sources}
-        self._began = time.time() - _CLOCK_S
+        self._began = _read_clock_of_files()
 
     def install(self) -> None:
         """Import modules from here, where Python would look for them in the program's folder."""
@@ -94,7 +94,7 @@ class Snapshot(MetaPathFinder):
     def _is_written_since(self, source: Source) -> bool:
         file = self.folder / source.path
         try:
-            return file.stat().st_ctime >= self._began and file.read_bytes() != source.content
+            return file.stat().st_ctime > self._began and file.read_bytes() != source.content
         except OSError:
             return False
 
@@ -108,6 +108,11 @@ class Snapshot(MetaPathFinder):
             exec(compile_source(self._script, path), module.__dict__)  # noqa: S102 -- it is the user's program
         finally:
             sys.modules["__main__"] = before
+
+
+def _read_clock_of_files() -> float:
+    """Return the time by the clock that gives files theirs: on Linux it moves on in ticks, behind the exact one."""
+    return time.clock_gettime(_COARSE_CLOCK if sys.platform == "linux" else time.CLOCK_REALTIME)
 
 
 def read_snapshot(environment: MutableMapping[str, str]) -> Snapshot | None:
