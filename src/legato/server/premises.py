@@ -24,6 +24,9 @@ from legato.core.errors import UsageError
 
 _LOCK: Final = "server.lock"
 _OPEN_TO_OTHERS: Final = 0o066
+_DATA: Final = "data"
+_FOLDERS: Final = {"jobs", "code", "homes", _DATA}
+_ONLY_OURS: Final = {"home-id", "legato.db", "legato.toml"}
 _BACKLOG: Final = 1024
 _NUM_FILES: Final = 65_536
 
@@ -66,13 +69,20 @@ def open_home(home: Path) -> None:
 def close_home(home: Path) -> None:
     """Take a home, and all that is in it, from other system users, if any of them may read or write it.
 
-    Whoever may only pass through it, as where jobs run as other users, stays able to.
+    Whoever may only pass through it, as where jobs run as other users, stays able to. Nothing is changed in a directory
+    that holds other things than a platform, such as ``/srv``. Who may read the folder of data, its operator decides.
 
     Raises:
-        UsageError: that is not possible.
+        UsageError: that is not possible, or the directory is no home.
     """
     if not home.stat().st_mode & _OPEN_TO_OTHERS:
         return
+    names = {name for name in os.listdir(home) if not name.startswith(".")}
+    if not names & _ONLY_OURS and not names <= _FOLDERS:
+        raise UsageError(
+            f"Cannot use '{home}': other users of this machine can read it, and it holds files that are not Legato's. "
+            f"Name a directory of its own with the setting home, or close this one yourself: chmod go-rwx '{home}'"
+        )
     try:
         home.chmod(0o700)
     except OSError as error:
@@ -81,13 +91,24 @@ def close_home(home: Path) -> None:
             f"({error.strerror}). As its owner: chmod -R go-rwx '{home}'"
         ) from error
     # Its content too: where jobs run as other users, these may pass through the home again.
-    for folder, folders, files in os.walk(home):
-        for name in (*folders, *files):
-            path = Path(folder, name)
-            with contextlib.suppress(OSError):  # of a job that runs as another user, or gone a moment ago
-                mode = path.lstat().st_mode
-                if not stat.S_ISLNK(mode) and mode & _OPEN_TO_OTHERS:
-                    path.chmod(stat.S_IMODE(mode) & ~_OPEN_TO_OTHERS)
+    with contextlib.suppress(RecursionError):  # a job nests its folders deeper; those above it are closed by then
+        for folder, folders, files, at in os.fwalk(home):
+            if Path(folder) == home:
+                folders[:] = [name for name in folders if name != _DATA]
+            for name in (*folders, *files):
+                with contextlib.suppress(OSError):  # of a job that runs as another user, or gone a moment ago
+                    _close(name, at)
+
+
+def _close(name: str, folder: int) -> None:
+    """Take one file or folder from others. A job may exchange it for a link, which is not followed."""
+    if not os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode & _OPEN_TO_OTHERS:
+        return
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) & ~_OPEN_TO_OTHERS)
+    finally:
+        os.close(descriptor)
 
 
 def allow_files() -> int:

@@ -108,6 +108,22 @@ def test_a_home_that_others_could_read_is_closed_with_its_content(tmp_path: Path
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
 
+def test_a_directory_of_others_is_refused_and_not_closed(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/set").touch()
+    for path in (tmp_path, tmp_path / "data", tmp_path / "data/set"):
+        path.chmod(0o755)
+    (tmp_path / ".profile").touch()
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(UsageError, match=r"holds files that are not Legato's. Name a directory of its own"):
+        open_home(tmp_path)
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+    (tmp_path / "thesis.tex").rename(tmp_path / "legato.toml")
+    open_home(tmp_path)
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("data", "data/set")] == [0o755, 0o755]
+
+
 def test_a_second_server_is_kept_out(tmp_path: Path) -> None:
     with hold_home(tmp_path, is_shared=False):
         for is_shared in (False, True):
