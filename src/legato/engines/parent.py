@@ -33,7 +33,8 @@ _MAX_RECORD_BYTES: Final = 2 * 2**20
 """Room for tens of thousands of workers; a job can fill it with others, which are looked at one by one."""
 _NUM_POLLS: Final = 200
 _POLL_S: Final = 0.01
-_KILL_LIMIT_S: Final = 60.0
+_LIMIT_S: Final = 60.0
+_MAX_OUTPUT_BYTES: Final = 2**16
 
 
 def read_record(path: Path) -> Record | None:
@@ -118,12 +119,12 @@ def kill_as(user: JobUser, mark: str) -> None:
     environment = search_path(os.environ, {}, str(Path.cwd()), "/")
     process = _start_as(_Order(user, "/", environment, command), subprocess.DEVNULL)
     try:
-        code = process.wait(_KILL_LIMIT_S)
+        code = process.wait(_LIMIT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
         raise LegatoError(
-            f"{told}: this took longer than {_KILL_LIMIT_S:g} s. End the processes of user {user.uid} by hand."
+            f"{told}: this took longer than {_LIMIT_S:g} s. End the processes of user {user.uid} by hand."
         ) from None
     if code != 0:
         raise LegatoError(f"{told}: {sys.executable} ends with code {code}. This user must be able to run it.")
@@ -131,11 +132,18 @@ def kill_as(user: JobUser, mark: str) -> None:
 
 def try_as(user: JobUser, command: list[str], environment: Mapping[str, str]) -> str | None:
     """Run a command as a user to its end; returns the last line that it wrote if it failed, else None."""
-    process = _start_as(_Order(user, "/", dict(environment), command), subprocess.PIPE)
-    assert process.stdout is not None
-    with process.stdout as output:
-        lines = output.read().decode(errors="replace").strip().splitlines()
-    return None if process.wait() == 0 else (lines or ["it said nothing"])[-1]
+    with tempfile.TemporaryFile() as output:
+        process = _start_as(_Order(user, "/", dict(environment), command), output)
+        try:
+            code = process.wait(_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            # Other processes of the user may stop it.
+            process.kill()
+            process.wait()
+            return f"it did not end within {_LIMIT_S:g} s"
+        output.seek(0)
+        lines = output.read(_MAX_OUTPUT_BYTES).decode(errors="replace").strip().splitlines()
+    return None if code == 0 else (lines or ["it said nothing"])[-1]
 
 
 class _Order(NamedTuple):

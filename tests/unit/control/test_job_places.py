@@ -297,12 +297,20 @@ def test_a_search_that_a_job_stops_ends_and_shows_it_no_file_of_ours(monkeypatch
         return started
 
     monkeypatch.setattr(parent, "_start_as", start)
-    monkeypatch.setattr(parent, "_KILL_LIMIT_S", 0.01)
+    monkeypatch.setattr(parent, "_LIMIT_S", 0.01)
     with pytest.raises(LegatoError, match="End the processes of user 4711 by hand"):
         parent.kill_as(JobUser(uid=4711, gid=4711, name="ann", home="/"), "LEGATO_ENGINE=x")
     assert outputs == [subprocess.DEVNULL]
     started.communicate()
     assert started.returncode == -signal.SIGKILL
+
+
+def test_a_trial_that_a_user_stops_ends_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    user, started = JobUser(uid=4711, gid=4711, name="ann", home="/"), make_sleeper()
+    monkeypatch.setattr(parent, "_start_as", lambda *_: started)
+    monkeypatch.setattr(parent, "_LIMIT_S", 0.01)
+    assert parent.try_as(user, ["python"], {}) == "it did not end within 0.01 s"
+    started.communicate()
 
 
 # ---------------------------------------------------------------- last words
