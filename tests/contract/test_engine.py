@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -240,6 +241,14 @@ def test_examine_needs_no_warm_parent(real: Kind) -> None:
 
 def test_examine_tells_nothing_where_the_record_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "engine.json").write_text("{")
+    assert asyncio.run(LocalEngine(tmp_path).examine([1])) == {}
+
+
+def test_examine_tells_nothing_where_the_system_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr("legato.engines.local.examine", fail)
     assert asyncio.run(LocalEngine(tmp_path).examine([1])) == {}
 
 

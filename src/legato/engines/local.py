@@ -247,12 +247,12 @@ class LocalEngine:
     def _examine(self, workers: Collection[int]) -> dict[int, Vital]:
         try:
             record = self._read_record()
+            known = record.workers if record is not None else {}
+            return examine({w: (known[w].pid, known[w].start_time) for w in workers if w in known and known[w].pid})
         except (LegatoError, OSError) as error:
             # Nothing can be said of any worker then; the driver has a rule for that.
             _log.warning("Cannot examine the workers of %s: %s", self._directory, error)
             return {}
-        known = record.workers if record is not None else {}
-        return examine({w: (known[w].pid, known[w].start_time) for w in workers if w in known and known[w].pid})
 
     async def events(self) -> AsyncIterator[EngineEvent]:
         """Yield events; one counts as known to the driver when the next is asked for. Ends with `close`.
