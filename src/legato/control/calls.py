@@ -15,6 +15,7 @@ from legato.control.memories import Memory, Pool, memory_of
 from legato.control.records import Job
 from legato.control.stages import HOLDING, Stage
 from legato.control.trouble import reason_with
+from legato.control.work import find_bounds
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -103,8 +104,7 @@ def _calls_of(pool: Pool, job: Job, report: DriverReport) -> Sequence[Call]:
         return [End(job, now=False, reason=job.decided_reason or "paused by the policy")]
     kept = frozenset(pool.kept(job))
     status: dict[str, Any] = report.status or {}
-    # A user may have moved a bound past what the job has; its driver hears of it when the slots have followed.
-    bounds = (min(job.min_workers, len(kept)), max(job.max_workers, len(kept)))
+    bounds = find_bounds(job, len(kept))
     if report.assigned == kept and bounds == (status["min_workers"], status["max_workers"]):
         return []
     reason = job.decided_reason or reason_with(job.reason, "")

@@ -160,6 +160,15 @@ def check_places(told: str, machine: str, *, directory: str | None, program: str
         raise BadField("data", f"{told}: there is no data directory '{data}' on {machine}. Name one that is there.")
 
 
+def find_bounds(job: Job, num_slots: int) -> tuple[int, int]:
+    """Return the minimum and the maximum of workers that a driver is given along with so many slots.
+
+    The slots of a job may lie outside its own bounds: a user has changed those since the slots were decided, or its
+    step has fewer micro-batches than its minimum. The driver gets the job's own bounds when the slots have followed.
+    """
+    return min(job.min_workers, num_slots), max(job.max_workers, num_slots)
+
+
 def make_order(job: Job, work: Work, slots: tuple[str, ...], *, code: Path, goes_on: bool) -> DriverOrder:
     """Return the order for the present attempt of a job.
 
@@ -170,9 +179,8 @@ def make_order(job: Job, work: Work, slots: tuple[str, ...], *, code: Path, goes
         code: where uploaded code is unpacked, one directory per SHA-256.
         goes_on: from the newest checkpoint, if there is one.
     """
-    # A job whose step has too few micro-batches for its minimum gets fewer slots than that.
-    min_workers = min(job.min_workers, len(slots))
-    spec = _spec(work, job.id, work.directory or "", min_workers, job.max_workers, len(slots))
+    min_workers, max_workers = find_bounds(job, len(slots))
+    spec = _spec(work, job.id, work.directory or "", min_workers, max_workers, len(slots))
     return DriverOrder(
         job=job.id,
         attempt=job.attempt,

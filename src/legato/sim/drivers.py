@@ -50,6 +50,7 @@ class MadeUpDrivers:
             return
         if last is not None and last.state is not DriverState.ENDED:
             raise LegatoError(f"Attempt {last.order.attempt} of job {order.job} has not ended yet.")
+        _check_bounds(order.job, len(order.slots), order.spec.min_workers, order.spec.max_workers)
         saved = self.saved.setdefault(order.job, Saved())
         if not order.spec.resume:
             saved.step = 0.0
@@ -72,9 +73,7 @@ class MadeUpDrivers:
         life = self._find(job, attempt)
         if life is None or life.state is not DriverState.RUNNING:
             return False
-        low, high = said.min_workers, said.max_workers
-        if not 1 <= low <= len(said.slots) <= high:
-            raise UsageError(f"Cannot run job '{job}': num_workers={len(said.slots)} is outside {low}..{high}.")
+        _check_bounds(job, len(said.slots), said.min_workers, said.max_workers)
         life.assign(said)
         return True
 
@@ -150,3 +149,9 @@ class MadeUpDrivers:
             saved.num_successes += 1
             if saved.num_successes > 1:
                 self.clashes.append(f"{life.title}: it was run to its end twice")
+
+
+def _check_bounds(job: str, num_workers: int, low: int, high: int) -> None:
+    """Raise UsageError where a real driver would let the job fail."""
+    if not 1 <= low <= num_workers <= high:
+        raise UsageError(f"Cannot run job '{job}': num_workers={num_workers} is outside {low}..{high}.")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from legato.control.records import Facts, JobChange, Lease, Written
+from legato.control.records import Facts, JobChange, JobPatch, Lease, Written
 from legato.control.stages import Stage
 from legato.core.errors import FencedOut, StoreError, TransitionError
 from legato.sim import clock
@@ -257,5 +257,33 @@ def test_who_was_held_up_tells_drivers_nothing_once_another_has_decided() -> Non
 
         assert not await world.make_loop("first", in_thread=until_it_is_too_late, lease_s=10.0).round()
         assert world.drivers.lives == {}
+
+    on_a_platform(story)
+
+
+@pytest.mark.parametrize("bounds", [(1, 2), (2, 2), (4, 4), (1, 1), (1, 4)])
+def test_bounds_that_change_between_a_decision_and_its_call_fail_no_job(bounds: tuple[int, int]) -> None:
+    async def story(world: World) -> None:
+        load = Load(num_steps=1000, step_s=1.0)
+        job = world.submit(Plan(name="job", submitted_at=0.0, min_workers=3, max_workers=3, load=load))
+        num_changes = 0
+
+        async def change_it_then(function: Any, *arguments: Any) -> Any:
+            nonlocal num_changes
+            found = function(*arguments)
+            if function == world.books.write and not num_changes and world.books.get(job.id).decided_slots == 3:
+                num_changes += 1
+                world.books.patch(job.id, JobPatch(min_workers=bounds[0], max_workers=bounds[1]))
+            return found
+
+        loop = world.make_loop(in_thread=change_it_then)
+        turning = asyncio.create_task(world.run(loop))
+        await asyncio.sleep(60.0)
+        turning.cancel()
+        found, report = world.books.get(job.id), world.drivers.lives[job.id].report()
+        assert (num_changes, loop.pulse.num_failed_calls) == (1, 0)
+        assert (found.stage, found.attempt) == (Stage.RUNNING, 1)
+        assert report.status is not None and report.status["num_workers"] == bounds[1]
+        assert (report.status["min_workers"], report.status["max_workers"]) == bounds
 
     on_a_platform(story)

@@ -10,7 +10,7 @@ import pytest
 
 from legato.control.records import Job
 from legato.control.stages import Stage
-from legato.control.work import Work, check_work, make_order, read_work
+from legato.control.work import Work, check_work, find_bounds, make_order, read_work
 from legato.core import spec
 from legato.core.errors import LayoutError, UsageError
 from legato.core.frameworks import Launcher
@@ -89,6 +89,27 @@ def test_seed_and_data_reach_the_workers() -> None:
     )
     assert unsaid.spec.environment == {}
     assert make_order(make_job(code="ab"), work, ("n/0",), code=Path("/code"), goes_on=False).code == "/code/ab"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "num_slots", "want"),
+    [
+        ((1, 4), 2, (1, 4)),
+        ((1, 2), 4, (1, 4)),  # its maximum was lowered after the slots were decided
+        ((3, 4), 2, (2, 4)),  # its minimum was raised, or its step has only 2 micro-batches
+        ((1, 1), 3, (1, 3)),
+        ((4, 4), 1, (1, 4)),
+    ],
+)
+def test_a_job_starts_in_the_slots_that_it_has_whatever_its_bounds_are_by_now(
+    bounds: tuple[int, int], num_slots: int, want: tuple[int, int]
+) -> None:
+    job = make_job(min_workers=bounds[0], max_workers=bounds[1])
+    slots = tuple(f"n/{number}" for number in range(num_slots))
+    assert find_bounds(job, num_slots) == want
+    found = make_order(job, Work(program=("train.py",), directory="/d"), slots, code=Path("/c"), goes_on=False).spec
+    assert (found.min_workers, found.num_workers, found.max_workers) == (want[0], num_slots, want[1])
+    found.validate()
 
 
 def test_a_spec_is_read_as_it_was_kept() -> None:
