@@ -114,9 +114,13 @@ def _is_busy(job: Job, worker: Worker) -> bool:
 
 
 def _may_be_stuck(job: Job, worker: Worker) -> bool:
-    """Whether a worker is to get on: it trains with the others."""
-    in_step = job.current is not None and worker.view == job.current.number
-    return job.state is JobState.TRAINING and worker.has_state and in_step
+    """Whether a worker is to get on: it is in the view in force of a job that trains.
+
+    One that still enters the view, or receives the state in it, counts as well: all others wait for it, and no
+    operation between workers has a time limit of its own.
+    """
+    is_member = job.current is not None and worker.number in job.current.workers
+    return job.state is JobState.TRAINING and worker.active and is_member
 
 
 def stall_s(job: Job, last_tick: float) -> float:

@@ -168,6 +168,46 @@ def test_workers_that_all_wait_for_one_another_are_connected_again() -> None:
     assert not kinds(world, "fenced")
 
 
+def join_a_stuck_one(world: World, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Let a third worker get stuck in the view that it joins, and the others wait for it there; returns its number."""
+    compute = world.compute
+
+    def be_stuck_first() -> None:
+        if world.bodies[2].doing == "settling":
+            world.bodies[2].doing = "stuck"
+        compute()
+
+    world.feed(words.ScaleAsked(num_workers=3, reason="the test"))
+    world.deliver_engine()
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "compute", be_stuck_first)
+        world.calm(2)
+    assert [body.doing for body in world.bodies.values()] == ["settling", "settling", "stuck"]
+    world.bodies[0].is_waiting = world.bodies[1].is_waiting = True
+    return 2
+
+
+def test_workers_that_wait_for_one_another_as_they_enter_a_view_are_connected_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = make_training(num_workers=2, max_workers=3, collective_limit_s=60.0)
+    world.bodies[join_a_stuck_one(world, monkeypatch)].is_waiting = True
+    world.calm(64)
+    assert "waited for one another for 60 s: a deadlock" in kinds(world, "broken")[0].reason
+    assert not kinds(world, "fenced")
+    for body in world.bodies.values():
+        body.is_waiting = False
+    world.calm(2)
+    world.check_at_peace()
+
+
+def test_a_joiner_whose_program_hangs_as_the_others_wait_for_it_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make_training(num_workers=2, max_workers=3, collective_limit_s=60.0)
+    joiner = join_a_stuck_one(world, monkeypatch)
+    world.calm(75)
+    assert [record.worker for record in kinds(world, "fenced")] == [joiner]
+
+
 def test_a_busy_worker_does_not_use_up_the_breaks_of_a_recovery() -> None:
     world = make_training(num_workers=3)
     hang(world, "running", 1)
