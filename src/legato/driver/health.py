@@ -29,7 +29,7 @@ def suspects(job: Job, now: float) -> list[int]:
     for worker in job.present():
         if _is_heard(worker):
             is_silent = now - worker.last_heard >= limit_s / 2
-            is_due = now - worker.evidence.taken_at >= limit_s
+            is_due = now - worker.evidence.taken_at >= limit_s / 4
             if is_silent or (is_due and _may_be_stuck(job, worker) and now - worker.got_on_at >= limit_s):
                 found.append(worker.number)
         elif worker.phase is WorkerPhase.STARTING and worker.deadline is not None and now >= worker.deadline - limit_s:

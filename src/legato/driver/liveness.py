@@ -2,7 +2,8 @@
 
 CPU time is counted by the system in ticks, and a process that only waits still uses a little, for its heartbeats and
 for threads that wait for Python's lock. So a process counts as busy when it used a fair share of a window of time, or
-was found running in half of its samples: a starved process runs seldom but always wants to.
+was found running in half of its samples: a starved process runs seldom but always wants to. A few samples do not show
+that, because any process is found running now and then, most of all on a machine that has too much to do.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ MIN_CPU_S: Final = 0.05
 """Less CPU time than this in a window says nothing: it is a few ticks of the system's clock."""
 MIN_SHARE: Final = 0.02
 """Of one CPU. A worker that waits uses less than 0.5 % for its heartbeats."""
+MIN_SAMPLES: Final = 8
+"""A process is judged by how often it was found running only after this many samples."""
 
 
 @dataclass(slots=True)
@@ -58,7 +61,7 @@ class Evidence:
         used_s = abs(vital.cpu_s - self._begun_cpu_s)
         if used_s >= max(MIN_CPU_S, MIN_SHARE * span_s):
             self.busy_at = now
-        elif span_s < window_s:
+        elif span_s < window_s or self._num_samples < MIN_SAMPLES:
             return
         elif 2 * self._num_running >= self._num_samples:
             self.busy_at = now

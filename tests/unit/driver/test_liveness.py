@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -61,6 +62,14 @@ def test_a_process_that_only_wakes_for_its_heartbeats_is_never_busy(samples: lis
         # It is found running now and then, and uses a fifth of what counts.
         state: ProcessState = "running" if index % 10 == 0 else "waiting"
         evidence.take(Vital(state, round(MIN_SHARE / 5 * (now - 100.0), 2)), now, WINDOW_S)
+    assert evidence.busy_at < 0
+
+
+def test_a_few_samples_in_which_it_runs_do_not_make_a_process_busy() -> None:
+    evidence = Evidence()
+    for index in range(400):
+        # Once in each window, as a slow driver may take them.
+        evidence.take(Vital("running" if index % 4 == 3 else "waiting", 7.0), 100.0 + index * WINDOW_S, WINDOW_S)
     assert evidence.busy_at < 0
 
 
@@ -139,6 +148,18 @@ def test_a_worker_whose_program_hangs_while_its_heartbeats_come_is_fenced() -> N
     assert "uses no CPU and waits for no other worker: its program hangs" in fenced.reason
     world.bodies[0].is_waiting = False
     world.check_at_peace()
+
+
+def test_a_worker_that_hangs_is_fenced_although_it_is_found_running_now_and_then() -> None:
+    world = make_training(num_workers=2, collective_limit_s=60.0)
+    be_stuck(world, 1, waiting=[0])
+    examine, count = world.examine, itertools.count()
+    world.examine = lambda: {  # type: ignore[method-assign]
+        number: vital._replace(state="running" if next(count) % 5 == 4 else "waiting")
+        for number, vital in examine().items()
+    }
+    world.calm(80)
+    assert [record.worker for record in kinds(world, "fenced")] == [1]
 
 
 def test_all_workers_that_hang_are_fenced_and_the_job_begins_again_from_its_checkpoint() -> None:
