@@ -78,6 +78,7 @@ def test_a_worker_that_uses_too_much_memory_ends_alone_and_is_told_why(tmp_path:
 
 
 @needs_memory
+@pytest.mark.soak
 def test_a_worker_that_is_killed_otherwise_is_not_said_to_lack_memory(tmp_path: Path) -> None:
     ended, _ = run(make(tmp_path, Limits(memory_bytes=96 * MIB)), tmp_path, {0: ("kill", "9")})
     assert (ended[0].exit_code, ended[0].reason) == (-9, "")

@@ -88,6 +88,7 @@ def test_a_worker_with_other_kernels_is_refused_by_name(
     assert f"its {part} is" in refused["reason"] and "--cpu-capability" in refused["reason"], refused
 
 
+@pytest.mark.soak
 def test_a_job_that_is_limited_to_one_capability_takes_both(
     stage: Stage, odd_machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

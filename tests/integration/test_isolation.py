@@ -211,6 +211,7 @@ def test_a_server_with_five_capabilities_keeps_jobs_apart_too() -> None:
         assert len(set(check_attack(platform))) == 2
 
 
+@pytest.mark.soak
 def test_a_job_of_a_submitter_reaches_nothing_but_its_own() -> None:
     with platforms(**SUBMITTER) as platform:
         assert check_attack(platform) == (pwd.getpwnam("daemon").pw_uid, pwd.getpwnam("nobody").pw_uid)

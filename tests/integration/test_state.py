@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.integration.harness import (
     Act,
     Reference,
@@ -42,6 +43,7 @@ def test_state_of_every_kind_is_carried(stage: Stage, reference: Reference) -> N
     assert any("Resumed from" in event["reason"] for event in result.events), result.story()
 
 
+@pytest.mark.soak
 def test_a_joiner_of_state_that_cannot_be_carried_is_refused_and_the_job_goes_on(
     stage: Stage, reference: Reference
 ) -> None:

@@ -13,9 +13,9 @@ import hashlib
 import os
 import random
 import signal
+import sys
 import threading
 import time
-import timeit
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -131,17 +131,21 @@ def _arm(step: int) -> None:
 
 
 def _hold(how: str) -> None:
-    """Let this program hang for 3 s with Python's lock held, or for ever without it."""
-    if how == "compute":
-        took_s = min(timeit.repeat(lambda: sum(range(10**6)), number=1, repeat=5))
-        # One call into C: no other thread of this process runs before it is over.
-        sum(range(int(3.0 / took_s * 10**6)))
-    elif how == "sleep":
-        ctypes.PyDLL(None).usleep(3_000_000)
-    else:
+    """Hang: with Python's lock held, computing or asleep, while the test wants it; or for ever without the lock."""
+    if how == "lock":
         lock = threading.Lock()
         lock.acquire()
         lock.acquire()
+    held, system, before_s = bytes(Path(str(_REINS), "held")), ctypes.PyDLL(None), sys.getswitchinterval()
+    mark(f"hold-{how}")
+    # Calls of this kind keep the lock, and no other thread asks for it within this time.
+    sys.setswitchinterval(1e6)
+    while system.access(held, os.F_OK) == 0:
+        if how == "compute":
+            sum(range(10_000))
+        else:
+            system.usleep(10_000)
+    sys.setswitchinterval(before_s)
 
 
 def _tell_one_and_die(group: Group, mine: torch.Tensor, theirs: Sequence[torch.Tensor]) -> None:
