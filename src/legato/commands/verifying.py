@@ -108,6 +108,9 @@ def _plan(name: str, num_steps: int) -> _Plan:
         title = f"{num_steps} steps with one worker" if name == "one" else "the same again"
         return _Plan(title, num_steps)
     joins, leaves, joins_again, dies = (max(1, num_steps * part // 20) for part in (3, 8, 12, 16))
+    # A view that is agreed on in one step is in force after the next one, and until then no other one is proposed.
+    joins_again = max(joins_again, leaves + 2)
+    dies = max(dies, joins_again + 2)
     title = (
         f"3 workers from step {joins}, 2 from step {leaves}, 3 from step {joins_again}; one is killed in step {dies}"
     )
