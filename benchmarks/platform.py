@@ -115,7 +115,7 @@ class Platform:
 @contextlib.contextmanager
 def platform(home: Path, *, slots: int, **settings: object) -> Iterator[Platform]:
     """Run a `Platform` in a directory that is made for it."""
-    home.mkdir()
+    home.mkdir(mode=0o700)  # a server refuses a directory that others read and that holds more than a platform
     running = Platform(home, slots=slots, **settings)
     running.start()
     try:
