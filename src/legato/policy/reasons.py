@@ -200,10 +200,14 @@ class Narrator:
     def _tell_growth(self, claim: Claim, told: str) -> Cause:
         told = f"{told}: grows to {claim.target}"
         if claim.held < claim.lo or claim.ready_at <= self._pool.now:
-            freers = [source for source in claim.gains_from if source is not None]
+            freers = [source for source in claim.gains_from if source is not None and source is not claim]
             if claim.gains_from:
                 by = names(freers, len(freers)) if freers else "jobs that ended"
-                return Cause(f"{told} when {by} {'has' if len(freers) == 1 else 'have'} freed the slots", ids(freers))
+                have = "has" if len(freers) == 1 else "have"
+                if claim in claim.gains_from:
+                    by = f"its own leaving workers and {by}" if len(claim.gains_from) > 1 else "its own leaving workers"
+                    have = "have"
+                return Cause(f"{told} when {by} {have} freed the slots", ids(freers))
             return Cause(f"{told} when others may be resized again")
         return Cause(f"{told} {self._tell_when(claim)}")
 

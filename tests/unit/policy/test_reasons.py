@@ -287,6 +287,16 @@ def test_what_is_held_back_says_until_when_and_keeps_its_words() -> None:
     assert told(decide(resizing, RULES))["b"] == want
 
 
+def test_a_job_that_waits_for_its_own_leaving_workers_is_not_its_own_cause() -> None:
+    job = changed(make_snapshot(4, [make_job("anna/a")]), "a", standing=Standing.RUNNING, wanted=4, wanted_since=0.0)
+    slots = [msgspec.structs.replace(slot, holder="a", leaving=slot.id == "n0/g3") for slot in job.slots]
+    decisions = decide(msgspec.structs.replace(job, slots=tuple(slots)), EAGER)
+    assert told(decisions) == {
+        "a": "3 of up to 4 slots: grows to 4 when its own leaving workers have freed the slots",
+    }
+    assert decisions.of("a").because == ()
+
+
 def test_a_floor_that_is_taken_back_says_whose_it_is() -> None:
     queues = (Queue(name="a", floor=6), Queue(name="b"))
     snapshot, _ = settle(make_snapshot(8, [make_job("bob/b", 8, queue="b")], queues))
