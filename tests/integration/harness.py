@@ -34,6 +34,7 @@ from legato.engines.local import LocalEngine
 PROGRAMS: Final = Path(__file__).parent / "programs"
 NAME: Final = "job"
 LIMIT_S: Final = 75.0
+_STACKS_LIMIT_S: Final = 5.0
 _SHA: Final = re.compile(r"^sha256 ([0-9a-f]{64}) steps (\d+)$", re.MULTILINE)
 _METRICS: Final = re.compile(r"^epoch (\d+)  step (\d+)  (.*)$", re.MULTILINE)
 
@@ -293,7 +294,7 @@ class Result:
             for event in self.events
         ]
         for worker, text in sorted(self.logs.items()):
-            lines += [f"-- worker {worker}:", text[-3000:]]
+            lines += [f"-- worker {worker}:", text[-12_000:]]
         return "\n".join(lines)
 
     def check(self, want: Truth, *, finishers: int | None = None, errors: Sequence[str] = ()) -> None:
@@ -481,14 +482,27 @@ class _Play:
         return self._stage.collect(outcome).story()
 
     async def _complain(self) -> None:
-        pids = [worker["pid"] for worker in self.world.workers if worker["pid"]]
-        spy = Path(sys.executable).with_name("py-spy")
-        dumps = [await asyncio.to_thread(_dump, spy, pid) for pid in pids if spy.exists()]
+        await asyncio.to_thread(self._print_stacks)
         for pid in self._stage.processes():
             os.kill(pid, signal.SIGKILL)
         told = [act.name for act in self._acts]
         story = self._story(Outcome("none", -1, f"no end within {self._limit_s} s"))
-        pytest.fail(f"left to do: {told}\nstatus: {self.world.status}\n{story}\n" + "\n".join(dumps))
+        pytest.fail(f"left to do: {told}\nstatus: {self.world.status}\n{story}")
+
+    def _print_stacks(self) -> None:
+        """Have every worker write the stacks of its threads to its log."""
+        asked = {}
+        for worker in self.world.workers:
+            if worker["pid"] and _catches(worker["pid"], signal.SIGUSR1):
+                log = self._stage.directory.log_path(worker["worker"])
+                asked[log] = log.stat().st_size
+                os.kill(worker["pid"], signal.SIGUSR1)
+        deadline = time.monotonic() + _STACKS_LIMIT_S
+        # The thread that the signal met comes last; a worker that was stopped writes nothing.
+        while time.monotonic() < deadline and not all(
+            b"Current thread" in log.read_bytes()[size:] for log, size in asked.items()
+        ):
+            time.sleep(0.02)
 
     # ------------------------------------------------------------ the driver's observer
 
@@ -518,8 +532,14 @@ class _Play:
         scratch.replace(path)
 
 
-def _dump(spy: Path, pid: int) -> str:
-    return subprocess.run([spy, "dump", "-p", str(pid)], capture_output=True, text=True, timeout=20).stdout
+def _catches(pid: int, number: signal.Signals) -> bool:
+    """Tell whether a process has a handler for a signal: without one it would end."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+    (caught,) = re.findall(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

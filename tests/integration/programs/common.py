@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import faulthandler
 import hashlib
 import os
 import random
@@ -30,6 +31,8 @@ from legato.train import faults
 from legato.train.groups import Group
 
 _REINS = os.environ.get("LEGATO_TEST_REINS")
+# A harness that runs out of time asks every process for the stacks of its threads: they go to the worker's log.
+faulthandler.register(signal.SIGUSR1, all_threads=True)
 
 
 class Images(Dataset[tuple[torch.Tensor, int]]):
