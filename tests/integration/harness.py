@@ -24,11 +24,13 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 import pytest
+from tests import fork_server
 
 from legato.core.spec import JobSpec
 from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory, Outcome
 from legato.driver.record import Event
+from legato.engines import parent
 from legato.engines.local import LocalEngine
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
@@ -75,14 +77,7 @@ def run_alone(program: str, *args: str, directory: Path | None = None) -> Truth:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LEGATO_")}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     environment["CUDA_VISIBLE_DEVICES"] = ""
-    done = subprocess.run(
-        [sys.executable, program, *args],
-        capture_output=True,
-        text=True,
-        cwd=directory,
-        env=environment,
-        timeout=LIMIT_S,
-    )
+    done = fork_server.run([sys.executable, program, *args], cwd=directory, env=environment, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     ((sha256, num_steps),) = _SHA.findall(done.stdout)
     metrics = tuple((int(epoch), int(step), text) for epoch, step, text in _METRICS.findall(done.stdout))
@@ -335,6 +330,17 @@ class Result:
 # ---------------------------------------------------------------- running
 
 
+class _ForkedParents:
+    """The module `subprocess` of the engine, but for warm parents, which come from a fork server."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(subprocess, name)
+
+    def Popen(self, command: list[str], **options: Any) -> Any:  # noqa: N802
+        is_parent = command[1:3] == ["-m", "legato.train.warm_parent"]
+        return (fork_server.start if is_parent else subprocess.Popen)(command, **options)
+
+
 class Stage:
     """A home for one job, and the means to run it."""
 
@@ -344,6 +350,7 @@ class Stage:
         self.reins.mkdir()
         self._monkeypatch = monkeypatch
         monkeypatch.setenv("LEGATO_TEST_REINS", str(self.reins))
+        monkeypatch.setattr(parent, "subprocess", _ForkedParents())
         self.directory = JobDirectory.of(NAME, self.home)
 
     def slow_evaluation(self, round_s: float) -> None:
