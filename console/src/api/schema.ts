@@ -1356,6 +1356,8 @@ export interface components {
              * @default 1
              */
             num_threads: number;
+            /** Cpu Capability */
+            cpu_capability?: string | null;
             /** Parameters */
             parameters?: {
                 [key: string]: boolean | number | string;
@@ -1485,6 +1487,8 @@ export interface components {
             keep?: number | null;
             /** Heartbeat Limit S */
             heartbeat_limit_s?: number | null;
+            /** Collective Limit S */
+            collective_limit_s?: number | null;
             /** Memory Bytes */
             memory_bytes?: number | null;
             /** Num Cpus */
@@ -1842,6 +1846,8 @@ export interface components {
             keep?: number | null;
             /** Heartbeat Limit S */
             heartbeat_limit_s?: number | null;
+            /** Collective Limit S */
+            collective_limit_s?: number | null;
             /** Memory Bytes */
             memory_bytes?: number | null;
             /** Num Cpus */
@@ -2064,6 +2070,8 @@ export interface components {
             max_run_s: number | null;
             /** @default 5 */
             heartbeat_limit_s: number;
+            /** @default 1800 */
+            collective_limit_s: number;
             /** @default null */
             memory_bytes: number | null;
             /** @default null */
@@ -2774,6 +2782,8 @@ export interface components {
             max_nodes: number;
             /** @default 1 */
             num_threads: number;
+            /** @default null */
+            cpu_capability: string | null;
             /** @default {} */
             parameters: {
                 [key: string]: string | boolean | number;

@@ -70,6 +70,7 @@ export function makeSpec(more: Partial<Spec> = {}): Spec {
     keep: 3,
     max_run_s: null,
     heartbeat_limit_s: 5,
+    collective_limit_s: 1800,
     memory_bytes: null,
     num_cpus: null,
     must_limit: true,

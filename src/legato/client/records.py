@@ -111,6 +111,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """What a job runs. Values of ``environment`` are None for those whom they do not concern.
 
     Args:
+        heartbeat_limit_s, collective_limit_s: when a worker that is silent, or that hangs, is replaced. Seconds.
         memory_bytes, num_cpus: of each worker at most. None: the platform's default.
         must_limit: it does not run where these cannot be enforced.
         parameters: handed to the program behind its arguments.
@@ -130,6 +131,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     keep: int
     max_run_s: float | None
     heartbeat_limit_s: float
+    collective_limit_s: float = 1800.0
     memory_bytes: int | None = None
     num_cpus: float | None = None
     must_limit: bool = True

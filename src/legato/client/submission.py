@@ -28,8 +28,9 @@ _SYSTEM: Final = frozenset({"bin", "boot", "dev", "etc", "lib", "lib32", "lib64"
 class JobOptions(TypedDict, total=False):
     """What a job may be told besides its program; what is not said is as ``docs/rest.md`` has it.
 
-    ``name``: default that of the script or function. ``max_run_s`` and ``heartbeat_limit_s``: seconds. ``num_threads``:
-    per worker. ``data``: a directory on the machines. ``is_elastic`` False: exactly ``max_workers`` slots, or none.
+    ``name``: default that of the script or function. ``num_threads``: per worker. ``data``: a directory on the
+    machines. ``max_run_s``, ``heartbeat_limit_s`` and ``collective_limit_s``: seconds. ``is_elastic`` False: exactly
+    ``max_workers`` slots, or none.
     ``cpu_capability``: ``default``, ``avx2`` or ``avx512``, for all workers.
     ``checkpoint_every``: ``100steps``, ``2epochs`` or ``60s``. ``parameters``: ``--name value`` behind the arguments.
     ``framework``: what runs it, if it is no Python script. ``memory_bytes``, ``num_cpus``: of each worker at most;
@@ -54,6 +55,7 @@ class JobOptions(TypedDict, total=False):
     checkpoint_every: str | None
     keep: int
     heartbeat_limit_s: float
+    collective_limit_s: float
     memory_bytes: int | None
     num_cpus: float | None
     must_limit: bool

@@ -169,6 +169,8 @@ def _tell_terms(job: JobRecord, spec: Spec) -> Iterable[tuple[str, str | None]]:
         f"{spec.num_cpus:g} CPU cores" if spec.num_cpus else "",
     ]
     yield "worker limit", ", ".join(filter(None, limits)) or None
+    silent, hung = spec.heartbeat_limit_s, spec.collective_limit_s
+    yield "replaces", f"workers that are silent for {silent:g} s, or hang for {hung:g} s"
 
 
 def _tell_field(name: str, value: object) -> str:

@@ -182,6 +182,15 @@ HeartbeatOption = Annotated[
         help="Replace a worker that is silent for so long and whose process does not compute. Seconds.",
     ),
 ]
+CollectiveOption = Annotated[
+    float | None,
+    typer.Option(
+        "--collective-limit",
+        parser=read_seconds("the collective limit", 1800),
+        metavar="SECONDS",
+        help="Replace a worker that hangs: for so long it makes no progress and uses no CPU. Seconds.",
+    ),
+]
 
 
 @contextlib.contextmanager

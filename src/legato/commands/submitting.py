@@ -11,6 +11,7 @@ from legato.commands.connecting import find_job, open_client
 from legato.commands.entry import Entry
 from legato.commands.options import (
     CheckpointEveryOption,
+    CollectiveOption,
     CpusOption,
     DataOption,
     EnvironmentOption,
@@ -90,6 +91,7 @@ def submit(
     checkpoint_every: CheckpointEveryOption = None,
     keep: KeepOption = None,
     heartbeat_limit: HeartbeatOption = None,
+    collective_limit: CollectiveOption = None,
     memory: MemoryOption = None,
     cpus: CpusOption = None,
     key: Annotated[
@@ -121,6 +123,7 @@ def submit(
         checkpoint_every=checkpoint_every,
         keep=keep,
         heartbeat_limit=heartbeat_limit,
+        collective_limit=collective_limit,
         memory=memory,
         cpus=cpus,
         framework=framework,

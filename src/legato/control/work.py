@@ -42,6 +42,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         max_run_s: seconds in which it may hold slots, starting included, over all its attempts; then it is stopped,
             with a checkpoint. None: any number.
         heartbeat_limit_s: a worker that is silent for this long is given up, unless its process computes or waits.
+        collective_limit_s: a worker that has neither computed nor got on for this long is given up.
         memory_bytes, num_cpus, must_limit: as of `legato.core.spec.JobSpec`. None: the platform's default.
         parameters: of the program, by name; handed to it behind its arguments.
         framework: the name of what runs it.
@@ -60,6 +61,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     keep: int = 3
     max_run_s: float | None = None
     heartbeat_limit_s: float = 5.0
+    collective_limit_s: float = 1800.0
     memory_bytes: int | None = None
     num_cpus: float | None = None
     must_limit: bool = True
@@ -239,6 +241,7 @@ def _spec(work: Work, name: str, directory: str, min_workers: int, max_workers: 
         checkpoint_every=work.checkpoint_every,
         keep=work.keep,
         heartbeat_limit_s=work.heartbeat_limit_s,
+        collective_limit_s=work.collective_limit_s,
         memory_bytes=work.memory_bytes,
         num_cpus=work.num_cpus,
         must_limit=work.must_limit,

@@ -108,6 +108,7 @@ class JobFields(Body):
     checkpoint_every: str | None = None
     keep: Count | None = None
     heartbeat_limit_s: Seconds | None = None
+    collective_limit_s: Seconds | None = None
     memory_bytes: Count | None = None
     num_cpus: Seconds | None = None
     must_limit: bool | None = None

@@ -44,6 +44,7 @@ EVERYTHING: JobOptions = {
     "checkpoint_every": "1epochs",
     "keep": 5,
     "heartbeat_limit_s": 7.0,
+    "collective_limit_s": 600.0,
     "memory_bytes": 2**30,
     "num_cpus": 1.5,
     "must_limit": False,

@@ -76,6 +76,8 @@ def test_submit_says_what_flags_say(platform: Platform, call: Call, script: str)
             "5",
             "--heartbeat-limit",
             "7",
+            "--collective-limit",
+            "600",
             "--key",
             "k",
             "--parameter",
@@ -112,6 +114,7 @@ def test_submit_says_what_flags_say(platform: Platform, call: Call, script: str)
         "checkpoint_every": "1epochs",
         "keep": 5,
         "heartbeat_limit_s": 7.0,
+        "collective_limit_s": 600.0,
         "parameters": {"rate": 0.5, "wide": True},
         "framework": "legato",
     }

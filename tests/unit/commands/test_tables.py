@@ -212,6 +212,7 @@ def test_show(jobs: Platform, call: Call) -> None:
         "code         uploaded, abababababab…\n"
         "variables    DATA=/data\n"
         "checkpoints  every 1epochs, 3 kept\n"
+        "replaces     workers that are silent for 5 s, or hang for 1800 s\n"
         "submitted    2026-09-21 14:11:20 (2m00s ago)\n"
         "started      2026-09-21 14:12:20\n"
         "attempt      1\n"

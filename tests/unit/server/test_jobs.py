@@ -35,6 +35,7 @@ ALL_FIELDS = {
     "checkpoint_every": "10steps",
     "keep": 5,
     "heartbeat_limit_s": 9.0,
+    "collective_limit_s": 600.0,
     "memory_bytes": 2**30,
     "num_cpus": 1.5,
     "must_limit": False,
@@ -43,7 +44,7 @@ ALL_FIELDS = {
 SPEC = (
     *("program", "directory", "environment", "data", "seed", "num_threads", "num_micro_batches", "checkpoint_every"),
     *("cpu_capability", "keep", "max_run_s", "heartbeat_limit_s", "parameters", "framework", "launcher"),
-    *("memory_bytes", "num_cpus", "must_limit"),
+    *("collective_limit_s", "memory_bytes", "num_cpus", "must_limit"),
 )
 
 
@@ -178,6 +179,7 @@ def test_where_jobs_run_on_this_machine_what_is_not_there_is_refused(
         ({"checkpoint_every": "often"}, None, "is not understood"),
         ({"keep": 0}, None, "keep=0 is below 1"),
         ({"heartbeat_limit_s": 0.1}, None, "heartbeat"),
+        ({"collective_limit_s": 0}, None, "collective_limit_s=0.0 is not above 0"),
         ({"queue": "x" * 300}, "body.queue", "255"),
         ({"colour": "red"}, "body.colour", "not permitted"),
     ],

@@ -27,6 +27,10 @@ export function makeSubmission(job: Job, spec: Spec): Record<string, unknown> {
   add("checkpoint_every", spec.checkpoint_every, null);
   add("keep", spec.keep, 3);
   add("heartbeat_limit_s", spec.heartbeat_limit_s, 5);
+  add("collective_limit_s", spec.collective_limit_s, 1800);
+  add("memory_bytes", spec.memory_bytes, null);
+  add("num_cpus", spec.num_cpus, null);
+  add("must_limit", spec.must_limit, true);
   add("framework", spec.framework, "legato");
   if (Object.keys(spec.parameters).length) body.parameters = spec.parameters;
   if (Object.keys(job.labels).length) body.labels = job.labels;
@@ -47,6 +51,9 @@ const SHELL_OPTIONS: readonly (readonly [string, string])[] = [
   ["checkpoint_every", "--checkpoint-every"],
   ["keep", "--keep"],
   ["heartbeat_limit_s", "--heartbeat-limit"],
+  ["collective_limit_s", "--collective-limit"],
+  ["memory_bytes", "--memory"],
+  ["num_cpus", "--cpus"],
 ];
 
 /** Return the command that submits it from the folder with its code, and the one that clones it. */

@@ -1,6 +1,8 @@
 /** The differences of two runs: what was changed when one was made from the other. */
 
 import type { Job, Spec } from "@/api/types";
+import { formatBytes } from "@/format/numbers";
+import { formatDuration } from "@/format/time";
 import { joinCommand } from "@/jobs/command";
 
 export interface Fact {
@@ -39,6 +41,10 @@ export function listFacts(job: Job, spec: Spec): Fact[] {
   add("Seed", spec.seed);
   add("Checkpoint every", spec.checkpoint_every);
   add("Checkpoints kept", spec.keep);
+  add("Memory of each worker", spec.memory_bytes === null ? null : formatBytes(spec.memory_bytes));
+  add("CPU cores of each worker", spec.num_cpus);
+  add("Worker replaced when silent for", formatDuration(spec.heartbeat_limit_s));
+  add("Worker replaced when it hangs for", formatDuration(spec.collective_limit_s));
   add("Retries", job.max_retries);
   add("Stopped after seconds", spec.max_run_s);
   for (const [name, value] of Object.entries(spec.parameters)) add(`Parameter ${name}`, value);
