@@ -56,6 +56,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     min_nodes: int
     max_nodes: int
     num_threads: int
+    cpu_capability: str | None = None
     parameters: dict[str, Parameter]
     environment: dict[str, str | None]
     seed: int | None

@@ -28,6 +28,7 @@ class DefinitionOptions(TypedDict, total=False):
     """What a training definition may be told besides its name, command and code; see ``docs/rest.md``.
 
     ``distributed``: ``single``, ``static`` or ``elastic``. ``max_run_s``: seconds. ``num_threads``: of each node.
+    ``cpu_capability``: ``default``, ``avx2`` or ``avx512``, for all workers.
     """
 
     description: str
@@ -36,6 +37,7 @@ class DefinitionOptions(TypedDict, total=False):
     min_nodes: int | None
     max_nodes: int
     num_threads: int
+    cpu_capability: str | None
     parameters: Mapping[str, Parameter]
     environment: Mapping[str, str]
     seed: int | None

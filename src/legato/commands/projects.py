@@ -40,6 +40,7 @@ from legato.commands.project_options import (
 from legato.commands.words import read_duration, read_parameter, read_variable
 from legato.core.errors import UsageError
 from legato.core.spec import parse_workers
+from legato.options import CpuCapability
 
 if TYPE_CHECKING:
     from legato.client.projects import DefinitionOptions
@@ -179,6 +180,7 @@ def create_definition(
     ] = None,
     nodes: NodesOption = None,
     threads: ThreadsOption = None,
+    cpu_capability: CpuCapability = None,
     parameter: ParameterOption = None,
     env: EnvironmentOption = None,
     seed: SeedOption = None,
@@ -194,6 +196,7 @@ def create_definition(
         "framework": framework,
         "description": description,
         "num_threads": threads,
+        "cpu_capability": cpu_capability,
         "parameters": dict(map(read_parameter, parameter or ())) or None,
         "environment": dict(map(read_variable, env or ())) or None,
         "seed": seed,

@@ -64,6 +64,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         directory: where on the machines the program lies, instead of uploaded code.
         min_nodes: it runs with at least so many, or waits. A node is one slot.
         num_threads: of each node.
+        cpu_capability: the instruction set to which all workers are limited. None: that of the machines.
         parameters: of the program, by name.
         environment: variables of the workers.
         checkpoint_every, seed, max_retries, max_run_s: as of `legato.control.work.Work` and `NewJob`.
@@ -74,6 +75,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     min_nodes: int = 1
     max_nodes: int = 1
     num_threads: int = 1
+    cpu_capability: str | None = None
     parameters: dict[str, Parameter] = {}
     environment: dict[str, str] = {}
     seed: int | None = None

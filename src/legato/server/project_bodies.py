@@ -65,6 +65,7 @@ class DefinitionBody(Body):
     min_nodes: Count | None = None
     max_nodes: Count = 1
     num_threads: Count = 1
+    cpu_capability: str | None = None
     parameters: Parameters = Field(default_factory=dict)
     environment: Annotated[dict[str, str], Field(max_length=_MAX_VARIABLES)] = Field(default_factory=dict)
     seed: Count | None = None

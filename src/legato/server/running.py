@@ -116,6 +116,7 @@ def make_run(
         data=data,
         seed=definition.seed if wishes.seed is None else wishes.seed,
         num_threads=definition.num_threads,
+        cpu_capability=definition.cpu_capability,
         checkpoint_every=definition.checkpoint_every,
         max_run_s=definition.max_run_s,
         parameters={**definition.parameters, **wishes.parameters},

@@ -121,7 +121,7 @@ def shell(platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, p
     return Shell(platform, tmp_path, monkeypatch)
 
 
-def test_the_commands_from_a_project_to_its_runs(shell: Shell) -> None:
+def test_the_commands_from_a_project_to_its_runs(shell: Shell, ann: Client) -> None:
     assert "'legato projects create NAME' makes one" in shell.type("projects")
     assert "Project 'Digits' is made: p-" in shell.type("projects", "create", "Digits", "--member", "ben")
     create = ("definitions", "create", "--project", "Digits", "--command")
@@ -136,11 +136,14 @@ def test_the_commands_from_a_project_to_its_runs(shell: Shell) -> None:
         "A=b",
         "--threads",
         "2",
+        "--cpu-capability",
+        "avx2",
         "--retries",
         "1",
     )
     made = json.loads(shell.type(*create, "python train.py", "CNN", "--code", "cnn.zip", *flags, "-o", "json"))
     want = {"distributed": "elastic", "min_nodes": 2, "max_nodes": 4, "num_threads": 2, "max_retries": 1}
+    want |= {"cpu_capability": "avx2"}
     want |= {"parameters": {"rate": 0.1, "wide": True}, "environment": {"A": "b"}, "framework": "legato"}
     assert {name: made[name] for name in want} == want
     shell.type(*create, "sh -c true", "Shell", "--code", "cnn", "-f", "command", "--nodes", "2")
@@ -155,6 +158,8 @@ def test_the_commands_from_a_project_to_its_runs(shell: Shell) -> None:
     assert [job["name"] for job in runs] == ["First-CNN", "First-Shell"]
     told = shell.type("show", runs[0]["id"])
     assert made["id"] in told and "rate=0.2,wide=true" in told
+    assert "workers that are silent for 5 s, or hang for 1800 s" in told
+    assert ann.job(runs[0]["id"]).spec().cpu_capability == "avx2"
     assert shell.type("ps", "--project", "Digits").count("First-") == 2
     counts = [shell.type("ps", "--search", text).count("First-") for text in ("ST-shell", runs[0]["id"], "%")]
     assert counts == [1, 1, 0]

@@ -84,6 +84,7 @@ def test_what_is_made_is_found(store: Store, project: Project) -> None:
         min_nodes=3,
         max_nodes=3,
         num_threads=2,
+        cpu_capability="avx2",
         parameters={"text": "a", "whole": 1, "part": 0.5, "yes": True},
         environment={"A": "b"},
         seed=0,

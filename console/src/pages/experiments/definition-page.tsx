@@ -139,6 +139,7 @@ function Facts({ definition }: { definition: Definition }) {
       <Fact name="Compute configuration">
         {definition.num_threads === 1 ? "1 thread" : `${definition.num_threads} threads`} per node; a node is one slot
       </Fact>
+      <Fact name="CPU capability">{definition.cpu_capability ?? <None word="that of the machines" />}</Fact>
       <Fact name="Environment">
         {environment.length ? <Pairs pairs={environment.map(([name, value]) => [name, value ?? "…"])} /> : <None />}
       </Fact>

@@ -23,6 +23,12 @@ const KINDS = [
   { value: "static", label: "Static" },
   { value: "elastic", label: "Elastic" },
 ] as const;
+const CPU_CAPABILITIES = [
+  { value: "", label: "that of the machines" },
+  { value: "default", label: "default (no AVX2)" },
+  { value: "avx2", label: "avx2" },
+  { value: "avx512", label: "avx512" },
+];
 const KIND_HINTS = {
   single: "One node.",
   static: "Exactly so many nodes, or it waits.",
@@ -125,6 +131,14 @@ export function DefinitionForm({ draft, onDraft, onPacking, wrong, frameworks }:
           wrong={wrong.num_threads}
           value={draft.numThreads}
           onValue={(numThreads) => onDraft({ numThreads })}
+        />
+        <SelectField
+          label="CPU capability"
+          hint="Limits all workers to one instruction set. Results depend on it."
+          wrong={wrong.cpu_capability}
+          choices={CPU_CAPABILITIES}
+          value={draft.cpuCapability}
+          onValue={(cpuCapability) => onDraft({ cpuCapability })}
         />
         <PairsField
           label="Environment"

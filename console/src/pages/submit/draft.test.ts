@@ -17,6 +17,7 @@ describe("a draft", () => {
     expect(bodyOf({ ...good, ...pairs, maxRunMinutes: "1.5", seed: "7" })).toMatchObject({
       ...{ name: "digits", directory: "/data/code", code: null, distributed: "elastic", min_nodes: 1, max_nodes: 4 },
       ...{ parameters: { rate: 0.1 }, environment: { A: "007" }, max_run_s: 90, seed: 7, checkpoint_every: null },
+      cpu_capability: null,
     });
   });
 
@@ -53,8 +54,10 @@ describe("a draft", () => {
   });
 
   it("of a definition makes that definition again", () => {
-    const made = { ...bodyOf({ ...good, seed: "3", maxRunMinutes: "2" }), id: "d-1", project: "p-1" } as unknown;
-    expect(bodyOf(draftOf(made as Definition))).toEqual(bodyOf({ ...good, seed: "3", maxRunMinutes: "2" }));
+    const full = { ...good, seed: "3", maxRunMinutes: "2", cpuCapability: "avx2" };
+    expect(bodyOf(full)).toMatchObject({ cpu_capability: "avx2" });
+    const made = { ...bodyOf(full), id: "d-1", project: "p-1" } as unknown;
+    expect(bodyOf(draftOf(made as Definition))).toEqual(bodyOf(full));
     const coded = { ...(made as Definition), code: "ab".repeat(32), directory: null };
     expect(bodyOf(draftOf(coded))).toMatchObject({ code: "ab".repeat(32), directory: null });
   });

@@ -25,6 +25,7 @@ export interface DefinitionDraft {
   minNodes: string;
   maxNodes: string;
   numThreads: string;
+  cpuCapability: string;
   parameters: readonly Pair[];
   environment: readonly Pair[];
   seed: string;
@@ -46,6 +47,7 @@ export const EMPTY_DRAFT: DefinitionDraft = {
   minNodes: "1",
   maxNodes: "4",
   numThreads: "1",
+  cpuCapability: "",
   parameters: [],
   environment: [],
   seed: "",
@@ -70,6 +72,7 @@ export function draftOf(definition: Definition): DefinitionDraft {
     minNodes: text(definition.min_nodes),
     maxNodes: text(definition.max_nodes),
     numThreads: text(definition.num_threads),
+    cpuCapability: definition.cpu_capability ?? "",
     parameters: Object.entries(definition.parameters).map(([name, value]) => ({ name, value: String(value) })),
     environment: Object.entries(definition.environment).map(([name, value]) => ({ name, value: value ?? "" })),
     seed: text(definition.seed),
@@ -167,6 +170,7 @@ export function bodyOf(draft: DefinitionDraft): DefinitionBody {
     min_nodes: min,
     max_nodes: max,
     num_threads: readCount(draft.numThreads) ?? 1,
+    cpu_capability: draft.cpuCapability || null,
     parameters: parametersOf(draft.parameters),
     environment: Object.fromEntries(
       draft.environment.filter((pair) => pair.name.trim()).map((pair) => [pair.name.trim(), pair.value]),
