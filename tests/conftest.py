@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from tests import fork_server
 
 # torch asks for the name of every address that it connects to, also of this machine's. A name server that leaves a
 # question unanswered would hold a test up for five seconds; it is asked again after one. For processes of tests too.
@@ -15,6 +16,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak-seed", type=int, default=None, help="seed of the soak's disturbances; None for a new one")
     parser.addoption("--soak-events", type=int, default=None, help="how many disturbances a soak makes")
     parser.addoption("--soak-seconds", type=float, default=None, help="for how long a platform is disturbed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    folder = fork_server.open_folder()
+    folder.__enter__()
+    config.add_cleanup(lambda: folder.__exit__(None, None, None))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

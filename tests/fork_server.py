@@ -10,9 +10,10 @@ Tests of the start itself (a new interpreter, exit codes, what is imported) star
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
+import fcntl
+import hashlib
 import importlib
 import json
 import os
@@ -23,21 +24,23 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import traceback
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+_ROOT: Final = Path(__file__).parents[1]
 _ROOM: Final = 32_768
 """Bytes for the environment, and as many for the command line, of a program as ``/proc`` shows them."""
-_MAX_SERVERS: Final = 3
 _ROOM_NAME: Final = "FORK_SERVER_ROOM"
+_FOLDER: Final = "FORK_SERVERS"
+_LIFE: Final = "life"
+_MAX_SERVERS: Final = 4
 _IMPORTS: Final = ("torch", "torch.distributed", "torch.optim", "torch._dynamo", "numpy")
 # What only the programs themselves read, while they run.
-_OWN_PREFIXES: Final = ("LEGATO_", "EDT_", "ELASTICDL_", "WMLA_", "HOROVOD_")
-_OWN_NAMES: Final = frozenset({"DATA_DIR", "PYTEST_CURRENT_TEST", "PYTHONPATH", "RESULT_DIR", "WORKER_NUM"})
+_OWN_PREFIXES: Final = ("DLI_", "EDT_", "ELASTICDL_", "LEGATO_", "WMLA_")
+_OWN_NAMES: Final = frozenset({_FOLDER, "DATA_DIR", "PYTEST_CURRENT_TEST", "PYTHONPATH", "RESULT_DIR", "WORKER_NUM"})
 
 
 class _Order(NamedTuple):
@@ -53,6 +56,49 @@ class _Order(NamedTuple):
 # ---------------------------------------------------------------- in the tests
 
 
+@contextlib.contextmanager
+def open_folder() -> Iterator[None]:
+    """Keep the fork servers of this process, and of those that it starts: they end with it, or with this block."""
+    if _FOLDER in os.environ:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="legato-forks-") as folder:
+        os.environ[_FOLDER] = folder
+        os.mkfifo(Path(folder, _LIFE))
+        # No byte goes through it: the fork servers see when nobody has it open any more.
+        life = os.open(Path(folder, _LIFE), os.O_RDWR)
+        try:
+            yield
+        finally:
+            os.close(life)
+            del os.environ[_FOLDER]
+            for server in _started:
+                server.wait()
+
+
+def prepare(environment: Mapping[str, str]) -> None:
+    """Have a fork server for programs that begin with these variables; other processes find it too."""
+    place = _place_of(environment)
+    if place is None or not hasattr(os, "pidfd_open"):
+        return
+    folder = place.parent
+    with (folder / "lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if place.exists() or len(list(folder.glob("*.socket"))) >= _MAX_SERVERS:
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(str(place))
+            listener.listen(64)
+            server = subprocess.Popen(
+                [sys.executable, __file__, str(listener.fileno()), str(folder / _LIFE), "-" * _ROOM],
+                env={**_kept(environment), _ROOM_NAME: "-" * _ROOM},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[listener.fileno()],
+            )
+    _started.append(server)
+
+
 class ForkedProcess:
     """A process of a fork server, with the methods of `subprocess.Popen` that tests and the engine use."""
 
@@ -60,7 +106,9 @@ class ForkedProcess:
         self.args, self.pid = args, pid
         self.returncode: int | None = None
         self._end = end
-        self._handle = os.pidfd_open(pid) if Path(f"/proc/{pid}").exists() else -1
+        self._handle = -1
+        with contextlib.suppress(ProcessLookupError):
+            self._handle = os.pidfd_open(pid)
 
     def poll(self) -> int | None:
         return self._wait(0.0)
@@ -79,47 +127,13 @@ class ForkedProcess:
 
     def _wait(self, limit_s: float | None) -> int | None:
         if self.returncode is None and select.select([self._end], [], [], limit_s)[0]:
-            # Nothing comes if the fork server was killed, which nothing here does.
-            self.returncode = int(os.read(self._end, 16) or b"-9")
+            code = os.read(self._end, 16)
+            assert code, "the fork server has ended before its process"
+            self.returncode = int(code)
             os.close(self._end)
             if self._handle >= 0:
                 os.close(self._handle)
         return self.returncode
-
-
-class _ForkServer:
-    """The other end of a fork server, which ends with this process."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._lock = threading.Lock()
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno()), "-" * _ROOM],
-                env={**environment, _ROOM_NAME: "-" * _ROOM},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
-
-    def start(self, order: _Order, descriptors: Sequence[int]) -> ForkedProcess:
-        end, report = os.pipe()
-        try:
-            with self._lock:
-                socket.send_fds(self._socket, [json.dumps(order).encode()], [report, *descriptors])
-                pid = int(self._socket.recv(16) or 0)
-        finally:
-            os.close(report)
-        assert pid, "the fork server has ended; its error stands above"
-        return ForkedProcess(order.command, pid, end)
-
-    def close(self) -> None:
-        self._socket.close()
-        self._process.wait()
-
-
-_servers: Final[dict[frozenset[tuple[str, str]], _ForkServer]] = {}
-_starting: Final = threading.Lock()
 
 
 def start(
@@ -134,8 +148,10 @@ def start(
     start_new_session: bool = False,
 ) -> ForkedProcess | subprocess.Popen[bytes]:
     """Start ``python PROGRAM ...`` or ``python -m MODULE ...``; arguments as of `subprocess.Popen`, with files."""
-    server = _find_server(env)
-    if server is None:
+    if not _is_guest:
+        prepare(env)
+    place = _place_of(env)
+    if place is None or not place.exists():
         return subprocess.Popen(
             list(command),
             stdin=stdin,
@@ -146,11 +162,20 @@ def start(
             pass_fds=pass_fds,
             start_new_session=start_new_session,
         )
-    with Path(os.devnull).open("r+b") as nothing:
+    end, report = os.pipe()
+    with (
+        Path(os.devnull).open("r+b") as nothing,
+        open(report, "wb", buffering=0),  # noqa: PTH123 -- a descriptor
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server,
+    ):
         streams = [nothing if one == subprocess.DEVNULL else one for one in (stdin, stdout, stderr)]
-        descriptors = [*(stream.fileno() for stream in streams), *pass_fds]
+        descriptors = [report, *(stream.fileno() for stream in streams), *pass_fds]
         order = _Order(list(command), str(cwd or Path.cwd()), dict(env), start_new_session, [0, 1, 2, *pass_fds])
-        return server.start(order, descriptors)
+        server.connect(str(place))
+        socket.send_fds(server, [json.dumps(order).encode()], descriptors)
+        pid = server.recv(16)
+    assert pid, "the fork server has ended; its error stands above"
+    return ForkedProcess(order.command, int(pid), end)
 
 
 def run(
@@ -172,32 +197,84 @@ def run(
     return subprocess.CompletedProcess(list(command), code, *texts)
 
 
-def _find_server(environment: Mapping[str, str]) -> _ForkServer | None:
-    """Return the fork server whose programs begin with these variables, None if a real process is to be started."""
+class ForkedParents:
+    """The module `subprocess` for `legato.engines.parent`: warm parents come from a fork server, all else does not."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(subprocess, name)
+
+    def Popen(self, command: list[str], **options: Any) -> Any:  # noqa: N802
+        is_parent = command[1:3] == ["-m", "legato.train.warm_parent"]
+        return (start if is_parent else subprocess.Popen)(command, **options)
+
+
+def command_of(module: str, *arguments: str) -> list[str]:
+    """Return the command of ``python -m MODULE ...``, with warm parents from the fork servers of this process."""
+    return [sys.executable, "-c", begin_guest() + f"fork_server.run_module({module!r})", *arguments]
+
+
+def begin_guest() -> str:
+    """Return how a program of ``python -c`` begins that is none of pytest's and takes warm parents from here."""
+    begin = f"from tests import fork_server; fork_server.enter({_folder or os.environ[_FOLDER]!r}); "
+    return f"import sys; sys.path.insert(0, {str(_ROOT)!r}); {begin}"
+
+
+def enter(folder: str) -> None:
+    """Let engines of this process, which is none of pytest's, take warm parents from the fork servers of a folder."""
+    global _is_guest, _folder
+    from legato.engines import parent
+
+    del sys.path[0]
+    _is_guest, _folder = True, folder
+    parent.subprocess = ForkedParents()  # type: ignore[assignment]
+
+
+def enter_drivers() -> None:
+    """Let the drivers that this process, a server, starts do what `enter` does."""
+    from legato.control import local_drivers
+
+    class ForkingDrivers:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(subprocess, name)
+
+        def Popen(self, command: list[str], **options: Any) -> Any:  # noqa: N802
+            if command[1:4] == ["-P", "-m", "legato.control.driver_process"]:
+                command = [command[0], "-P", *command_of(command[3])[1:], *command[4:]]
+            return subprocess.Popen(command, **options)
+
+    local_drivers.subprocess = ForkingDrivers()  # type: ignore[assignment]
+
+
+def run_module(name: str) -> None:
+    """Go on as ``python -m NAME`` does."""
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+_started: Final[list[subprocess.Popen[bytes]]] = []
+_is_guest = False
+_folder = ""
+
+
+def _place_of(environment: Mapping[str, str]) -> Path | None:
+    """Return the socket of the fork server for these variables, None where a real process is to be started."""
     paths = [Path(path) for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
     if any((path / f"{name}.py").exists() for path in paths for name in ("sitecustomize", "usercustomize")):
         return None
-    kept = {n: v for n, v in environment.items() if not n.startswith(_OWN_PREFIXES) and n not in _OWN_NAMES}
-    key = frozenset(kept.items())
-    with _starting:
-        if key not in _servers and len(_servers) < _MAX_SERVERS and hasattr(os, "pidfd_open"):
-            _servers[key] = _ForkServer(kept)
-        return _servers.get(key)
+    told = json.dumps(sorted(_kept(environment).items()))
+    return Path(_folder or os.environ[_FOLDER], f"{hashlib.sha256(told.encode()).hexdigest()[:16]}.socket")
 
 
-@atexit.register
-def _close_all() -> None:
-    for server in _servers.values():
-        server.close()
-    _servers.clear()
+def _kept(environment: Mapping[str, str]) -> dict[str, str]:
+    return {n: v for n, v in environment.items() if not n.startswith(_OWN_PREFIXES) and n not in _OWN_NAMES}
 
 
 # ---------------------------------------------------------------- in the fork server
 
 
-def _serve(connection: socket.socket) -> tuple[_Order, list[int]] | None:
+def _serve(listener: socket.socket, life: int) -> tuple[_Order, list[int]] | None:
     """Fork for each order. Returns in the child, with its order and descriptors, and, with None, when the tests end."""
     reports: dict[int, int] = {}
+    ours: set[int] = set()
     wake, waker = socket.socketpair()
     for one in (wake, waker):
         one.setblocking(False)
@@ -205,29 +282,38 @@ def _serve(connection: socket.socket) -> tuple[_Order, list[int]] | None:
     signal.signal(signal.SIGCHLD, lambda _signal, _frame: None)
     signal.set_wakeup_fd(waker.fileno())
     while True:
-        ready, _, _ = select.select([connection, wake], [], [])
+        ready, _, _ = select.select([listener, wake, life], [], [])
         if wake in ready:
             wake.recv(4096)
             for pid in list(reports):
                 gone, status = os.waitpid(pid, os.WNOHANG)
                 if gone:
-                    report = reports.pop(pid)
-                    with contextlib.suppress(BrokenPipeError):
-                        os.write(report, str(os.waitstatus_to_exitcode(status)).encode())
-                    os.close(report)
-        if connection not in ready:
-            continue
-        message, descriptors, _, _ = socket.recv_fds(connection, 2**20, 64)
-        if not message:
+                    ours.discard(pid)
+                    _report(reports.pop(pid), str(os.waitstatus_to_exitcode(status)))
+        if life in ready:
+            for pid in ours:
+                os.kill(pid, signal.SIGKILL)
             return None
-        report, *descriptors = descriptors
-        pid = os.fork()
-        if pid == 0:
-            return _Order(*json.loads(message)), descriptors
-        for descriptor in descriptors:
-            os.close(descriptor)
-        reports[pid] = report
-        connection.send(str(pid).encode())
+        if listener in ready:
+            connection, _ = listener.accept()
+            with connection:
+                message, (report, *descriptors), _, _ = socket.recv_fds(connection, 2**20, 64)
+                order = _Order(*json.loads(message))
+                pid = os.fork()
+                if pid == 0:
+                    return order, descriptors
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                reports[pid] = report
+                if not order.own_session:
+                    ours.add(pid)
+                connection.send(str(pid).encode())
+
+
+def _report(report: int, code: str) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        os.write(report, code.encode())
+    os.close(report)
 
 
 def _become(order: _Order, descriptors: Sequence[int]) -> None:
@@ -295,12 +381,13 @@ def _run(command: list[str]) -> None:
 
 
 def _main() -> None:
-    sys.path.append(str(Path(__file__).parents[1] / "src"))
+    sys.path.append(str(_ROOT / "src"))
     from legato.train.preloading import preload
 
     del sys.path[-1]
     assert preload(_IMPORTS, ()), "torch cannot be forked here"
-    found = _serve(socket.socket(fileno=int(sys.argv[1])))
+    life = os.open(sys.argv[2], os.O_RDONLY | os.O_NONBLOCK)
+    found = _serve(socket.socket(fileno=int(sys.argv[1])), life)
     if found is None:
         return
     order, descriptors = found

@@ -14,7 +14,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -330,17 +329,6 @@ class Result:
 # ---------------------------------------------------------------- running
 
 
-class _ForkedParents:
-    """The module `subprocess` of the engine, but for warm parents, which come from a fork server."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(subprocess, name)
-
-    def Popen(self, command: list[str], **options: Any) -> Any:  # noqa: N802
-        is_parent = command[1:3] == ["-m", "legato.train.warm_parent"]
-        return (fork_server.start if is_parent else subprocess.Popen)(command, **options)
-
-
 class Stage:
     """A home for one job, and the means to run it."""
 
@@ -350,7 +338,7 @@ class Stage:
         self.reins.mkdir()
         self._monkeypatch = monkeypatch
         monkeypatch.setenv("LEGATO_TEST_REINS", str(self.reins))
-        monkeypatch.setattr(parent, "subprocess", _ForkedParents())
+        monkeypatch.setattr(parent, "subprocess", fork_server.ForkedParents())
         self.directory = JobDirectory.of(NAME, self.home)
 
     def slow_evaluation(self, round_s: float) -> None:

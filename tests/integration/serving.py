@@ -15,6 +15,10 @@ from typing import Any
 
 import httpx
 import pytest
+from tests import fork_server
+
+from legato.control.environment import pass_on
+from legato.engines.variables import variables_of_parent
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
@@ -64,12 +68,22 @@ class Server:
     Args:
         home: of the platform.
         prefix: a command that runs the server, and its arguments before the server's own.
+        forks: take warm parents from a fork server.
         settings: others, by name.
     """
 
-    def __init__(self, home: Path, *, runs_jobs: bool = True, prefix: Sequence[str] = (), **settings: Any) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        runs_jobs: bool = True,
+        prefix: Sequence[str] = (),
+        forks: bool = True,
+        **settings: Any,
+    ) -> None:
         self.home = home
         self._prefix = prefix
+        self._forks = forks
         self._flags = {"home": str(home), "port": 0, "runs_jobs": runs_jobs, **settings}
         self._process: subprocess.Popen[str] | None = None
         self.told: list[str] = []
@@ -93,13 +107,18 @@ class Server:
     def spawn(self) -> subprocess.Popen[str]:
         """Start its process and wait for nothing."""
         self.told = []
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        program = PROGRAM
+        if self._forks:
+            fork_server.prepare(variables_of_parent(pass_on(environment), {}, "/", "/"))
+            program = f"{fork_server.begin_guest()}fork_server.enter_drivers()\n{PROGRAM}"
         with (self.home.parent / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._prefix, sys.executable, "-c", PROGRAM, json.dumps(self._flags)],
+                [*self._prefix, sys.executable, "-c", program, json.dumps(self._flags)],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+                env=environment,
             )
         return self._process
 

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import pytest
+from tests import fork_server
 from tests.integration.harness import LIMIT_S, PROGRAMS, Result, Stage
 
 from legato.compat.elasticdl.site import launch
@@ -62,17 +63,18 @@ class Job:
         (self.here / "spec.json").write_bytes(msgspec.json.encode(self.spec))
 
     def begin(self) -> None:
-        self.driver = self._start("-c", _DRIVE, str(self.here / "spec.json"))
+        program = fork_server.begin_guest() + _DRIVE
+        self.driver = self._start([sys.executable, "-c", program, str(self.here / "spec.json")])
 
     def type(self, *words: str) -> None:
         """Begin as one does who types ``legato`` and these words."""
-        self.driver = self._start("-m", "legato.cli", *words)
+        self.driver = self._start(fork_server.command_of("legato.cli", *words))
 
-    def _start(self, *words: str) -> subprocess.Popen[bytes]:
+    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         with (self.here / "driver.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, *words],
+                command,
                 env=environment,
                 cwd=self.here,
                 stdin=subprocess.DEVNULL,

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.serving import ROOT, Asker, Server, pids_of, servers_of, wait_until
+from tests import fork_server
+from tests.integration.serving import LIMIT_S, ROOT, Asker, Server, pids_of, servers_of, wait_until
 from tests.integration.test_wmla_rest import DLI, GANG, Notebook, printed
 
 from legato.client.packing import pack
@@ -140,7 +141,7 @@ def platforms(as_user: Sequence[str] = (), uid: int = 0, **settings: Any) -> Ite
     with pytest.MonkeyPatch.context() as patch, servers_of(folder / "home", patch) as made:
         try:
             patch.setenv("LEGATO_ODD", "a secret of the server")
-            made.append(Server(folder / "home", prefix=prefix, **SETTINGS, **settings))
+            made.append(Server(folder / "home", prefix=prefix, forks=False, **SETTINGS, **settings))
             made[0].start()
             yield Platform(made[0], folder)
         finally:
@@ -224,8 +225,11 @@ def test_a_job_of_a_submitter_reaches_nothing_but_its_own() -> None:
 
 def test_workers_share_memory_and_outlive_driver_and_server(pool: Platform, tmp_path: Path) -> None:
     alone = tmp_path / "alone"
-    environment = {**os.environ, "LEGATO_SEED": "3", "LEGATO_DEVICE": "cpu", "PYTHONPATH": str(ROOT / "src")}
-    subprocess.run([sys.executable, PROGRAMS / "slow.py", str(EPOCHS), alone], check=True, env=environment)
+    environment = {**os.environ, "LEGATO_SEED": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT / "src")}
+    done = fork_server.run(
+        [sys.executable, str(PROGRAMS / "slow.py"), str(EPOCHS), str(alone)], env=environment, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stderr
     slow = pool.folder / "slow"
     slow.touch()
     program = QUICK + (PROGRAMS / "slow.py").read_text().replace('"""Trains', '_ = """Trains')

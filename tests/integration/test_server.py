@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests import fork_server
 from tests.contract.store.servers import find_programs, run_postgres
 from tests.integration.serving import LIMIT_S, ROOT, Asker, Server, pids_of, servers_of, wait_until
 
@@ -42,8 +43,9 @@ def new_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NewS
 def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What the program computes without anything of a platform."""
     file = tmp_path_factory.mktemp("alone") / "result"
-    environment = {**os.environ, "LEGATO_SEED": "3", "LEGATO_DEVICE": "cpu", "PYTHONPATH": str(ROOT / "src")}
-    subprocess.run([sys.executable, PROGRAM, str(EPOCHS), file], check=True, env=environment)
+    environment = {**os.environ, "LEGATO_SEED": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT / "src")}
+    done = fork_server.run([sys.executable, str(PROGRAM), str(EPOCHS), str(file)], env=environment, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
     return file.read_text()
 
 
