@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -17,6 +18,7 @@ TOKEN_PREFIX: Final = "lgt_"  # so that scanners for leaked secrets know one whe
 CODE_PREFIX: Final = "lgc_"
 DEVICE_PREFIX: Final = "lgd_"
 _TOKEN_BITS: Final = 256
+_TOKEN: Final = re.compile(rf"{TOKEN_PREFIX}[0-9a-f]{{{_TOKEN_BITS // 4}}}")
 _DEVICE_BITS: Final = 128
 # No byte of any text in UTF-8: so no token has the hash of a code.
 _OF_CODES: Final = b"\xff"
@@ -32,6 +34,15 @@ def make_secret(random_bits: Callable[[int], int]) -> str:
 def hash_secret(secret: str) -> str:
     """Return what is stored of a token. A plain hash is enough: nobody guesses 256 random bits."""
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def may_be_token(text: str) -> bool:
+    """Return whether a text has the form of a token's secret; one that has not is no token of any server.
+
+    >>> may_be_token(make_secret(lambda bits: 7)), may_be_token("lgt_7")
+    (True, False)
+    """
+    return _TOKEN.fullmatch(text) is not None
 
 
 def make_code(random_bits: Callable[[int], int]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Select, func, select, update
 
-from legato.control.credentials import TOKEN_PREFIX, hash_code, hash_secret, make_code, make_secret
+from legato.control.credentials import TOKEN_PREFIX, hash_code, hash_secret, make_code, make_secret, may_be_token
 from legato.control.database import Database
 from legato.control.ids import make_id
 from legato.control.people import CodeTold, NewCode, NewToken, Token, TokenKind
@@ -193,6 +193,8 @@ class Tokens:
         Raises:
             Unauthenticated: it is unknown, expired or revoked, or its user is disabled.
         """
+        if not may_be_token(secret):
+            raise _unknown(secret)
         statement = (
             select(tokens, users.c.role.label("user_role"), users.c.disabled_at)
             .join(users, users.c.name == tokens.c.user)
@@ -201,8 +203,7 @@ class Tokens:
         with self._database.reading() as connection:
             found = connection.execute(statement).first()
         if found is None:
-            hint = "" if secret.startswith(TOKEN_PREFIX) else f" A token begins with '{TOKEN_PREFIX}'."
-            raise Unauthenticated(f"Cannot tell who asks: the token is unknown to this server.{hint} {_WHENCE}")
+            raise _unknown(secret)
         told = f"Cannot accept token '{found.name}' of '{found.user}'"
         if found.revoked_at is not None:
             raise Unauthenticated(f"{told}: it was revoked. {_WHENCE}")
@@ -288,6 +289,11 @@ def _make_room(transaction: Transaction, user: str, kind: TokenKind, told: str) 
 
 def _select() -> Select[Any]:
     return select(*(column for column in tokens.c if column.name in Token.__struct_fields__))
+
+
+def _unknown(secret: str) -> Unauthenticated:
+    hint = "" if secret.startswith(TOKEN_PREFIX) else f" A token begins with '{TOKEN_PREFIX}'."
+    return Unauthenticated(f"Cannot tell who asks: the token is unknown to this server.{hint} {_WHENCE}")
 
 
 def _code_of(code: str, now: float) -> Select[Any]:

@@ -19,7 +19,7 @@ from legato.core.errors import Unauthenticated
 from legato.server.limits import AtOnce, Limiter
 from legato.server.login_limits import Attempt, LoginLimits, check_wait
 from legato.server.problems import too_many
-from legato.server.recognized import Recognized
+from legato.server.recognized import Proven, Recognized
 from legato.server.sessions import read_device
 
 _STREAM_AGAIN_S: Final = 5
@@ -38,7 +38,9 @@ class Gatekeeper:
     def __init__(self, store: Store, settings: Settings, now: Callable[[], float]) -> None:
         self._store = store
         self._now = now
-        self._recognized = Recognized()
+        self._recognized = Recognized[Asker]()
+        self._unrecognized = Recognized[str]()
+        self._proven = Proven()
         self._of_user = Limiter(settings.requests_per_s, settings.requests_burst)
         self._refused = Limiter(settings.requests_per_s, settings.requests_burst)
         self._max_streams = settings.max_streams
@@ -61,17 +63,39 @@ class Gatekeeper:
         if known is not None:
             self._count(known.name, now)
             return known
-        begun = self._recognized.begin()
+        reason = self._unrecognized.find(key, now)
+        if reason is not None:
+            raise Unauthenticated(reason)
+        is_new = not self._proven.has(key)
+        if is_new:
+            # Before the store is asked: nobody makes it look for token after token that was made up.
+            self._begin_guess(address, now)
+        begun, begun_refusal = self._recognized.begin(), self._unrecognized.begin()
         try:
             asker = await asyncio.to_thread(self._store.tokens.verify, secret, now)
-        except Unauthenticated:
-            wait_s = self._refused.take(address, now)
-            if wait_s is not None:
-                raise too_many("This address shows too many tokens that are not valid. Log in anew.", wait_s) from None
+        except Unauthenticated as error:
+            self._unrecognized.keep(key, str(error), now, begun_refusal)
+            self._proven.forget(key)
             raise
+        if is_new:
+            self._refused.give_back(address)
+        self._proven.add(key)
         self._recognized.keep(key, asker, now, begun)
         self._count(asker.name, now)
         return asker
+
+    def _begin_guess(self, address: str, now: float) -> None:
+        """Count a secret that may be made up, before the store is asked for it.
+
+        Raises:
+            Problem: the address has shown too many that were not valid.
+        """
+        wait_s = self._refused.take(address, now)
+        if wait_s is not None:
+            raise too_many(
+                "This address shows too many tokens that are not valid. Wait, and log in again if yours has ended.",
+                wait_s,
+            )
 
     def _count(self, user: str, now: float) -> None:
         # By user, not by token: a user may have many of these.
@@ -110,6 +134,7 @@ class Gatekeeper:
     def forget(self) -> None:
         """Ask the store again who shows which token: one was revoked, or a user may less than before."""
         self._recognized.forget()
+        self._unrecognized.forget()
 
     async def recognize_again(self, secret: str) -> Asker | None:
         """Return who shows a token that was good when a stream began, as that is now; None: it is good no more."""
@@ -182,15 +207,18 @@ class Gatekeeper:
         """Count an attempt to log in with a secret that nobody guesses, if what the block does with it fails.
 
         Raises:
-            Problem: it was wrong, and so were too many before it.
+            Problem: it was wrong, and so were too many before it; or the address floods the server with wrong ones.
         """
-        attempt = self._logins.begin_secret(read_address(scope), self._now(), wait_s=scope["state"]["login_wait_s"])
+        address = read_address(scope)
+        self._begin_guess(address, self._now())
+        attempt = self._logins.begin_secret(address, self._now(), wait_s=scope["state"]["login_wait_s"])
         try:
             yield
         except Unauthenticated:
             attempt.fail()
             raise
         attempt.succeed()
+        self._refused.give_back(address)
 
 
 def read_address(scope: Scope) -> str:

@@ -3,7 +3,9 @@
 One guesser at one address uses up what that address has for that account, and thirty addresses use up what the account
 has. Neither keeps its owner out: a device that has logged in as this user before (it shows a secret that it was given
 then) has attempts of its own, and so has an address from which this user has logged in. Tokens and links cannot be
-guessed, so a right one is always taken. Hashes nothing and reads no clock.
+guessed, so a right one is taken however many were wrong, up to the bound on all wrong secrets of an address.
+
+Hashes nothing and reads no clock.
 """
 
 from __future__ import annotations

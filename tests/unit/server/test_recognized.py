@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
+from tests.unit.server.conftest import NewPlatform
 from tests.unit.server.platform import ADMIN, NOW, Platform, check_problem
 
+from legato.control.credentials import make_code, make_secret
 from legato.control.roles import Asker, Role
 from legato.server import recognized
 from legato.server.recognized import KEPT_S, Recognized
@@ -25,6 +28,77 @@ def count_looks(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> list[flo
 
     monkeypatch.setattr(platform.store.tokens, "verify", counting)
     return looks
+
+
+def make_up(number: int) -> str:
+    return make_secret(lambda _: number)
+
+
+@pytest.fixture
+def queries(new_platform: NewPlatform) -> Iterator[tuple[Platform, list[str]]]:
+    """A platform that knows each token for a moment only and whose addresses may show three wrong tokens, and what
+    its store asks the database."""
+    platform, asked = new_platform(requests_per_s=0.001, requests_burst=3), []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if "tokens" in statement and statement.startswith("SELECT"):
+            asked.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    yield platform, asked
+    event.remove(Engine, "before_cursor_execute", note)
+
+
+def show(platform: Platform, secret: str) -> int:
+    return platform.http.get("/api/v1/me", headers={"Authorization": f"Bearer {secret}"}).status_code
+
+
+def test_made_up_tokens_do_not_reach_the_store_without_end(queries: tuple[Platform, list[str]]) -> None:
+    platform, asked = queries
+    statuses = [show(platform, make_up(number)) for number in range(50)]
+    assert statuses == [401] * 3 + [429] * 47
+    assert len(asked) == 3, "the bound of the address comes before the store"
+
+
+def test_what_cannot_be_a_token_is_refused_without_the_store(queries: tuple[Platform, list[str]]) -> None:
+    platform, asked = queries
+    wrong = ("lgt_1", make_up(1).upper(), "eyJhbGciOi.J9.x", make_up(1)[:-1])
+    assert [show(platform, secret) for secret in wrong] == [401, 401, 401, 429]
+    assert asked == []
+
+
+def test_a_wrong_token_is_looked_up_once_in_a_second(queries: tuple[Platform, list[str]]) -> None:
+    platform, asked = queries
+    assert [show(platform, make_up(1)) for _ in range(20)] == [401] * 20
+    assert len(asked) == 1
+    platform.now += KEPT_S
+    assert show(platform, make_up(1)) == 401 and len(asked) == 2
+
+
+def test_guesses_keep_nobody_out_whose_token_was_good(queries: tuple[Platform, list[str]]) -> None:
+    platform, asked = queries
+    assert platform.ask("GET", "me").status_code == 200
+    assert [show(platform, make_up(number)) for number in range(4)] == [401, 401, 401, 429]
+    platform.now += KEPT_S
+    assert platform.ask("GET", "me").status_code == 200, "asked of the store again, though the address is at its bound"
+    platform.store.accounts.change("ann", ADMIN, NOW, is_disabled=True)
+    platform.now += KEPT_S
+    num_before = len(asked)
+    assert [platform.ask("GET", "me").status_code for _ in range(9)] == [401] * 9
+    assert len(asked) == num_before + 1
+    platform.now += KEPT_S
+    assert platform.ask("GET", "me").status_code == 429, "it is no better than a made-up one now"
+
+
+@pytest.mark.parametrize("field", ["token", "code"])
+def test_made_up_secrets_of_logins_do_not_reach_the_store_without_end(
+    queries: tuple[Platform, list[str]], field: str
+) -> None:
+    platform, asked = queries
+    for number in range(50):
+        secret = make_up(number) if field == "token" else make_code(lambda _, number=number: number)  # type: ignore[misc]
+        platform.http.post("/api/v1/session", json={field: secret})
+    assert len(asked) <= 3
 
 
 def test_the_store_is_asked_once_a_second(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +158,7 @@ def test_a_token_that_is_revoked_while_it_is_looked_up_is_not_kept(
 
 def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recognized, "_MAX_TOKENS", 3)
-    known, asker = Recognized(), Asker("ann", Role.USER)
+    known, asker = Recognized[Asker](), Asker("ann", Role.USER)
     for key in "abcda":
         known.keep(key, asker, NOW, known.begin())
     assert [key for key in "abcd" if known.find(key, NOW)] == ["a", "c", "d"]
