@@ -19,10 +19,12 @@ from legato.core.spelling import ask_whether
 from legato.options import (
     CollectiveLimit,
     CpuCapability,
+    CpusOption,
     GuestOption,
     HeartbeatLimit,
     InitialWorkers,
     Keep,
+    MemoryOption,
     Plain,
     Port,
     Start,
@@ -165,6 +167,8 @@ def run(
     port: Port = 0,
     heartbeat_limit: HeartbeatLimit = 5.0,
     collective_limit: CollectiveLimit = 1800.0,
+    memory: MemoryOption = None,
+    cpus: CpusOption = None,
     start: StartOption = Start.fork,
     guest: GuestOption = None,
     plain: Plain = False,
@@ -172,6 +176,7 @@ def run(
     """Train with a program on this machine."""
     from msgspec import structs
 
+    from legato.core.limits import read_size
     from legato.core.spec import JobSpec, parse_guest, parse_workers
     from legato.driver.journal import JobDirectory
     from legato.engines.gpus import find_devices
@@ -209,6 +214,8 @@ def run(
         resume=bool(resume),
         heartbeat_limit_s=heartbeat_limit,
         collective_limit_s=collective_limit,
+        memory_bytes=None if memory is None else read_size(memory, "the memory"),
+        num_cpus=cpus,
         heartbeat_interval_s=min(0.25, heartbeat_limit / 4),
         guest=parse_guest(guest) if guest is not None else None,
     ).validate()

@@ -49,6 +49,18 @@ def check_port(port: int) -> None:
             ) from error
 
 
+def _check_limits(spec: JobSpec) -> None:
+    """Raise UsageError if this machine cannot enforce the limits of a job."""
+    from legato.engines.cgroups import find_support, prepare_server
+
+    if spec.limits.is_empty:
+        return
+    prepare_server()
+    why_not = find_support().check(spec.limits)
+    if why_not is not None:
+        raise UsageError(f"Cannot run job '{spec.name}': {why_not}. Or leave --memory and --cpus out.")
+
+
 def drive(
     directory: JobDirectory,
     spec: JobSpec | None,
@@ -76,6 +88,8 @@ def drive(
     from legato.foreground import Foreground
     from legato.present import Ending, render_summary
 
+    if spec is not None:
+        _check_limits(spec)
     directory.make()
     journal = directory.read_journal() if spec is None else None
     job = journal.spec if journal is not None else spec

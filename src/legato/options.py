@@ -110,6 +110,14 @@ CpuCapability = Annotated[
     ),
 ]
 
+MemoryOption = Annotated[
+    str | None,
+    typer.Option("--memory", metavar="SIZE", help="Of each worker at most: 8G. The kernel ends one that uses more."),
+]
+CpusOption = Annotated[
+    float | None, typer.Option("--cpus", metavar="NUMBER", help="CPU cores of each worker at most: 2, 0.5.")
+]
+
 # Of `legato run`.
 InitialWorkers = Annotated[
     int | None,

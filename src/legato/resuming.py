@@ -68,6 +68,8 @@ def command_to_go_on(spec: JobSpec) -> tuple[str, ...]:
         ("--cpu-capability", "cpu_capability"),
         ("--heartbeat-limit", "heartbeat_limit_s"),
         ("--collective-limit", "collective_limit_s"),
+        ("--memory", "memory_bytes"),
+        ("--cpus", "num_cpus"),
     ):
         value = getattr(spec, field)
         options += [option, str(value)] if value != defaults[field] else []

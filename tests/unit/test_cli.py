@@ -23,6 +23,8 @@ from legato.core.errors import JobNotFound, UsageError
 from legato.core.spec import GuestSpec, JobSpec
 from legato.driver import client
 from legato.driver.journal import DriverFile, JobDirectory, JobJournal, Outcome
+from legato.engines import cgroups
+from legato.engines.cgroups import Support
 
 RUNNER = CliRunner()
 LIVING = {
@@ -86,6 +88,7 @@ def call(*arguments: str) -> tuple[int, str, str]:
 
 def test_run_hands_on_what_was_asked(script: str, tmp_path: Path, driven: dict[str, Any]) -> None:
     options = ["-w", "2..4", "--keep", "5", "--checkpoint-every", "2epochs", "--threads", "2", "--heartbeat-limit", "1"]
+    options += ["--memory", "2G", "--cpus", "1.5"]
     code, _, _ = call("run", *options, "--checkpoint-dir", "ck", "--resume", script, "--lr", "0.1", "-w", "9", "x")
     assert code == 7
     spec = driven["spec"]
@@ -94,10 +97,23 @@ def test_run_hands_on_what_was_asked(script: str, tmp_path: Path, driven: dict[s
     assert (spec.keep, spec.checkpoint_every, spec.num_threads, spec.resume) == (5, "2epochs", 2, True)
     assert (spec.heartbeat_limit_s, spec.heartbeat_interval_s) == (1.0, 0.25)
     assert (spec.directory, spec.checkpoint_dir) == (str(tmp_path), str(tmp_path / "ck"))
+    assert (spec.memory_bytes, spec.num_cpus, spec.must_limit) == (2**31, 1.5, True)
     assert spec.name == "my-train"
     again = resuming.command_to_go_on(spec)
     assert again[:5] == ("legato", "run", "--name", "my-train", "--resume")
-    assert again[-6:] == (script, "--lr", "0.1", "-w", "9", "x")
+    assert again[-10:] == ("--memory", "2147483648", "--cpus", "1.5", script, "--lr", "0.1", "-w", "9", "x")
+
+
+def test_run_refuses_limits_that_this_machine_cannot_enforce(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroups, "prepare_server", lambda: None)
+    monkeypatch.setattr(cgroups, "find_support", lambda: Support({}, "no control groups are mounted"))
+    code, _, err = call("run", "--name", "tight", "--memory", "2G", script)
+    assert code == 2
+    told = "Cannot run job 'tight': this machine cannot limit memory of a job: no control groups are mounted. Or leave"
+    assert told in " ".join(err.split())
+    assert not JobDirectory.of("tight").path.exists(), "nothing was started"
 
 
 @pytest.mark.parametrize("before", [["--"], []])

@@ -138,13 +138,6 @@ MaxTimeOption = Annotated[
     str | None,
     typer.Option("--max-time", metavar="TIME", help="Stop it, with a checkpoint, when it has run for so long: 12h."),
 ]
-MemoryOption = Annotated[
-    str | None,
-    typer.Option("--memory", metavar="SIZE", help="Of each worker at most: 8G. The kernel ends one that uses more."),
-]
-CpusOption = Annotated[
-    float | None, typer.Option("--cpus", metavar="NUMBER", help="CPU cores of each worker at most: 2, 0.5.")
-]
 ThreadsOption = Annotated[
     int | None,
     typer.Option(

@@ -12,7 +12,6 @@ from legato.commands.entry import Entry
 from legato.commands.options import (
     CheckpointEveryOption,
     CollectiveOption,
-    CpusOption,
     DataOption,
     EnvironmentOption,
     FrameworkOption,
@@ -21,7 +20,6 @@ from legato.commands.options import (
     LabelOption,
     MaxTimeOption,
     MaxWorkersOption,
-    MemoryOption,
     MicroBatchesOption,
     MinWorkersOption,
     NameOption,
@@ -41,7 +39,7 @@ from legato.commands.output import Output, write
 from legato.commands.specs import is_file, naming_file, read_flags, read_wanted
 from legato.commands.words import count_slots, render_bytes
 from legato.core.errors import LegatoError
-from legato.options import CpuCapability
+from legato.options import CpuCapability, CpusOption, MemoryOption
 
 if TYPE_CHECKING:
     from legato.client.client import Client

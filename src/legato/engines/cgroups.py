@@ -68,9 +68,7 @@ def find_support(proc: Path = _PROC) -> Support:
         faults.append("no control groups are mounted")
     elif len(found) + len(faults) < len(CONTROLLERS):
         faults += [f"there is no controller {name}" for name in CONTROLLERS if name not in found]
-    hint = (
-        "" if len(found) == len(CONTROLLERS) else ". Run the server as root, or as a systemd service with Delegate=yes"
-    )
+    hint = "" if len(found) == len(CONTROLLERS) else ". Run Legato as root, or under systemd with Delegate=yes"
     return Support(found, f"{'; '.join(dict.fromkeys(faults))}{hint}" if hint else "")
 
 

@@ -475,7 +475,7 @@ class LocalEngine:
         why_not = support.check(self._limits)
         try:
             if why_not is not None:
-                raise UsageError(f"Cannot limit what the job uses: {why_not}. Or submit it without limits.")
+                raise UsageError(f"Cannot limit what the job uses: {why_not}. Or leave --memory and --cpus out.")
             groups = JobGroup(self._directory, self._limits, support)
             groups.open()
             self._groups = groups

@@ -17,6 +17,8 @@ from legato.control.titles import name_run
 from legato.control.work import Work, check_places, check_work, read_work
 from legato.core.errors import BadField, UsageError
 from legato.core.frameworks import DistributedName, Framework, Wanted
+from legato.core.limits import Limits
+from legato.engines.cgroups import find_support
 from legato.server.isolation import check_submitter
 from legato.server.services import Services
 
@@ -163,10 +165,48 @@ def check_places_here(here: Services, told: str, new: NewJob, owner: str) -> Non
     try:
         check_submitter(here.settings, owner, told)
         check_places(told, where, directory=work.directory, program=work.script, data=work.data)
+        _check_limits(work, here, told)
     except UsageError:
         # Asked last: most often all is there, and nobody need know who leads.
         if here.leads():
             raise
+
+
+def warn_of_limits(here: Services, new: NewJob) -> str | None:
+    """Return what to tell of a job that runs although this machine cannot enforce its limits. None: nothing."""
+    work = read_work(new.spec)
+    if work.must_limit or not here.loop.starts_drivers:
+        return None
+    why_not = _find_why_not_limited(work, here)
+    if why_not is None or not here.leads():
+        return None
+    return f"The job runs without its limits of memory and CPU cores: {why_not}."
+
+
+def _check_limits(work: Work, here: Services, told: str) -> None:
+    """Raise BadField if this machine cannot enforce the limits that a job must have."""
+    why_not = _find_why_not_limited(work, here) if work.must_limit else None
+    if why_not is not None:
+        raise BadField(
+            "num_cpus" if work.memory_bytes is None else "memory_bytes",
+            f"{told}: {why_not}. Or submit it without memory_bytes and num_cpus, or with must_limit=false: it then "
+            "runs without these limits.",
+        )
+
+
+def _find_why_not_limited(work: Work, here: Services) -> str | None:
+    """Return why this machine cannot enforce the limits that a job asks for. None: it can, or the job asks for none."""
+    if work.memory_bytes is None and work.num_cpus is None:
+        return None
+    # With what the operator limits besides: the job's driver enforces all of it, or nothing.
+    usual = here.settings.limits
+    return find_support().check(
+        Limits(
+            memory_bytes=usual.memory_bytes if work.memory_bytes is None else work.memory_bytes,
+            num_cpus=usual.num_cpus if work.num_cpus is None else work.num_cpus,
+            num_processes=usual.num_processes,
+        )
+    )
 
 
 def run_by(new: NewJob, framework: Framework, files: Collection[str] | None, user: str) -> NewJob:

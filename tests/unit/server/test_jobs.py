@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.server.conftest import NewPlatform
 from tests.unit.server.platform import ADMIN, JOB, NOW, Platform, check_problem
 
 from legato.control.records import Job, Queue
 from legato.control.stages import Stage
+from legato.engines.cgroups import CONTROLLERS, Place, Support
+from legato.server import running
 
 UNKNOWN = "j-37efnd0000"
 ALL_FIELDS = {
@@ -141,6 +144,44 @@ def test_where_jobs_run_on_this_machine_what_is_not_there_is_refused(
     assert refused["detail"].startswith(f"Cannot submit job 'mnist': {told}")
     assert platform.ask("POST", "jobs", JOB | there).status_code == 201
     assert platform.ask("POST", "plan", JOB | there | changes).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("asked", "field", "missing"),
+    [
+        ({"memory_bytes": 2**30}, "memory_bytes", "memory and pids"),
+        ({"num_cpus": 2.0}, "num_cpus", "cpu and pids"),
+        ({"memory_bytes": 2**30, "num_cpus": 2.0}, "memory_bytes", "memory and cpu and pids"),
+    ],
+)
+def test_limits_that_this_machine_cannot_enforce_are_refused(
+    new_platform: NewPlatform,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: dict[str, Any],
+    field: str,
+    missing: str,
+) -> None:
+    platform = new_platform(job_processes=1000)
+    monkeypatch.setattr(running, "find_support", lambda: Support({}, "no control groups are mounted"))
+    (tmp_path / "train.py").touch()
+    job = {"name": "mnist", "program": ["train.py"], "directory": str(tmp_path)} | asked
+    platform.loop.starts_drivers = True
+    assert platform.ask("POST", "jobs", job).status_code == 201, "another server starts it"
+    platform.lead()
+    problem = check_problem(platform.ask("POST", "jobs", job), 422, "invalid")
+    assert f"this machine cannot limit {missing} of a job: no control groups are mounted" in problem["detail"]
+    assert "Or submit it without memory_bytes and num_cpus" in problem["detail"]
+    assert [error["field"] for error in problem["errors"]] == [f"body.{field}"]
+    answer = platform.ask("POST", "jobs", job | {"must_limit": False})
+    assert answer.status_code == 201
+    told = f"runs without its limits of memory and CPU cores: this machine cannot limit {missing} of a job"
+    assert told in answer.headers["x-legato-warning"]
+    places = {name: Place(2, tmp_path) for name in CONTROLLERS}
+    monkeypatch.setattr(running, "find_support", lambda: Support(places, ""))
+    for said in (job, job | {"must_limit": False}):
+        answer = platform.ask("POST", "jobs", said)
+        assert answer.status_code == 201 and "x-legato-warning" not in answer.headers
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,12 @@ from legato.server.etags import is_known, make_tag, tell_unchanged
 from legato.server.frameworks import Frameworks
 from legato.server.planning import check_queue
 from legato.server.problems import Problem
-from legato.server.running import check_places_here, find_files, run_by
+from legato.server.running import check_places_here, find_files, run_by, warn_of_limits
 from legato.server.services import Here, Services
 
 router = APIRouter(prefix=API, tags=["jobs"])
 
+WARNING: Final = "X-Legato-Warning"
 _MAX_TRIES: Final = 5
 _LIST: Final[dict[str, Any]] = tells(Page[Job], errors=(404,))
 _LIST["responses"][304] = {"description": "Nothing has changed since the answer of this ETag."}
@@ -406,4 +407,8 @@ def _submit(new: NewJob, here: Services, asker: Asker, key: RequestKey | None) -
         raise missing_code(new.code)
     check_places_here(here, f"Cannot submit job '{new.name}'", new, asker.name)
     done = here.store.jobs.submit(new, asker, here.now(), key, max_queued=here.settings.max_queued_jobs)
-    return show_job(done.job, 201 if done.is_new else 200)
+    answer = show_job(done.job, 201 if done.is_new else 200)
+    warning = warn_of_limits(here, new)
+    if warning is not None:
+        answer.headers[WARNING] = warning.encode("ascii", "replace").decode()
+    return answer

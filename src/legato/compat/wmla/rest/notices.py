@@ -13,11 +13,16 @@ from legato.compat.wmla.arguments import Submission
 from legato.compat.wmla.names import SUBMITTED_CODE
 
 _MAX_LENGTH: Final = 1000
+_REQUESTS: Final = frozenset({"--workerMemory", "--workerCPU"})
 _UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def write_notice(
-    submission: Submission, extra: Mapping[str, Any], main: str, *, missing_data: str | None = None
+    submission: Submission,
+    extra: Mapping[str, Any],
+    main: str,
+    *,
+    missing_data: str | None = None,
 ) -> str:
     """Return the line; "" if there is nothing to tell.
 
@@ -40,6 +45,8 @@ def write_notice(
     if submission.main is None:
         shown = main.removeprefix(f"{SUBMITTED_CODE}/")
         told.append(f"Without --model-main the program is {shown}, as no other was sent.")
+    if _REQUESTS.intersection(ignored):
+        told.append("Memory and cores are not reserved; --workerMemoryLimit and --workerCPULimit limit a worker.")
     line = _UNSEEN.sub("?", " ".join(told))
     # Clients take a header of some length for an attack.
     return line if len(line) <= _MAX_LENGTH else f"{line[: _MAX_LENGTH - 1]}…"

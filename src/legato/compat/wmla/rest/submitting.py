@@ -29,6 +29,7 @@ from legato.core.errors import UsageError
 NOTICE: Final = "X-WMLA-Notice"
 """Header of an answer that tells what is to be known of a submission."""
 
+_WARNING: Final = "X-Legato-Warning"  # of the platform
 _MAX_TEXT_BYTES: Final = 2**20
 _MAX_FILES: Final = 100
 _MAX_FIELDS: Final = 20
@@ -85,12 +86,12 @@ class Submitter:
             data = str(self._find_data(submission))
             answer = await platform.ask("POST", "jobs", json={**wanted, "data": data}, allowed=(422,))
             if answer.is_success:
-                return _read_job(answer), notice
+                return await _tell_all(platform, answer, notice)
             if not _misses_data(answer):
                 raise refuse_as(answer)
             notice = write_notice(submission, extra, main, missing_data=data)
             wanted = self._describe(submission, user, code, main, hide_secrets(text), notice)
-        return _read_job(await platform.ask("POST", "jobs", json=wanted)), notice
+        return await _tell_all(platform, await platform.ask("POST", "jobs", json=wanted), notice)
 
     async def _send_code(self, platform: Platform, sent: list[Sent], submission: Submission) -> tuple[str, str]:
         """Give the platform the code, unless it has it; return its SHA-256, and what the launcher is to run."""
@@ -136,7 +137,7 @@ class Submitter:
             wanted["queue"] = submission.group
         limits = {"memory_bytes": submission.memory_bytes, "num_cpus": submission.num_cpus}
         if said := {name: value for name, value in limits.items() if value is not None}:
-            # Where the machine cannot limit, the job runs, and an event of it says so.
+            # Where the machine cannot limit, the job runs all the same; the notice and an event of the job say so.
             wanted |= {**said, "must_limit": False}
         if submission.priority is not None:
             wanted["priority"] = submission.priority
@@ -172,6 +173,16 @@ class Submitter:
 def _read_job(answer: httpx.Response) -> Job:
     job: Job = answer.json()
     return job
+
+
+async def _tell_all(platform: Platform, answer: httpx.Response, notice: str) -> tuple[Job, str]:
+    """Return a new job and the notice of it, to which is added what the platform warns of."""
+    job, warning = _read_job(answer), answer.headers.get(_WARNING)
+    if warning is None:
+        return job, notice
+    notice = " ".join(part for part in (notice, warning) if part)
+    labels = split_label(names.NOTICE_LABEL, notice)
+    return _read_job(await platform.ask("PATCH", f"jobs/{job['id']}", json={"labels": labels})), notice
 
 
 def _misses_data(answer: httpx.Response) -> bool:

@@ -28,7 +28,9 @@ from legato import arrivals
 from legato.compat.wmla.names import LAUNCHER
 from legato.compat.wmla.rest import bundles, submitting
 from legato.compat.wmla.rest.imports import find_imports, make_launcher
+from legato.engines.cgroups import CONTROLLERS, Place, Support
 from legato.engines.imports import imported_packages
+from legato.server import running
 
 MAIN = "_submitted_code/mnist/main.py"
 JSON = {"Content-Type": "application/json"}
@@ -271,7 +273,8 @@ def test_what_means_nothing_is_said_in_one_line(console: Console) -> None:
     notice = answer.headers["x-wmla-notice"]
     assert notice.startswith("Accepted, but without effect here: --workerMemory, --exclusive, --edt-options ")
     assert "\n" not in notice
-    assert console.get(f"/execs/{answer.json()['id']}")["notice"].endswith("\u00e4.")
+    assert "\u00e4." in console.get(f"/execs/{answer.json()['id']}")["notice"]
+    assert "Memory and cores are not reserved; --workerMemoryLimit and --workerCPULimit limit a worker." in notice
     assert console.submit()["notice"] == ""
 
 
@@ -281,8 +284,30 @@ def test_what_looks_like_an_option_goes_to_the_program_and_is_told(console: Cons
     assert notice == answer.headers["x-wmla-notice"]
     assert notice == (
         "Accepted, but without effect here: --workerMemory. --numWoker goes to the program; did you mean --numWorker?"
+        " Memory and cores are not reserved; --workerMemoryLimit and --workerCPULimit limit a worker."
     )
     assert spec(console, answer.json())["program"][2:] == ["--epochs", "3", "--numWoker", "4", "--numWroker", "5"]
+
+
+def test_limits_that_cannot_be_enforced_are_told_and_the_job_runs(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = MNIST.replace(",data_path=pytorch-mnist", "") + " --workerMemoryLimit 8G --workerCPULimit 500m"
+    console.platform.lead()
+    console.platform.loop.starts_drivers = True
+    monkeypatch.setattr(running, "find_support", lambda: Support({}, "no control groups are mounted"))
+    answer = console.send(f"{args} --exclusive", [("mnist.tar", MODEL)])
+    told = (
+        "Accepted, but without effect here: --exclusive. The job runs without its limits of memory and CPU cores: this "
+        "machine cannot limit memory and cpu of a job: no control groups are mounted"
+    )
+    assert answer.headers["x-wmla-notice"].startswith(told)
+    assert console.get(f"/execs/{answer.json()['id']}")["notice"] == answer.headers["x-wmla-notice"]
+    found = spec(console, answer.json())
+    assert (found["memory_bytes"], found["num_cpus"], found["must_limit"]) == (8 * 2**30, 0.5, False)
+    places = {name: Place(2, Path("/sys/fs/cgroup")) for name in CONTROLLERS}
+    monkeypatch.setattr(running, "find_support", lambda: Support(places, ""))
+    assert "x-wmla-notice" not in console.send(args, [("mnist.tar", MODEL)]).headers
 
 
 def test_a_program_that_was_guessed_is_told(console: Console) -> None:
