@@ -2,8 +2,10 @@
 
 Raw ``ProcessGroupGloo`` objects are used, never ``init_process_group``: a worker holds the groups of two views at once
 while it switches, and drops a broken one without asking anybody. A gloo operation whose peer is stopped blocks for ever
-and no call of torch ends it; shutting down the group's own TCP connections does, in milliseconds. So every group knows
-the listening ports of its members, by which it finds its connections again among the open files of the process.
+and no call of torch ends it. Shutting down the group's own TCP connections ends most of them, in milliseconds. So every
+group knows the listening ports of its members, by which it finds its connections again among the open files of the
+process. But gloo forgets an operation of which a part is sent or received when the connection ends: its wait never
+ends. So another thread waits in gloo, and the caller goes on when the connections are gone.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ from __future__ import annotations
 import atexit
 import contextlib
 import copy
+import ctypes
 import datetime
 import functools
 import os
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
@@ -30,6 +34,8 @@ from legato.train.mesh import Mesh, connect
 _BUILD_LIMIT_S: Final = 20.0
 _NUM_TRIES: Final = 10
 _END_LIMIT: Final = datetime.timedelta(seconds=5)
+_POLL_S: Final = 0.001
+_LOOK_S: Final = 2.0
 # A peer may compute for hours before it comes to a collective. Only the driver decides that it hangs, and breaks the
 # connections then.
 _NO_LIMIT: Final = datetime.timedelta(days=3650)
@@ -37,6 +43,7 @@ _NO_LIMIT: Final = datetime.timedelta(days=3650)
 _distributed: Final[Any] = torch.distributed
 _listening: Final = threading.Lock()
 _dropped: Final[queue.SimpleQueue[list[Any] | None]] = queue.SimpleQueue()
+_idle_waiters: Final[list[queue.SimpleQueue[Callable[[], None]]]] = []
 _starting: Final = threading.Lock()
 _TOKEN: Final = torch.zeros(1, dtype=torch.uint8)
 
@@ -59,6 +66,40 @@ class Work:
     def wait(self, limit: datetime.timedelta) -> None:
         """Wait for it."""
         self._operation.wait(limit)
+
+
+class _Turn:
+    """Works that another thread waits for, in their order, up to the first that fails.
+
+    Args:
+        works: each is waited for once.
+        changed: is notified when it is over.
+    """
+
+    def __init__(self, works: Sequence[Pending], changed: threading.Condition) -> None:
+        self._works = works
+        self._changed = changed
+        self.is_over = False
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            for work in self._works:
+                work.wait(_NO_LIMIT)
+        except Exception as error:  # noqa: BLE001 - raised by the one that wants the works
+            self.error = error
+        with self._changed:
+            self.is_over = True
+            self._changed.notify_all()
+
+
+class _Fate:
+    """What becomes of the connections of a group; all parts of the group share it."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.is_broken = False
+        self.has_lost_works = False
 
 
 class _Waits:
@@ -107,13 +148,18 @@ class Group:
         self._process_group = process_group
         self.device_group = device_group
         self._mesh = mesh
-        self.is_broken = False
+        self._fate = _Fate()
         self.reads_peers = False
         self._own_port = endpoints[rank][1] if endpoints else 0
         self._others = {endpoint for other, endpoint in enumerate(endpoints) if other != rank}
         self.waits = _Waits()
         self.peers = tuple(peer for peer in range(self.size) if peer != rank)
         self._ranks: Sequence[int] = range(self.size)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether `break_connections` was called."""
+        return self._fate.is_broken
 
     @property
     def is_waiting(self) -> bool:
@@ -201,21 +247,53 @@ class Group:
         Raises:
             BrokenView: a peer is gone or the group was broken.
         """
-        for index, work in enumerate(works):
-            try:
-                with self.waits:
-                    work.wait(_NO_LIMIT)
-            except RuntimeError as error:
-                self.give_up(works[index + 1 :])
-                raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
+        if not works:
+            return
+        turn = _Turn(works, self._fate.changed)
+        with self.waits:
+            _run_beside(turn.run)
+            self._await(turn)
+        if turn.is_over and turn.error is None:
+            return
+        self.give_up(works)
+        with self._fate.changed:
+            # A lost operation of gloo is not over now, and never will be.
+            self._fate.has_lost_works |= not turn.is_over
+        if turn.error is not None and not isinstance(turn.error, RuntimeError):
+            raise turn.error
+        told = "its connections were broken" if turn.error is None else _first_line(turn.error)
+        raise BrokenView(f"view {self.view.number}: {told}") from turn.error
+
+    def _await(self, turn: _Turn) -> None:
+        """Wait until a turn is over, the group was broken, or a connection is gone without a word from gloo."""
+        num_closed = 0
+        with self._fate.changed:
+            while not self._fate.changed.wait_for(lambda: turn.is_over or self.is_broken, _LOOK_S):
+                num_closed = num_closed + 1 if self._num_open() < len(self._others) else 0
+                if num_closed == 2:
+                    return
 
     def give_up(self, works: Sequence[Pending]) -> None:
-        """Break the connections, and wait until works that nobody waited for do not use their memory any more."""
+        """Break the connections, and wait until gloo does not use the memory of these works any more."""
         # The connections go first: an operation left running would block for seconds in its destructor.
         self.break_connections()
+        if works:
+            self._await_closing()
         for work in works:
-            with contextlib.suppress(RuntimeError):
+            if not isinstance(work, Work):
                 work.wait(_END_LIMIT)
+
+    def _await_closing(self) -> None:
+        """Wait until gloo has closed the connections: it does so when it is done with them."""
+        deadline = time.monotonic() + _END_LIMIT.total_seconds()
+        while self._num_open() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
+    def _num_open(self) -> int:
+        found = [connection for _, connection in self._connections()]
+        for connection in found:
+            connection.close()
+        return len(found)
 
     def _start(self, start: Callable[[Any], Any], memory: torch.Tensor) -> Work:
         if self._process_group is None:
@@ -230,7 +308,9 @@ class Group:
 
         Callable from any thread and more than once. The listening socket is left alone: touching it ends the process.
         """
-        self.is_broken = True
+        with self._fate.changed:
+            self._fate.is_broken = True
+            self._fate.changed.notify_all()
         if self.device_group is not None:
             self.device_group.abort()
         if self._mesh is not None:
@@ -244,6 +324,9 @@ class Group:
         mesh, self._mesh = self._mesh, None
         if mesh is not None:
             mesh.close()
+        if self._fate.has_lost_works:
+            # Its destructor would wait for them: it is never called, not even where the interpreter ends.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._process_group))
         _dropped.put([self._process_group, self.device_group])
         self._process_group = self.device_group = None
 
@@ -336,6 +419,22 @@ def _listen(host: str) -> tuple[Any, int]:
         if len(new) == 1:
             return transport, new[0]
     raise RuntimeError(f"other sockets of this process began to listen {_NUM_TRIES} times at the same moment as gloo's")
+
+
+def _run_beside(body: Callable[[], None]) -> None:
+    """Run something on another thread: one that has nothing to do, or a new one."""
+    try:
+        jobs = _idle_waiters.pop()
+    except IndexError:
+        jobs = queue.SimpleQueue()
+        threading.Thread(target=_serve, args=(jobs,), name="legato-wait", daemon=True).start()
+    jobs.put(body)
+
+
+def _serve(jobs: queue.SimpleQueue[Callable[[], None]]) -> None:
+    while True:
+        jobs.get()()
+        _idle_waiters.append(jobs)
 
 
 @functools.cache

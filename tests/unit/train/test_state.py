@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from tests.unit.train.ranks import LIMIT_S, run_ranks
 from legato.core.errors import BrokenView, CheckpointError
 from legato.core.view import Member, View
 from legato.train import state
-from legato.train.groups import Group, Work
+from legato.train.groups import Group, Pending, Work
 from legato.train.peer_memory import Loan, borrow
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
@@ -111,7 +110,7 @@ def test_nothing_is_lent_or_under_way_where_a_joiner_is_lost_at_the_beginning(
     monkeypatch: pytest.MonkeyPatch, breaks: str
 ) -> None:
     loans: list[Loan] = []
-    waited: list[int] = []
+    given_up: list[int] = []
     broken_tag = getattr(state, breaks)
 
     class Noted(Loan):
@@ -124,15 +123,18 @@ def test_nothing_is_lent_or_under_way_where_a_joiner_is_lost_at_the_beginning(
         def __init__(self, tag: int) -> None:
             self.tag = tag
 
-        def wait(self, _: datetime.timedelta) -> None:
-            waited.append(self.tag)
-
     def start(_group: Group, _tensor: torch.Tensor, peer: int, tag: int) -> Work:
         if tag == broken_tag and peer == 2:
             raise BrokenView("rank 2 is gone")
         return Started(tag)
 
+    def give_up(group: Group, works: Sequence[Pending]) -> None:
+        given_up.extend(work.tag for work in works if isinstance(work, Started))
+        group_gives_up(group, works)
+
+    group_gives_up = Group.give_up
     monkeypatch.setattr(state, "Loan", Noted)
+    monkeypatch.setattr(Group, "give_up", give_up)
     monkeypatch.setattr(Group, "send", start)
     monkeypatch.setattr(Group, "receive", start)
     group = Group(View(1, tuple(Member(rank, "") for rank in range(3)), ""), 0)
@@ -141,7 +143,7 @@ def test_nothing_is_lent_or_under_way_where_a_joiner_is_lost_at_the_beginning(
         state.send_tree(group, [0], [1, 2], {"weight": torch.ones(3)})
     length, skeleton, thanks = state._LENGTH_TAG, state._SKELETON_TAG, state._THANKS_TAG
     want = [length, skeleton, length, *([skeleton, thanks] if broken_tag == thanks else [])]
-    assert sorted(waited) == sorted(want)
+    assert sorted(given_up) == sorted(want)
     assert group.is_broken
     with pytest.raises(BrokenView):
         borrow(loans[0].told, [torch.zeros(3)], lambda: None)
