@@ -276,8 +276,8 @@ class Cohort:
             old, self._connection = self._connection, connection
             if self._link is not None:
                 self._link.view = connection.view
-            if self._is_superseded(connection.view):
-                # A recovery came while this view was in nobody's hands, so it could not break it.
+            if self._is_superseded(connection.view) or self._is_replaced(connection.view):
+                # The driver named another view while this one was in no one's hands, so nothing could break it then.
                 connection.group.break_connections()
         if old is not None:
             if old.exchange is not None:
@@ -353,6 +353,11 @@ class Cohort:
     def _is_superseded(self, view: View) -> bool:
         recovery = self._link.recovery if self._link is not None else None
         return recovery is not None and recovery.proposed.number > view.number
+
+    def _is_replaced(self, view: View) -> bool:
+        # Who has the state enters only views that all have agreed on; who has not takes the newest one.
+        proposed = self._link.proposed if self._link is not None and not self.has_state else None
+        return proposed is not None and proposed.number > view.number
 
     def _on_stuck(self) -> None:
         # Frees the training thread, which then finds that it is to stop, saves what it has, and leaves.

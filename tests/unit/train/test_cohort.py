@@ -17,7 +17,7 @@ from legato.core import wire
 from legato.core.errors import BrokenView
 from legato.core.view import View
 from legato.train import cohort, groups
-from legato.train.connection import Connection, Entry
+from legato.train.connection import Connection, Entry, Leave
 from legato.train.groups import Group
 from legato.train.order import Layout
 
@@ -111,6 +111,33 @@ def test_a_view_that_breaks_before_the_state_has_come_is_reported(job: Job, monk
     for worker in workers:
         worker.await_message(wire.Joined, view=2)
         assert worker.broken is None
+
+
+def test_a_joiner_leaves_a_view_that_is_replaced_in_the_moment_in_which_it_enters(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (job.start(train_for_ever) for _ in range(2))
+    for worker in (first, second):
+        worker.await_message(wire.Warm)
+    meet = second.session.cohort._settle
+    entering, may_enter = threading.Event(), threading.Event()
+
+    def meet_late(connection: Connection, broken: Any) -> Entry:
+        entering.set()
+        assert may_enter.wait(LIMIT_S)
+        return meet(connection, broken)
+
+    def stay_away(*_: Any) -> Entry:
+        job.over.wait(LIMIT_S)
+        raise Leave(0)
+
+    monkeypatch.setattr(first.session.cohort, "_settle", stay_away)
+    monkeypatch.setattr(second.session.cohort, "_settle", meet_late)
+    job.propose(first, second)
+    assert entering.wait(LIMIT_S)
+    job.propose(second)
+    may_enter.set()
+    second.await_message(wire.Joined, view=2)
 
 
 def test_a_state_that_breaks_off_is_reported(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
