@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -28,6 +28,7 @@ class Platform:
     Args:
         home: an empty directory for it.
         slots: of its pool.
+        prefix: a command that runs the server, and its arguments before the server's own.
         settings: others, by name; see docs/settings.md.
 
     Attributes:
@@ -37,8 +38,9 @@ class Platform:
         environment: for commands that shall ask it.
     """
 
-    def __init__(self, home: Path, *, slots: int, **settings: object) -> None:
+    def __init__(self, home: Path, *, slots: int, prefix: Sequence[str] = (), **settings: object) -> None:
         self._home = home
+        self._prefix = prefix
         self._settings = {"home": home, "port": 0, "slots": slots, **settings}
         self._output = home / "server.txt"
         self._process: subprocess.Popen[bytes] | None = None
@@ -53,7 +55,7 @@ class Platform:
         said = {f"LEGATO_{name.upper()}": str(value) for name, value in self._settings.items()}
         with self._output.open("ab") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "legato.cli", "up"],
+                [*self._prefix, sys.executable, "-m", "legato.cli", "up"],
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **said},
@@ -113,10 +115,10 @@ class Platform:
 
 
 @contextlib.contextmanager
-def platform(home: Path, *, slots: int, **settings: object) -> Iterator[Platform]:
+def platform(home: Path, *, slots: int, prefix: Sequence[str] = (), **settings: object) -> Iterator[Platform]:
     """Run a `Platform` in a directory that is made for it."""
     home.mkdir(mode=0o700)  # a server refuses a directory that others read and that holds more than a platform
-    running = Platform(home, slots=slots, **settings)
+    running = Platform(home, slots=slots, prefix=prefix, **settings)
     running.start()
     try:
         yield running

@@ -8,7 +8,6 @@ import os
 import pwd
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from typing import Any
 
 import pytest
 from tests import fork_server
+from tests.integration.readable import open_the_way
 from tests.integration.serving import LIMIT_S, ROOT, Asker, Server, pids_of, servers_of, wait_until
 from tests.integration.test_wmla_rest import DLI, GANG, Notebook, printed
 
@@ -50,38 +50,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="NOT ROOT: JOBS WITH USERS OF THEIR OWN ARE NOT TESTED"),
     pytest.mark.timeout(300),
 ]
-
-
-def closed_folders(*paths: Path) -> set[Path]:
-    """Return the folders above some paths through which other users may not pass."""
-    above = {folder for path in paths for folder in (path, *path.parents)}
-    return {folder for folder in above if not folder.stat().st_mode & stat.S_IXOTH}
-
-
-def open_the_way() -> list[str]:
-    """Return a prefix of commands under which every user reaches this Python and the sources.
-
-    A Python in the home directory of root cannot be reached by others. There, its folders get another place for the
-    processes of the command alone: in a mount namespace of their own.
-    """
-    needed = sorted({Path(sys.base_prefix).resolve(), Path(sys.prefix).resolve(), ROOT.resolve()})
-    closed = closed_folders(*needed)
-    if not closed:
-        return []
-    tops = [folder for folder in closed if not any(above in closed for above in folder.parents)]
-    assert not set(needed) & closed, "a folder itself is closed"
-    lines = ["set -e", "held=$(mktemp -d)"]
-    for number, path in enumerate(needed):
-        lines += [f"mkdir $held/{number}", f"mount --bind {path} $held/{number}"]
-    lines += [f"mount -t tmpfs -o mode=755 tmpfs {top}" for top in tops]
-    for number, path in enumerate(needed):
-        if any(top in path.parents for top in tops):
-            lines += [f"mkdir -p {path}", f"mount --bind $held/{number} {path}"]
-    prefix = ["unshare", "--mount", "--propagation", "private", "bash", "-c", "\n".join([*lines, 'exec "$@"']), "-"]
-    tried = subprocess.run([*prefix, "true"], capture_output=True, text=True, check=False)
-    if tried.returncode != 0:
-        pytest.skip(f"no other user can reach this Python ({tried.stderr}): ISOLATION IS NOT TESTED")
-    return prefix
 
 
 class Platform:
