@@ -55,12 +55,13 @@ pytestmark = [
 class Platform:
     """A server whose jobs have users of their own, and those who ask it."""
 
-    def __init__(self, server: Server, folder: Path) -> None:
+    def __init__(self, server: Server, folder: Path, restored_from: Platform | None = None) -> None:
         self.server, self.home, self.folder = server, server.home, folder
-        self.admin = Asker(server)
-        self.users: dict[str, Asker] = {}
-        for name in ("ann", "ben"):
-            self.add_user(name)
+        self.admin = restored_from.admin.at(server) if restored_from else Asker(server)
+        self.users = {name: ask.at(server) for name, ask in restored_from.users.items()} if restored_from else {}
+        if restored_from is None:
+            for name in ("ann", "ben"):
+                self.add_user(name)
 
     def add_user(self, name: str) -> Asker:
         self.admin.post("users", {"name": name, "role": "user"}, 201)
@@ -191,13 +192,19 @@ def test_a_job_of_a_submitter_reaches_nothing_but_its_own() -> None:
         assert "no system user 'carl'" in refused.text
 
 
-def test_workers_share_memory_and_outlive_driver_and_server(pool: Platform, tmp_path: Path) -> None:
-    alone = tmp_path / "alone"
+def train_alone(folder: Path) -> str:
+    """Return what `slow.py` computes without anything of a platform."""
+    alone = folder / "alone"
     environment = {**os.environ, "LEGATO_SEED": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT / "src")}
     done = fork_server.run(
         [sys.executable, str(PROGRAMS / "slow.py"), str(EPOCHS), str(alone)], env=environment, timeout=LIMIT_S
     )
     assert done.returncode == 0, done.stderr
+    return alone.read_text()
+
+
+def test_workers_share_memory_and_outlive_driver_and_server(pool: Platform, tmp_path: Path) -> None:
+    result = train_alone(tmp_path)
     slow = pool.folder / "slow"
     slow.touch()
     program = QUICK + (PROGRAMS / "slow.py").read_text().replace('"""Trains', '_ = """Trains')
@@ -221,7 +228,7 @@ def test_workers_share_memory_and_outlive_driver_and_server(pool: Platform, tmp_
     wait_until(lambda: pool.logs(job).count("maps segments of peers") >= 4, "the new view does not share memory")
     slow.unlink()
     pool.end(job)
-    assert pool.admin.http.get(f"jobs/{job}/files/work/result").text == alone.read_text()
+    assert pool.admin.http.get(f"jobs/{job}/files/work/result").text == result
     told = pool.logs(job)
     assert "reads memory of peers: True" in told
     assert "reads memory of peers: False" not in told
@@ -265,3 +272,70 @@ while (shard := service.fetch_shard()) is not None:
     (gone / "work" / "kept").mkdir(mode=0o500)
     delete_directory(gone)
     assert not gone.exists()
+
+
+READING = """
+import sys
+try:
+    print("read:", open(sys.argv[1]).read())
+except PermissionError:
+    print("refused")
+"""
+
+
+@pytest.mark.soak
+def test_a_pool_comes_back_from_a_backup_with_its_owners_and_gives_no_number_again(tmp_path: Path) -> None:
+    result = train_alone(tmp_path)
+    settings = {**POOL, "pool_uids": "2000000100-2000003999"}
+    with platforms(**settings) as platform:
+        slow, shared = platform.folder / "slow", platform.folder / "shared"
+        slow.touch()
+        shared.mkdir()
+        shared.chmod(0o1777)
+        body = {"max_workers": 2, "seed": 3, "checkpoint_every": "5steps"}
+        training = (PROGRAMS / "slow.py").read_text()
+        job = platform.submit("ann", training, str(EPOCHS), "result", "0.1", str(slow), **body)
+        platform.admin.wait(f"jobs/{job}", lambda found: found["progress"] and (found["progress"]["step"] or 0) > 10)
+        uid = (platform.home / "jobs" / job / "work").stat().st_uid
+        call_legato("server", "backup", platform.folder / "backup", "--home", platform.home)
+        # Ben gets his number after the backup, and his file is not lost.
+        own = shared / "of-ben"
+        platform.end(platform.submit("ben", "import sys; open(sys.argv[1], 'w').write('a secret')", str(own)))
+        number_of_ben = own.stat().st_uid
+        assert number_of_ben == uid + 1
+        platform.server.kill()
+        for pid in pids_of(platform.home):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not pids_of(platform.home), "processes are left")
+        shutil.rmtree(platform.home)
+
+        new = platform.folder / "other" / "home"
+        new.parent.mkdir(mode=0o755)
+        call_legato("server", "restore", platform.folder / "backup", "--home", new)
+        assert {path.stat().st_uid for path in (new, new / "legato.db", new / "home-id", new / "jobs")} == {0}
+        of_ann = [new / "jobs" / job / "work", *(new / "jobs" / job / "checkpoints").iterdir(), new / "homes" / "ann"]
+        assert {path.stat().st_uid for path in of_ann} == {uid}
+        with pytest.MonkeyPatch.context() as patch, servers_of(new, patch) as made:
+            made.append(Server(new, prefix=open_the_way(), forks=False, **SETTINGS, **settings))
+            made[0].secret = platform.server.secret
+            made[0].start()
+            restored = Platform(made[0], platform.folder, restored_from=platform)
+            restored.add_user("carl")
+            for name in ("carl", "ann", "ben"):
+                reads = restored.submit(name, READING, str(own))
+                restored.end(reads)
+                assert "refused" in restored.logs(reads).splitlines()
+                found = (new / "jobs" / reads / "work").stat().st_uid
+                assert found == uid if name == "ann" else found not in (uid, number_of_ben)
+            slow.unlink()
+            ended = restored.end(job)
+            assert ended["num_retries"] == 0
+            assert restored.admin.http.get(f"jobs/{job}/files/work/result").text == result
+            assert (new / "jobs" / job / "work" / "result").stat().st_uid == uid
+            assert "checkpoint" in (new / "jobs" / job / "events.jsonl").read_text()
+
+
+def call_legato(*words: object) -> None:
+    done = subprocess.run([sys.executable, "-m", "legato.cli", *map(str, words)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

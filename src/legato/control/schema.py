@@ -64,6 +64,14 @@ job_uids = Table(
     Column("uid", BigInteger, nullable=False, unique=True),  # of the system; never given to another user
 )
 
+# Numbers that no user gets any more: before a restore another user may have had them, whose files are still there.
+skipped_uids = Table(
+    "skipped_uids",
+    metadata,
+    Column("first", BigInteger, primary_key=True, autoincrement=False),
+    Column("last", BigInteger, nullable=False),
+)
+
 tokens = Table(
     "tokens",
     metadata,

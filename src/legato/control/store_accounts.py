@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Select, insert, select, update
+from sqlalchemy import Select, delete, func, insert, select, update
 
 from legato.control.credentials import Passwords, is_device, make_device
 from legato.control.database import Database
 from legato.control.people import User
 from legato.control.roles import Asker, Role, check_is_admin
-from legato.control.schema import job_uids, tokens, users
+from legato.control.schema import job_uids, skipped_uids, tokens, users
 from legato.control.transactions import Transaction, read_all, read_one, writing
 from legato.core.errors import Conflict, Forbidden, NotFound, Unauthenticated, UsageError
 from legato.core.spec import check_name
@@ -167,7 +167,7 @@ class Accounts:
             is_taken: whether the system knows a user or a group of this number.
 
         Raises:
-            UsageError: all of them are in use.
+            UsageError: none of them is free.
         """
         with writing(self._database, now) as transaction:
             _lock(transaction, name)  # the admins too, so of several users that come at once each gets its own
@@ -176,15 +176,41 @@ class Accounts:
             if known is not None:
                 return int(known)
             given = set(connection.execute(select(job_uids.c.uid)).scalars())
-            free = next((uid for uid in uids if uid not in given and not is_taken(uid)), None)
+            skipped = [range(first, last + 1) for first, last in connection.execute(select(skipped_uids))]
+            free = next(
+                (uid for uid in uids if not (uid in given or any(uid in some for some in skipped) or is_taken(uid))),
+                None,
+            )
             if free is None:
                 raise UsageError(
-                    f"Cannot run jobs of '{name}': all {len(uids)} numbers of the setting pool_uids are in use. Let "
-                    "the operator make that range larger."
+                    f"Cannot run jobs of '{name}': none of the {len(uids)} numbers of the setting pool_uids is free. "
+                    "They are in use, or they were skipped when the platform was restored from a backup. Let the "
+                    "operator make that range larger."
                 )
             connection.execute(insert(job_uids).values(user=name, uid=free))
             transaction.audit(name, "user.uid", name, {"uid": free})
             return free
+
+    def skip_uids(self, uids: range, count: int, now: float) -> None:
+        """Let no user get the numbers that other users may have got since a backup from which a store was restored.
+
+        Numbers are given in ascending order. So these are the next ones above all that the store knows.
+
+        Args:
+            uids: all numbers from which users get theirs.
+            count: how many numbers to skip.
+            now: seconds since 1970.
+        """
+        with writing(self._database, now) as transaction:
+            connection = transaction.connection
+            known = [
+                connection.execute(select(func.max(column)).where(column.between(uids[0], uids[-1]))).scalar()
+                for column in (job_uids.c.uid, skipped_uids.c.last)
+            ]
+            last = max([uids[0] - 1, *(number for number in known if number is not None)]) + count
+            inside = skipped_uids.c.first.between(uids[0], last)
+            connection.execute(delete(skipped_uids).where(inside))
+            connection.execute(insert(skipped_uids).values(first=uids[0], last=last))
 
     def list(self) -> tuple[User, ...]:
         """Return all users, by name."""

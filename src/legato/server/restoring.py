@@ -18,6 +18,7 @@ from legato.control import store_export
 from legato.control.database import Database
 from legato.control.settings import FILE_NAME, Settings
 from legato.control.stages import ENDED, HOLDING, Stage
+from legato.control.store import Store
 from legato.core.errors import LegatoError, UsageError
 from legato.decoding import decode
 from legato.driver.journal import find_places, replace_file
@@ -26,6 +27,8 @@ from legato.server.services import JOBS
 
 _CHUNK_BYTES: Final = 2**20
 _STORE_FILE: Final = "legato.db"
+_NUM_SKIPPED_UIDS: Final = 1000
+"""So many users of the platform may have got a number of the pool after the backup was made."""
 
 ReadSettings = Callable[[Path | None], Settings]
 """Reads the settings, with those of a file if one is given."""
@@ -108,6 +111,7 @@ def _finish(about: About, scratch: Path, home: Path, read_settings: ReadSettings
                 moves=moves,
                 away_s=now - about.created_at,
             )
+        Store(database).accounts.skip_uids(settings.pool_range, _NUM_SKIPPED_UIDS, now)
     finally:
         database.close()
     for job in jobs:

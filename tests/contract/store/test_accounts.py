@@ -293,9 +293,25 @@ def test_each_user_gets_a_number_of_its_own_for_good(store: Store) -> None:
     assert [assign("ann"), assign("ben"), assign("ann")] == [100, 102, 100]
     assert assign("ann", range(500, 501)) == 100, "files are there that have this number"
     assert assign("eye") == 103
-    with pytest.raises(
-        UsageError, match="Cannot run jobs of 'admin': all 4 numbers of the setting pool_uids are in use"
-    ):
+    with pytest.raises(UsageError, match="'admin': none of the 4 numbers of the setting pool_uids is free"):
+        assign("admin")
+
+
+def test_numbers_that_may_have_been_given_after_a_backup_are_skipped(store: Store) -> None:
+    uids = range(100, 200)
+
+    def assign(name: str) -> int:
+        return store.accounts.assign_uid(name, uids, NOW, is_taken=lambda _: False)
+
+    store.accounts.skip_uids(uids, 10, NOW)
+    assert assign("ann") == 110
+    store.accounts.skip_uids(uids, 10, NOW)
+    assert [assign("ann"), assign("ben")] == [110, 121]
+    store.accounts.skip_uids(uids, 10, NOW)
+    store.accounts.skip_uids(uids, 10, NOW)
+    assert assign("eye") == 142, "a backup of a platform that was restored skips more"
+    store.accounts.skip_uids(uids, 100, NOW)
+    with pytest.raises(UsageError, match="skipped when the platform was restored"):
         assign("admin")
 
 
