@@ -141,4 +141,6 @@ def _count_death(job: Job, worker: Worker, how: str) -> None:
     if worker.view == 0 and any(other.has_state for other in job.present()) and not job.ending:
         give_up_slot(job, worker, "failed", reason)
     else:
+        if job.best_step > 0 and job.spec.checkpoint_every is None:
+            reason += "; without checkpoint_every the job begins at step 0 whenever all its workers are lost: set it"
         fail(job, f"{reason}. See the workers' logs")

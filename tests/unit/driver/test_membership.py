@@ -517,6 +517,17 @@ def test_what_the_engine_knows_of_a_death_is_told() -> None:
     assert "the last one: killed by the kernel: out of memory" in job_of(world).end_reason
 
 
+@pytest.mark.parametrize("checkpoint_every", [None, "5steps"])
+def test_a_job_that_dies_for_want_of_checkpoints_is_told_to_keep_some(checkpoint_every: str | None) -> None:
+    world = make_training(num_workers=1, max_deaths=0, checkpoint_every=checkpoint_every)
+    assert job_of(world).best_step > 0
+    world.die(0, -9)
+    world.deliver_engine()
+    assert ("begins at step 0 whenever all its workers are lost" in job_of(world).end_reason) == (
+        checkpoint_every is None
+    )
+
+
 def test_where_no_process_can_be_started_it_is_tried_again_less_and_less_often() -> None:
     world = make_training(num_workers=2)
     world.die(1, 71)
