@@ -295,7 +295,8 @@ def test_chaos(
             len(jobs) - sum(stage in ENDED for stage, *_ in look(running)) < MAX_OPEN and dice.random() < 0.5
         ):
             number = len(jobs)
-            bounds = {"min_workers": 1, "max_workers": dice.randint(1, SLOTS)}
+            # Without checkpoints a job whose workers are all lost six times before it gets further is given up.
+            bounds = {"min_workers": 1, "max_workers": dice.randint(1, SLOTS), "checkpoint_every": "5steps"}
             seed_of_job = number % NUM_SEEDS
             job = running.client.submit(
                 PROGRAM.name, EPOCHS, WAIT_S, seed_of_job, directory=PROGRAMS, name=f"job-{number}", **bounds
