@@ -197,12 +197,13 @@ class Heartbeat(Message, frozen=True):
         num_rounds: of a worker: rounds it has the result of.
         num_metrics: of a driver: how many calls of ``run.log``, counted from the first of the job, stand in its
             records; nobody needs to keep these.
-        is_waiting: of a worker: its program waits for other workers or for the driver.
+        is_waiting: of a worker: its program waits for other workers or for the driver. None: it is of an earlier
+            release, whose heartbeats do not say that.
     """
 
     num_rounds: int = 0
     num_metrics: int = 0
-    is_waiting: bool = False
+    is_waiting: bool | None = None
 
 
 # ---------------------------------------------------------------- driver → worker

@@ -134,7 +134,7 @@ class Connections:
         """
         for line in self._lines.values():
             if line.waiting.empty():
-                line.waiting.put_nowait(wire.Heartbeat(num_metrics=num_metrics))
+                line.waiting.put_nowait(wire.Heartbeat(num_metrics=num_metrics, is_waiting=False))
 
     # ------------------------------------------------------------ one connection
 

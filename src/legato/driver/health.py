@@ -6,6 +6,8 @@ to do than it can. So the engine is asked about its process, and the answers dec
 - stopped or gone: fenced when it has neither said nor computed anything for ``heartbeat_limit_s``;
 - busy: left alone for as long as it is;
 - neither, so it only waits: fenced when it has not got on for ``collective_limit_s``;
+- its heartbeats do not say whether it waits for others, because it is of an earlier release: fenced when no worker of
+  its view has got on or computed for twice that time. After once that time such workers give up by themselves;
 - the engine cannot tell: fenced when it has been silent for ``heartbeat_limit_s``.
 """
 
@@ -75,11 +77,16 @@ def find_deadlock(job: Job) -> str | None:
     view, limit_s = job.current, job.spec.collective_limit_s
     if view is None or job.broken_since is not None or not all(_may_be_stuck(job, m) for m in job.members()):
         return None
-    latest = max(max(member.got_on_at, member.evidence.busy_at) for member in job.members())
-    rested_s = job.now - max(latest, job.in_force_since)
+    rested_s = _view_rested_s(job)
     if rested_s < limit_s or not all(member.is_waiting for member in job.members()):
         return None
     return f"all workers of view {view.number} have waited for one another for {rested_s:.0f} s: a deadlock"
+
+
+def _view_rested_s(job: Job) -> float:
+    """Return for how long no member of the view in force has got on or computed."""
+    latest = max(max(member.got_on_at, member.evidence.busy_at) for member in job.members())
+    return job.now - max(latest, job.in_force_since)
 
 
 def _judge_silence(job: Job, worker: Worker) -> str | None:
@@ -103,6 +110,15 @@ def _judge_rest(job: Job, worker: Worker) -> str | None:
     is_known = job.now - evidence.taken_at <= 2 * spec.heartbeat_limit_s
     if worker.is_waiting or not is_known or not _may_be_stuck(job, worker):
         return None
+    if worker.is_waiting is None:
+        # It may wait for another worker that computes: only a view in which nothing happens shows that it hangs.
+        rested_s = _view_rested_s(job)
+        if rested_s < 2 * spec.collective_limit_s:
+            return None
+        return (
+            f"has got no further for {rested_s:.0f} s, as all workers of its view; it is of an earlier release of "
+            "Legato, which does not say whether it waits for others: its program hangs"
+        )
     rested_s = job.now - max(worker.got_on_at, evidence.busy_at, job.in_force_since)
     if rested_s < spec.collective_limit_s:
         return None

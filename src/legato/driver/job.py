@@ -35,7 +35,8 @@ class Worker:
         works: it has had some of a guest's work in hand, as far as this driver knows.
         told_step: an earlier driver knew of checkpoints up to this step, of which it may tell again; -1 for none.
         is_adopted: it was started by an earlier driver and has not reported to this one.
-        is_waiting: it said last that its program waits for other workers or for the driver.
+        is_waiting: it said last that its program waits for other workers or for the driver. None: it has not said
+            whether it does, as workers of an earlier release never do.
         got_on_at: when it last said anything but that it lives.
         evidence: what is known of its process.
         is_spared: it is silent for longer than a worker may be, and is left alone because its process is healthy.
@@ -62,7 +63,7 @@ class Worker:
     told_step: int = -1
     works: bool = False
     is_adopted: bool = False
-    is_waiting: bool = False
+    is_waiting: bool | None = None
     got_on_at: float = -math.inf
     evidence: Evidence = field(default_factory=Evidence)
     is_spared: bool = False

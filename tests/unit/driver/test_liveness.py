@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -177,6 +178,35 @@ def test_a_worker_that_computes_while_its_heartbeats_come_is_left_alone() -> Non
         world.calm(1)
         world.bodies[1].cpu_s += 0.5
     assert not kinds(world, "fenced") and not kinds(world, "broken")
+
+
+def test_a_worker_of_an_earlier_release_is_left_alone_while_another_one_computes() -> None:
+    world = make_training(num_workers=2, collective_limit_s=60.0)
+    world.bodies[0].is_old = True
+    be_stuck(world, 0, 1)
+    for _ in range(300):
+        world.calm(1)
+        world.bodies[1].cpu_s += 0.5
+    assert not kinds(world, "fenced") and not kinds(world, "broken"), "it may wait for the one that computes"
+
+
+def test_a_worker_of_an_earlier_release_is_fenced_when_nothing_has_happened_for_twice_the_limit() -> None:
+    world = make_training(num_workers=2, collective_limit_s=60.0)
+    world.bodies[0].is_old = True
+    be_stuck(world, 0, 1, waiting=[1])
+    world.calm(118)
+    assert not kinds(world, "fenced") and not kinds(world, "broken")
+    world.calm(12)
+    (fenced,) = kinds(world, "fenced")
+    assert fenced.worker == 0
+    assert "it is of an earlier release of Legato, which does not say whether it waits for others" in fenced.reason
+    world.bodies[1].is_waiting = False
+    world.check_at_peace()
+
+
+def test_a_heartbeat_of_an_earlier_release_does_not_say_whether_its_worker_waits() -> None:
+    old = msgspec.msgpack.encode({"type": "Heartbeat", "view": 1, "num_rounds": 3, "num_metrics": 0})
+    assert wire.decode_worker_message(old) == wire.Heartbeat(view=1, num_rounds=3, is_waiting=None)
 
 
 def test_workers_that_all_wait_for_one_another_are_connected_again() -> None:

@@ -53,6 +53,7 @@ class Body:
     hangs_as: ProcessState = "stopped"  # what its process looks like while it is hung
     cpu_s: float = 0.0
     is_waiting: bool = False  # what its heartbeats say
+    is_old: bool = False  # its release's heartbeats do not say that
     unlucky: bool = False  # it cannot connect the next view
     connected: bool = False
     last_beat: float = 0.0
@@ -344,12 +345,8 @@ class World:
         self.now += TICK_S
         for body in list(self.bodies.values()):
             if body.connected and not body.hung:
-                self.say(
-                    body,
-                    wire.Heartbeat(
-                        view=body.number_at, num_rounds=body.num_rounds, is_waiting=self.waits_for_peers(body)
-                    ),
-                )
+                is_waiting = None if body.is_old else self.waits_for_peers(body)
+                self.say(body, wire.Heartbeat(view=body.number_at, num_rounds=body.num_rounds, is_waiting=is_waiting))
             body.cpu_s += TICK_S * (body.hung and body.hangs_as == "running")
         self.feed(words.Tick(self.examine()))
 
