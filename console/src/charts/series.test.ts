@@ -81,10 +81,12 @@ it("marks are resizes, deaths and checkpoints, with their reasons", () => {
     event("scaled", 1, { reason: "4 -> 2 workers: bob came" }),
     event("warm", 2),
     event("died", 3),
+    event("differed", 3.5),
   ]);
   expect(marks.map((mark) => [mark.tone, mark.time])).toEqual([
     ["resize", 1],
     ["death", 3],
+    ["death", 3.5],
   ]);
   expect(marks[0]?.reason).toBe("4 → 2 workers: bob came");
 });

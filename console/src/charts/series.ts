@@ -121,6 +121,7 @@ const MARKS: Record<string, MarkKind> = {
   scaled: { tone: "resize", word: "Resized" },
   died: { tone: "death", word: "Worker died" },
   fenced: { tone: "death", word: "Worker given up" },
+  differed: { tone: "death", word: "Not exact" },
   resumed: { tone: "death", word: "Went on from a checkpoint" },
   held: { tone: "death", word: "Held" },
   adopted: { tone: "note", word: "New driver" },

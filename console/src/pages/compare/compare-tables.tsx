@@ -4,7 +4,7 @@ import { type ReactNode, useState } from "react";
 import type { Job } from "@/api/types";
 import { formatCount, formatValue } from "@/format/numbers";
 import { formatDuration } from "@/format/time";
-import { secondsRun, secondsWaited } from "@/jobs/facts";
+import { secondsRun, secondsWaited, tellReason } from "@/jobs/facts";
 import { tellApart } from "@/jobs/names";
 import { coloursApart, Swatch } from "@/parts/colour";
 import { CheckField } from "@/parts/field";
@@ -65,7 +65,7 @@ export function FiguresTable({ runs, unit }: { runs: readonly Whole[]; unit: str
   const now = useNow();
   const jobs = runs.map(({ job }) => job);
   const rows: [string, (run: Whole) => ReactNode][] = [
-    ["State", ({ job }) => <StageBadge stage={job.stage} title={job.reason} />],
+    ["State", ({ job }) => <StageBadge stage={job.stage} title={tellReason(job)} />],
     ["Owner", ({ job }) => job.owner],
     ["Steps", ({ job }) => formatCount(job.progress?.step)],
     ["Waited", ({ job }) => formatDuration(secondsWaited(job, now))],

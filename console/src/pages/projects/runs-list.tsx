@@ -4,7 +4,7 @@ import { useMemo, useState } from "react";
 import { useAsk } from "@/api/queries";
 import type { Job } from "@/api/types";
 import { formatValue } from "@/format/numbers";
-import { secondsRun } from "@/jobs/facts";
+import { secondsRun, tellReason } from "@/jobs/facts";
 import { RunTime } from "@/pages/runs/columns";
 import { Button } from "@/parts/button";
 import { Card } from "@/parts/card";
@@ -46,7 +46,7 @@ const COLUMNS: Column<Job>[] = [
     title: "State",
     width: 126,
     sortBy: (job) => job.stage,
-    show: (job) => <StageBadge stage={job.stage} title={job.reason} />,
+    show: (job) => <StageBadge stage={job.stage} title={tellReason(job)} />,
   },
   {
     name: "slots",

@@ -6,7 +6,7 @@ import type { Job } from "@/api/types";
 import { formatFullTime } from "@/format/time";
 import { pauseJob, resumeJob, useDoToJobs } from "@/jobs/changes";
 import { BelongsDialog, CloneDialog, PriorityDialog, ResizeDialog, StopDialog } from "@/jobs/dialogs";
-import { canDo } from "@/jobs/facts";
+import { canDo, sayInexact } from "@/jobs/facts";
 import { useProjectNames } from "@/pages/runs/project-names";
 import { Button, CopyButton } from "@/parts/button";
 import { Swatch } from "@/parts/colour";
@@ -28,6 +28,7 @@ export function RunHeader({ job }: { job: Job }) {
   const may = mayChange(session, job.owner);
   const isOver = ENDED.has(job.stage);
   const close = () => setAsking(null);
+  const inexact = sayInexact(job);
   return (
     <header className="run-head">
       <div className="run-title">
@@ -122,6 +123,15 @@ export function RunHeader({ job }: { job: Job }) {
         </Note>
       ) : (
         <p className="run-reason">{sayReason(job)}</p>
+      )}
+      {inexact !== null && (
+        <Note tone="warn">
+          {inexact.charAt(0).toUpperCase() + inexact.slice(1)} after that step, so its result may differ from that of
+          one worker.{" "}
+          <Link to={`/runs/${job.id}`} query={{ tab: "charts" }}>
+            What differs
+          </Link>
+        </Note>
       )}
       <Figures job={job} />
       {asking === "stop" && <StopDialog jobs={[job]} onClose={close} />}

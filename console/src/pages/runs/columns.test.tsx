@@ -2,7 +2,7 @@
 import { cleanup, render } from "@testing-library/react";
 import { afterEach, expect, it } from "vitest";
 import type { Job } from "@/api/types";
-import { makeJob } from "@/jobs/make-job";
+import { makeJob, makeProgress } from "@/jobs/make-job";
 import { makeColumns } from "./columns";
 
 afterEach(cleanup);
@@ -20,6 +20,17 @@ it.each([
   [null, "–"],
 ])("a run of the project %s is said to be of: %s", (project, want) => {
   expect(shown("project", makeJob({ project }))).toBe(want);
+});
+
+it("a run whose workers held different states is said to be not exact while it runs", () => {
+  const progress = makeProgress({ differed_step: 40 });
+  const told = "not exact since step 40: its workers held different states; 2 of up to 4 slots";
+  expect(shown("stage", makeJob({ progress }))).toContain(told);
+  const reason = "succeeded; not exact since step 40";
+  expect(shown("stage", makeJob({ progress, stage: "succeeded", reason }))).toMatch(
+    /not exact.*succeeded; not exact since step 40$/,
+  );
+  expect(shown("stage", makeJob())).not.toContain("not exact");
 });
 
 it("slots of a run that has ended are those that it could have had, not those that it had", () => {

@@ -3,7 +3,16 @@
 import type { Job } from "@/api/types";
 import { formatShare, formatShort } from "@/format/numbers";
 import { formatDuration, formatRough } from "@/format/time";
-import { mayHavePaused, saySlots, secondsLeft, secondsRun, secondsWaited, shareDone } from "@/jobs/facts";
+import {
+  mayHavePaused,
+  sayInexact,
+  saySlots,
+  secondsLeft,
+  secondsRun,
+  secondsWaited,
+  shareDone,
+  tellReason,
+} from "@/jobs/facts";
 import { jobColour, Swatch } from "@/parts/colour";
 import { Ago, useNow } from "@/parts/now";
 import { Meter, SlotBar, type StepLine, StepSpark } from "@/parts/slots";
@@ -146,11 +155,13 @@ function Name({ job }: { job: Job }) {
 }
 
 function State({ job }: { job: Job }) {
+  const isDecided = job.stage === "running" || job.stage === "queued";
   return (
     <div>
       <StageBadge stage={job.stage} />
-      <div className="quiet small cut runs-reason" title={job.reason}>
-        {job.stage === "running" || job.stage === "queued" ? (job.decided_reason ?? job.reason) : job.reason}
+      {sayInexact(job) !== null && <span className="chip tone-warn">not exact</span>}
+      <div className="quiet small cut runs-reason" title={tellReason(job)}>
+        {tellReason(job, (isDecided && job.decided_reason) || job.reason)}
       </div>
     </div>
   );
