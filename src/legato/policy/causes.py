@@ -1,4 +1,4 @@
-"""Why a job has the number of slots that it has, in words: bounds, shares, and who goes first. Changes nothing."""
+"""Explain why a job has its number of slots: bounds, shares, and the order of jobs. Changes nothing."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Causes:
         return self._explain_fair(claim) if self.policy == Policy.FAIR else self._explain_strict(claim)
 
     def find_ceiling(self, claim: Claim) -> int | None:
-        """Return the ceiling of a job's queue, if it would have more with a higher one and all else as it is."""
+        """Return the ceiling of a job's queue if the job would get more slots with a higher one."""
         queue = claim.job.queue
         ceiling = self._pool.queues[queue].ceiling
         if ceiling is None or claim.refusal is not None:
@@ -100,7 +100,7 @@ class Causes:
         return ceiling if self.policy == Policy.FAIR and self._is_behind(queue) else None
 
     def _is_behind(self, queue: str) -> bool:
-        """Whether the next slot is due to a queue rather than the last one of another: no floor, and no minimum."""
+        """Whether the queue has a better claim to its next slot than another one to its last spare one."""
         known = self._behind.get(queue)
         if known is None:
             level = self._level(queue, self._queues[queue] + 1)
@@ -115,16 +115,16 @@ class Causes:
         return (number - 0.5) / self._pool.queues[queue].weight
 
     def _explain_ceiling(self, claim: Claim, ceiling: int) -> Cause:
-        """Say that a queue may have no more; who goes first outside of it does not matter then."""
+        """Say that the ceiling of the queue is the limit; jobs of other queues do not matter then."""
         queue, inside = claim.job.queue, self._inside[claim.job.queue]
         if len(inside) == 1:
-            return Cause(f"all that queue '{queue}' may have, its ceiling is {count(ceiling)}")
-        among = f" of the {count(ceiling)} that are the ceiling of queue '{queue}'"
+            return Cause(f"the ceiling of queue '{queue}', {count(ceiling)}")
+        among = f" of the {count(ceiling)} that queue '{queue}' can have at most"
         if self.policy == Policy.FAIR:
             return self._explain_crowd(claim, self._crowds[queue], among)
         order = "priority" if self.policy == Policy.PRIORITY else "submission"
         others = _without(inside, claim)
-        return Cause(f"its part by {order}{among}, beside {names(others, len(inside) - 1)}", ids(others))
+        return Cause(f"its part by {order}{among}, shared with {names(others, len(inside) - 1)}", ids(others))
 
     def _explain_fair(self, claim: Claim) -> Cause:
         queue = claim.job.queue
@@ -135,7 +135,7 @@ class Causes:
                 return Cause(_ALL)
             other = self._queue_names[self._queue_names[0] == queue]
             beside = f"queue '{other}'" if num_others == 1 else f"{num_others} other queues"
-            return Cause(f"the share of queue '{queue}' beside {beside}")
+            return Cause(f"the fair share of queue '{queue}', next to {beside}")
         among = f" of the {count(crowd.size)} of queue '{queue}'" if num_others else ""
         return self._explain_crowd(claim, crowd, among)
 
@@ -149,11 +149,11 @@ class Causes:
         """
         if claim.target == claim.lo > 1 and claim.share == claim.lo:
             others = _without(crowd.claims, claim)
-            return Cause(f"its minimum{among} beside {names(others, len(crowd.claims) - 1)}", ids(others))
+            return Cause(f"its minimum{among}, shared with {names(others, len(crowd.claims) - 1)}", ids(others))
         kind = "an equal share" if crowd.equal else f"a share by its priority {claim.job.priority}"
         if claim in crowd.hungry[: MAX_CAUSES + 1]:
             return _share_with(claim, crowd, kind, among)
-        # All others share with the same ones: told once, because a pool may have thousands of jobs.
+        # All others share with the same jobs. One Cause serves all of them, because a pool may have thousands of jobs.
         key = (self._crowd_of(claim), kind, among)
         cause = self._told.get(key)
         if cause is None:
@@ -175,11 +175,11 @@ class Causes:
         told = names(before, first)
         left = "" if rest == _ALL else f", {rest}"
         if self.policy == Policy.PRIORITY:
-            return Cause(f"what {told} with higher priority leave{'s' if first == 1 else ''}{left}", because)
-        return Cause(f"what {told}, submitted before, leave{'s' if first == 1 else ''}", because)
+            return Cause(f"the slots that {told} with higher priority leave{'s' if first == 1 else ''}{left}", because)
+        return Cause(f"the slots that {told}, submitted earlier, leave{'s' if first == 1 else ''}", because)
 
     def before(self, claim: Claim) -> Sequence[Claim]:
-        """Return some of those that strictly go before a job, or before those with its priority."""
+        """Return some of the jobs that strictly precede a job, or precede all jobs with its priority."""
         if self.policy == Policy.PRIORITY:
             crowd = self._crowds.get(claim.job.priority)
             if crowd is None:
@@ -188,9 +188,9 @@ class Causes:
         return self.admitted[: min(self._place.get(claim.job.id, MAX_CAUSES), MAX_CAUSES)]
 
     def rivals(self, claim: Claim) -> tuple[list[Claim], int]:
-        """Return some of those that have their minimum where a job was refused, and how many they are in all.
+        """Return some of the jobs that have their minimum where a job was refused, and how many there are in all.
 
-        Those that go before it, where there are any; otherwise another queue has less and goes first.
+        These are the jobs that precede it. If there are none: all admitted jobs, because another queue has less.
         """
         assert claim.refusal is not None
         scope = claim.job.queue if claim.refusal.why == "queue" else None
@@ -214,11 +214,12 @@ def _crowd(claims: list[Claim]) -> Crowd:
 
 def _share_with(claim: Claim, crowd: Crowd, kind: str, among: str) -> Cause:
     peers, full = _without(crowd.hungry, claim), crowd.full[:MAX_CAUSES]
-    left = f"what {names(full, len(crowd.full))} leave{'s' if len(crowd.full) == 1 else ''}" if full else ""
+    leave = "leaves" if len(crowd.full) == 1 else "leave"
+    left = f"the slots that {names(full, len(crowd.full))} {leave}" if full else ""
     if not peers:
         return Cause(left + among, ids(full))
-    told = f"{kind}{among} with {names(peers, len(crowd.hungry) - 1)}"
-    return Cause(f"{told} of {left}" if left else told, ids([*peers, *full]))
+    told = f"{kind} with {names(peers, len(crowd.hungry) - 1)}"
+    return Cause(f"{told} of {left}{among}" if left else f"{told}{among}", ids([*peers, *full]))
 
 
 def _without(claims: Sequence[Claim], claim: Claim) -> list[Claim]:
@@ -227,7 +228,7 @@ def _without(claims: Sequence[Claim], claim: Claim) -> list[Claim]:
 
 
 def tell_few(job: Job) -> str:
-    """Say that a step of a job cannot be shared by more workers."""
+    """Say that a step of a job has too few micro-batches for more workers."""
     total = job.num_micro_batches
     told = f"its step has only {total} micro-batch{'' if total == 1 else 'es'}"
     least = job.min_workers if job.elastic else job.max_workers
@@ -235,7 +236,7 @@ def tell_few(job: Job) -> str:
 
 
 def count(number: int) -> str:
-    """Say a number of slots.
+    """Write a number of slots.
 
     >>> count(1), count(2)
     ('1 slot', '2 slots')

@@ -1,6 +1,6 @@
-"""The verb and the sentence of every decision: what happens to a job, why, and because of whom. Changes nothing.
+"""The verb and the sentence of every decision: what happens to a job, why, and because of which jobs. Changes nothing.
 
-A sentence stays the same while the situation does: it tells no times that pass.
+A sentence stays the same while the situation does: it contains no elapsed or remaining time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def choose_verb(claim: Claim) -> Verb:
 
 
 class Narrator:
-    """Tells why every job has what it has.
+    """Explains why every job has the slots that it has.
 
     Args:
         pool: with sizes set.
@@ -35,7 +35,7 @@ class Narrator:
         self._rules = rules
         self._causes = Causes(pool, rules)
         self._gaining = [claim for claim in pool.claims if claim.target > claim.held]
-        # Of what jobs have too much, so many slots will be given back although nobody can use them.
+        # The number of slots above their share that jobs give back although no other job can use them.
         self._useless = _count_useless(pool)
         self._kept_for = [claim for claim in pool.claims if claim.refusal is not None and claim.refusal.first]
 
@@ -84,12 +84,12 @@ class Narrator:
         if verb is Verb.SHRINK:
             return Cause(f"shrinks {claim.had} → {claim.size}: {told}", ids(gainers))
         return Cause(
-            f"pauses, its state saved: {told}; it resumes by itself when {count(claim.lo)} can be had again",
+            f"pauses with a checkpoint: {told}; it resumes when {_are(claim.lo)} available again",
             ids(gainers),
         )
 
     def _tell_excess(self, claim: Claim) -> str:
-        """Say why a job loses slots that nobody else gets."""
+        """Say why a job loses slots that no other job gets."""
         if claim.held > claim.job.max_workers:
             return f"its maximum is {claim.job.max_workers}"
         if claim.refusal is not None:
@@ -114,17 +114,17 @@ class Narrator:
         """Say what entitles one job to the slots of another."""
         mine, theirs = claim.job.priority, gainer.job.priority
         if gainer.job.queue != claim.job.queue and (self._rules.policy == Policy.FAIR or theirs <= mine):
-            return f"queue '{gainer.job.queue}' has a right to them"
+            return f"queue '{gainer.job.queue}' is entitled to them"
         if self._rules.policy == Policy.FIFO:
             return "was submitted before it" if gainer.order < claim.order else "can use them"
         if gainer.behind > claim.behind:
-            return "has had less of its share for long"
+            return "has been below its share for longer"
         weight = "weight" if self._rules.policy == Policy.FAIR else "priority"
         if theirs == mine:
             return f"has the same {weight}"
         if theirs > mine:
             return f"has the higher priority {theirs}"
-        return f"has a right to {count(gainer.target)} with its priority {theirs}"
+        return f"is entitled to {count(gainer.target)} with its priority {theirs}"
 
     # ------------------------------------------------------------ nothing yet
 
@@ -140,7 +140,7 @@ class Narrator:
         if refusal.why == "reserved":
             keepers = [keeper for keeper in self._kept_for if keeper.order < claim.order] or self._kept_for
             return Cause(
-                f"{told}; those that come free are kept for {keepers[0].job.title}, which waits for longer",
+                f"{told}; the next free slots are reserved for {keepers[0].job.title}, which has waited longer",
                 ids(keepers),
             )
         rivals, number = self._causes.rivals(claim)
@@ -148,14 +148,14 @@ class Narrator:
         first = f"{names(rivals, number)} go{'es' if number == 1 else ''} first" if rivals else "others go first"
         missing = claim.lo - refusal.left
         if refusal.first and refusal.left > 0:
-            kept = f"{refusal.left} {_is(refusal.left)} reserved for it and lent until then"
-            return Cause(f"{told}{place}; {kept}, {missing} more must come free; {first}", ids(rivals))
+            kept = f"{refusal.left} {_is(refusal.left)} reserved for it and lent to other jobs"
+            return Cause(f"{told}{place}; {kept}, {missing} more must become free; {first}", ids(rivals))
         spare = "none is" if refusal.left <= 0 else f"only {refusal.left} {_is(refusal.left)}"
-        return Cause(f"{told}{place}; {spare} left for it because {first}", ids(rivals))
+        return Cause(f"{told}{place}, but {spare} left; {first}", ids(rivals))
 
     def _tell_coming(self, claim: Claim) -> Cause:
         if claim.leaving:
-            return Cause(f"waits: its own last workers have not left {count(claim.leaving)} yet")
+            return Cause(f"waits: its previous workers still occupy {count(claim.leaving)}")
         told = f"waits: {_needs(claim.target)}" if claim.target == claim.lo else f"waits for {count(claim.target)}"
         told += f"; {claim.from_free or 'none'} {_is(claim.from_free or 1)} free"
         coming = claim.from_others
@@ -166,7 +166,7 @@ class Narrator:
             told += f", {coming}{more} {_is(coming)} being freed by {by}"
         late = claim.target - claim.from_free - coming
         if late > 0:
-            told += f", {late} more can be freed when others have been resized"
+            told += f", {late} more can be freed after the resize of other jobs"
         return Cause(told, ids(freers))
 
     # ------------------------------------------------------------ the same
@@ -175,10 +175,10 @@ class Narrator:
         told = _of(claim)
         if claim.refusal is not None:
             if not self._gaining:
-                return Cause(f"{told}: until it may be resized; its minimum does not fit any more")
+                return Cause(f"{told}, until it may be resized; its minimum does not fit any more")
             others = names(self._gaining, len(self._gaining))
             verb = "goes" if len(self._gaining) == 1 else "go"
-            return Cause(f"{told}: until they are needed for {others}, which {verb} first", ids(self._gaining))
+            return Cause(f"{told}, until {others} can use them, which {verb} first", ids(self._gaining))
         if claim.target == claim.held:
             cause = self._causes.explain_number(claim)
             return Cause(f"{told}: {cause.told}", cause.because)
@@ -191,14 +191,14 @@ class Narrator:
 
     def _tell_surplus(self, claim: Claim) -> str:
         over, ceiling = claim.held - claim.target, self._causes.find_ceiling(claim)
-        share = "its share" if ceiling is None else f"queue '{claim.job.queue}' may have with its ceiling of {ceiling}"
+        share = "its share" if ceiling is None else f"the ceiling of queue '{claim.job.queue}' ({ceiling}) allows"
         these = "it" if over == 1 else "them"
         if claim.ready_at > self._pool.now and self._useless > 0:
             return f"{over} more than {share}: it gives {these} back {self._tell_when(claim)}"
-        return f"{over} more than {share}: it keeps {these} until others can use {these}"
+        return f"{over} more than {share}, until other jobs can use {these}"
 
     def _tell_growth(self, claim: Claim, told: str) -> Cause:
-        told = f"{told}: grows to {claim.target}"
+        told = f"{told}: will grow to {claim.target}"
         if claim.held < claim.lo or claim.ready_at <= self._pool.now:
             freers = [source for source in claim.gains_from if source is not None and source is not claim]
             if claim.gains_from:
@@ -208,25 +208,25 @@ class Narrator:
                     by = f"its own leaving workers and {by}" if len(claim.gains_from) > 1 else "its own leaving workers"
                     have = "have"
                 return Cause(f"{told} when {by} {have} freed the slots", ids(freers))
-            return Cause(f"{told} when others may be resized again")
+            return Cause(f"{told} when other jobs may be resized again")
         return Cause(f"{told} {self._tell_when(claim)}")
 
     def _tell_when(self, claim: Claim) -> str:
-        """Say when a job may be resized for mere fairness or growth."""
+        """Say when a job may be resized, for growth or for the sake of fair shares only."""
         assert claim.since is not None
         rules = self._rules
         if claim.ready_at > claim.since + rules.stability_s:
-            cost_s = claim.job.resize_cost_s
-            passed = f"{rules.cooldown_factor:g} times its resize time of {cost_s:g} s have passed"
-            return f"when {passed} since it was last resized"
-        return f"when that has been right for {rules.stability_s:g} s"
+            wait_s = rules.cooldown_factor * (claim.job.resize_cost_s or 0.0)
+            times = f"{rules.cooldown_factor:g} times what one takes"
+            return f"when {wait_s:g} s have passed since its last resize, {times}"
+        return f"if nothing changes for {rules.stability_s:g} s"
 
 
 def _count_useless(pool: Pool) -> int:
     over = sum(max(claim.size - claim.target, 0) for claim in pool.claims)
     needed = sum(max(claim.target - claim.size, 0) for claim in pool.claims)
     there = len(pool.free) + sum(number for _, number in pool.leaving)
-    # What is shrunk now comes, and what is given now is gone.
+    # Slots of jobs that shrink now become available; slots that are assigned now do not count any more.
     there += sum(claim.held - claim.size for claim in pool.claims)
     return over - max(needed - there, 0)
 
@@ -244,3 +244,7 @@ def _needs(number: int) -> str:
 
 def _is(number: int) -> str:
     return "is" if number == 1 else "are"
+
+
+def _are(number: int) -> str:
+    return f"{count(number)} {_is(number)}"

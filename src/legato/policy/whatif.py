@@ -1,4 +1,4 @@
-"""What would happen if a job were submitted, or queues were others: whom it would shrink, and when. Does none of it."""
+"""Say what a submission or a change of queues would do: which jobs would shrink, and when. Changes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from legato.policy.snapshot import Decision, Decisions, Job, Queue, Snapshot, Ve
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """What the new job would mean for another one.
+    """How the new job would change the slots of another one.
 
     Args:
         job: its id.
@@ -101,17 +101,14 @@ def _compare(before: Mapping[str, int], after: Decisions, titles: Mapping[str, s
 
 
 def _tell_never(snapshot: Snapshot, job: Job) -> str | None:
-    """Say that it would wait for ever as things are; None if there may be slots enough one day."""
+    """Say that the job could not start on the present pool; None if there may be enough slots later."""
     needed = job.min_workers if job.elastic else job.max_workers
     num_usable = sum(slot.usable for slot in snapshot.slots)
     ceiling = next((queue.ceiling for queue in snapshot.queues if queue.name == job.queue), None)
     if needed > num_usable:
-        return f"would never start as things are: it needs {count(needed)} at once, but the pool has {num_usable}"
+        return f"could not start: it needs {count(needed)} at once, but the pool has {num_usable}"
     if ceiling is not None and needed > ceiling:
-        return (
-            f"would never start as things are: it needs {count(needed)} at once, but its queue '{job.queue}' may have "
-            f"{ceiling}"
-        )
+        return f"could not start: it needs {count(needed)} at once, but its queue '{job.queue}' may have {ceiling}"
     return None
 
 
@@ -122,6 +119,6 @@ def _tell(own: Decision, starts: str, effects: tuple[Effect, ...]) -> str:
     told = f"would start with {count(len(own.slots) or own.wanted)} {when}"
     shrinks = [f"{effect.title} {effect.before} → {effect.after}" for effect in effects if effect.after < effect.before]
     if not shrinks:
-        return f"{told}; nobody loses any"
+        return f"{told}; no other job loses slots"
     more = f" and {len(shrinks) - 3} more" if len(shrinks) > 3 else ""
-    return f"{told}; in the end {', '.join(shrinks[:3])}{more}"
+    return f"{told}; other jobs shrink: {', '.join(shrinks[:3])}{more}"

@@ -315,14 +315,14 @@ def test_a_plan(platform: Platform, call: Call) -> None:
         "slots_now": 0,
         "slots": 2,
         "share": 2.0,
-        "reason": "would start with 2 slots as soon as they are freed; in the end anna/mnist 4 → 2",
+        "reason": "would start with 2 slots as soon as they are freed; other jobs shrink: anna/mnist 4 → 2",
         "effects": [
             {"job": None, "title": "anna/mnist", "before": 4, "after": 2},
             {"job": "j-1", "title": "bob/bert", "before": 1, "after": 0},
         ],
     }
     assert call("plan", "--workers", "1..4", "--priority", "7000")[1] == (
-        "It would start with 2 slots as soon as they are freed; in the end anna/mnist 4 → 2.\n"
+        "It would start with 2 slots as soon as they are freed; other jobs shrink: anna/mnist 4 → 2.\n"
         "In the end it would have 2 slots, as things are; its exact share is 2.00.\n"
         "\n"
         "JOB         GPUS NOW  GPUS THEN\n"
@@ -337,9 +337,9 @@ def test_a_plan(platform: Platform, call: Call) -> None:
         "priority": 7000,
     }
     assert json.loads(call("plan", "-o", "json")[1])["starts"] == "soon"
-    never = {"starts": "later", "slots": 0, "share": 0.0, "reason": "would never start as things are", "effects": []}
+    never = {"starts": "later", "slots": 0, "share": 0.0, "reason": "could not start: the pool has 4", "effects": []}
     platform.canned["plan"] |= never
-    assert call("plan")[1] == "It would never start as things are.\n"
+    assert call("plan")[1] == "It could not start: the pool has 4.\n"
 
 
 def test_of_one_decision_the_reason_is_told_once(jobs: Platform, call: Call) -> None:

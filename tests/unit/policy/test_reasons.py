@@ -64,7 +64,7 @@ def test_the_story_of_two_jobs() -> None:
 
     snapshot = without_job(snapshot, "resnet")
     decisions = decide(snapshot, RULES)
-    assert told(decisions) == {"bert": "2 of up to 4 slots: grows to 4 when that has been right for 3 s"}
+    assert told(decisions) == {"bert": "2 of up to 4 slots: will grow to 4 if nothing changes for 3 s"}
     snapshot = carry_out(snapshot, decisions, after_s=3.0)
     assert told(decide(snapshot, RULES)) == {"bert": "grows 2 → 4: its maximum"}
 
@@ -87,7 +87,7 @@ STATIC = make_job("carl/c", 4, at=2.0, elastic=False)
         (
             rested(6, [make_job("u/a", 6), make_job("u/b", 6, at=1.0), STATIC]),
             {
-                "a": "1 of up to 6 slots: an equal share with u/b of what carl/c leaves",
+                "a": "1 of up to 6 slots: an equal share with u/b of the slots that carl/c leaves",
                 "c": "4 slots: all that it needs",
             },
         ),
@@ -104,7 +104,7 @@ STATIC = make_job("carl/c", 4, at=2.0, elastic=False)
         ),
         (
             rested(6, [make_job("u/a", 6, min_workers=4), make_job("u/b", 6)]),
-            {"a": "4 of up to 6 slots: its minimum beside u/b"},
+            {"a": "4 of up to 6 slots: its minimum, shared with u/b"},
         ),
         (
             rested(3, [make_job("u/a", 4, num_micro_batches=4)]),
@@ -129,13 +129,13 @@ STATIC = make_job("carl/c", 4, at=2.0, elastic=False)
         (
             rested(8, [make_job("u/a", 8, queue="a"), make_job("u/b", 8, queue="b"), make_job("v/b2", 8, queue="b")]),
             {
-                "a": "4 of up to 8 slots: the share of queue 'a' beside queue 'b'",
-                "b": "2 of up to 8 slots: an equal share of the 4 slots of queue 'b' with v/b2",
+                "a": "4 of up to 8 slots: the fair share of queue 'a', next to queue 'b'",
+                "b": "2 of up to 8 slots: an equal share with v/b2 of the 4 slots of queue 'b'",
             },
         ),
         (
             rested(8, [make_job("u/a", 8)], (Queue(name="all", ceiling=5),)),
-            {"a": "5 of up to 8 slots: all that queue 'all' may have, its ceiling is 5 slots"},
+            {"a": "5 of up to 8 slots: the ceiling of queue 'all', 5 slots"},
         ),
         (
             rested(5, [make_job("u/a", 8)], (Queue(name="all", ceiling=5),)),
@@ -143,28 +143,28 @@ STATIC = make_job("carl/c", 4, at=2.0, elastic=False)
         ),
         (
             rested(8, [make_job("u/a", 8), make_job("u/b", 8, at=1.0)], (Queue(name="all", ceiling=4),)),
-            {"a": "2 of up to 8 slots: an equal share of the 4 slots that are the ceiling of queue 'all' with u/b"},
+            {"a": "2 of up to 8 slots: an equal share with u/b of the 4 slots that queue 'all' can have at most"},
         ),
         (
             rested(8, [make_job("u/a", 8), make_job("u/b", 1, at=1.0)], (Queue(name="all", ceiling=4),)),
-            {"a": "3 of up to 8 slots: what u/b leaves of the 4 slots that are the ceiling of queue 'all'"},
+            {"a": "3 of up to 8 slots: the slots that u/b leaves of the 4 slots that queue 'all' can have at most"},
         ),
         (  # without the ceiling it would have 4, so it is no share
             rested(8, [make_job("u/a", 8), make_job("u/b", 8, queue="day")], (Queue(name="all", ceiling=2),)),
             {
-                "a": "2 of up to 8 slots: all that queue 'all' may have, its ceiling is 2 slots",
-                "b": "6 of up to 8 slots: the share of queue 'day' beside queue 'all'",
+                "a": "2 of up to 8 slots: the ceiling of queue 'all', 2 slots",
+                "b": "6 of up to 8 slots: the fair share of queue 'day', next to queue 'all'",
             },
         ),
         (  # with a higher one it would have no more
             rested(8, [make_job("u/a", 8), make_job("u/b", 8, queue="day")], (Queue(name="all", ceiling=4),)),
-            {"a": "4 of up to 8 slots: the share of queue 'all' beside queue 'day'"},
+            {"a": "4 of up to 8 slots: the fair share of queue 'all', next to queue 'day'"},
         ),
         (  # so here: what the other queue has more is its floor
             rested(
                 8, [make_job("u/a", 8), make_job("u/b", 8, queue="day")], (Queue(name="all", ceiling=2), FLOOR_OF_SIX)
             ),
-            {"a": "2 of up to 8 slots: the share of queue 'all' beside queue 'day'"},
+            {"a": "2 of up to 8 slots: the fair share of queue 'all', next to queue 'day'"},
         ),
         (  # 1 slot more would not help it, and 2 do not fit
             rested(8, [make_job("u/a", 4, num_micro_batches=4)], (Queue(name="all", ceiling=3),)),
@@ -178,8 +178,8 @@ STATIC = make_job("carl/c", 4, at=2.0, elastic=False)
                 policy=Policy.PRIORITY,
             ),
             {
-                "a": "1 of up to 8 slots: its part by priority of the 4 slots that are the ceiling of queue 'all', "
-                "beside u/b"
+                "a": "1 of up to 8 slots: its part by priority of the 4 slots that queue 'all' can have at most, "
+                "shared with u/b"
             },
         ),
         (
@@ -187,8 +187,8 @@ STATIC = make_job("carl/c", 4, at=2.0, elastic=False)
                 8, [make_job("u/a", 3), make_job("u/b", 3, at=1.0)], (Queue(name="all", ceiling=4),), policy=Policy.FIFO
             ),
             {
-                "b": "1 of up to 3 slots: its part by submission of the 4 slots that are the ceiling of queue 'all', "
-                "beside u/a"
+                "b": "1 of up to 3 slots: its part by submission of the 4 slots that queue 'all' can have at most, "
+                "shared with u/a"
             },
         ),
         (
@@ -205,27 +205,27 @@ STATIC = make_job("carl/c", 4, at=2.0, elastic=False)
         (
             rested(4, [make_job("bob/bert"), make_job("u/wide", 4, at=1.0, elastic=False)]),
             {
-                "wide": "waits: needs 4 slots at once; 3 are reserved for it and lent until then, "
-                "1 more must come free; bob/bert goes first"
+                "wide": "waits: needs 4 slots at once; 3 are reserved for it and lent to other jobs, "
+                "1 more must become free; bob/bert goes first"
             },
         ),
         (
             rested(2, [make_job(f"u/a{index}", 1, at=float(index)) for index in range(3)]),
-            {"a2": "waits: needs 1 slot; none is left for it because u/a0 and u/a1 go first"},
+            {"a2": "waits: needs 1 slot, but none is left; u/a0 and u/a1 go first"},
         ),
         (
             rested(8, [make_job("u/b", 3, priority=9000), make_job("u/c", 9, priority=9000)], policy=Policy.PRIORITY),
-            {"c": "5 of up to 9 slots: what u/b leaves"},
+            {"c": "5 of up to 9 slots: the slots that u/b leaves"},
         ),
         (
             rested(
                 8, [make_job("u/b", 3, priority=9000), make_job("u/c", 9), make_job("u/d", 9)], policy=Policy.PRIORITY
             ),
-            {"c": "3 of up to 9 slots: what u/b with higher priority leaves, an equal share with u/d"},
+            {"c": "3 of up to 9 slots: the slots that u/b with higher priority leaves, an equal share with u/d"},
         ),
         (
             rested(8, [make_job(f"u/f{index}", 3, at=float(index)) for index in range(3)], policy=Policy.FIFO),
-            {"f2": "2 of up to 3 slots: what u/f0 and u/f1, submitted before, leave"},
+            {"f2": "2 of up to 3 slots: the slots that u/f0 and u/f1, submitted earlier, leave"},
         ),
     ],
 )
@@ -256,8 +256,8 @@ def test_a_pause_tells_who_goes_first_and_that_it_resumes() -> None:
     snapshot = with_job(snapshot, make_job("bob/high", at=1.0, priority=9000))
     decisions = decide(snapshot, rules)
     assert told(decisions)["low"] == (
-        "pauses, its state saved: bob/high was submitted and has the higher priority 9000; "
-        "it resumes by itself when 1 slot can be had again"
+        "pauses with a checkpoint: bob/high was submitted and has the higher priority 9000; "
+        "it resumes when 1 slot is available again"
     )
     snapshot, _ = settle(snapshot, rules)
     decisions = decide(without_job(snapshot, "high"), rules)
@@ -268,19 +268,19 @@ def test_what_is_held_back_says_until_when_and_keeps_its_words() -> None:
     snapshot, _ = settle(make_snapshot(4, [make_job("anna/a"), make_job("bob/b", at=1.0)]))
     raised = changed(snapshot, "b", priority=10_000)
     want = {
-        "a": "2 of up to 4 slots, 1 more than its share: it keeps it until others can use it",
-        "b": "2 of up to 4 slots: grows to 3 when that has been right for 3 s",
+        "a": "2 of up to 4 slots, 1 more than its share, until other jobs can use it",
+        "b": "2 of up to 4 slots: will grow to 3 if nothing changes for 3 s",
     }
     for after_s in (0.0, 1.0, 2.0):
         assert told(decide(msgspec.structs.replace(raised, now=raised.now + after_s), RULES)) == want
     due = changed(changed(raised, "b", wanted=3, wanted_since=0.0), "a", wanted=1, wanted_since=0.0)
     assert told(decide(due, RULES)) == {
         "a": "shrinks 2 → 1: bob/b grows to 3 and has the higher priority 10000",
-        "b": "2 of up to 4 slots: grows to 3 when anna/a has freed the slots",
+        "b": "2 of up to 4 slots: will grow to 3 when anna/a has freed the slots",
     }
     lately = changed(due, "b", last_resized_at=due.now, resize_cost_s=1.5)
     assert told(decide(lately, RULES))["b"] == (
-        "2 of up to 4 slots: grows to 3 when 20 times its resize time of 1.5 s have passed since it was last resized"
+        "2 of up to 4 slots: will grow to 3 when 30 s have passed since its last resize, 20 times what one takes"
     )
     resizing = changed(due, "b", standing=Standing.RESIZING)
     want = "2 of up to 4 slots: its workers are starting or leaving, and it grows to 3 afterwards"
@@ -292,7 +292,7 @@ def test_a_job_that_waits_for_its_own_leaving_workers_is_not_its_own_cause() -> 
     slots = [msgspec.structs.replace(slot, holder="a", leaving=slot.id == "n0/g3") for slot in job.slots]
     decisions = decide(msgspec.structs.replace(job, slots=tuple(slots)), EAGER)
     assert told(decisions) == {
-        "a": "3 of up to 4 slots: grows to 4 when its own leaving workers have freed the slots",
+        "a": "3 of up to 4 slots: will grow to 4 when its own leaving workers have freed the slots",
     }
     assert decisions.of("a").because == ()
 
@@ -301,14 +301,14 @@ def test_a_floor_that_is_taken_back_says_whose_it_is() -> None:
     queues = (Queue(name="a", floor=6), Queue(name="b"))
     snapshot, _ = settle(make_snapshot(8, [make_job("bob/b", 8, queue="b")], queues))
     decisions = decide(with_job(snapshot, make_job("anna/a", 8, at=1.0, queue="a")), RULES)
-    assert told(decisions)["b"] == "shrinks 8 → 2: anna/a was submitted and queue 'a' has a right to them"
+    assert told(decisions)["b"] == "shrinks 8 → 2: anna/a was submitted and queue 'a' is entitled to them"
 
 
 def test_a_ceiling_that_comes_down_is_the_reason_of_the_loss() -> None:
     snapshot, _ = settle(make_snapshot(4, [make_job("anna/a")]))
     snapshot = msgspec.structs.replace(snapshot, queues=(Queue(name="all", ceiling=2),))
     decisions = decide(snapshot, EAGER)
-    assert told(decisions) == {"a": "shrinks 4 → 2: all that queue 'all' may have, its ceiling is 2 slots"}
+    assert told(decisions) == {"a": "shrinks 4 → 2: the ceiling of queue 'all', 2 slots"}
     assert decisions.of("a").ceiling == 2
 
 
@@ -318,8 +318,8 @@ def test_what_nobody_can_use_is_given_back_in_a_while_and_says_so() -> None:
     snapshot = msgspec.structs.replace(snapshot, queues=(Queue(name="all", ceiling=2),))
     decisions = decide(snapshot, RULES)
     assert told(decisions) == {
-        "a": "4 of up to 4 slots, 2 more than queue 'all' may have with its ceiling of 2: it gives them back when that "
-        "has been right for 3 s"
+        "a": "4 of up to 4 slots, 2 more than the ceiling of queue 'all' (2) allows: it gives them back if "
+        "nothing changes for 3 s"
     }
     snapshot = carry_out(snapshot, decisions, after_s=3.0)
     assert told(decide(snapshot, RULES))["a"].startswith("shrinks 4 → 2")
@@ -329,8 +329,8 @@ def test_what_nobody_can_use_is_given_back_in_a_while_and_says_so() -> None:
     jobs = (changed(snapshot, "a", wanted=None, wanted_since=None).jobs[0], wants)
     both = msgspec.structs.replace(snapshot, slots=slots, jobs=jobs, queues=())
     assert told(decide(both, RULES)) == {
-        "a": "4 of up to 4 slots, 1 more than its share: it keeps it until others can use it",
-        "b": "1 of up to 2 slots: grows to 2 when that has been right for 3 s",
+        "a": "4 of up to 4 slots, 1 more than its share, until other jobs can use it",
+        "b": "1 of up to 2 slots: will grow to 2 if nothing changes for 3 s",
     }
 
 
@@ -360,6 +360,6 @@ def test_behind_a_reservation_one_is_told_for_whom_slots_are_kept() -> None:
     jobs = (make_job("u/wide", 4, at=1.0, elastic=False), make_job("u/new", 1, at=2.0))
     decisions = decide(with_job(snapshot, *jobs), Rules(reserve_after_s=0.0))
     assert told(decisions)["new"] == (
-        "waits: needs 1 slot; those that come free are kept for u/wide, which waits for longer"
+        "waits: needs 1 slot; the next free slots are reserved for u/wide, which has waited longer"
     )
     assert decisions.of("new").because == ("wide",)

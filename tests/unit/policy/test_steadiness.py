@@ -92,7 +92,7 @@ def test_nobody_who_was_resized_lately_is_shrunk_for_a_growth() -> None:
     cooling = changed(due, "a", wanted=1, wanted_since=0.0, last_resized_at=90.0, resize_cost_s=1.0)
     decisions = decide(cooling, RULES)
     assert (counts(decisions), decisions.decide_again_at) == ({"a": 2, "b": 2}, 110.0)
-    assert decisions.of("b").reason == "2 of up to 4 slots: grows to 3 when others may be resized again"
+    assert decisions.of("b").reason == "2 of up to 4 slots: will grow to 3 when other jobs may be resized again"
     assert counts(decide(at(cooling, 110.0), RULES)) == {"a": 1, "b": 2}
 
 

@@ -17,7 +17,7 @@ RULES = Rules()
 def test_an_empty_pool_takes_it_at_once() -> None:
     found = plan(make_snapshot(4, []), make_job("anna/a"), RULES)
     assert (found.starts, found.slots_now, found.slots, found.effects) == ("now", 4, 4, ())
-    assert found.reason == "would start with 4 slots at once; nobody loses any"
+    assert found.reason == "would start with 4 slots at once; no other job loses slots"
 
 
 def test_it_says_whom_it_would_shrink() -> None:
@@ -25,7 +25,7 @@ def test_it_says_whom_it_would_shrink() -> None:
     found = plan(snapshot, make_job("bob/b", at=1.0), RULES)
     assert (found.starts, found.slots_now, found.slots, found.share) == ("soon", 0, 2, 2.0)
     assert found.effects == (Effect(job="a", title="anna/a", before=4, after=2),)
-    assert found.reason == "would start with 2 slots as soon as they are freed; in the end anna/a 4 → 2"
+    assert found.reason == "would start with 2 slots as soon as they are freed; other jobs shrink: anna/a 4 → 2"
 
 
 def test_it_says_what_it_would_wait_for() -> None:
@@ -33,13 +33,13 @@ def test_it_says_what_it_would_wait_for() -> None:
     found = plan(snapshot, make_job("bob/b", 4, at=1.0, elastic=False), RULES)
     assert (found.starts, found.slots) == ("later", 0)
     assert found.reason == (
-        "would not start yet; it waits: needs 4 slots at once; 3 are reserved for it and lent until then, "
-        "1 more must come free; anna/a goes first"
+        "would not start yet; it waits: needs 4 slots at once; 3 are reserved for it and lent to other jobs, "
+        "1 more must become free; anna/a goes first"
     )
 
 
 def test_what_can_never_start_is_called_so() -> None:
-    never = "would never start as things are: it needs 8 slots at once, but"
+    never = "could not start: it needs 8 slots at once, but"
     pool = make_snapshot(4, [])
     assert plan(pool, make_job("bob/b", 8, elastic=False), RULES).reason == f"{never} the pool has 4"
     assert plan(pool, make_job("bob/b", 9, min_workers=8), RULES).reason == f"{never} the pool has 4"
@@ -53,7 +53,7 @@ def test_many_who_shrink_are_counted() -> None:
     snapshot, _ = settle(make_snapshot(10, [make_job(f"u/j{index}", 2, at=float(index)) for index in range(5)]))
     found = plan(snapshot, make_job("bob/b", 5, at=9.0, elastic=False), RULES)
     assert len(found.effects) == 5
-    assert found.reason.endswith("in the end u/j0 2 → 1, u/j1 2 → 1, u/j2 2 → 1 and 2 more")
+    assert found.reason.endswith("other jobs shrink: u/j0 2 → 1, u/j1 2 → 1, u/j2 2 → 1 and 2 more")
 
 
 def test_a_job_that_is_there_already_cannot_be_planned() -> None:

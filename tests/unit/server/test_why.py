@@ -153,7 +153,7 @@ def test_what_would_happen(platform: Platform) -> None:
         "slots_now": 2,
         "slots": 2,
         "share": 2.0,
-        "reason": "would start with 2 slots at once; nobody loses any",
+        "reason": "would start with 2 slots at once; no other job loses slots",
         "effects": [],
     }
     job = platform.submit("ben", name="big", max_workers=4)
