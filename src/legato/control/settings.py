@@ -1,4 +1,4 @@
-"""All settings of the platform, in one typed object. Reads a file and the environment; decides nothing.
+"""All settings of the platform in one typed object, read from a file and the environment. Decides nothing.
 
 A flag wins over the environment, the environment over the file, the file over the default. Each field says what it
 means, in which unit, and why its default is what it is; `docs/settings.md` is made of these texts:
@@ -44,7 +44,7 @@ _file: contextvars.ContextVar[Path | None] = contextvars.ContextVar("_file", def
 
 
 class Settings(BaseSettings):
-    """What the operator of a platform may choose. Make one with `read_settings`."""
+    """The settings of a platform. Create it with `read_settings`."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True, validate_default=True)
 
@@ -52,32 +52,32 @@ class Settings(BaseSettings):
 
     home: Path = Field(
         default=Path("~/.local/share/legato"),
-        description="directory of everything the platform keeps: jobs, uploads, the embedded database. The same that "
-        "`legato run` uses, so both see the same jobs",
+        description="directory with all files of the platform: jobs, uploads, the SQLite database. `legato run` "
+        "uses the same directory, so both see the same jobs",
     )
     database_url: str | None = Field(
         default=None,
-        description="where the store is: `postgresql://USER@HOST/NAME` or `sqlite:///FILE`. None: the SQLite file "
-        "`legato.db` in `home`, which needs no other service; several servers need PostgreSQL",
+        description="database: `postgresql://USER@HOST/NAME` or `sqlite:///FILE`. None: the SQLite file `legato.db`"
+        " in `home`, which needs no other service. Several servers need PostgreSQL",
     )
 
     # ------------------------------------------------------------ the door
 
     host: str = Field(
         default="127.0.0.1",
-        description="address to listen on. The default is reached from this machine only; open it behind TLS",
+        description="address to listen on. Default: only this machine can connect. Put a proxy with TLS in front of"
+        " any other address",
     )
-    port: int = Field(default=8765, ge=0, le=65535, description="port to listen on. 0: any free one")
+    port: int = Field(default=8765, ge=0, le=65535, description="port to listen on. 0: any free port")
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         default=("localhost", "127.0.0.1", "[::1]"),
-        description="names under which the server may be addressed; requests for others are refused, so that a "
-        "foreign page cannot reach it by a name of its own (DNS rebinding)",
+        description="host names by which clients may address the server. Requests for other names are refused, so "
+        "that a foreign web page cannot reach the server under its own host name (DNS rebinding)",
     )
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
-        description="addresses of proxies before the server, which are believed when they say in `X-Forwarded-For` "
-        "whose request it is, and in `X-Forwarded-Proto` that it came by TLS. None are, unless named: anybody can "
-        "write that line",
+        description="addresses of proxies in front of the server. Only from these the server accepts `X-Forwarded-"
+        "For` (the client's address) and `X-Forwarded-Proto` (whether the client used TLS)",
     )
     requests_per_s: float = Field(
         default=50,
@@ -85,20 +85,21 @@ class Settings(BaseSettings):
         description="requests per second of one user, in the long run. 50: far more than a person or a script needs",
     )
     requests_burst: int = Field(
-        default=200, ge=1, description="requests of one user at once, before `requests_per_s` holds"
+        default=200, ge=1, description="requests of one user at once, before `requests_per_s` applies"
     )
     max_streams: int = Field(
         default=600,
         ge=1,
-        description="streams of events and logs that one user may follow at once. 600: a job's page has two or three, "
-        "a program that watches all of its jobs some hundred; each costs a connection and a little memory",
+        description="streams of events and logs that one user may follow at once. 600: the page of a job has two or"
+        " three, a program that watches all of its jobs some hundred; each costs a connection and a "
+        "little memory",
     )
     logins_per_minute: float = Field(
         default=10,
         gt=0,
-        description="attempts to log in that may fail per minute, of one address for one account; an account has three "
-        "times as many from all addresses, an address ten times as many for all accounts. A device from which a user "
-        "has logged in before has its own. 10: a person mistypes less often, a guesser fails",
+        description="failed log-in attempts per minute of one address for one account. An account may have three "
+        "times as many from all addresses, an address ten times as many for all accounts. A device from"
+        " which a user has logged in before has a separate limit. 10: a person mistypes less often",
     )
 
     # ------------------------------------------------------------ how much a stranger may use
@@ -106,141 +107,155 @@ class Settings(BaseSettings):
     max_head_bytes: int = Field(
         default=2**16,
         ge=1024,
-        description="bytes of the first line and the header fields of a request. 64 KiB: many cookies and a long query",
+        description="maximum bytes of the first line and the header fields of a request. 64 KiB: many cookies and a"
+        " long query",
     )
     max_head_fields: int = Field(
-        default=100, ge=10, description="header fields of a request. 100: browsers and proxies send some thirty"
+        default=100,
+        ge=10,
+        description="maximum number of header fields of a request. 100: browsers and proxies send about thirty",
     )
     head_limit_s: float = Field(
         default=20,
         gt=0,
-        description="seconds for the head of a request to come whole; then its connection is closed. 20: a slow line "
-        "needs one",
+        description="seconds within which the head of a request must arrive; then the server closes the connection."
+        " 20: a slow line needs one",
     )
     body_limit_s: float = Field(
         default=30,
         gt=0,
-        description="seconds for the body of a request to come whole; one that takes longer, such as an upload, must "
-        "bring 500 bytes per second. 30: a slow line needs a few",
+        description="seconds within which the body of a request must arrive. A longer body, such as an upload, must"
+        " arrive at 500 bytes per second or faster. 30: a slow line needs a few",
     )
     max_connections: int = Field(
         default=10_000,
         ge=10,
-        description="connections at once. At most three quarters of the open files that the system allows. Beyond it "
-        "the one that has waited longest for a request is closed",
+        description="maximum number of connections; at most three quarters of the open files that the system "
+        "allows. Beyond it, the server closes the connection that has waited longest for a request",
     )
     max_connections_of_address: int = Field(
         default=2_000,
         ge=10,
-        description="connections of one address at once; those of `trusted_proxies` have no such bound. 2000: three "
-        "users with all their streams behind one router",
+        description="maximum number of connections of one address; it does not apply to `trusted_proxies`. 2000: "
+        "three users with all their streams behind one router",
     )
     max_requests_of_address: int = Field(
         default=200,
         ge=1,
-        description="requests of one address at once, as long as it is not known whose they are. 200: a proxy with "
-        "many users; each is known within milliseconds",
+        description="maximum number of unauthenticated requests of one address at once. 200: a proxy with many "
+        "users; the server authenticates each request within milliseconds",
     )
     max_requests_of_user: int = Field(
         default=100,
         ge=1,
-        description="requests of one user that are being answered at once; streams are counted by `max_streams`. 100: "
-        "a page asks ten at once",
+        description="maximum number of requests of one user that are being answered at once. Streams have their own"
+        " limit, `max_streams`. 100: a page sends ten at once",
     )
 
     # ------------------------------------------------------------ as whom jobs run
 
     run_jobs_as: Literal["server", "submitter", "pool"] = Field(
         default="server",
-        description="the user of the system as whom the processes of jobs run. server: as the server, so whoever may "
-        "submit a job can do all that the server can; submitter: as the system user that has the name of the job's "
-        "owner, or that `job_users` names; pool: each user of the platform gets a number of `pool_uids`, and no system "
-        "user has to be made. submitter and pool need Linux, and a server that runs as root or has the capabilities "
-        "SETUID, SETGID, KILL, CHOWN and DAC_OVERRIDE",
+        description="system user that runs the processes of jobs. server: the server's user, so a user who may "
+        "submit a job can do everything that the server can; submitter: the system user with the name "
+        "of the job's owner, or the one named in `job_users`; pool: Legato assigns each user a number "
+        "of `pool_uids`, and no system user has to be created. submitter and pool need Linux, and a "
+        "server that runs as root or has the capabilities SETUID, SETGID, KILL, CHOWN and DAC_OVERRIDE",
     )
     allow_jobs_as_server: bool = Field(
         default=False,
-        description="let a server that other machines can reach run jobs as itself (`run_jobs_as` server). false: such "
-        "a server does not start, because everybody who may submit a job would be its operator",
+        description="allow a server that other machines can reach to run jobs as its own system user (`run_jobs_as`"
+        " server). false: such a server refuses to start, because each user who may submit a job would "
+        "control the server",
     )
     job_users: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
-        description="with `run_jobs_as` submitter: `USER=SYSTEMUSER` for each user of the platform whose system user "
-        "has another name",
+        description="with `run_jobs_as` submitter: `USER=SYSTEMUSER` for each user of the platform whose system "
+        "user has a different name",
     )
     pool_uids: str = Field(
         default="2000000000-2000065535",
-        description="with `run_jobs_as` pool: the first and the last number of the users and groups as which jobs run. "
-        "A number is never given to a second user. The default is a range that Linux distributions leave free; a "
-        "container may know only smaller numbers (see /proc/self/uid_map)",
+        description="with `run_jobs_as` pool: range of user and group numbers for jobs. Legato never assigns a "
+        "number to a second user. Linux distributions leave the default range free; in a container only"
+        " smaller numbers may exist (see /proc/self/uid_map)",
     )
     pool_groups: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
-        description="with `run_jobs_as` pool: groups of the system in which all jobs are, for data or devices that a "
-        "group may use, such as `render`",
+        description="with `run_jobs_as` pool: system groups of all jobs, for data or devices that a group may use, "
+        "such as `render`",
     )
 
     # ------------------------------------------------------------ who is used to something else
 
     compat: Annotated[tuple[Literal["wmla", "elasticdl"], ...], NoDecode] = Field(
         default=("wmla", "elasticdl"),
-        description="interfaces of other systems that are answered too. wmla: the REST of IBM Watson Machine Learning "
-        "Accelerator and its command; elasticdl: jobs of the command elasticdl. They give nobody more rights than "
-        "Legato's own. none: no others",
+        description="interfaces of other systems that the server provides as well. wmla: the REST interface of IBM "
+        "Watson Machine Learning Accelerator and its command; elasticdl: jobs of the command elasticdl."
+        " They grant no additional rights. none: no others",
     )
     wmla_data_root: Path | None = Field(
         default=None,
-        description="directory below which jobs of `wmla` find their data: the variable `DATA_DIR` is it with the "
-        "`data_path` of `--cs-datastore-meta` behind. None: `data` in `home`",
+        description="directory with the data of `wmla` jobs: `DATA_DIR` is this directory followed by the "
+        "`data_path` of `--cs-datastore-meta`. None: `data` in `home`",
     )
 
     # ------------------------------------------------------------ the log
 
     log_level: Literal["debug", "info", "warning"] = Field(
-        default="info", description="lines that are less than this are left out. info: changes, and whatever fails"
+        default="info", description="lowest level of log lines that are written. info: changes, and all failures"
     )
     log_format: Literal["auto", "text", "json"] = Field(
-        default="auto", description="form of the log. auto: text on a terminal, else one JSON object per line"
+        default="auto", description="format of the log. auto: text on a terminal, else one JSON object per line"
     )
 
     worker_memory_bytes: int | None = Field(
         default=None,
         ge=MIN_MEMORY_BYTES,
-        description="bytes of memory of each worker, with all that it starts, of jobs that ask for no other limit. The "
-        "kernel ends a worker that uses more, and nothing else. Needs control groups (cgroups) that the server may "
-        "write. None: no limit",
+        description="memory limit in bytes of each worker with all its child processes, for jobs that set no limit."
+        " The kernel kills only the worker that exceeds it. Needs control groups (cgroups) that the "
+        "server may write. None: no limit",
     )
     worker_cpus: float | None = Field(
-        default=None, gt=0, description="CPU cores of each worker, likewise. None: no limit; workers share all cores"
+        default=None,
+        gt=0,
+        description="CPU limit in cores of each worker, for jobs that set no limit. Needs control groups. None: no "
+        "limit; workers share all cores",
     )
     job_processes: int | None = Field(
-        default=None, ge=16, description="processes and threads of one job, likewise. None: no limit"
+        default=None,
+        ge=16,
+        description="maximum number of processes and threads of one job. Needs control groups. None: no limit",
     )
     log_max_bytes: int = Field(
         default=2**30,
         ge=MIN_LOG_BYTES,
-        description="bytes of each log of a job: of each worker, and of its driver. The oldest part of a longer one is "
-        "dropped, and a line says so. 1 GiB: weeks of ordinary output",
+        description="maximum bytes of each log of a job: one log per worker, and one of the driver. Legato drops "
+        "the oldest part of a longer log and writes a line that says so. 1 GiB: weeks of ordinary "
+        "output",
     )
 
     # ------------------------------------------------------------ tokens
 
     token_days: float = Field(
-        default=90, gt=0, le=366, description="days until a new token expires if nothing else is asked. 90: a quarter"
+        default=90, gt=0, le=366, description="default lifetime of a new token, in days. 90: a quarter of a year"
     )
     max_token_days: float = Field(
-        default=365, gt=0, le=366, description="days that may be asked for at most. 365: each token ends within a year"
+        default=365,
+        gt=0,
+        le=366,
+        description="maximum lifetime of a token, in days. 365: each token expires within a year",
     )
     login_hours: float = Field(
         default=12,
         gt=0,
         le=24 * 366,
-        description="hours until a login with a password ends. 12: longer than a day at work",
+        description="hours until a login with a password expires. 12: longer than a day at work",
     )
     local_login: bool = Field(
         default=True,
-        description="whether the system user who runs the server is logged in as 'admin' on its machine, by a file in "
-        "`home` that this user alone can read. Whoever can read it could read the store too",
+        description="log the system user who runs the server in as 'admin' on its machine, by a file in `home` that"
+        " only this system user can read. A process that can read this file could also read the "
+        "database",
     )
 
     # ------------------------------------------------------------ the pool and the policy
@@ -248,8 +263,8 @@ class Settings(BaseSettings):
     slots: int | None = Field(
         default=None,
         ge=1,
-        description="slots of this machine. None: one per GPU, or one per CPU core where there is no GPU. With a "
-        "number, that many of the GPUs, or as many CPU slots",
+        description="number of slots of this machine. None: one per GPU, or one per CPU core if there is no GPU. A "
+        "number: that many of the GPUs, or that many CPU slots",
     )
     policy: Literal["fair", "priority", "fifo"] = Field(
         default=_RULES.policy.value,
@@ -258,44 +273,46 @@ class Settings(BaseSettings):
     stability_s: float = Field(
         default=_RULES.stability_s,
         ge=0,
-        description="seconds for which a growth, or a shrink for mere fairness, must have been right before it is "
-        "made. 3: a job that ends and the next one in its place do not resize the others twice, and nobody notices",
+        description="seconds that a larger or fairer share must last before a job grows, or shrinks for it. 3: when"
+        " a job ends and the next one takes its place, the other jobs are not resized twice",
     )
     cooldown_factor: float = Field(
         default=_RULES.cooldown_factor,
         ge=0,
-        description="a job is not resized again, for growth or mere fairness, within this many times its own measured "
-        "time of a resize. 20: resizes then cost it at most 5 % of its time",
+        description="minimum time between two resizes of a job for growth or fairness, as a multiple of the "
+        "measured time of a resize. 20: resizes cost the job at most 5 % of its time",
     )
     gather_s: float = Field(
         default=_RULES.gather_s,
         ge=0,
         description="seconds that a job waits, while slots are being freed, for all of its share before it takes "
-        "fewer. 10: a worker that is told to leave is gone or killed within that time",
+        "fewer. 10: a worker that has to leave is gone or killed within that time",
     )
     reserve_after_s: float | None = Field(
         default=_RULES.reserve_after_s,
         ge=0,
-        description="seconds; behind a job that is this old and whose minimum does not fit nobody is started any more. "
-        "None: they are, and pause for it, because a pause costs seconds",
+        description="seconds; behind a job that has waited this long and whose minimum does not fit, no other job "
+        "is started. None: other jobs are started, and pause for it later, because a pause costs only "
+        "seconds",
     )
     ageing_s: float | None = Field(
         default=_RULES.ageing_s,
         gt=0,
-        description="seconds of waiting that weigh as much as 5000 points of priority when the policy is fair and not "
-        "all minimums fit. None: priority decides, however long somebody waits",
+        description="seconds of waiting that count as much as 5000 points of priority, when the policy is fair and "
+        "not all minimums fit. None: priority decides, regardless of the waiting time",
     )
     fair_finish_s: float | None = Field(
         default=_RULES.fair_finish_s,
         gt=0,
-        description="seconds; who has had less than its share for longer goes before others when the policy is "
-        "fair and not all minimums fit; jobs take turns then. None: it does not count. For a full pool try 60",
+        description="seconds; a job that has been below its fair share for longer than this comes first, when the "
+        "policy is fair and not all minimums fit, so that jobs take turns. None: it does not count. For"
+        " a full pool try 60",
     )
     default_priority: int = Field(
         default=5000,
         ge=1,
         le=10000,
-        description="priority of a job that asks for none, 1 to 10000; higher is more. 5000: weight 1",
+        description="priority of a job that sets none, 1 to 10000; a higher one gets a larger share. 5000: weight 1",
     )
 
     # ------------------------------------------------------------ the control loop
@@ -303,13 +320,13 @@ class Settings(BaseSettings):
     loop_interval_s: float = Field(
         default=1,
         gt=0,
-        description="seconds between two rounds of the control loop when nothing wakes it. 1: a round is cheap",
+        description="maximum seconds between two rounds of the control loop. 1: a round is cheap",
     )
     lease_s: float = Field(
         default=10,
         gt=0,
-        description="seconds that a control loop may be silent before another server takes over. 10: longer than "
-        "pauses of a healthy machine; jobs train on meanwhile",
+        description="seconds without a sign of life after which another server takes over the control loop. 10: "
+        "longer than pauses of a healthy machine; jobs continue to train in between",
     )
 
     # ------------------------------------------------------------ uploads
@@ -317,29 +334,33 @@ class Settings(BaseSettings):
     upload_max_bytes: int = Field(
         default=256 * 2**20,
         ge=1,
-        description="bytes of one upload of code, packed. 256 MiB: code, not data; use `.legatoignore`",
+        description="maximum bytes of one upload of code, packed. 256 MiB: code, not data; use `.legatoignore`",
     )
     upload_max_unpacked_bytes: int = Field(
-        default=2**30, ge=1, description="bytes of one upload, unpacked. 1 GiB: see `upload_max_ratio`"
+        default=2**30, ge=1, description="maximum bytes of one upload, unpacked. 1 GiB: see `upload_max_ratio`"
     )
     upload_max_file_bytes: int = Field(
-        default=128 * 2**20, ge=1, description="bytes of one file in an upload. 128 MiB: larger ones are data"
+        default=128 * 2**20, ge=1, description="maximum bytes of one file in an upload. 128 MiB: larger files are data"
     )
     upload_max_files: int = Field(
-        default=20_000, ge=1, description="files and folders in one upload. 20000: a large source tree"
+        default=20_000,
+        ge=1,
+        description="maximum number of files and folders in one upload. 20000: a large source tree",
     )
     upload_max_depth: int = Field(
-        default=32, ge=1, description="folders inside one another in an upload. 32: no source tree is deeper"
+        default=32, ge=1, description="maximum nesting of folders in an upload. 32: no source tree is deeper"
     )
     upload_max_ratio: float = Field(
-        default=100, ge=1, description="bytes unpacked per byte packed. 100: text packs 10 times; bombs 1000 times"
+        default=100,
+        ge=1,
+        description="maximum unpacked bytes per packed byte. 100: text packs 10 times; archive bombs 1000 times",
     )
 
     upload_quota_bytes: int | None = Field(
         default=10 * 2**30,
         ge=1,
-        description="bytes of all uploads of one user that are kept, packed; admins have no such bound. 10 GiB: "
-        "thousands of source trees. None: as many as the disk takes",
+        description="maximum bytes of all uploads of one user, packed; it does not apply to admins. 10 GiB: "
+        "thousands of source trees. None: limited only by the disk",
     )
 
     # ------------------------------------------------------------ bounds of each user
@@ -347,21 +368,22 @@ class Settings(BaseSettings):
     max_queued_jobs: int | None = Field(
         default=10_000,
         ge=1,
-        description="jobs of one user that may wait in queues at once; admins have no such bound. 10000: a large "
-        "sweep; more make each round longer for everybody. None: any number",
+        description="maximum number of waiting jobs of one user; it does not apply to admins. 10000: a large sweep;"
+        " more jobs make each scheduling round longer for all users. None: no limit",
     )
 
     max_projects: int | None = Field(
         default=200,
         ge=1,
-        description="projects that one user may own; admins have no such bound. 200: years of work. None: any number",
+        description="maximum number of projects that one user may own; it does not apply to admins. 200: years of "
+        "work. None: no limit",
     )
     max_in_project: int = Field(
         default=1_000,
         ge=1,
         le=10_000,
-        description="training definitions that one project may have, and as many experiments, whoever makes them. "
-        "1000: they are shown in one list",
+        description="maximum number of training definitions, and of experiments, in one project. 1000: the console "
+        "shows them in one list",
     )
 
     # ------------------------------------------------------------ what is kept
@@ -369,23 +391,22 @@ class Settings(BaseSettings):
     keep_jobs_days: float | None = Field(
         default=90,
         gt=0,
-        description="days that an ended job, its events and its allocations are kept. None: for ever. Its directory "
-        "goes with it",
+        description="days that an ended job, its events, its allocations and its directory are kept. None: forever",
     )
     keep_uploads_days: float | None = Field(
-        default=30, gt=0, description="days that uploaded code is kept after its last use. None: for ever"
+        default=30, gt=0, description="days that uploaded code is kept after its last use. None: forever"
     )
     keep_keys_hours: float = Field(
         default=24,
         gt=0,
-        description="hours that an idempotency key is remembered, and the token of a login after its end. 24: clients "
+        description="hours that an idempotency key is kept, and the token of a login after its end. 24: clients "
         "repeat a request for minutes",
     )
     request_limit_s: float = Field(
         default=60,
         gt=0,
-        description="seconds after which a request that has a key but no answer is taken for dead, and may be "
-        "repeated. 60: the server answers within seconds or has crashed",
+        description="seconds after which a request that has a key but no answer counts as dead and may be repeated."
+        " 60: the server answers within seconds or has crashed",
     )
 
     @model_validator(mode="before")
@@ -435,7 +456,7 @@ class Settings(BaseSettings):
     def _fits_together(self) -> Settings:
         if self.loop_interval_s * 2 > self.lease_s:
             raise ValueError(
-                f"lease_s={self.lease_s:g} leaves no room for one late round every {self.loop_interval_s:g} s; make it "
+                f"lease_s={self.lease_s:g} is too short for a late round every {self.loop_interval_s:g} s; make it "
                 "at least twice loop_interval_s"
             )
         if self.upload_max_file_bytes > self.upload_max_unpacked_bytes:
@@ -463,7 +484,7 @@ class Settings(BaseSettings):
 
     @property
     def limits(self) -> Limits:
-        """What jobs may use that ask for no limits of their own."""
+        """The limits of jobs that set none."""
         return Limits(
             memory_bytes=self.worker_memory_bytes, num_cpus=self.worker_cpus, num_processes=self.job_processes
         )
@@ -496,7 +517,9 @@ def read_settings(file: Path | None = None, flags: Mapping[str, Any] | None = No
         with _reading(found):
             return Settings(**given)
     except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"Cannot read the settings in {found}: it is not TOML: {error}. Mend that line.") from None
+        raise SettingsError(
+            f"Cannot read the settings in {found}: it is not valid TOML: {error}. Correct that line."
+        ) from None
     except ValidationError as error:
         raise SettingsError(_describe(error, found)) from None
 
@@ -525,7 +548,9 @@ def _reading(file: Path | None) -> Iterator[None]:
 def _find_file(file: Path | None, flags: Mapping[str, Any]) -> Path | None:
     if file is not None:
         if not file.is_file():
-            raise SettingsError(f"Cannot read the settings in {file}: there is no such file. Write it or name another.")
+            raise SettingsError(
+                f"Cannot read the settings in {file}: there is no such file. Create it, or name another file."
+            )
         return file
     home = flags.get("home") or os.environ.get(f"{PREFIX}HOME") or Settings.model_fields["home"].default
     found = Path(home).expanduser() / FILE_NAME

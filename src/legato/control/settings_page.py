@@ -13,15 +13,15 @@ from legato.control.settings import FILE_NAME, PREFIX, Settings
 
 _HEAD: Final = f"""# Settings of the platform
 
-Each setting can be given as a flag of `legato up` and `legato server` (`--port 8080`, and `--set NAME=VALUE` for those
-that have none of their own), in the environment, or in a file; a flag wins over the environment,
-the environment over the file, the file over the default. `legato config show` tells which holds and why. The file is
-`{FILE_NAME}` in `home`, or the one that is named on the command line;
-it holds lines such as `port = 8080`. In the environment the name is in capitals and begins with
-`{PREFIX}`: `{PREFIX}PORT=8080`. A list there has commas between its items, an empty one is `none`, and so is
-what is not set; in the file in quotes. An unknown name in the file is refused.
+You can give each setting as a flag of `legato up` and `legato server` (`--port 8080`, or `--set NAME=VALUE` for a
+setting without its own flag), in the environment, or in a file. A flag overrides the environment, the environment
+overrides the file, and the file overrides the default. `legato config show` prints each value and its source. The
+file is `{FILE_NAME}` in `home`, or the one given with `--config`. It contains lines such as `port = 8080`. In the
+environment the name is in capitals and starts with `{PREFIX}`: `{PREFIX}PORT=8080`. There, separate the items of a
+list by commas, and write `none` for an empty list or no value; in the file, write `"none"` in quotes. A server
+refuses to start with an unknown name in the file.
 
-This page is made from the source by `python -m legato.control.settings_page docs/settings.md`.
+`python -m legato.control.settings_page docs/settings.md` generates this page from the source.
 
 | setting | environment | type | default | meaning |
 |---|---|---|---|---|

@@ -84,11 +84,11 @@ def test_where_things_are(home: Path, tmp_path: Path) -> None:
         ("xyzzy = 1", "there is no setting xyzzy. 'legato config show' lists all."),
         ("port = 70000", "port=70000 cannot be used: "),
         ('policy = "best"', "policy='best' cannot be used: Input should be 'fair', 'priority' or 'fifo'"),
-        ("lease_s = 1", "lease_s=1 leaves no room"),
+        ("lease_s = 1", "lease_s=1 is too short"),
         ("token_days = 9\nmax_token_days = 1", "token_days is above max_token_days"),
         ("upload_max_file_bytes = 9999999999", "upload_max_file_bytes is above"),
         ('compat = ["slurm"]', "compat"),
-        ("port = ", "it is not TOML"),
+        ("port = ", "it is not valid TOML"),
         ('stability_s = "none"', "stability_s='none' cannot be used"),
     ],
 )

@@ -48,7 +48,7 @@ def test_other_workers_are_refused_with_what_was_written(text: str) -> None:
         ({"cpu_capability": "sse"}, UsageError, "no CPU capability 'sse'. Write default, avx2, avx512"),
         ({"grace_s": 0.0}, UsageError, "grace_s=0.0 is not above 0"),
         ({"grace_s": float("nan")}, UsageError, "grace_s=nan is not above 0"),
-        ({"heartbeat_limit_s": 0.3}, UsageError, "heartbeat_limit_s=0.3 leaves no room"),
+        ({"heartbeat_limit_s": 0.3}, UsageError, "heartbeat_limit_s=0.3 is too short"),
         ({"checkpoint_every": "10"}, UsageError, "checkpoint_every='10' is not understood"),
         ({"checkpoint_every": "0steps"}, UsageError, "not understood"),
     ],
