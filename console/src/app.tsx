@@ -1,4 +1,4 @@
-/** The console: who is logged in sees the page of the address; nobody else sees anything but the page to log in. */
+/** The console: a logged-in user sees the page of the address; others see only the page to log in. */
 
 import { QueryCache, QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { Suspense, useEffect, useState } from "react";

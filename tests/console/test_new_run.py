@@ -48,7 +48,7 @@ def test_what_decides_stays_in_sight_in_the_dialog_of_a_definition(
     dialog.get_by_label("Name", exact=True).fill("mine")
     dialog.get_by_label("Execution command").fill("train.py")
     dialog.get_by_role("button", name="Create").click()
-    problem = dialog.get_by_role("alert").filter(has_text="see the fields")
+    problem = dialog.get_by_role("alert").filter(has_text="Fix the highlighted fields")
     problem.wait_for()
     box = tab.bounding_box()
     assert box and box["height"] > 20, f"the tab is {box} large"
@@ -60,7 +60,7 @@ def test_what_decides_stays_in_sight_in_the_dialog_of_a_definition(
     dialog.get_by_label("Name", exact=True).fill("mine too")
     problem.wait_for(state="detached")
     dialog.get_by_role("tab", name="Existing training definition").click()
-    dialog.get_by_text("No training definition to add").wait_for()
+    dialog.get_by_text("No training definitions").wait_for()
     assert plan.count() == 0
     ann.shows(f"definition-dialog-existing-{width}")
 
@@ -68,13 +68,13 @@ def test_what_decides_stays_in_sight_in_the_dialog_of_a_definition(
 def test_what_cannot_be_done_yet_says_why(people: Callable[..., Person]) -> None:
     ann = people("ann", width=1280)
     ann.opens("/submit")
-    ann.sees("It says what is trained and how: code, command, and how many nodes. Make a project first.")
+    ann.sees("A training definition has the code, the command, and the number of nodes. Create a project first.")
     for name in ("Create", "Create and run", "Add training definition"):
         button = ann.page.get_by_role("button", name=name, exact=True)
         assert button.is_disabled()
-        assert button.get_attribute("title") == "Make a project first."
+        assert button.get_attribute("title") == "Create a project first."
         said = ann.page.locator(f"#{button.get_attribute('aria-describedby')}")
-        assert said.inner_text() == "Make a project first."
+        assert said.inner_text() == "Create a project first."
     ann.finds_no_barrier()
     ann.shows("submit-without-project")
 

@@ -165,7 +165,7 @@ def test_a_hundred_thousand_lines_are_searched_followed_and_filtered(
         check()
     search.press("Shift+Enter")
     log.locator(".log-line-pointed").get_by_text("20000 of").wait_for()
-    page.get_by_role("button", name="Only lines with it").click()
+    page.get_by_role("button", name="Only matching lines").click()
     wait_for_count(page, 10)
     check(10)
     search.fill("step")

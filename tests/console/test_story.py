@@ -55,7 +55,7 @@ class Scientist:
         dialog.get_by_label("Framework").select_option(label=self._framework)
         dialog.get_by_label("Execution command").fill(f"{self._script} --slow-while {self.is_slow}")
         dialog.get_by_role("button", name=re.compile("^Elastic")).click()
-        dialog.get_by_label("Nodes at most").fill("4")
+        dialog.get_by_label("Maximum nodes").fill("4")
         self.person.finds_no_barrier()
         self.person.shows(f"definition-{self.person.name}")
         dialog.get_by_role("button", name="Create").click()

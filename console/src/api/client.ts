@@ -107,7 +107,7 @@ export function makeAddress(path: string, names: Record<string, string> = {}, qu
  */
 export async function send(method: string, address: string, init: RequestInit = {}): Promise<Response> {
   const isOfSession = address.startsWith(SESSION);
-  if (isShut && !isOfSession) throw new Problem("unauthenticated", 401, "Your session is over. Log in again.");
+  if (isShut && !isOfSession) throw new Problem("unauthenticated", 401, "Your session has ended. Log in again.");
   const asked = numSessions;
   try {
     return await sendOnce(method, address, init);
@@ -126,7 +126,7 @@ export async function send(method: string, address: string, init: RequestInit = 
   }
 }
 
-const OTHER_USER = "Nothing was changed: somebody else has logged in with this browser, in another tab.";
+const OTHER_USER = "Nothing was changed, because another user has logged in with this browser in another tab.";
 
 async function sendOnce(method: string, address: string, init: RequestInit): Promise<Response> {
   const headers = new Headers(init.headers);

@@ -65,14 +65,14 @@ export async function readProblem(answer: Response): Promise<Problem> {
   return new Problem(
     "other",
     answer.status,
-    `The server answered with status ${answer.status} and no reason.`,
+    `The server answered with status ${answer.status} and gave no reason.`,
     requestId,
   );
 }
 
 /** Return the problem of a server that does not answer. */
 export function makeAway(status = 0): Problem {
-  return new Problem("away", status, "The server does not answer. The page goes on by itself as soon as it does.");
+  return new Problem("away", status, "Can't reach the server. Reconnecting…");
 }
 
 /** Return the sentence for people in anything that was thrown. */

@@ -120,9 +120,9 @@ export function findWorkers(events: readonly TrainingEvent[]): Line {
 const MARKS: Record<string, MarkKind> = {
   scaled: { tone: "resize", word: "Resized" },
   died: { tone: "death", word: "Worker died" },
-  fenced: { tone: "death", word: "Worker given up" },
+  fenced: { tone: "death", word: "Worker replaced" },
   differed: { tone: "death", word: "Not exact" },
-  resumed: { tone: "death", word: "Went on from a checkpoint" },
+  resumed: { tone: "death", word: "Resumed from a checkpoint" },
   held: { tone: "death", word: "Held" },
   adopted: { tone: "note", word: "New driver" },
   saved: { tone: "note", word: "Checkpoint" },

@@ -30,9 +30,9 @@ it("queue and labels are changed by what differs alone, and a refusal leaves wha
   await screen.findByText("night");
   type("Queue", "night");
   type("Labels: value 1", "speech");
-  fireEvent.click(screen.getByLabelText("Take away old"));
+  fireEvent.click(screen.getByLabelText("Remove old"));
   type("Labels: name 3", "same");
-  expect(screen.getByText("same is there twice.")).toBeTruthy();
+  expect(screen.getByText("same appears twice.")).toBeTruthy();
   expect(button().disabled).toBe(true);
   type("Labels: name 3", "new");
   type("Labels: value 3", "2");

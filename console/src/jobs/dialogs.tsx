@@ -46,8 +46,8 @@ export function StopDialog({ jobs, onClose }: OfJobs) {
       onDo={() => doTo(jobs, "Stopping", (job) => stopJob(job, isNow))}
     >
       <p>
-        {jobs.length === 1 ? "It saves a checkpoint and ends." : "Each saves a checkpoint and ends."} A stopped run
-        cannot go on; a clone of it begins anew. To go on later, pause it instead.
+        {jobs.length === 1 ? "The run saves a checkpoint and ends." : "Each run saves a checkpoint and ends."} A stopped
+        run cannot go on; a clone of it begins anew. To go on later, pause it instead.
       </p>
       <CheckField label="At once, without a checkpoint" isOn={isNow} onValue={setNow} />
     </Dialog>
@@ -76,8 +76,8 @@ export function PriorityDialog({ jobs, onClose }: OfJobs) {
         autoFocus
         value={text}
         onValue={setText}
-        wrong={isGood ? null : "Give a whole number from 1 to 10000."}
-        hint="1 to 10000; higher is more."
+        wrong={isGood ? null : "Must be a whole number from 1 to 10000."}
+        hint="1 to 10000; a higher priority gets a larger share."
       />
     </Dialog>
   );
@@ -111,14 +111,14 @@ export function BelongsDialog({ job, onClose }: { job: Job; onClose: () => void 
         <SelectField
           label="Queue"
           choices={queues}
-          hint="Its share of the pool is that of its queue."
+          hint="The queue determines its share of the pool."
           value={queue}
           onValue={setQueue}
         />
       )}
       <PairsField
         label="Labels"
-        hint="To find it by: a press on a label shows all runs with it."
+        hint="Click a label to show all runs with it."
         pairs={pairs}
         onPairs={setPairs}
         nameHint="team"
@@ -139,8 +139,8 @@ function useQueueChoices(queue: string): Choice[] {
 function checkLabels(pairs: readonly Pair[]): string | null {
   const names = pairs.map((pair) => pair.name.trim());
   const twice = names.find((name, place) => name && names.indexOf(name) !== place);
-  if (twice) return `${twice} is there twice.`;
-  return pairs.some((pair) => !pair.name.trim() && pair.value.trim()) ? "A value has no name." : null;
+  if (twice) return `${twice} appears twice.`;
+  return pairs.some((pair) => !pair.name.trim() && pair.value.trim()) ? "A value needs a name." : null;
 }
 
 /** Return what differs, as the server takes it: labels that are gone are null. */
@@ -161,7 +161,7 @@ export function ResizeDialog({ job, onClose }: { job: Job; onClose: () => void }
   const [most, setMost] = useState(String(job.max_workers));
   const [min, max] = [Number(job.is_elastic ? least : most), Number(most)];
   const isGood = Number.isInteger(min) && Number.isInteger(max) && min >= 1 && max >= min;
-  const wrong = isGood ? null : "Give whole numbers of at least 1; the most is not below the least.";
+  const wrong = isGood ? null : "Minimum must be at least 1 and no larger than maximum.";
   return (
     <Dialog
       title={`Resize ${job.name}`}
@@ -180,7 +180,7 @@ export function ResizeDialog({ job, onClose }: { job: Job; onClose: () => void }
           min={1}
           value={least}
           onValue={setLeast}
-          hint="It waits rather than run with fewer."
+          hint="The run waits until this number of slots is free."
         />
       )}
       <TextField
@@ -238,7 +238,7 @@ export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onCl
       onClose={onClose}
       onDo={clone}
     >
-      <p className="soft">A new run with the same code. It begins anew; change what shall differ.</p>
+      <p className="soft">A new run with the same code. Starts from scratch. Change anything you want.</p>
       <TextField label="Name" value={values.name} onValue={set("name")} />
       <AreaField
         label="Command"
@@ -248,7 +248,7 @@ export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onCl
         value={values.command}
         onValue={set("command")}
         wrong={command.wrong}
-        hint="The script and what it is given."
+        hint="Script and arguments. Shell features such as pipes or $VARS do not work here."
       />
       <div className="clone-numbers">
         <TextField label="At least" type="number" min={1} value={values.min_workers} onValue={set("min_workers")} />
@@ -267,14 +267,14 @@ export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onCl
           type="number"
           min={0}
           placeholder="its own"
-          title="Without one the program has its own"
+          title="Without a seed, the one in the program is used"
           value={values.seed}
           onValue={set("seed")}
         />
       </div>
       <PairsField
         label="Parameters"
-        hint="Given to the program behind its command, as --name value."
+        hint="Appended to the command as --name value."
         pairs={pairs}
         onPairs={setPairs}
         nameHint="learning_rate"

@@ -26,7 +26,7 @@ export function Shell({ children }: { children: ReactNode }) {
   return (
     <div className="shell">
       <button type="button" className="button skip" onClick={() => main.current?.focus()}>
-        Go to the content
+        Skip to the content
       </button>
       <TopBar />
       <div>
@@ -85,7 +85,7 @@ function TopBar() {
 }
 
 const THEMES: readonly { theme: Theme; label: string; icon: "sun" | "moon" | "system" }[] = [
-  { theme: "auto", label: "As the system", icon: "system" },
+  { theme: "auto", label: "Same as system", icon: "system" },
   { theme: "light", label: "Light", icon: "sun" },
   { theme: "dark", label: "Dark", icon: "moon" },
 ];
@@ -134,7 +134,7 @@ function Away({ since }: { since: number }) {
     <div className="away tone-bad" role="alert">
       <Icon name="alert" size={15} />
       <span>
-        The server is away since {formatTime(since)}
+        Can't reach the server since {formatTime(since)}
         <span aria-hidden="true"> ({formatDuration(now - since)})</span>. What you see may be old; it catches up by
         itself.
       </span>

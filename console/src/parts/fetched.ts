@@ -5,7 +5,7 @@ const AGAIN_MS = 3000;
 /** The server answers, but no longer has this page: its pages were replaced by those of another version. */
 export class PagesReplaced extends Error {
   constructor() {
-    super("This page belongs to a version that the server no longer has.");
+    super("The server was updated; reload this page.");
   }
 }
 

@@ -69,7 +69,7 @@ export function ErrorState({ error, retry, what = "this" }: { error: unknown; re
   const isAway = error instanceof Problem && error.kind === "away";
   const again = retry && <Button onClick={retry}>Try again</Button>;
   return (
-    <State icon="alert" title={isAway ? "The server is away" : `Could not show ${what}`} isBad action={again}>
+    <State icon="alert" title={isAway ? "Can't reach the server" : `Could not show ${what}`} isBad action={again}>
       {sayProblem(error)}
     </State>
   );
@@ -78,8 +78,8 @@ export function ErrorState({ error, retry, what = "this" }: { error: unknown; re
 /** Who is logged in may not see or do this. */
 export function NoPermission({ children }: { children?: ReactNode }) {
   return (
-    <State icon="lock" title="This is not yours to see">
-      {children ?? "Ask an administrator if you need it."}
+    <State icon="lock" title="You may not see this">
+      {children ?? "Ask an administrator for access."}
     </State>
   );
 }

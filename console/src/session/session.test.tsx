@@ -64,7 +64,7 @@ afterEach(cleanup);
 it("who is not logged in logs in; a wrong password is told; later changes carry the value of the session", async () => {
   let numTries = 0;
   const fetched = serve({
-    "GET /api/v1/session": () => problem(401, "Nobody is logged in."),
+    "GET /api/v1/session": () => problem(401, "No user is logged in."),
     "POST /api/v1/session": () => {
       numTries += 1;
       return numTries === 1 ? problem(401, "The password is wrong.") : Response.json(ANNA);
@@ -98,7 +98,7 @@ describe("a session that is over", () => {
     fireEvent.change(await screen.findByLabelText("Draft"), { target: { value: "half a sentence" } });
     isIn = false;
     await act(() => send("GET", "/api/v1/jobs").catch(() => {}));
-    expect(screen.getByText(/Your session is over/)).toBeTruthy();
+    expect(screen.getByText(/Your session has ended/)).toBeTruthy();
     expect(screen.getByLabelText<HTMLInputElement>("User name").value).toBe("anna");
     expect(document.activeElement).toBe(screen.getByLabelText("Password", { selector: "input" }));
     const numAsked = fetched.mock.calls.length;
@@ -106,7 +106,7 @@ describe("a session that is over", () => {
     expect(fetched.mock.calls).toHaveLength(numAsked);
     fireEvent.change(screen.getByLabelText("Password", { selector: "input" }), { target: { value: "secret" } });
     fireEvent.submit(screen.getByLabelText("User name"));
-    await waitFor(() => expect(screen.queryByText(/Your session is over/)).toBeNull());
+    await waitFor(() => expect(screen.queryByText(/Your session has ended/)).toBeNull());
     expect(screen.getByLabelText<HTMLInputElement>("Draft").value).toBe("half a sentence");
     expect((await send("GET", "/api/v1/jobs")).ok).toBe(true);
   });
@@ -148,15 +148,15 @@ describe("another tab", () => {
 
   it("that logs out is noticed, and one that logs in again, too", async () => {
     let now: Session | null = ANNA;
-    serve({ "GET /api/v1/session": () => (now ? Response.json(now) : problem(401, "Nobody is logged in.")) });
+    serve({ "GET /api/v1/session": () => (now ? Response.json(now) : problem(401, "No user is logged in.")) });
     show();
     fireEvent.change(await screen.findByLabelText("Draft"), { target: { value: "typed" } });
     now = null;
     await act(async () => void window.dispatchEvent(new Event("focus")));
-    await screen.findByText(/Your session is over/);
+    await screen.findByText(/Your session has ended/);
     now = { ...ANNA, csrf: "c-9" };
     await act(async () => void window.dispatchEvent(new Event("focus")));
-    await waitFor(() => expect(screen.queryByText(/Your session is over/)).toBeNull());
+    await waitFor(() => expect(screen.queryByText(/Your session has ended/)).toBeNull());
     expect(screen.getByLabelText<HTMLInputElement>("Draft").value).toBe("typed");
   });
 
@@ -175,7 +175,7 @@ describe("another tab", () => {
     await act(async () => expect((await send("POST", "/api/v1/jobs/j-1/pause")).ok).toBe(true));
     now = { ...BOB };
     const refused = await act(() => send("POST", "/api/v1/jobs/j-1/pause").catch((thrown: Error) => thrown));
-    expect(String(refused)).toContain("Nothing was changed: somebody else");
+    expect(String(refused)).toContain("Nothing was changed, because another user");
     await screen.findByText("Hello bob");
     const numPaused = fetched.mock.calls.filter(([address]) => address.endsWith("/pause")).length;
     expect(numPaused).toBe(3);

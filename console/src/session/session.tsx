@@ -189,10 +189,10 @@ export function useSessionDoor(): SessionDoor {
   return door;
 }
 
-/** Return who is logged in. Only for pages that are shown to nobody else. */
+/** Return the user who is logged in. Only for pages that need a session. */
 export function useSession(): Session {
   const { state } = useSessionDoor();
-  if (state.is !== "in") throw new Error("Nobody is logged in");
+  if (state.is !== "in") throw new Error("No user is logged in");
   return state.session;
 }
 

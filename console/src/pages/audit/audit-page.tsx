@@ -38,7 +38,7 @@ const COLUMNS: Column<Entry>[] = [
           {entry.who}
         </Link>
       ) : (
-        <span className="quiet">nobody known</span>
+        <span className="quiet">unknown user</span>
       ),
   },
   { name: "action", title: "Did", width: 150, grows: 1, show: (entry) => <code>{entry.action}</code> },
@@ -73,7 +73,7 @@ export default function AuditPage() {
         <div className="page-head">
           <h1>Audit</h1>
         </div>
-        <NoPermission>Only administrators see who did what.</NoPermission>
+        <NoPermission>Only administrators can see the audit log.</NoPermission>
       </div>
     );
   }
@@ -107,7 +107,7 @@ function Audit() {
         <input
           className="input input-small list-search"
           type="search"
-          aria-label="Search in what is loaded"
+          aria-label="Search in the loaded entries"
           placeholder="Search"
           value={contains}
           onChange={(event) => setContains(event.currentTarget.value)}
@@ -122,12 +122,12 @@ function Audit() {
               columns={COLUMNS}
               keyOf={keyOf}
               rowHeight={38}
-              empty={<Empty icon="search" title="Nothing of the kind in what is loaded" />}
+              empty={<Empty icon="search" title="No match in the loaded entries" />}
               foot={
                 asked.hasNextPage && (
                   <div className="list-more">
                     <Button isSmall isBusy={asked.isFetchingNextPage} onClick={() => void asked.fetchNextPage()}>
-                      Show older ones
+                      Show older entries
                     </Button>
                   </div>
                 )

@@ -62,9 +62,9 @@ function Nothing() {
       <Empty
         icon="compare"
         title="Choose the runs to compare"
-        action={<Button onClick={() => go("/runs")}>Choose from the table of runs</Button>}
+        action={<Button onClick={() => go("/runs")}>Select in the table of runs</Button>}
       >
-        Search for them above, or choose several in the table of runs and press Compare.
+        Search above, or select several in the table of runs and click Compare.
       </Empty>
     </div>
   );
@@ -126,7 +126,7 @@ function Overlay({ runs }: { runs: readonly Compared[] }) {
   if (!names.length) {
     return (
       <div className="card">
-        <Empty icon="compare" title="None of these runs has logged anything yet" />
+        <Empty icon="compare" title="None of these runs has logged metrics yet" />
       </div>
     );
   }

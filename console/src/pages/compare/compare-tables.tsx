@@ -89,7 +89,7 @@ export function FiguresTable({ runs, unit }: { runs: readonly Whole[]; unit: str
     ]);
   }
   return (
-    <SideBySide title="What came of them" jobs={jobs}>
+    <SideBySide title="Results" jobs={jobs}>
       {rows.map(([name, show]) => (
         <tr key={name}>
           <th scope="row">{name}</th>
@@ -113,9 +113,9 @@ export function FactsTable({ jobs, facts }: FactsProps) {
   const shown = facts.filter((fact) => !isOnly || fact.differs);
   return (
     <SideBySide
-      title="What they were made from"
+      title="Configuration"
       jobs={jobs}
-      tools={<CheckField label="Only what differs" isOn={isOnly} onValue={setOnly} />}
+      tools={<CheckField label="Only differences" isOn={isOnly} onValue={setOnly} />}
     >
       {shown.map((fact) => (
         <tr key={fact.name} className={fact.differs && !isOnly ? "compare-differs" : undefined}>
@@ -128,7 +128,7 @@ export function FactsTable({ jobs, facts }: FactsProps) {
       {shown.length === 0 && (
         <tr>
           <td colSpan={jobs.length + 1} className="quiet">
-            Nothing differs.
+            No differences.
           </td>
         </tr>
       )}

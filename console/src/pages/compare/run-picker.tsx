@@ -75,7 +75,7 @@ export function RunPicker({ chosen, max, onChoose }: RunPickerProps) {
         />
         {isOpen && !isFull && (
           <div className="menu-list menu-list-left picker-list">
-            {found.length === 0 && <div className="menu-head">No run fits</div>}
+            {found.length === 0 && <div className="menu-head">No matching run</div>}
             {found.map((job) => (
               <button
                 key={job.id}

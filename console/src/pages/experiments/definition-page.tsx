@@ -94,7 +94,7 @@ function DefinitionView({ definition }: { definition: Definition }) {
           onDo={remove}
           onClose={() => setShown(null)}
         >
-          Only a training definition that no experiment has can be deleted. Its runs stay.
+          Only a training definition that no experiment uses can be deleted. Its runs stay.
         </ConfirmDialog>
       )}
     </>
@@ -139,7 +139,7 @@ function Facts({ definition }: { definition: Definition }) {
       <Fact name="Compute configuration">
         {definition.num_threads === 1 ? "1 thread" : `${definition.num_threads} threads`} per node; a node is one slot
       </Fact>
-      <Fact name="CPU capability">{definition.cpu_capability ?? <None word="that of the machines" />}</Fact>
+      <Fact name="CPU capability">{definition.cpu_capability ?? <None word="best of the nodes" />}</Fact>
       <Fact name="Environment">
         {environment.length ? <Pairs pairs={environment.map(([name, value]) => [name, value ?? "…"])} /> : <None />}
       </Fact>
@@ -148,7 +148,7 @@ function Facts({ definition }: { definition: Definition }) {
         {definition.checkpoint_every ? (
           `every ${definition.checkpoint_every}`
         ) : (
-          <None word="when it pauses, stops or is done" />
+          <None word="when the run pauses, stops or ends" />
         )}
       </Fact>
       <Fact name="Tries again">{definition.max_retries || <None word="no" />}</Fact>
@@ -213,7 +213,8 @@ function NameDialog({ definition, onClose }: { definition: Definition; onClose: 
       <TextField label="Name" required maxLength={100} wrong={wrong.name} value={name} onValue={setName} />
       <AreaField label="Description" rows={2} wrong={wrong.description} value={description} onValue={setDescription} />
       <p className="small soft">
-        Everything else stays as it is: what a run was made from stays true. Edit it as new to change more.
+        Only the name and description can be changed, because existing runs refer to the rest. To change more, use Edit
+        as new.
       </p>
     </Dialog>
   );

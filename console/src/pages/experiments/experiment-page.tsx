@@ -114,7 +114,7 @@ function ExperimentView({ experiment }: { experiment: Experiment }) {
           )}
         </Answered>
       </Card>
-      <RunsList of={{ experiment: experiment.id }} hint="Press Run, and it stands here." />
+      <RunsList of={{ experiment: experiment.id }} hint="No runs yet. Click Run to start one." />
       {shown === "run" && project.data && (
         <RunDialog
           experiment={experiment}
@@ -200,8 +200,8 @@ function RunDialog({ experiment, definitions, project, onClose }: RunProps) {
       <TextField
         label="Priority"
         inputMode="numeric"
-        placeholder="as usual"
-        hint="1 to 10000; more goes first."
+        placeholder="5000 (default)"
+        hint="1 to 10000; a higher priority gets a larger share."
         wrong={wrong.priority}
         value={priority}
         onValue={(value) => change(() => setPriority(value))}
@@ -269,7 +269,7 @@ function EditDialog({ experiment, known, onClose }: EditProps) {
         label="Global command option"
         className="input mono"
         wrong={wrong.arguments}
-        hint="What runs already stays as it is."
+        hint="Existing runs stay as they are."
         value={given}
         onValue={setGiven}
       />

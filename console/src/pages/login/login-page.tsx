@@ -44,7 +44,7 @@ export function LoginDialog({ user }: { user: string }) {
       <div className="login">
         <div className="card login-card">
           <LoginForm known={user}>
-            <Note tone="warn">Your session is over. Log in again to go on where you were; what you typed is kept.</Note>
+            <Note tone="warn">Your session has ended. Log in again to continue; your input is kept.</Note>
           </LoginForm>
         </div>
       </div>
@@ -120,7 +120,7 @@ function LoginForm({ known = "", children }: { known?: string; children?: ReactN
               type="password"
               autoComplete="off"
               placeholder="lgt_…"
-              hint="The server says one at its first start, and legato tokens create makes more."
+              hint="The server prints one at its first start. To add more: legato tokens add NAME."
               required
               value={token}
               onValue={setToken}

@@ -23,7 +23,7 @@ function show(answers: Record<string, Response>) {
   );
 }
 
-const OUT = Response.json({ detail: "Nobody is logged in." }, { status: 401 });
+const OUT = Response.json({ detail: "No user is logged in." }, { status: 401 });
 const button = () => screen.getByRole<HTMLButtonElement>("button", { name: "Log in" });
 
 afterEach(cleanup);

@@ -43,7 +43,7 @@ export function WelcomePage({ code }: { code: string }) {
         <div className="login-mark">
           <img src={mark} alt="" />
           <h1>Welcome to Legato</h1>
-          <p className="soft">This link logs you in once. It is good for an hour.</p>
+          <p className="soft">This link works once, within an hour.</p>
         </div>
         {told.data && (
           <p className="login-who">
@@ -56,7 +56,7 @@ export function WelcomePage({ code }: { code: string }) {
           </Note>
         )}
         {(problem ?? told.error) && <Note tone="bad">{problem ?? sayProblem(told.error)}</Note>}
-        {!code && <Note tone="bad">The link has no code. Copy all of it, to its end.</Note>}
+        {!code && <Note tone="bad">The link is incomplete. Copy the whole link.</Note>}
         <Button
           look="main"
           isBusy={isBusy || (told.isFetching && !told.data)}

@@ -26,7 +26,7 @@ export function PasswordDialog({ user, onClose }: { user: string; onClose: () =>
       setWrong(fieldErrorsOf(thrown));
       throw thrown;
     }
-    toasts.tell(isOwn ? "Your password is set. Log in with it." : `The password of ${user} is set.`);
+    toasts.tell(isOwn ? "Your password is set. Log in again." : `The password of ${user} is set.`);
     await outdate("people");
   };
   return (
@@ -56,7 +56,7 @@ export function PasswordDialog({ user, onClose }: { user: string; onClose: () =>
         label="Once more"
         type="password"
         autoComplete="new-password"
-        wrong={again && !isSame ? "It is not the same." : null}
+        wrong={again && !isSame ? "The passwords differ." : null}
         value={again}
         onValue={setAgain}
       />

@@ -132,14 +132,18 @@ export default function TokensPage() {
   const whoseChoices = [
     { value: session.name, label: "Mine" },
     ...(user !== session.name && user !== ALL ? [{ value: user, label: user }] : []),
-    { value: ALL, label: "Everybody's" },
+    { value: ALL, label: "All users" },
   ];
   return (
     <div className="page page-full">
       <div className="page-head">
         <h1>{isAdmin ? "Tokens" : "My tokens"}</h1>
         {isAdmin && <Segments label="Whose" choices={whoseChoices} chosen={user} onChoose={setWhose} />}
-        <CheckField label="Show old ones" isOn={showsOld !== ""} onValue={(isOn) => setShowsOld(isOn ? "yes" : null)} />
+        <CheckField
+          label="Show ended tokens"
+          isOn={showsOld !== ""}
+          onValue={(isOn) => setShowsOld(isOn ? "yes" : null)}
+        />
         <Button icon="lock" onClick={() => setShown("password")}>
           Set my password
         </Button>
@@ -148,8 +152,8 @@ export default function TokensPage() {
         </Button>
       </div>
       <p className="soft">
-        A token lets a program ask as you, with <code>Authorization: Bearer</code> or <code>legato login</code>. A
-        session of this console is one too.
+        A token lets a program act as you, with <code>Authorization: Bearer</code> or <code>legato login</code>. A
+        session of this console is listed as a token too.
       </p>
       <Answered asked={asked} what="the tokens">
         {(answer) => (
@@ -161,7 +165,7 @@ export default function TokensPage() {
               keyOf={keyOf}
               empty={
                 <Empty icon="lock" title="No token">
-                  Make one for a program that shall ask as you.
+                  Create one for a program that acts as you.
                 </Empty>
               }
             />
@@ -180,8 +184,8 @@ export default function TokensPage() {
           }}
           onClose={() => setRevoked(null)}
         >
-          Whatever asks with it is refused at once, and this cannot be taken back.
-          {revoked.name === "console" && " It is a session of the console: who uses it must log in again."}
+          Programs that use it are refused from now on. You cannot undo this.
+          {revoked.name === "console" && " It is a session of the console: its user must log in again."}
         </ConfirmDialog>
       )}
     </div>
@@ -239,7 +243,7 @@ export function NewTokenDialog({ user, onClose }: { user: string; onClose: () =>
       <TextField
         label="Name"
         placeholder="notebook"
-        hint="So that you know it again."
+        hint="To recognize it in the list."
         wrong={wrong.name}
         value={name}
         onValue={setName}

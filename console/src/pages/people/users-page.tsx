@@ -22,7 +22,7 @@ type User = components["schemas"]["User"];
 type Shown = { what: "new" } | { what: "password" | "change"; user: User };
 
 export const ROLES: readonly { value: Role; label: string }[] = [
-  { value: "user", label: "User: submits, and changes what is theirs" },
+  { value: "user", label: "User: submits jobs, changes own jobs" },
   { value: "viewer", label: "Viewer: sees everything, changes nothing" },
   { value: "admin", label: "Administrator: does everything" },
 ];
@@ -59,7 +59,7 @@ const COLUMNS: Column<User>[] = [
     width: 150,
     grows: 1,
     leaves: 2,
-    show: (user) => <span className="soft">{user.has_password ? "password or token" : "token alone"}</span>,
+    show: (user) => <span className="soft">{user.has_password ? "password or token" : "token only"}</span>,
   },
   {
     name: "created",
@@ -89,7 +89,7 @@ export default function UsersPage() {
           <h1>Users</h1>
         </div>
         <NoPermission>
-          Only administrators and viewers see who else there is. Your own tokens are in the menu at the top.
+          Only administrators and viewers can see the list of users. Your own tokens are in the menu at the top.
         </NoPermission>
       </div>
     );
@@ -230,7 +230,7 @@ function NewUserDialog({ onClose }: { onClose: () => void }) {
         label="Password"
         type="password"
         autoComplete="new-password"
-        hint="Or nothing: then make a token for them on the page of tokens."
+        hint="Optional. A user without a password needs a token, see Tokens."
         wrong={wrong.password}
         value={password}
         onValue={setPassword}

@@ -149,12 +149,8 @@ export function Applications({ jobs, slotWord, maySubmit }: ApplicationsProps) {
       keyOf={keyOf}
       onOpen={open}
       empty={
-        <Empty
-          icon="pool"
-          title="Nothing runs, nothing waits"
-          action={maySubmit && <Link to="/submit">Start a run</Link>}
-        >
-          The whole pool is free for the next run.
+        <Empty icon="pool" title="No runs at present" action={maySubmit && <Link to="/submit">Start a run</Link>}>
+          All slots are free.
         </Empty>
       }
     />

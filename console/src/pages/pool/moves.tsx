@@ -28,10 +28,10 @@ export function Moves({ moves, when, wider }: MovesProps) {
     return (
       <Empty
         icon="resize"
-        title={`Nobody shrank for anybody ${when}`}
+        title={`No slots moved ${when}`}
         action={wider && <Button onClick={wider.onLook}>Look at the last {wider.label}</Button>}
       >
-        When a run gives slots to another one, it is told here, with the reason.
+        When a run gives slots to another one, the reason is shown here.
       </Empty>
     );
   }

@@ -59,7 +59,7 @@ export default function PoolPage() {
           </Answered>
         </Card>
         <TimelineCard moves={moved} lit={lit} onLight={setLit} />
-        <Card title={`Who shrank for whom ${sayStretch(stretch)}`} isFlush className="pool-moves">
+        <Card title={`Reallocations ${sayStretch(stretch)}`} isFlush className="pool-moves">
           <Answered asked={moves} what="the moves">
             {(answer) => (
               <Moves
@@ -86,7 +86,7 @@ function Numbers({ pool }: { pool: PoolState }) {
     { label: "slots", num: pool.num_slots },
     { label: "in use", num: pool.num_usable - pool.num_free },
     { label: "free", num: pool.num_free },
-    ...(pool.num_leaving ? [{ label: "being left", num: pool.num_leaving }] : []),
+    ...(pool.num_leaving ? [{ label: "being freed", num: pool.num_leaving }] : []),
     ...(pool.num_usable < pool.num_slots ? [{ label: "not usable", num: pool.num_slots - pool.num_usable }] : []),
     { label: "running", num: (pool.jobs.running ?? 0) + (pool.jobs.starting ?? 0) },
     { label: "waiting", num: waiting },

@@ -8,7 +8,7 @@ import type { Share } from "./pool-data";
 /** One bar for each queue, all on the scale of the whole pool. */
 export function Shares({ shares, numSlots }: { shares: readonly Share[]; numSlots: number }) {
   if (shares.length === 0) {
-    return <Empty title="No queue is yours">Ask an administrator to make you a member of one.</Empty>;
+    return <Empty title="No queues">You are not a member of a queue. Ask an administrator to add you.</Empty>;
   }
   return (
     <div className="shares">

@@ -96,11 +96,7 @@ export function SlotMap({ slots, jobs, lit, onLight }: SlotMapProps) {
         </div>
       ))}
       <div className="slots-said" aria-live="polite">
-        {current ? (
-          <Said slot={current} jobs={jobs} />
-        ) : (
-          <span className="quiet">Point at a slot to see who has it.</span>
-        )}
+        {current ? <Said slot={current} jobs={jobs} /> : <span className="quiet">Point at a slot to see its run.</span>}
       </div>
       <Legend slots={slots} />
     </div>
@@ -109,12 +105,12 @@ export function SlotMap({ slots, jobs, lit, onLight }: SlotMapProps) {
 
 function sayShort(slot: SlotState, jobs: ReadonlyMap<string, Job>): string {
   const holder = slot.job === null ? null : jobs.get(slot.job);
-  const who = holder ? titleOf(holder) : (slot.job ?? "somebody else");
+  const who = holder ? titleOf(holder) : (slot.job ?? "another user");
   const words: Record<Kind, string> = {
     free: "free",
     held: `held by ${who}`,
-    leaving: `being left by ${who}`,
-    hidden: "held by somebody else",
+    leaving: `being freed by ${who}`,
+    hidden: "held by another user",
     broken: "not usable",
   };
   return `${slot.id}: ${words[kindOf(slot)]}`;
@@ -153,8 +149,8 @@ function Said({ slot, jobs }: { slot: SlotState; jobs: ReadonlyMap<string, Job> 
 const KINDS: readonly { kind: Kind; label: string }[] = [
   { kind: "free", label: "free" },
   { kind: "held", label: "held" },
-  { kind: "leaving", label: "being left" },
-  { kind: "hidden", label: "held by somebody else" },
+  { kind: "leaving", label: "being freed" },
+  { kind: "hidden", label: "held by another user" },
   { kind: "broken", label: "not usable" },
 ];
 

@@ -86,7 +86,7 @@ export function TimelineCard({ moves, lit, onLight }: CardProps) {
   const chosen = (look || usual) as Look;
   return (
     <Card
-      title="Who had how much"
+      title="Slot usage"
       className="pool-wide"
       tools={
         <>
@@ -132,7 +132,7 @@ function TimelineView({ timeline, by, look, stretch, moves, lit, onLight }: View
   useMemo(() => keepApart(whoHoldsFirst(timeline)), [timeline]);
   const { since, until } = boundsOf(stretch, Math.max(now, timeline.until));
   if (timeline.items.length === 0) {
-    return <Empty icon="clock" title="Nobody had a slot in this time" />;
+    return <Empty icon="clock" title="No run had a slot in this time" />;
   }
   return (
     <div className="stack">
@@ -150,7 +150,7 @@ function TimelineView({ timeline, by, look, stretch, moves, lit, onLight }: View
       <Keys timeline={timeline} by={by} at={cursor ?? until} lit={lit} onLight={onLight} />
       <p className="small quiet">
         {cursor === null ? ("span_s" in stretch ? "Now" : formatTime(until)) : formatTime(cursor)}
-        <span className="pool-hint"> · drag over the picture to look closer; the dashed line is the pool's size</span>
+        <span className="pool-hint"> · drag to zoom; the dashed line is the size of the pool</span>
       </p>
     </div>
   );

@@ -167,7 +167,7 @@ function findLabelWidth({ items }: Timeline, width: number): number {
 function sayAt(timeline: Timeline, time: number): string {
   const held = timeline.items.map((item) => ({ title: item.title, num: valueAt(stepsOf(item), time) }));
   const told = held.filter(({ num }) => num > 0).map(({ title, num }) => `${title} ${num}`);
-  return `${formatTime(time)}: ${told.length ? told.join(", ") : "nobody has a slot"}`;
+  return `${formatTime(time)}: ${told.length ? told.join(", ") : "no run has a slot"}`;
 }
 
 function Hatch() {

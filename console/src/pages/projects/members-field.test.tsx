@@ -48,7 +48,7 @@ it("who may list users chooses members of them, and is told at once of others", 
 it("others type names, and are told by the server which are none", async () => {
   const { bodies, type, field } = show("user");
   type("ben, zoe,");
-  expect(screen.getByLabelText("Take zoe out")).toBeTruthy();
+  expect(screen.getByLabelText("Remove zoe")).toBeTruthy();
   await act(async () => void fireEvent.submit(field()));
   expect(bodies.map((body) => body.members)).toEqual([["ben", "zoe"]]);
   expect(screen.getAllByText("Cannot create the project: there is no user 'zoe'.").length).toBeGreaterThan(0);
@@ -65,5 +65,5 @@ it("a name that is typed is taken when it was typed out, one that is picked at o
   }
   input("ben", "insertReplacementText");
   expect(field().value).toBe("");
-  expect(screen.getByLabelText("Take ben out")).toBeTruthy();
+  expect(screen.getByLabelText("Remove ben")).toBeTruthy();
 });

@@ -58,7 +58,7 @@ export function MembersField({ owner, hint, members, onMembers, typed, onTyped, 
   return (
     <Field
       label="Members"
-      hint={`${known ? "Choose users" : "Type the names of users, each with Enter"}. ${hint}`}
+      hint={`${known ? "Choose users" : "Type user names; press Enter after each"}. ${hint}`}
       wrong={wrong ?? unknown}
     >
       {(wired) => (
@@ -70,7 +70,7 @@ export function MembersField({ owner, hint, members, onMembers, typed, onTyped, 
                 icon="cross"
                 look="plain"
                 isSmall
-                aria-label={`Take ${name} out`}
+                aria-label={`Remove ${name}`}
                 onClick={() => onMembers(members.filter((each) => each !== name))}
               />
             </span>

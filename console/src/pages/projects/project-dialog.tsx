@@ -57,14 +57,14 @@ export function ProjectDialog({ project, onDone, onClose }: DialogProps) {
       <SelectField
         label="Queue"
         choices={names.map((one) => ({ value: one, label: one }))}
-        hint="Runs of this project go to it."
+        hint="Queue for the runs of this project."
         wrong={wrong.queue}
         value={queue}
         onValue={setQueue}
       />
       <MembersField
         owner={owner}
-        hint="Members see all of it, add to it, and start runs."
+        hint="Members can see and change its content and start runs."
         members={members}
         onMembers={(next) => {
           setMembers(next);

@@ -80,7 +80,7 @@ function ProjectView({ project }: { project: Project }) {
         </div>
         <div>
           <dt>Members</dt>
-          <dd>{project.members.length ? project.members.join(", ") : "nobody else"}</dd>
+          <dd>{project.members.length ? project.members.join(", ") : "only the owner"}</dd>
         </div>
         <div>
           <dt>Queue</dt>
@@ -97,7 +97,7 @@ function ProjectView({ project }: { project: Project }) {
         <Experiments project={project} />
         <Definitions project={project} />
       </div>
-      <RunsList of={{ project: project.id }} hint="Open an experiment and run it, or make a new one." />
+      <RunsList of={{ project: project.id }} hint="Open an experiment and run it, or create a new one." />
       {shown === "edit" && (
         <ProjectDialog project={project} onDone={() => setShown(null)} onClose={() => setShown(null)} />
       )}
@@ -165,7 +165,7 @@ function Definitions({ project }: { project: Project }) {
         {({ items }) =>
           items.length === 0 ? (
             <Empty icon="file" title="No training definition yet">
-              It is made with a new experiment.
+              Create one with a new experiment.
             </Empty>
           ) : (
             <ul className="definitions">

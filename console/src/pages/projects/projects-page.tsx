@@ -46,7 +46,7 @@ const COLUMNS: Column<Project>[] = [
       project.members.length ? (
         <span title={project.members.join(", ")}>{project.members.join(", ")}</span>
       ) : (
-        <span className="quiet">nobody else</span>
+        <span className="quiet">only the owner</span>
       ),
   },
   {
@@ -131,12 +131,12 @@ function Projects({
         onOpen={(project) => go(`/projects/${project.id}`)}
         empty={
           contains ? (
-            <Empty icon="search" title="No project is called so" />
+            <Empty icon="search" title="No matching project" />
           ) : (
             <Empty icon="folder" title="No project yet">
               {mayMake
-                ? "A project keeps together people, training definitions, experiments and their runs. Make the first one."
-                : "You are in no project. Its owner can make you a member."}
+                ? "A project groups users, training definitions, experiments and runs. Create the first one."
+                : "You are not a member of a project. Ask the owner of one to add you."}
             </Empty>
           )
         }

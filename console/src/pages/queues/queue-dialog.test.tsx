@@ -32,13 +32,13 @@ it("members of a queue are chosen, and who is none is told at once", async () =>
   const field = () => screen.getByLabelText<HTMLInputElement>("Members");
   const type = (value: string) => fireEvent.change(field(), { target: { value } });
   const isBlocked = () => screen.getByText("Save").closest("button")?.disabled;
-  await screen.findByText("Nobody gets more or fewer slots.");
+  await screen.findByText("No run gets more or fewer slots.");
   type("zoe");
   expect(screen.getByText("There is no user zoe.")).toBeTruthy();
   expect(isBlocked()).toBe(true);
-  expect(screen.getByText("Nobody gets more or fewer slots.")).toBeTruthy();
+  expect(screen.getByText("No run gets more or fewer slots.")).toBeTruthy();
   type("cleo,");
-  expect(screen.getByLabelText("Take cleo out")).toBeTruthy();
+  expect(screen.getByLabelText("Remove cleo")).toBeTruthy();
   expect(field().value).toBe("");
   fireEvent.input(field(), { target: { value: "ada" }, inputType: "insertText" });
   expect(isBlocked()).toBe(false);

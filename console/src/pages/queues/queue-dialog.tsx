@@ -66,7 +66,7 @@ export function QueueDialog({ queues, draft, isOld, onDraft, onClose }: DialogPr
         <TextField
           label="Weight"
           inputMode="decimal"
-          hint="Its part, beside the others'"
+          hint="Share relative to other queues"
           wrong={wrong.weight}
           value={draft.weight}
           onValue={(weight) => change({ weight })}
@@ -74,7 +74,7 @@ export function QueueDialog({ queues, draft, isOld, onDraft, onClose }: DialogPr
         <TextField
           label="Floor"
           inputMode="numeric"
-          hint="Slots it gets first"
+          hint="Slots that it can always claim"
           wrong={wrong.floor}
           value={draft.floor}
           onValue={(floor) => change({ floor })}
@@ -83,19 +83,19 @@ export function QueueDialog({ queues, draft, isOld, onDraft, onClose }: DialogPr
           label="Ceiling"
           inputMode="numeric"
           placeholder="the pool"
-          hint="Never more slots"
+          hint="Maximum number of slots"
           wrong={wrong.ceiling}
           value={draft.ceiling}
           onValue={(ceiling) => change({ ceiling })}
         />
       </div>
       <CheckField
-        label="Open: everybody may submit to it"
+        label="Open: all users may submit to it"
         isOn={draft.isOpen}
         onValue={(isOpen) => change({ isOpen })}
       />
       <MembersField
-        hint={draft.isOpen ? "Of an open queue everybody is as good as one." : "Nobody else may submit to it."}
+        hint={draft.isOpen ? "All users can submit to an open queue." : "Only members may submit to it."}
         members={draft.members}
         onMembers={(members) => change({ members })}
         typed={draft.typed}
@@ -125,7 +125,7 @@ function WhatIf({ queues, draft }: { queues: readonly QueueState[]; draft: Queue
     <section className="what-if" aria-label="What would change" aria-live="polite">
       <h3>If you save this now</h3>
       {changes.length === 0 && asked.data.effects.length === 0 && (
-        <p className="soft">Nobody gets more or fewer slots.</p>
+        <p className="soft">No run gets more or fewer slots.</p>
       )}
       {changes.length > 0 && (
         <p className="soft">

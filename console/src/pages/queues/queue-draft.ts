@@ -56,13 +56,14 @@ export function checkQueue(draft: QueueDraft, taken: readonly string[]): FieldEr
   const wrong: Record<string, string> = {};
   const name = draft.name.trim();
   if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/.test(name)) {
-    wrong.name = "Give it 1 to 63 letters, digits, dots, dashes or underscores.";
-  } else if (taken.includes(name)) wrong.name = "There is a queue of this name.";
-  if (!draft.weight.trim() || !(Number(draft.weight) > 0)) wrong.weight = "Give a number above 0.";
-  if (!WHOLE.test(draft.floor)) wrong.floor = "Give a whole number, or 0.";
+    wrong.name = "Use 1 to 63 letters, digits, dots, dashes or underscores.";
+  } else if (taken.includes(name)) wrong.name = "A queue with this name exists.";
+  if (!draft.weight.trim() || !(Number(draft.weight) > 0)) wrong.weight = "Must be a number above 0.";
+  if (!WHOLE.test(draft.floor)) wrong.floor = "Must be a whole number, 0 or more.";
   if (draft.ceiling.trim()) {
-    if (!WHOLE.test(draft.ceiling)) wrong.ceiling = "Give a whole number, or nothing.";
-    else if (!wrong.floor && Number(draft.ceiling) < Number(draft.floor)) wrong.ceiling = "It is below the floor.";
+    if (!WHOLE.test(draft.ceiling)) wrong.ceiling = "Must be a whole number, or empty.";
+    else if (!wrong.floor && Number(draft.ceiling) < Number(draft.floor))
+      wrong.ceiling = "Must not be below the floor.";
   }
   return wrong;
 }

@@ -176,7 +176,7 @@ export default function QueuesPage() {
       </div>
       {!isAdmin && (
         <p className="soft">
-          {session.role === "user" && "These are the queues to which you may submit. "}Administrators change them.
+          {session.role === "user" && "The queues to which you may submit. "}Administrators change them.
         </p>
       )}
       <Answered asked={queues} what="the queues">
@@ -187,7 +187,7 @@ export default function QueuesPage() {
               rows={answer.items}
               columns={columns}
               keyOf={keyOf}
-              empty={<Empty title="No queue is yours">Ask an administrator to make you a member of one.</Empty>}
+              empty={<Empty title="No queues">You are not a member of a queue. Ask an administrator to add you.</Empty>}
             />
             {draft && (
               <QueueDialog
@@ -213,7 +213,7 @@ export default function QueuesPage() {
           }}
           onClose={() => setRemoved(null)}
         >
-          Only a queue that no run and no project names can be deleted.
+          Only a queue that no run and no project uses can be deleted.
         </ConfirmDialog>
       )}
     </div>

@@ -78,7 +78,7 @@ export function writeShell(job: Job, spec: Spec): string {
     "# In the folder with the code:",
     `${words.join(" ")} ${program}`,
     "",
-    "# The same once more:",
+    "# Or clone the job:",
     `legato clone ${job.id}`,
   ].join("\n");
 }

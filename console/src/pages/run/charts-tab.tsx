@@ -34,7 +34,7 @@ export function ChartsTab({ job }: { job: Job }) {
     );
     // A program that tells no steps may have done all its work.
     const hasWorked = job.stage === "succeeded" || Boolean(job.progress?.step);
-    const title = hasWorked ? "It measured nothing" : "It ended before its first step";
+    const title = hasWorked ? "No metrics" : "It ended before its first step";
     return (
       <Empty icon="compare" title={title} action={toLogs}>
         {job.reason}
@@ -43,8 +43,8 @@ export function ChartsTab({ job }: { job: Job }) {
   }
   if (!hasSteps && !events.data.length) {
     return (
-      <Empty icon="compare" title="Nothing was measured yet">
-        Charts begin with the first step. The tab Why says what the run waits for.
+      <Empty icon="compare" title="No metrics yet">
+        Charts start with the first step. See the tab Why for what the run waits for.
       </Empty>
     );
   }
@@ -104,13 +104,13 @@ function Charts({ job, metrics, events }: { job: Job; metrics: JobMetrics; event
         </Button>
         {zoom && (
           <Button isSmall icon="cross" onClick={() => setZoom(null)}>
-            Show all of the time
+            Reset zoom
           </Button>
         )}
         <span className="grow" />
         {picked === null ? (
           <span className="quiet small charts-hint">
-            Drag to zoom, double-click for all, click for the logs of that moment
+            Drag to zoom, double-click to reset, click for the logs of that moment
           </span>
         ) : (
           <Picked time={picked} onClear={() => setPicked(null)} />
@@ -122,7 +122,7 @@ function Charts({ job, metrics, events }: { job: Job; metrics: JobMetrics; event
           <Chart
             {...common}
             title="Throughput"
-            lastNote=" over the last stretch"
+            lastNote=", recent average"
             unit=" steps/s"
             fromZero
             lines={[{ ...throughput, label: "Throughput", colour, isFilled: true }]}
@@ -196,7 +196,7 @@ function Picked({ time, onClear }: { time: number; onClear: () => void }) {
       <Button isSmall look="main" icon="file" onClick={show}>
         Logs of this moment
       </Button>
-      <Button isSmall look="plain" icon="cross" aria-label="Let this moment go" onClick={onClear} />
+      <Button isSmall look="plain" icon="cross" aria-label="Clear the selected time" onClick={onClear} />
     </span>
   );
 }
@@ -207,9 +207,9 @@ function Happenings({ marks, onPick }: { marks: readonly Mark[]; onPick: (time: 
   if (!marks.length) return null;
   const shown = marks.slice(-SHOWN_MARKS).toReversed();
   return (
-    <section className="card" aria-label="What happened">
+    <section className="card" aria-label="Events">
       <div className="card-head">
-        <h2>What happened</h2>
+        <h2>Events</h2>
         {marks.length > shown.length && <span className="quiet small">the last {shown.length}</span>}
       </div>
       <ol className="happenings">

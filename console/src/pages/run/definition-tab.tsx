@@ -20,7 +20,7 @@ export function DefinitionTab({ job }: { job: Job }) {
           {job.parent && <FromParent job={job} spec={found} parent={job.parent} />}
           <section className="card">
             <div className="card-head">
-              <h2>What it runs</h2>
+              <h2>Configuration</h2>
               <Origin job={job} />
             </div>
             <dl className="facts card-body">
@@ -63,7 +63,7 @@ function FromParent({ job, spec, parent }: { job: Job; spec: Spec; parent: strin
   return (
     <section className="card">
       <div className="card-head">
-        <h2>What differs from its parent</h2>
+        <h2>Differences from its parent</h2>
         <Link to={`/runs/${parent}`}>{old.data?.name ?? parent}</Link>
         <Link to="/compare" query={{ run: [parent, job.id] }}>
           Compare the two
@@ -81,7 +81,7 @@ function FromParent({ job, spec, parent }: { job: Job; spec: Spec; parent: strin
 }
 
 function Differences({ found }: { found: readonly Difference[] }) {
-  if (!found.length) return <p className="card-body soft">Nothing: it runs the same once more.</p>;
+  if (!found.length) return <p className="card-body soft">No differences.</p>;
   return (
     <table className="plain-table">
       <thead>

@@ -25,7 +25,7 @@ it("a run that was paused has run for as long as its attempts have", async () =>
   show(makeJob({ stage: "paused", num_slots: 0, attempt: 2, staged_at: 1930 }));
   expect(screen.getByText("≤ 17 min", { exact: false })).toBeTruthy();
   expect(await screen.findByText("1 min")).toBeTruthy();
-  expect(screen.getByText(/stands still/)).toBeTruthy();
+  expect(screen.getByText(/no progress/)).toBeTruthy();
 });
 
 it("loss and pace say what they are of, and the pace has the unit of the chart", () => {

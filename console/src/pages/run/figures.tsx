@@ -49,7 +49,7 @@ export function Figures({ job }: { job: Job }) {
           {progress?.epoch !== null && progress?.epoch !== undefined && ` · epoch ${progress.epoch + 1}`}
         </small>
       </Figure>
-      <Figure name={isOver ? "Slots it had" : "Slots"}>
+      <Figure name={isOver ? "Peak slots" : "Slots"}>
         <strong>{isOver ? sayMost(job, most) : saySlots(job)}</strong>
         <SlotBar
           num={isOver ? (most ?? 0) : job.num_slots}
@@ -73,13 +73,13 @@ export function Figures({ job }: { job: Job }) {
           <small>{formatValue(progress.samples_per_s, 3)} samples/s</small>
         )}
       </Figure>
-      <Figure name={job.num_slots > 0 && !isOver ? "Runs for" : "Ran"}>
+      <Figure name={job.num_slots > 0 && !isOver ? "Elapsed" : "Ran"}>
         <strong>
           {lasted.isAtMost && "≤ "}
           {formatDuration(lasted.held_s)}
         </strong>
         <small>
-          {job.stage === "paused" && "stands still · "}waited {formatDuration(secondsWaited(job, now))}
+          {job.stage === "paused" && "no progress · "}waited {formatDuration(secondsWaited(job, now))}
         </small>
       </Figure>
       <Figure name="Priority">

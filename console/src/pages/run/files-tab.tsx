@@ -111,7 +111,9 @@ function Folder({ job }: { job: Job }) {
         {(found) => (
           <>
             {!found.is_complete && (
-              <Note tone="warn">These are not all: there are more than 10,000, or a name cannot be shown.</Note>
+              <Note tone="warn">
+                Not all files are shown: there are more than 10,000, or a name cannot be displayed.
+              </Note>
             )}
             <Table
               label="Files"
@@ -120,7 +122,7 @@ function Folder({ job }: { job: Job }) {
               keyOf={(entry) => entry.path}
               rowHeight={38}
               onOpen={(entry) => entry.kind === "folder" && setFolder(entry.path)}
-              empty={<Empty icon="folder" title="Nothing is here yet" />}
+              empty={<Empty icon="folder" title="No files yet" />}
             />
           </>
         )}

@@ -30,8 +30,8 @@ export function WhyTab({ job }: { job: Job }) {
               </Note>
             )}
           </section>
-          <Parties title="Because of" parties={found.because} />
-          <Parties title="Who has the pool now" parties={found.holders} />
+          <Parties title="Caused by" parties={found.because} />
+          <Parties title="Pool now" parties={found.holders} />
           <Lost lost={found.lost} />
           <Decisions decisions={found.decisions} />
           <Attempts attempts={attempts.data?.items ?? []} stage={job.stage} />
@@ -102,7 +102,7 @@ function Decisions({ decisions }: { decisions: Explanation["decisions"] }) {
         <h2>Decisions</h2>
         <span className="quiet small">the newest first</span>
       </div>
-      {decisions.length === 0 && <p className="card-body quiet">Nothing was decided yet.</p>}
+      {decisions.length === 0 && <p className="card-body quiet">No decisions yet.</p>}
       <ol className="decisions">
         {decisions.map((decision, place) => (
           <li key={place}>

@@ -217,7 +217,9 @@ export function RunTime({ job }: { job: Job }) {
   const lasting = <Lasting job={job} measure={secondsRun} />;
   if (!mayHavePaused(job)) return lasting;
   return (
-    <span title="At most: since its first start, with pauses. The run itself tells it without them.">≤ {lasting}</span>
+    <span title="Time since its first start, pauses included. The page of the run shows it without pauses.">
+      ≤ {lasting}
+    </span>
   );
 }
 

@@ -149,7 +149,7 @@ function SavedFilters({ isFiltered }: { isFiltered: boolean }) {
     onPick: () => go("/runs", new URLSearchParams(each.query)),
   }));
   const present = saved.find((each) => each.query === now);
-  if (!saved.length) items.push({ head: "No filters are saved in this browser" });
+  if (!saved.length) items.push({ head: "No saved filters in this browser" });
   items.push("line", {
     label: "Save this filter…",
     icon: "star",
@@ -158,7 +158,7 @@ function SavedFilters({ isFiltered }: { isFiltered: boolean }) {
   });
   if (present) {
     items.push({
-      label: `Forget ${present.name}`,
+      label: `Delete ${present.name}`,
       icon: "trash",
       onPick: () => keep(saved.filter((each) => each !== present)),
     });
@@ -192,7 +192,7 @@ function NameDialog({ onClose, onName }: { onClose: () => void; onName: (name: s
         value={name}
         onValue={setName}
         maxLength={60}
-        hint="It is kept in this browser. To share it, copy the address of the page."
+        hint="Saved in this browser. To share a filter, copy the address of the page."
       />
     </Dialog>
   );

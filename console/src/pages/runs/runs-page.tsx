@@ -91,7 +91,7 @@ export default function RunsPage() {
           },
           "line",
           { label: "Show logs", icon: "file", onPick: () => go(`/runs/${job.id}`, { tab: "logs" }) },
-          { label: "Why it has what it has", icon: "info", onPick: () => go(`/runs/${job.id}`, { tab: "why" }) },
+          { label: "Explain its slots", icon: "info", onPick: () => go(`/runs/${job.id}`, { tab: "why" }) },
         ]}
       />
     );
@@ -184,12 +184,8 @@ function Counts({ jobs, hasMore }: { jobs: readonly Job[]; hasMore: boolean }) {
 function NoRuns({ isFiltered, maySubmit: may }: { isFiltered: boolean; maySubmit: boolean }) {
   if (isFiltered) {
     return (
-      <Empty
-        icon="filter"
-        title="No run fits this filter"
-        action={<Button onClick={() => go("/runs")}>Show all runs</Button>}
-      >
-        Take something out of the filter, or look at all runs.
+      <Empty icon="filter" title="No matching runs" action={<Button onClick={() => go("/runs")}>Show all runs</Button>}>
+        Change the filter, or show all runs.
       </Empty>
     );
   }
@@ -207,7 +203,7 @@ function NoRuns({ isFiltered, maySubmit: may }: { isFiltered: boolean; maySubmit
     >
       {may
         ? "A run trains a program on slots of the pool. Start one here, or with legato submit."
-        : "Runs of others are shown here as soon as there are any."}
+        : "Runs of other users appear here."}
     </Empty>
   );
 }
@@ -228,7 +224,7 @@ function Several({ jobs, onAsk, onClear }: SeveralProps) {
   return (
     <section className="runs-several" aria-label="Chosen runs">
       <strong>{countOf(jobs.length, "run")} chosen</strong>
-      {mine.length === 0 && <span className="quiet">These are not yours to change</span>}
+      {mine.length === 0 && <span className="quiet">You may not change these runs</span>}
       <span className="grow" />
       <Button isSmall icon="pause" disabled={!pausable.length} onClick={() => void doTo(pausable, "Pausing", pauseJob)}>
         Pause
@@ -266,7 +262,7 @@ function Several({ jobs, onAsk, onClear }: SeveralProps) {
       >
         Compare
       </Button>
-      <Button isSmall look="plain" icon="cross" aria-label="Choose none" onClick={onClear} />
+      <Button isSmall look="plain" icon="cross" aria-label="Clear selection" onClick={onClear} />
     </section>
   );
 }

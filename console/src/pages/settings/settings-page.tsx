@@ -36,7 +36,7 @@ export default function SettingsPage() {
         <div className="page-head">
           <h1>Settings</h1>
         </div>
-        <NoPermission>Only administrators see the settings of the server.</NoPermission>
+        <NoPermission>Only administrators can see the settings of the server.</NoPermission>
       </div>
     );
   }
@@ -69,7 +69,7 @@ function Settings({ settings, contains }: { settings: readonly Setting[]; contai
     const sought = contains.toLowerCase();
     return settings.filter((one) => `${one.name} ${sayValue(one.value)} ${one.meaning}`.toLowerCase().includes(sought));
   }, [settings, contains]);
-  if (shown.length === 0) return <Empty icon="search" title="No setting is called so" />;
+  if (shown.length === 0) return <Empty icon="search" title="No matching setting" />;
   return (
     <section className="card" aria-label="Settings">
       <table className="settings-table">

@@ -13,7 +13,7 @@ describe("a command line", () => {
   ])("%s", (line, words) => expect(splitCommand(line)).toEqual({ words, wrong: null }));
 
   it.each(["train.py 'open", 'train.py "open', "train.py \\"])("%s cannot be split", (line) =>
-    expect(splitCommand(line).wrong).toMatch(/quotation|backslash/),
+    expect(splitCommand(line).wrong).toMatch(/quote|backslash/),
   );
 
   it("is the same words again when they are quoted", () => {

@@ -17,8 +17,7 @@ export function splitCommand(line: string): Split {
       else word += character;
     } else if (character === "\\") {
       const next = line[at + 1];
-      if (next === undefined)
-        return { words: null, wrong: "The line ends with a backslash that stands before nothing." };
+      if (next === undefined) return { words: null, wrong: "The command ends with a backslash." };
       // Between double quotes a backslash is one of the text, but for before a quote or another backslash.
       word = (word ?? "") + (quote === '"' && next !== '"' && next !== "\\" ? `\\${next}` : next);
       at += 1;
@@ -33,7 +32,7 @@ export function splitCommand(line: string): Split {
       word = null;
     } else word = (word ?? "") + character;
   }
-  if (quote) return { words: null, wrong: `A quotation is opened with ${quote} and not closed.` };
+  if (quote) return { words: null, wrong: `The quote ${quote} is not closed.` };
   if (word !== null) words.push(word);
   return { words, wrong: null };
 }

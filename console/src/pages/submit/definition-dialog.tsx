@@ -48,7 +48,7 @@ export function DefinitionDialog(props: DialogProps) {
   const create = async () => {
     const seen = checkDraft(draft);
     setWrong(seen);
-    if (Object.keys(seen).length > 0) throw new Error("Not everything is as it must be; see the fields above.");
+    if (Object.keys(seen).length > 0) throw new Error("Fix the highlighted fields.");
     try {
       if (draft.codeFrom === "upload" && draft.packed) await sendCode(draft);
       const body = bodyOf(draft);
@@ -158,7 +158,7 @@ function Existing({ project, has, chosen, onChoose }: ExistingProps) {
             value: one.id,
             label: `${one.name} (${one.owner})`,
           }))}
-          hint={from === project.id ? undefined : "A copy of it is made in this experiment's project."}
+          hint={from === project.id ? undefined : "It is copied to the project of this experiment."}
           value={from}
           onValue={(value) => {
             setFrom(value);
@@ -170,7 +170,7 @@ function Existing({ project, has, chosen, onChoose }: ExistingProps) {
       <Answered asked={definitions} what="the training definitions">
         {(answer) => {
           const shown = answer.items.filter((one) => !has.includes(one.id) && match(one));
-          if (shown.length === 0) return <Empty icon="file" title="No training definition to add" />;
+          if (shown.length === 0) return <Empty icon="file" title="No training definitions" />;
           return (
             <div className="choices" role="radiogroup" aria-label="Training definition">
               {shown.map((one) => (

@@ -24,15 +24,15 @@ const KINDS = [
   { value: "elastic", label: "Elastic" },
 ] as const;
 const CPU_CAPABILITIES = [
-  { value: "", label: "that of the machines" },
+  { value: "", label: "best of the nodes" },
   { value: "default", label: "default (no AVX2)" },
   { value: "avx2", label: "avx2" },
   { value: "avx512", label: "avx512" },
 ];
 const KIND_HINTS = {
   single: "One node.",
-  static: "Exactly so many nodes, or it waits.",
-  elastic: "It grows and shrinks between the two numbers while it trains, with the same result.",
+  static: "Always exactly this number of nodes; the run waits until they are free.",
+  elastic: "Grows and shrinks between two numbers of nodes while it trains. The result is the same.",
 };
 
 /** The form's fields. */
@@ -99,7 +99,7 @@ export function DefinitionForm({ draft, onDraft, onPacking, wrong, frameworks }:
           label="Parameters"
           nameHint="epochs"
           valueHint="3"
-          hint="Given to the program behind the command, and shown side by side when runs are compared."
+          hint="Appended to the command as --name value. Compare shows them side by side."
           wrong={wrong.parameters}
           pairs={draft.parameters}
           onPairs={(parameters) => onDraft({ parameters })}
@@ -144,7 +144,7 @@ export function DefinitionForm({ draft, onDraft, onPacking, wrong, frameworks }:
           label="Environment"
           nameHint="NAME"
           valueHint="value"
-          hint="Variables of the program."
+          hint="Environment variables of the program."
           wrong={wrong.environment}
           pairs={draft.environment}
           onPairs={(environment) => onDraft({ environment })}
@@ -171,14 +171,14 @@ export function DefinitionForm({ draft, onDraft, onPacking, wrong, frameworks }:
               onValue={(seed) => onDraft({ seed })}
             />
             <TextField
-              label="Tries again after a failure"
+              label="Max retries"
               inputMode="numeric"
               wrong={wrong.max_retries}
               value={draft.maxRetries}
               onValue={(maxRetries) => onDraft({ maxRetries })}
             />
             <TextField
-              label="Stop after so many minutes"
+              label="Time limit (minutes)"
               inputMode="decimal"
               placeholder="never"
               wrong={wrong.max_run_s}
@@ -196,7 +196,7 @@ function Nodes({ draft, onDraft, wrong }: Omit<FormProps, "frameworks" | "onPack
   if (draft.distributed === "single") return null;
   const most = (
     <TextField
-      label={draft.distributed === "elastic" ? "Nodes at most" : "Nodes"}
+      label={draft.distributed === "elastic" ? "Maximum nodes" : "Nodes"}
       inputMode="numeric"
       wrong={wrong.max_nodes}
       value={draft.maxNodes}
@@ -208,7 +208,7 @@ function Nodes({ draft, onDraft, wrong }: Omit<FormProps, "frameworks" | "onPack
     <div className="definition-pair">
       {most}
       <TextField
-        label="Nodes at least"
+        label="Minimum nodes"
         inputMode="numeric"
         wrong={wrong.min_nodes}
         value={draft.minNodes}
@@ -221,8 +221,7 @@ function Nodes({ draft, onDraft, wrong }: Omit<FormProps, "frameworks" | "onPack
 function CommandHint({ draft }: { draft: DefinitionDraft }) {
   const split = splitCommand(draft.command);
   if (split.wrong) return <>{split.wrong}</>;
-  if (!split.words?.length)
-    return <>The script and its arguments. It is split into words as in a shell, but no shell runs it.</>;
+  if (!split.words?.length) return <>Script and arguments. Shell features such as pipes or $VARS do not work here.</>;
   const words = [...split.words, ...writeParameters(parametersOf(draft.parameters))];
   return (
     <span className="words">

@@ -37,7 +37,7 @@ export function DefinitionRow({ definition, onEdit, onRemove }: RowProps) {
         <Button icon="edit" look="plain" isSmall aria-label={`Edit ${definition.name} as new`} onClick={onEdit} />
       )}
       {onRemove && (
-        <Button icon="cross" look="plain" isSmall aria-label={`Take ${definition.name} away`} onClick={onRemove} />
+        <Button icon="cross" look="plain" isSmall aria-label={`Remove ${definition.name}`} onClick={onRemove} />
       )}
     </li>
   );

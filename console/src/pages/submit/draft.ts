@@ -9,7 +9,7 @@ export interface Pair {
   value: string;
 }
 
-/** Where the code is: picked here, on the machines, or that of the definition from which this one is made. */
+/** Source of the code: picked here, on the machines, or that of the definition from which this one is made. */
 export type CodeFrom = "upload" | "directory" | "kept";
 
 export interface DefinitionDraft {
@@ -95,30 +95,30 @@ export function nextName(name: string, taken: readonly string[]): string {
 /** Return what can be seen to be wrong without asking the server. */
 export function checkDraft(draft: DefinitionDraft): FieldErrors {
   const wrong: Record<string, string> = {};
-  if (!draft.name.trim()) wrong.name = "Give it a name.";
+  if (!draft.name.trim()) wrong.name = "Enter a name.";
   const split = splitCommand(draft.command);
   if (split.wrong) wrong.command = split.wrong;
   else if (split.words?.length === 0)
-    wrong.command = "Write the script and its arguments, such as train.py --epochs 3.";
-  if (draft.codeFrom === "upload" && !draft.packed) wrong.code = "Pick a zip, files or a folder.";
+    wrong.command = "Enter the script and its arguments, such as train.py --epochs 3.";
+  if (draft.codeFrom === "upload" && !draft.packed) wrong.code = "Choose a zip, files or a folder.";
   if (draft.codeFrom === "directory" && !draft.directory.startsWith("/")) {
-    wrong.directory = "Give the whole path of the directory, beginning with a slash.";
+    wrong.directory = "Enter the absolute path of the directory, such as /data/mnist.";
   }
   const max = readCount(draft.maxNodes);
   const min = readCount(draft.minNodes);
   if (draft.distributed !== "single") {
-    if (max === null || max < 1) wrong.max_nodes = "Give a whole number of at least 1.";
+    if (max === null || max < 1) wrong.max_nodes = "Must be a whole number of at least 1.";
     if (draft.distributed === "elastic") {
-      if (min === null || min < 1) wrong.min_nodes = "Give a whole number of at least 1.";
+      if (min === null || min < 1) wrong.min_nodes = "Must be a whole number of at least 1.";
       else if (!wrong.max_nodes && max !== null && min > max)
-        wrong.min_nodes = `It is more than the ${max} that it may have at most.`;
+        wrong.min_nodes = `Must not exceed the maximum of ${max}.`;
     }
   }
-  if ((readCount(draft.numThreads) ?? 0) < 1) wrong.num_threads = "Give a whole number of at least 1.";
-  if (readCount(draft.maxRetries) === null) wrong.max_retries = "Give a whole number, or 0.";
-  if (draft.seed.trim() && readCount(draft.seed) === null) wrong.seed = "Give a whole number, or leave it empty.";
+  if ((readCount(draft.numThreads) ?? 0) < 1) wrong.num_threads = "Must be a whole number of at least 1.";
+  if (readCount(draft.maxRetries) === null) wrong.max_retries = "Must be a whole number, 0 or more.";
+  if (draft.seed.trim() && readCount(draft.seed) === null) wrong.seed = "Must be a whole number, or empty.";
   if (draft.maxRunMinutes.trim() && !(Number(draft.maxRunMinutes) > 0)) {
-    wrong.max_run_s = "Give minutes, or leave it empty.";
+    wrong.max_run_s = "Must be a number of minutes, or empty.";
   }
   for (const [field, pairs] of [
     ["parameters", draft.parameters],
@@ -126,8 +126,8 @@ export function checkDraft(draft: DefinitionDraft): FieldErrors {
   ] as const) {
     const names = pairs.map((pair) => pair.name.trim()).filter(Boolean);
     const twice = names.find((name, place) => names.indexOf(name) !== place);
-    if (twice) wrong[field] = `${twice} is there twice.`;
-    if (pairs.some((pair) => !pair.name.trim() && pair.value.trim())) wrong[field] = "A value has no name.";
+    if (twice) wrong[field] = `${twice} appears twice.`;
+    if (pairs.some((pair) => !pair.name.trim() && pair.value.trim())) wrong[field] = "A value needs a name.";
   }
   return wrong;
 }

@@ -30,13 +30,13 @@ export const EMPTY: ExperimentDraft = {
 /** Return what can be seen to be wrong without asking the server. */
 export function checkExperiment(draft: ExperimentDraft, numDefinitions: number): FieldErrors {
   const wrong: Record<string, string> = {};
-  if (!draft.name.trim()) wrong.name = "Give it a name.";
-  if (numDefinitions === 0) wrong.definitions = "Add one, or there is nothing to run.";
+  if (!draft.name.trim()) wrong.name = "Enter a name.";
+  if (numDefinitions === 0) wrong.definitions = "Add at least one training definition.";
   if (draft.data.trim() && !draft.data.trim().startsWith("/"))
-    wrong.data = "Give the whole path, beginning with a slash.";
+    wrong.data = "Enter an absolute path, such as /data/mnist.";
   const priority = readCount(draft.priority);
   if (draft.priority.trim() && (priority === null || priority < 1 || priority > 10_000)) {
-    wrong.priority = "Give a whole number from 1 to 10000.";
+    wrong.priority = "Must be a whole number from 1 to 10000.";
   }
   return wrong;
 }

@@ -53,7 +53,7 @@ export function PairsField({ label, hint, wrong, pairs, onPairs, nameHint, value
           <Button
             icon="cross"
             look="plain"
-            aria-label={`Take away ${pair.name || "the empty row"}`}
+            aria-label={`Remove ${pair.name || "the empty row"}`}
             disabled={place === pairs.length}
             onClick={() => onPairs(pairs.filter((_, at) => at !== place))}
           />

@@ -23,15 +23,15 @@ interface PickProps {
 export function PickCode({ draft, onDraft, onPacking, wrongCode, wrongDirectory }: PickProps) {
   const choices = [
     { value: "upload", label: "Upload" },
-    { value: "directory", label: "Directory on the machines" },
-    ...(draft.keptCode ? [{ value: "kept", label: "As before" }] : []),
+    { value: "directory", label: "Directory on the nodes" },
+    ...(draft.keptCode ? [{ value: "kept", label: "Keep the present code" }] : []),
   ];
   return (
     <div className="field">
       <div className="row row-wrap">
         <span className="field-label grow">Training source code</span>
         <Segments
-          label="Where the code is"
+          label="Source of the code"
           choices={choices}
           chosen={draft.codeFrom}
           onChoose={(value) => onDraft({ codeFrom: value as CodeFrom })}
@@ -51,11 +51,11 @@ export function PickCode({ draft, onDraft, onPacking, wrongCode, wrongDirectory 
       )}
       {draft.codeFrom === "directory" && (
         <TextField
-          label={<span className="only-heard">Directory on the machines</span>}
+          label={<span className="only-heard">Directory on the nodes</span>}
           className="input mono"
           placeholder="/home/anna/mnist"
           spellCheck={false}
-          hint="A whole path. The program runs there, so all machines must have it."
+          hint="An absolute path. The program runs there, so all nodes must have it."
           wrong={wrongDirectory ?? wrongCode}
           value={draft.directory}
           onValue={(directory) => onDraft({ directory })}
@@ -165,7 +165,7 @@ function Upload({ draft, onDraft, onPacking, wrong }: UploadProps) {
         />
       </div>
       <div id={`${id}-said`} className={said ? "field-wrong" : "field-hint"} role={said ? "alert" : undefined}>
-        {said ?? "A .zip, .tar or .tar.gz is sent as it is; files and folders are packed here."}
+        {said ?? "A .zip, .tar or .tar.gz is uploaded as it is. Files and folders are packed in the browser."}
       </div>
     </>
   );

@@ -24,7 +24,7 @@ export function PlanView({ plan, min, max }: { plan: Plan; min: number; max: num
       {plan.effects.length > 0 ? (
         <EffectList effects={plan.effects} />
       ) : (
-        plan.starts !== "later" && <p className="small soft">Nobody loses a slot for it.</p>
+        plan.starts !== "later" && <p className="small soft">No other run is affected.</p>
       )}
       {plan.starts === "later" && <p className="small soft">It {plan.reason}.</p>}
     </div>

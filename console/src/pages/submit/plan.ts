@@ -60,6 +60,6 @@ export function sayPlan(plan: Plan, max: number): string {
   const slots = plan.starts === "now" ? plan.slots_now || plan.slots : plan.slots;
   const much = `with ${slots} of ${max}`;
   if (plan.starts === "now") return `Starts now ${much}${plan.slots > slots ? `, and grows to ${plan.slots}` : ""}`;
-  if (plan.starts === "soon") return `Starts ${much} as soon as others have left these slots`;
+  if (plan.starts === "soon") return `Starts ${much} slots once they are free`;
   return "Does not start yet";
 }

@@ -31,7 +31,7 @@ import { planOf, usePlans } from "./plan";
 import { PlanView } from "./plan-view";
 import "./submit.css";
 
-const NO_PROJECT = "Make a project first.";
+const NO_PROJECT = "Create a project first.";
 
 /** The page. */
 export default function SubmitPage() {
@@ -43,8 +43,8 @@ export default function SubmitPage() {
         <div className="page-head">
           <h1>New experiment</h1>
         </div>
-        <Empty icon="lock" title="Viewers start nothing">
-          You are a viewer: you see everything and change nothing. Ask an administrator for the role user.
+        <Empty icon="lock" title="Viewers cannot start runs">
+          You are a viewer. To start runs, ask an administrator for the role user.
         </Empty>
       </div>
     );
@@ -165,7 +165,7 @@ function Builder({ projects }: { projects: readonly Project[] }) {
                       onValue={(value) => change({ project: value })}
                     />
                   ) : (
-                    <Note tone="info">An experiment belongs to a project. Make one first; it takes a name.</Note>
+                    <Note tone="info">An experiment belongs to a project. Create one first; it only needs a name.</Note>
                   )}
                   <Button icon="plus" onClick={() => setNewProject(true)}>
                     New project
@@ -191,7 +191,7 @@ function Builder({ projects }: { projects: readonly Project[] }) {
                   className="input mono"
                   placeholder="/data/pytorch-mnist"
                   spellCheck={false}
-                  hint="A directory on the machines with the source files, which the programs find in the variable LEGATO_DATA; or nothing."
+                  hint="Optional directory on the nodes. Your program sees its path as $LEGATO_DATA (FabricModel: $DATA_DIR)."
                   wrong={wrong.data}
                   value={draft.data}
                   onValue={(data) => change({ data })}
@@ -202,7 +202,7 @@ function Builder({ projects }: { projects: readonly Project[] }) {
                     className="input mono"
                     placeholder="--verbose"
                     spellCheck={false}
-                    hint="Given to every program behind its own arguments."
+                    hint="Appended to the arguments of every program."
                     wrong={wrong.arguments}
                     value={draft.arguments}
                     onValue={(value) => change({ arguments: value })}
@@ -210,8 +210,8 @@ function Builder({ projects }: { projects: readonly Project[] }) {
                   <TextField
                     label="Priority"
                     inputMode="numeric"
-                    placeholder="as usual"
-                    hint="Of its runs, 1 to 10000; more goes first."
+                    placeholder="5000 (default)"
+                    hint="Priority of its runs, 1 to 10000; a higher priority gets a larger share."
                     wrong={wrong.priority}
                     value={draft.priority}
                     onValue={(priority) => change({ priority })}
@@ -230,7 +230,7 @@ function Builder({ projects }: { projects: readonly Project[] }) {
             >
               {ids.length === 0 ? (
                 <Empty icon="file" title="No training definition yet">
-                  It says what is trained and how: code, command, and how many nodes.
+                  A training definition has the code, the command, and the number of nodes.
                   {!project && ` ${NO_PROJECT}`}
                   {wrong.definitions && <span className="field-wrong"> {wrong.definitions}</span>}
                 </Empty>
@@ -262,9 +262,7 @@ function Builder({ projects }: { projects: readonly Project[] }) {
                 priority={readCount(draft.priority)}
               />
               {problem && <Note tone="bad">{problem}</Note>}
-              {Object.keys(wrong).length > 0 && !problem && (
-                <Note tone="bad">Not everything is there yet; see the fields.</Note>
-              )}
+              {Object.keys(wrong).length > 0 && !problem && <Note tone="bad">Fix the highlighted fields.</Note>}
               {!project && (
                 <p className="small soft" id="builder-blocked">
                   {NO_PROJECT}
@@ -369,9 +367,7 @@ function Plans({ definitions, queue, priority }: PlansProps) {
   const plans = usePlans(planned);
   if (definitions.length === 0) {
     return (
-      <p className="soft">
-        Add a training definition, and it stands here when its run would start, and who would shrink for it.
-      </p>
+      <p className="soft">Add a training definition to see when it would start and which runs would give up slots.</p>
     );
   }
   return (
@@ -391,7 +387,7 @@ function Plans({ definitions, queue, priority }: PlansProps) {
           </div>
         );
       })}
-      {planned.length > 1 && <p className="small quiet">Each as if it were submitted alone.</p>}
+      {planned.length > 1 && <p className="small quiet">Each is planned as if it were submitted alone.</p>}
     </div>
   );
 }

@@ -45,8 +45,8 @@ export function LogsTab({ job }: { job: Job }) {
         items.length === 0 ? (
           <Empty icon="file" title="No logs yet">
             {ENDED.has(job.stage)
-              ? "The run ended before a worker was started."
-              : "Logs begin when the first worker starts. The tab Why says what the run waits for."}
+              ? "The run ended before a worker started."
+              : "Logs start with the first worker. See the tab Why for what the run waits for."}
           </Empty>
         ) : (
           <Viewer job={job} files={items} />
@@ -106,7 +106,7 @@ function Viewer({ job, files }: { job: Job; files: readonly LogFile[] }) {
   return (
     <div className="card logs">
       <div className="logs-bar">
-        <div className="logs-names" role="group" aria-label="Whose logs">
+        <div className="logs-names" role="group" aria-label="Log">
           <Button isSmall look="plain" aria-pressed={!chosen} onClick={() => setChosen(null)}>
             All workers
           </Button>
@@ -155,13 +155,13 @@ function Viewer({ job, files }: { job: Job; files: readonly LogFile[] }) {
                   ? `${hitAt >= 0 ? `${formatCount(hitAt + 1)} of ` : ""}${formatCount(hits.length)}`
                   : "none"}
               </span>
-              <Button isSmall look="plain" icon="arrowUp" aria-label="The one before" onClick={() => step(-1)} />
-              <Button isSmall look="plain" icon="arrowDown" aria-label="The next one" onClick={() => step(1)} />
+              <Button isSmall look="plain" icon="arrowUp" aria-label="Previous match" onClick={() => step(-1)} />
+              <Button isSmall look="plain" icon="arrowDown" aria-label="Next match" onClick={() => step(1)} />
               <Button
                 isSmall
                 look="plain"
                 icon="filter"
-                aria-label="Only lines with it"
+                aria-label="Only matching lines"
                 aria-pressed={isOnlyText}
                 onClick={() => setOnlyText(!isOnlyText)}
               />
@@ -178,17 +178,15 @@ function Viewer({ job, files }: { job: Job; files: readonly LogFile[] }) {
         <div className="logs-moment tone-info">
           <Icon name="clock" size={14} />
           <span className="grow">{moment.told}</span>
-          <Button isSmall look="plain" icon="cross" aria-label="Let this moment go" onClick={() => setAt(null)} />
+          <Button isSmall look="plain" icon="cross" aria-label="Clear the selected time" onClick={() => setAt(null)} />
         </div>
       )}
-      {!stream.isWhole && (
-        <Note tone="warn">These logs are large: only their ends are shown. Download them to have all.</Note>
-      )}
-      {stream.isBroken && <Note tone="warn">The logs broke off; they begin again by themselves.</Note>}
+      {!stream.isWhole && <Note tone="warn">Showing the last 8 MB. Download the full log.</Note>}
+      {stream.isBroken && <Note tone="warn">Connection to the logs lost; reconnecting…</Note>}
       {book.lines.length === 0 ? (
         <NothingWritten job={job} isOver={stream.isOver} />
       ) : numbers.length === 0 ? (
-        <Empty icon="filter" title="No line fits">
+        <Empty icon="filter" title="No matching lines">
           Choose another level or worker, or search for something else.
         </Empty>
       ) : (
@@ -205,7 +203,7 @@ function Viewer({ job, files }: { job: Job; files: readonly LogFile[] }) {
       )}
       <div className="logs-foot quiet small number">
         {formatCount(numbers.length)} of {formatCount(book.countLines(shownLogs))} lines
-        {book.numGone > 0 && ` · ${formatCount(book.numGone)} older ones are in the files`}
+        {book.numGone > 0 && ` · ${formatCount(book.numGone)} older lines are in the files`}
         {!stream.isOver && !stream.isBroken && " · live"}
       </div>
     </div>
@@ -219,12 +217,8 @@ function NothingWritten({ job, isOver }: { job: Job; isOver: boolean }) {
     </Link>
   );
   return (
-    <Empty
-      icon="file"
-      title={isOver ? "Nothing was written" : "Nothing was written yet"}
-      action={job.progress?.step ? toCharts : null}
-    >
-      {job.progress?.step ? "Its program printed nothing; what it measured is under Charts." : null}
+    <Empty icon="file" title={isOver ? "No output" : "No output yet"} action={job.progress?.step ? toCharts : null}>
+      {job.progress?.step ? "The program printed nothing. Its metrics are under Charts." : null}
     </Empty>
   );
 }
@@ -277,7 +271,7 @@ function useMoment(job: string, at: string, logs: readonly string[], stream: Ret
     setProblem("");
     findMoment(job, logs, time)
       .then((found) => !isGone && setOffsets(found))
-      .catch(() => !isGone && setProblem("The server cannot tell what was written then."));
+      .catch(() => !isGone && setProblem("The server has no lines for this time."));
     return () => {
       isGone = true;
     };
@@ -287,10 +281,10 @@ function useMoment(job: string, at: string, logs: readonly string[], stream: Ret
   return useMemo(() => {
     if (!at) return { line: null, told: "" };
     if (problem) return { line: null, told: problem };
-    if (!stream.isWhole) return { line: null, told: "These logs are too large to find a moment in them." };
+    if (!stream.isWhole) return { line: null, told: "These logs are too large to search by time." };
     const found = [...(offsets ?? [])].map(([log, offset]) => book.find(log, offset)).filter((line) => line >= 0);
     const line = found.length ? Math.max(...found) : null;
-    return { line, told: `What was written at ${formatTime(time)}, as far as the driver noted it` };
+    return { line, told: `Output at about ${formatTime(time)}` };
   }, [at, problem, offsets, book, version, time, stream.isWhole]);
 }
 

@@ -44,13 +44,13 @@ export async function pack(picked: readonly Picked[], isFolder = false): Promise
   const only = picked.length === 1 ? picked[0] : undefined;
   if (only && !isFolder && ARCHIVE.test(only.path)) return packArchive(only);
   const kept = picked.filter(({ path }) => !isLeftOut(path));
-  if (kept.length === 0) throw new Error("There is no file in it that a program could need.");
+  if (kept.length === 0) throw new Error("The archive contains no usable files.");
   const numBytes = kept.reduce((sum, { file }) => sum + file.size, 0);
   if (numBytes > MAX_PACKED_BYTES) {
     const largest = kept.toSorted((one, other) => other.file.size - one.file.size)[0] as Picked;
     throw new Error(
       `These files have ${formatBytes(numBytes)}, more than the ${formatBytes(MAX_PACKED_BYTES)} that are packed here; ` +
-        `the largest is ${largest.path}. Keep data in a directory on the machines and name it as the data path.`,
+        `the largest is ${largest.path}. Keep data in a directory on the nodes and enter its path as the data path.`,
     );
   }
   const names = isFolder ? dropTop(kept.map(({ path }) => path)) : kept.map(({ path }) => path);
@@ -72,7 +72,7 @@ async function packArchive({ path, file }: Picked): Promise<Packed> {
   if (file.size === 0) throw new Error(`${path} is empty.`);
   const bytes = await readBytes(file, path);
   if (!looksPacked(bytes)) {
-    throw new Error(`${path} is no zip or tar file, whatever its name says. Pack the code again, or pick its folder.`);
+    throw new Error(`${path} is not a zip or tar file. Pack the code again, or choose its folder.`);
   }
   return { title: path, bytes, sha256: await hashBytes(bytes), names: null, numLeft: 0 };
 }
@@ -88,7 +88,7 @@ async function readBytes(file: Blob, name: string): Promise<Uint8Array<ArrayBuff
     return new Uint8Array(await file.arrayBuffer());
   } catch {
     // A browser refuses to read what was changed or moved since it was picked.
-    throw new Error(`${name} cannot be read any more; it was changed or moved. Pick it again.`);
+    throw new Error(`${name} can no longer be read; it was changed or moved. Choose it again.`);
   }
 }
 

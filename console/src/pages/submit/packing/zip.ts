@@ -39,7 +39,7 @@ export function makeZip(files: readonly ZipFile[]): Uint8Array<ArrayBuffer> {
     (sum, file) => sum + LOCAL_BYTES + CENTRAL_BYTES + 2 * file.name.length + file.content.length,
     END_BYTES,
   );
-  if (sorted.length > MAX_FILES || numBytes > MAX_BYTES) throw new Error("These files are more than a zip can hold.");
+  if (sorted.length > MAX_FILES || numBytes > MAX_BYTES) throw new Error("These files are too large for a zip.");
   const zip = new Uint8Array(numBytes);
   const view = new DataView(zip.buffer);
   const starts: number[] = [];
