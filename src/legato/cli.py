@@ -1,4 +1,4 @@
-"""The command line: reads what is asked, refuses what cannot be done before anything starts. Thin; decides no more."""
+"""The command line: reads commands, and refuses invalid ones before anything starts. It decides nothing else."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _tell_refusal(error: typer.BadParameter) -> str:
 app = typer.Typer(
     cls=_Commands,
     name="legato",
-    help="Elastic training: workers come and go while a program trains, and the result stays the same.",
+    help="Elastic training: workers join and leave while a program trains, and the result stays the same.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -141,25 +141,34 @@ def _start(
 def run(
     program: Annotated[str, typer.Argument(metavar="PROGRAM", help="The Python script to train with.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS]...", help="Handed to the script, with or without -- before.")
+        list[str] | None,
+        typer.Argument(metavar="[ARGS]...", help="Arguments of the script. '--' before them is optional."),
     ] = None,
     workers: Annotated[
-        str | None, typer.Option("--workers", "-w", help="How many: 4, or a range 1..4. [default: one per GPU, or 1]")
+        str | None,
+        typer.Option(
+            "--workers",
+            "-w",
+            help="Number of workers: a maximum such as 4, or a range 1..4. [default: one per GPU, or 1]",
+        ),
     ] = None,
     initial_workers: InitialWorkers = None,
-    name: Annotated[str | None, typer.Option("--name", "-n", help="The job's name. [default: the script's]")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", "-n", help="Name of the job. [default: the script's name]")
+    ] = None,
     checkpoint_every: Annotated[
-        str | None, typer.Option(help="100steps, 2epochs or 60s. [default: at the end and on stop only]")
+        str | None,
+        typer.Option(help="How often to save: 100steps, 2epochs or 60s. [default: only at the end and on stop]"),
     ] = None,
     checkpoint_dir: Annotated[
-        str | None, typer.Option(help="Where checkpoints go. [default: the job's directory]")
+        str | None, typer.Option(help="Directory for checkpoints. [default: the job's directory]")
     ] = None,
     keep: Keep = 3,
     resume: Annotated[
         bool | None,
         typer.Option(
             "--resume/--no-resume",
-            help="Go on from the newest checkpoint. [default: yes, if the last run under this --name did not succeed]",
+            help="Resume from the newest checkpoint. [default: yes, if the last job with this --name did not succeed]",
         ),
     ] = None,
     threads: Threads = 1,
@@ -231,7 +240,7 @@ def run(
             f"'legato stop {job}', or choose another name with --name."
         )
     if resume is None and name is not None and is_unfinished(directory, spec):
-        typer.echo(f"legato: job '{job}' goes on where it ended; --no-resume starts afresh", err=True)
+        typer.echo(f"legato: job '{job}' resumes where it ended; --no-resume starts from scratch", err=True)
         spec = structs.replace(spec, resume=True)
     if spec.resume:
         spec = take_along(directory, spec)

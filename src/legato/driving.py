@@ -116,7 +116,7 @@ def drive(
         name = directory.path.name
         what = "nothing is left running"
         if foreground.left_running:
-            what = f"the workers of job '{name}' train on; 'legato attach {name}' takes them over"
+            what = f"the workers of job '{name}' continue to train; to start a new driver: legato attach {name}"
         typer.echo(f"legato: interrupted; {what}.", err=True)
         return EXIT_INTERRUPTED
     typer.echo(render_summary(ending), err=ending.outcome in ("failed", "unsaved"))

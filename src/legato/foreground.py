@@ -1,4 +1,4 @@
-"""A job's driver in the foreground of a terminal: shows it, passes Ctrl-C on, outlives the terminal, sums up.
+"""A job's driver in the foreground of a terminal: shows progress, handles Ctrl-C, survives the terminal, sums up.
 
 Decides nothing.
 """
@@ -33,7 +33,7 @@ _LAST_WORDS: Final = ("the job succeeded", "the job ended without", "the job fai
 
 
 class Foreground:
-    """The driver's observer, and the one who hears Ctrl-C.
+    """The driver's observer; it also handles Ctrl-C.
 
     Args:
         directory: of the job.
@@ -59,7 +59,7 @@ class Foreground:
     # ------------------------------------------------------------ the driver's observer
 
     def on_event(self, event: Event) -> None:
-        """Show an event; what it has to say at length, once."""
+        """Show an event; a long explanation only once."""
         self._begun = True
         self._counts[event.kind] += 1
         if event.kind == "saved":
@@ -74,7 +74,7 @@ class Foreground:
             self._screen.show_message(event.detail, problem=True)
 
     def on_status(self, status: dict[str, Any]) -> None:
-        """Show where the job is."""
+        """Show the job's progress."""
         self._begun = True
         self._status = status
         speaker = main_worker(status)

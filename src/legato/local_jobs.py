@@ -1,4 +1,4 @@
-"""What can be done with a job of this machine from another terminal: scale, stop, attach, look. Decides nothing."""
+"""Commands on a job of this machine from another terminal: scale, stop, attach, status. Decides nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def scale(name: str, num_workers: int) -> None:
     if there == num_workers:
         typer.echo(f"Job '{name}' has {num_workers} workers.")
         return
-    typer.echo(f"Job '{name}' goes from {there} to {num_workers} workers while it trains.")
+    typer.echo(f"Job '{name}' is resized from {there} to {num_workers} workers while it trains.")
 
 
 def stop(name: str, *, now: bool) -> None:
@@ -65,7 +65,7 @@ def stop(name: str, *, now: bool) -> None:
 def _wait_for_driver(name: str) -> None:
     from legato.driver import client
 
-    told = f"legato: job '{name}' is just starting; it is told as soon as it listens"
+    told = f"legato: job '{name}' is just starting; waiting until its driver answers"
     client.wait_for_driver(name, lambda: typer.echo(told, err=True))
 
 
@@ -82,8 +82,8 @@ def attach(name: str, *, plain: bool) -> int:
             client.find_job(name)  # raises, and says which jobs there are
         elif journal.outcome is not None:
             raise JobNotFound(
-                f"Cannot attach to job '{name}': it is over ({journal.outcome.outcome}: {journal.outcome.reason}). "
-                f"Its logs: 'legato logs {name}'."
+                f"Cannot attach to job '{name}': it has ended ({journal.outcome.outcome}: {journal.outcome.reason}). "
+                f"To see its logs: legato logs {name}"
             )
         told = f"legato: the driver of job '{name}' is gone; this process takes over. Ctrl-C stops the job."
         typer.echo(told, err=True)
@@ -92,13 +92,13 @@ def attach(name: str, *, plain: bool) -> int:
         with driving.open_screen(plain=plain) as screen:
             outcome = watch(name, screen)
     except KeyboardInterrupt:
-        typer.echo(f"legato: detached; job '{name}' goes on.", err=True)
+        typer.echo(f"legato: detached; job '{name}' keeps running.", err=True)
         return 0
     if outcome is None:
-        raise LegatoError(f"Lost job '{name}': its driver is gone. 'legato attach {name}' takes it over.")
+        raise LegatoError(f"Lost job '{name}': its driver died. To start a new driver: legato attach {name}")
     typer.echo(f"legato: job '{name}' {outcome.outcome}: {outcome.reason}")
     if (again := way_on(directory)) is not None:
-        typer.echo(f"go on with: {again}")
+        typer.echo(f"resume with: {again}")
     return outcome.exit_code
 
 

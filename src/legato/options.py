@@ -1,7 +1,7 @@
-"""The options and arguments of the command line: what they are called, and how what is typed is read. Starts nothing.
+"""The options and arguments of the command line: their names, and how to read their values. Starts nothing.
 
-The readers are our own: a library's words name its types ("unable to parse string as an integer"), these say what to
-write instead.
+The library's messages name its types ("unable to parse string as an integer"). The readers here say what to write
+instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Output(StrEnum):
 
 
 class Start(StrEnum):
-    """How worker processes come to be."""
+    """How Legato starts worker processes."""
 
     fork = "fork"
     fresh = "fresh"
@@ -83,21 +83,21 @@ def read_one_of(what: str, words: type[_E]) -> Callable[[str], _E]:
 
 _read_workers = read_whole("the number of workers", 2)
 
-JobName = Annotated[str, typer.Argument(metavar="NAME", help="The job.")]
-NumWorkers = Annotated[int, typer.Argument(parser=_read_workers, metavar="WORKERS", help="How many.")]
-Plain = Annotated[bool, typer.Option("--plain", help="Write plain lines also on a terminal.")]
+JobName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the job.")]
+NumWorkers = Annotated[int, typer.Argument(parser=_read_workers, metavar="WORKERS", help="Number of workers.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Print plain lines even on a terminal.")]
 Worker = Annotated[
     int | None,
-    typer.Option("--worker", "-k", parser=read_whole("the worker", 0), metavar="NUMBER", help="One worker only."),
+    typer.Option("--worker", "-k", parser=read_whole("the worker", 0), metavar="NUMBER", help="Only this worker."),
 ]
 OutputOption = Annotated[
     Output,
     typer.Option(
         "--output",
         "-o",
-        parser=read_one_of("the form of output", Output),
+        parser=read_one_of("the output format", Output),
         metavar="[table|json]",
-        help="How to write it.",
+        help="Output format.",
     ),
 ]
 
@@ -106,29 +106,31 @@ CpuCapability = Annotated[
     typer.Option(
         "--cpu-capability",
         metavar="[default|avx2|avx512]",
-        help="Limit all workers to one instruction set, on which results depend. [default: that of the machine]",
+        help="Instruction set of all workers. Results depend on it. [default: the best of the machine]",
     ),
 ]
 
 MemoryOption = Annotated[
     str | None,
-    typer.Option("--memory", metavar="SIZE", help="Of each worker at most: 8G. The kernel ends one that uses more."),
+    typer.Option(
+        "--memory", metavar="SIZE", help="Memory limit of each worker: 8G. The kernel kills a worker that exceeds it."
+    ),
 ]
 CpusOption = Annotated[
-    float | None, typer.Option("--cpus", metavar="NUMBER", help="CPU cores of each worker at most: 2, 0.5.")
+    float | None, typer.Option("--cpus", metavar="NUMBER", help="CPU limit of each worker, in cores: 2, 0.5.")
 ]
 
 # Of `legato run`.
 InitialWorkers = Annotated[
     int | None,
     typer.Option(
-        parser=_read_workers, metavar="NUMBER", help="How many to start with. [default: as many as there may be]"
+        parser=_read_workers, metavar="NUMBER", help="Number of workers to start with. [default: the maximum]"
     ),
 ]
 Keep = Annotated[
     int,
     typer.Option(
-        parser=read_whole("how many checkpoints to keep", 3), metavar="NUMBER", help="How many checkpoints to keep."
+        parser=read_whole("how many checkpoints to keep", 3), metavar="NUMBER", help="Number of checkpoints to keep."
     ),
 ]
 Threads = Annotated[
@@ -136,7 +138,7 @@ Threads = Annotated[
     typer.Option(
         parser=read_whole("the number of threads", 1),
         metavar="NUMBER",
-        help="Threads of each worker; results depend on it.",
+        help="Threads of each worker. Results depend on it.",
     ),
 ]
 Port = Annotated[
@@ -144,7 +146,7 @@ Port = Annotated[
     typer.Option(
         parser=read_whole("the port", 0, highest=65535),
         metavar="PORT",
-        help="Where the driver listens; 0 for any free port.",
+        help="Port of the driver; 0 for any free port.",
     ),
 ]
 HeartbeatLimit = Annotated[
@@ -152,7 +154,7 @@ HeartbeatLimit = Annotated[
     typer.Option(
         parser=read_seconds("the heartbeat limit", 5),
         metavar="SECONDS",
-        help="Replace a worker that is silent for so long and whose process does not compute. Seconds.",
+        help="Seconds of silence after which Legato replaces a worker whose process does not compute.",
     ),
 ]
 CollectiveLimit = Annotated[
@@ -160,13 +162,13 @@ CollectiveLimit = Annotated[
     typer.Option(
         parser=read_seconds("the collective limit", 1800),
         metavar="SECONDS",
-        help="Replace a worker that hangs: it has neither computed nor got on for so long. Seconds.",
+        help="Seconds without any progress after which Legato replaces a worker that hangs.",
     ),
 ]
 GuestOption = Annotated[
     str | None,
     typer.Option(
-        "--guest", metavar="MODULE:FUNCTION", help="What lives in the driver's process beside the job, and its options."
+        "--guest", metavar="MODULE:FUNCTION", help="A plugin that runs in the driver's process, with its options."
     ),
 ]
 StartOption = Annotated[
@@ -174,6 +176,6 @@ StartOption = Annotated[
     typer.Option(
         parser=read_one_of("the way to start workers", Start),
         metavar="[fork|fresh]",
-        help="Fork workers from a warm process, or start each afresh.",
+        help="How to start workers: fork from a warm process (fast), or a fresh process each.",
     ),
 ]

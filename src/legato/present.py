@@ -264,7 +264,7 @@ def render_status(status: Status) -> RenderableType:
     line = Text.assemble((str(status.get("name", "")), "bold"), "  ", (state, _STATE_STYLES.get(state, "")))
     told = outcome.get("reason") or ""
     if state == "abandoned":
-        told = f"its driver is gone; 'legato attach {status.get('name', '')}' takes it over"
+        told = f"its driver died; to start a new one: legato attach {status.get('name', '')}"
     if status.get("step") is not None:
         told += f" (step {status['step']})"
     head = Text.assemble(line, f"  {told}") if told else line

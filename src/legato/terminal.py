@@ -44,16 +44,16 @@ class Screen(Protocol):
         """Show one event."""
 
     def show_status(self, status: Status) -> None:
-        """Show where the job is."""
+        """Show the job's progress."""
 
     def show_waiting(self, what: str) -> None:
-        """Show what is waited for while there is no status yet; called again and again."""
+        """Show what the job waits for while there is no status yet; called repeatedly."""
 
     def show_output(self, text: str) -> None:
         """Show whole lines that the program wrote."""
 
     def show_message(self, text: str, *, problem: bool = False) -> None:
-        """Show what Legato itself has to say."""
+        """Show a message of Legato itself."""
 
     def close(self) -> None:
         """Leave the terminal as it was; nothing is shown after this."""

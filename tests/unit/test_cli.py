@@ -344,8 +344,8 @@ def test_a_job_that_is_taken_over_keeps_its_variables(
     ("arguments", "want"),
     [
         (["scale", "a", "two"], "Cannot read the number of workers 'two'. Write a whole number, such as 2."),
-        (["scale", "a", "-1"], "Cannot scale job 'a' to -1 workers: it would never end. Give 1 or more;"),
-        (["status", "-o", "xml"], "Cannot read the form of output 'xml'. Write table or wide or json or yaml or csv."),
+        (["scale", "a", "-1"], "Cannot scale job 'a' to -1 workers: it needs at least 1."),
+        (["status", "-o", "xml"], "Cannot read the output format 'xml'. Write table or wide or json or yaml or csv."),
         (["logs", "a", "-k", "all"], "Cannot read the worker 'all'. Write a whole number, such as 0."),
         (["run", "--port", "99999", "a.py"], "Cannot take the port 99999. Write a number from 0 to 65535."),
         (["run", "--keep", "few", "a.py"], "Cannot read how many checkpoints to keep 'few'. Write a whole number"),
@@ -384,7 +384,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[wire.Request]:
 
 
 def test_scale_and_stop_ask_the_driver(asked: list[wire.Request]) -> None:
-    assert call("scale", "alpha", "3") == (0, "Job 'alpha' goes from 2 to 3 workers while it trains.\n", "")
+    assert call("scale", "alpha", "3") == (0, "Job 'alpha' is resized from 2 to 3 workers while it trains.\n", "")
     assert call("stop", "alpha")[0] == 0
     assert call("stop", "alpha", "--now")[0] == 0
     assert call("scale", "alpha", "2")[1] == "Job 'alpha' has 2 workers.\n"
@@ -440,7 +440,7 @@ def test_status_as_table_and_json(asked: list[wire.Request], running: JobDirecto
     assert call("status", "over", "-w")[1] == "over  stopped  Ctrl-C (step 8)\n"
     code, _, err = call("attach", "over")
     assert code == 2
-    assert "it is over (stopped: Ctrl-C)" in err
+    assert "it has ended (stopped: Ctrl-C)" in err
 
 
 @pytest.mark.parametrize("outcome", ["stopped", "failed", "succeeded"])
@@ -489,7 +489,7 @@ def test_what_is_asked_of_a_job_that_is_just_starting_waits_until_it_listens(
     monkeypatch.setattr(JobDirectory, "read_driver_file", look)
     monkeypatch.setattr(client, "_LOOK_EVERY_S", 0.0)
     code, _, err = call(*command)
-    assert (code, err) == (0, "legato: job 'alpha' is just starting; it is told as soon as it listens\n")
+    assert (code, err) == (0, "legato: job 'alpha' is just starting; waiting until its driver answers\n")
     assert (looks, len(asked)) == ([0, 0, 0], 1), "asked once, when it listens"
 
 
@@ -498,11 +498,11 @@ def test_a_job_whose_driver_is_gone() -> None:
     directory.path.mkdir(parents=True)
     spec = JobSpec(name="left", program=("a.py",), directory="/", max_workers=1, num_workers=1)
     directory.write_journal(JobJournal(spec=spec, token="t"))
-    assert "'legato attach left' takes it over" in call("status", "left")[1]
+    assert "legato attach left" in call("status", "left")[1]
     for command in (["stop", "left"], ["scale", "left", "2"]):
         code, _, err = call(*command)
         assert code == 2
-        assert "'legato attach left' takes it over" in err
+        assert "legato attach left" in err
 
 
 def test_attach_takes_over_a_job_without_driver(driven: dict[str, Any]) -> None:

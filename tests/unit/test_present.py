@@ -115,7 +115,7 @@ def test_status_of_a_job_that_is_over() -> None:
         drawn(render_status({"name": "a", "state": "failed", "outcome": outcome})) == "a  failed  the program failed\n"
     )
     told = drawn(render_status({"name": "a", "state": "abandoned", "outcome": None}))
-    assert " ".join(told.split()) == "a abandoned its driver is gone; 'legato attach a' takes it over"
+    assert " ".join(told.split()) == "a abandoned its driver died; to start a new one: legato attach a"
 
 
 def test_jobs() -> None:

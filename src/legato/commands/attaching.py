@@ -1,6 +1,6 @@
-"""Shows a job of the platform until it ends: what one of its workers writes, and what is decided for it meanwhile.
+"""Shows a job of the platform until it ends: the output of its rank 0, and the decisions about it.
 
-Leaving off is never an order to the job. Of the workers, which all write the same, the one of rank 0 is shown.
+Detaching never affects the job. All workers write the same, so only rank 0 is shown.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _TOLD: Final = ("stage", "decision", "changed")
 
 
 def attach(job: Job, *, tail: int | None, is_new: bool) -> int:
-    """Show a job until it ends, and return its exit code; to leave off, by Ctrl-C or as ``head`` does, gives 0.
+    """Show a job until it ends, and return its exit code; 0 if the user detaches by Ctrl-C or by closing the pipe.
 
     Args:
         job: of the platform.
         tail: lines to begin with, from the end of the log. None: all.
-        is_new: it was submitted a moment ago, so all that happened to it is told.
+        is_new: it was submitted a moment ago, so all its events are shown.
     """
     try:
         _show(job, tail=tail, is_new=is_new)
     except KeyboardInterrupt:
         typer.echo(
-            f"legato: detached; job '{job.name}' goes on. 'legato attach {job.id}' shows it again, "
-            f"'legato stop {job.id}' ends it.",
+            f"legato: detached; job '{job.name}' keeps running. To watch it again: legato attach {job.id}. "
+            f"To stop it: legato stop {job.id}.",
             err=True,
         )
         return 0
@@ -51,16 +51,16 @@ def attach(job: Job, *, tail: int | None, is_new: bool) -> int:
         give_up_output()
         return 0
     except ServerError as error:
-        again = f"The job goes on; 'legato attach {job.id}' shows it again."
+        again = f"The job keeps running. To watch it again: legato attach {job.id}."
         raise type(error)(f"{error} {again}") from error
     record = job.refresh().record
     typer.echo(f"legato: job '{job.name}' {tell_stage(record)}", err=record.stage == "failed")
     if record.stage == "failed":
         typer.echo(
-            f"legato: 'legato logs {job.id}' has all of its logs, 'legato logs {job.id} --driver' why.", err=True
+            f"legato: all logs: 'legato logs {job.id}'; the driver's log: 'legato logs {job.id} --driver'.", err=True
         )
     elif record.stage == "succeeded":
-        typer.echo(f"legato: 'legato download {job.id}' brings its files here.")
+        typer.echo(f"legato: to download its files: legato download {job.id}")
     return exit_code_of(record)
 
 
@@ -83,7 +83,7 @@ class Speaker:
         self._is_over = False
         self._next_look = clock()
         self._look()
-        # What a worker wrote while it spoke is shown, also where it comes late.
+        # Output that a worker wrote while it was rank 0 is shown even if it arrives late.
         self._have_spoken: set[int] = set(self._current())
 
     def speaks(self, worker: int) -> bool:
@@ -95,7 +95,7 @@ class Speaker:
         return worker in self._have_spoken
 
     def _current(self) -> set[int]:
-        # Of a life that is over its last rank 0 speaks; whoever else wrote is of the past.
+        # After the end of an attempt, its last rank 0 counts.
         among = self._members or self._started or self._seen
         return {min(among)} if among else set()
 
@@ -149,12 +149,12 @@ def _show(job: Job, *, tail: int | None, is_new: bool) -> None:
         if isinstance(found, LogLine):
             if found.worker is None or speaker.speaks(found.worker):
                 typer.echo(found.text)
-        # What is decided and what becomes of it have the same reason: once is enough.
+        # A decision and its effect have the same reason: print it once.
         elif found.kind in _TOLD and found.reason != last_reason:
             last_reason = found.reason
             typer.echo(f"legato: {render_event(found)}")
             if (found.detail or {}).get("to") == "paused":
-                typer.echo(f"legato: 'legato resume {job.id}' lets it go on.")
+                typer.echo(f"legato: to resume it: legato resume {job.id}")
         progress.look()
 
 
@@ -183,7 +183,7 @@ def render_event(event: Event) -> str:
 
 
 class _ProgressLine:
-    """Says now and then how far the job is, if it got on."""
+    """Prints the job's progress from time to time, if there is any."""
 
     def __init__(self, job: Job) -> None:
         self._job = job

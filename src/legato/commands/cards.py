@@ -1,4 +1,4 @@
-"""What people see of one job, of a plan, of an explanation: lines that read like somebody's answer. Pure."""
+"""How one job, a plan or an explanation is written for people. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def draw_job(job: JobRecord, spec: Spec, now: float) -> RenderableType:
-    """Draw all that is known of a job.
+    """Draw all details of a job.
 
     Args:
         job: as it is.
@@ -37,7 +37,7 @@ def draw_job(job: JobRecord, spec: Spec, now: float) -> RenderableType:
 def draw_explanation(
     job: JobRecord, told: Explanation, called: str, now: float, losses: Sequence[TrainingEvent] = ()
 ) -> RenderableType:
-    """Draw why a job has what it has, and what can be done.
+    """Draw why a job has its slots, and what the user can do.
 
     Args:
         job: as it is.
@@ -72,12 +72,14 @@ def draw_explanation(
 
 
 def suggest_next(job: JobRecord, told: Explanation, called: str) -> str | None:
-    """Say what one can type next, None if there is nothing to do; arguments as of `draw_explanation`."""
+    """Suggest commands, None if there is nothing to do; arguments as of `draw_explanation`."""
     match job.stage:
         case "paused":
-            return f"'legato resume {called}' lets it go on."
+            return f"To resume it: legato resume {called}"
         case "failed":
-            return f"'legato logs {called} --tail 50' shows the end of its logs, 'legato logs {called} --driver' why."
+            return (
+                f"The end of its logs: legato logs {called} --tail 50. The driver's log: legato logs {called} --driver"
+            )
         case "queued" | "running" | "starting" if told.ceiling is not None:
             return (
                 f"Queue '{job.queue}' may have {count_slots(told.ceiling)}, whatever the priority: 'legato set "
@@ -88,7 +90,7 @@ def suggest_next(job: JobRecord, told: Explanation, called: str) -> str | None:
             narrower = f", or 'legato scale {called} …' to ask for less" if job.stage == "queued" else ""
             return (
                 f"To get more sooner: 'legato set {called} --priority N' (it has {job.priority}, higher is more)"
-                f"{narrower}. 'legato top' shows who has what."
+                f"{narrower}. To see all jobs and their slots: legato top"
             )
     return None
 
@@ -110,7 +112,7 @@ def draw_plan(plan: Plan) -> RenderableType:
     parts: list[RenderableType] = [Text(clean(f"It {plan.reason.rstrip('.')}."))]
     if plan.slots:
         in_the_end = count_slots(plan.slots)
-        told = f"In the end it would have {in_the_end}, as things are; its exact share is {plan.share:.2f}."
+        told = f"It would end up with {in_the_end} if nothing else changes; its exact share is {plan.share:.2f}."
         parts.append(Text(told))
     if plan.effects:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)

@@ -1,4 +1,4 @@
-"""How a command reaches the platform, and finds a job of it. Decides nothing of it."""
+"""How a command connects to the platform and finds a job. Decides nothing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def close_lines() -> None:
 
 
 def open_client(said: str | None = None, *, is_watching: bool = False) -> Client:
-    """Return a client of the server that is meant.
+    """Return a client of the server that a command uses.
 
     Args:
         said: a name or an address. None: as `legato.client.servers.find_server` has it.
@@ -75,7 +75,7 @@ def open_client(said: str | None = None, *, is_watching: bool = False) -> Client
 
 
 def is_server_known() -> bool:
-    """Return whether a server is meant where none is named."""
+    """Return whether there is a default server."""
     from legato.client.servers import find_server
 
     try:
@@ -106,9 +106,9 @@ def find_job(name: str, server: str | None, *, is_watching: bool = False) -> Job
 
 
 def _tell_local(name: str) -> str:
-    """Say that a job of this machine is called so, with a space before it; nothing if none is."""
+    """Say that this machine has a job of that name, with a space before it; "" if it has none."""
     from legato import local_jobs
 
     if not local_jobs.is_there(name):
         return ""
-    return f" There is a job '{name}' of this machine, which 'legato run' started: 'legato status {name}' shows it."
+    return f" This machine has a job '{name}' that 'legato run' started. To see it: legato status {name}"

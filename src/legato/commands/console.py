@@ -1,4 +1,4 @@
-"""The command that opens the web console. Shows no token: a link holds a code that is good once."""
+"""The command that opens the web console. Shows no token: the link contains a code that works once."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from legato.commands.words import render_time
 
 def console(
     no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Open nothing: only write the link, to be opened elsewhere.")
+        bool, typer.Option("--no-browser", help="Do not open a browser; only print the link.")
     ] = False,
     server: ServerOption = None,
 ) -> None:
-    """Open the web console, logged in as you. The link is good once, for an hour; nobody needs to see your token."""
+    """Open the web console, logged in as you. The link works once, within an hour; it does not contain your token."""
     link = open_client(server).link_to_console()
     is_opened = not no_browser and _has_screen(os.environ) and webbrowser.open(link.url)
     what = "is opened in your browser" if is_opened else "logs in as you: open it in a browser"
-    typer.echo(f"legato: this link {what}. It is good once, until {render_time(link.expires_at)}:", err=True)
+    typer.echo(f"legato: this link {what}. It works once, until {render_time(link.expires_at)}:", err=True)
     typer.echo(link.url)
 
 

@@ -74,9 +74,11 @@ def create_experiment(
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Make an experiment of one or more training definitions of a project."""
+    """Create an experiment from one or more training definitions of a project."""
     if not definition:
-        raise UsageError(f"Cannot make experiment '{name}': it has no training definition. Name one with --definition.")
+        raise UsageError(
+            f"Cannot create experiment '{name}': it has no training definition. Name one with --definition."
+        )
     client = open_client(server)
     made = client.add_experiment(
         project,
@@ -86,13 +88,17 @@ def create_experiment(
         arguments=arguments or "",
         description=description or "",
     )
-    write(made, output, lambda: f"Experiment '{made.name}' is made: {made.id}. 'legato experiments run' runs it.")
+    write(
+        made,
+        output,
+        lambda: f"Experiment '{made.name}' is created: {made.id}. To run it: legato experiments run {made.id}",
+    )
 
 
 def show_experiment(
     experiment: ExperimentRef, output: OutputOption = Output.table, server: ServerOption = None
 ) -> None:
-    """Show an experiment, its training definitions and its runs."""
+    """Show an experiment, its training definitions and its jobs."""
     client = open_client(server)
     found = client.experiment(experiment)
 
@@ -110,12 +116,12 @@ def change_experiment(
     experiment: ExperimentRef,
     name: NewName = None,
     definition: DefinitionsOption = None,
-    data: Annotated[str | None, typer.Option(metavar="PATH|none", help="A directory on the machines.")] = None,
+    data: Annotated[str | None, typer.Option(metavar="PATH|none", help="Data directory on the nodes.")] = None,
     arguments: ArgumentsOption = None,
     description: DescriptionOption = None,
     server: ServerOption = None,
 ) -> None:
-    """Change an experiment; runs that came from it stay as they are."""
+    """Change an experiment. Its existing jobs stay as they are."""
     check_said("experiment", experiment, name, definition, data, arguments, description)
     client = open_client(server)
     project = client.experiment(experiment).project
@@ -131,7 +137,7 @@ def change_experiment(
 
 
 def delete_experiment(experiment: ExperimentRef, server: ServerOption = None) -> None:
-    """Delete an experiment. Its runs stay."""
+    """Delete an experiment. Its jobs stay."""
     open_client(server).delete_experiment(experiment)
     typer.echo(f"Experiment '{experiment}' is deleted.")
 
@@ -145,12 +151,15 @@ def run_experiment(
     priority: PriorityOption = None,
     label: LabelOption = None,
     key: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="With the same key it is run once, however often it is sent.")
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="Idempotency key: repeating the command with it runs the experiment only once."
+        ),
     ] = None,
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Run an experiment: one job for each of its training definitions, or none at all. Returns at once."""
+    """Run an experiment: submit one job for each of its training definitions, all or none. Returns at once."""
     client = open_client(server)
     said: dict[str, Any] = {
         "seed": seed,
@@ -182,12 +191,19 @@ enter(
             "create",
             create_experiment,
             "legato experiments create First --project Digits --definition CNN",
-            short="Make an experiment.",
+            short="Create an experiment.",
         ),
-        Entry("show", show_experiment, "legato experiments show First", short="Show an experiment and its runs."),
+        Entry("show", show_experiment, "legato experiments show First", short="Show an experiment and its jobs."),
         Entry("run", run_experiment, "legato experiments run First --param rate=0.1", short="Run an experiment."),
-        Entry("change", change_experiment, "legato experiments change First -d CNN -d Linear", short="Change one."),
-        Entry("delete", delete_experiment, "legato experiments delete First", short="Delete one; its runs stay."),
+        Entry(
+            "change",
+            change_experiment,
+            "legato experiments change First -d CNN -d Linear",
+            short="Change an experiment.",
+        ),
+        Entry(
+            "delete", delete_experiment, "legato experiments delete First", short="Delete an experiment; its jobs stay."
+        ),
     ),
 )
 

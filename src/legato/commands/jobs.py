@@ -43,39 +43,42 @@ _STAGES: Final = (*_GOES_ON, "succeeded", "failed", "stopped")
 
 
 def ps(
-    every: Annotated[bool, typer.Option("--all", "-a", help="Those that have ended too.")] = False,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Also list jobs that have ended.")] = False,
     stage: Annotated[
         list[str] | None,
         typer.Option(
             "--stage",
             "-s",
             metavar="STAGE",
-            help="In this stage; may be repeated.",
+            help="Only jobs in this stage. Repeatable.",
             autocompletion=complete_stages,
         ),
     ] = None,
-    owner: Annotated[str | None, typer.Option(metavar="USER", help="Of this user.")] = None,
+    owner: Annotated[str | None, typer.Option(metavar="USER", help="Only jobs of this user.")] = None,
     queue: QueueOption = None,
     label: LabelOption = None,
-    name: Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", help="Whose name begins so.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", "-n", metavar="NAME", help="Only jobs whose name begins with this.")
+    ] = None,
     search: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="With this in the name or id, in small or large letters.")
+        str | None,
+        typer.Option(metavar="TEXT", help="Only jobs with this text in their name or id; case does not matter."),
     ] = None,
     project: ProjectOption = None,
     experiment: Annotated[
         str | None,
-        typer.Option(metavar="EXPERIMENT", help="Runs of this one.", autocompletion=complete_experiments),
+        typer.Option(metavar="EXPERIMENT", help="Only jobs of this experiment.", autocompletion=complete_experiments),
     ] = None,
     definition: Annotated[
         str | None,
-        typer.Option(metavar="DEFINITION", help="Runs of this one.", autocompletion=complete_definitions),
+        typer.Option(metavar="DEFINITION", help="Only jobs of this definition.", autocompletion=complete_definitions),
     ] = None,
     limit: LimitOption = 100,
     output: OutputOption = Output.table,
     again: WatchOption = False,
     server: ServerOption = None,
 ) -> None:
-    """List jobs: how many GPUs each has, and why."""
+    """List jobs, with the number of GPUs that each has, and the reason."""
     stages = _read_stages(stage) or (None if every else _GOES_ON)
     labels = dict(_read_labels(label, example="team=vision"))
     client = open_client(server, is_watching=again)
@@ -104,19 +107,22 @@ def ps(
 def show(
     job: PlatformJob, output: OutputOption = Output.table, again: WatchOption = False, server: ServerOption = None
 ) -> None:
-    """Show all that is known of a job."""
+    """Show all details of a job."""
     show_job(find_job(job, server, is_watching=again), output, again=again)
 
 
 def explain(
     job: PlatformJob,
     decisions: Annotated[
-        int, typer.Option("--decisions", "-d", min=1, max=1000, metavar="NUMBER", help="How many of the last ones.")
+        int,
+        typer.Option(
+            "--decisions", "-d", min=1, max=1000, metavar="NUMBER", help="Number of recent decisions to show."
+        ),
     ] = 5,
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Say why a job has the GPUs it has: what it waits for, who got what it lost, what can be done."""
+    """Explain why a job has its GPUs: what it waits for, which jobs got its slots, and what you can do."""
     from legato.commands.cards import draw_explanation
 
     found = find_job(job, server)
@@ -125,7 +131,7 @@ def explain(
 
 
 def _find_losses(job: Job, count: int) -> list[TrainingEvent]:
-    """Return the last losses of workers, the newest first."""
+    """Return the latest losses of workers, the newest first."""
     losses = deque((event for event in job.training_events() if event.kind in _LOSSES), maxlen=count)
     return list(reversed(losses))
 
@@ -141,12 +147,12 @@ def change(
     if_version: Annotated[
         int | None,
         typer.Option(
-            "--if-version", min=0, metavar="NUMBER", help="Refuse if it was changed since it had this version."
+            "--if-version", min=0, metavar="NUMBER", help="Refuse the change if the job no longer has this version."
         ),
     ] = None,
     server: ServerOption = None,
 ) -> None:
-    """Change what a job may have, while it trains: priority, queue, bounds, labels (KEY= takes one away)."""
+    """Change a job's priority, queue, bounds or labels, also while it trains. KEY= removes a label."""
     found = find_job(job, server)
     low, high = read_bounds(workers, min_workers, max_workers)
     said: dict[str, Any] = {"min_workers": low, "max_workers": high, "priority": priority, "queue": queue}
@@ -154,7 +160,7 @@ def change(
         said["labels"] = dict(read_label(one) for one in label)
     if all(value is None for value in said.values()):
         raise UsageError(
-            f"Cannot change job '{job}': nothing is said. Give --priority, --queue, --workers or --label; see "
+            f"Cannot change job '{job}': no change is given. Give --priority, --queue, --workers or --label; see "
             "'legato set --help'."
         )
     if if_version is not None:
@@ -165,23 +171,23 @@ def change(
 
 
 def pause(job: PlatformJob, wait: WaitOption = False, server: ServerOption = None) -> None:
-    """Save a job's state and free its GPUs, until it is resumed."""
+    """Save a checkpoint of a job and free its GPUs, until you resume it."""
     found = find_job(job, server).pause()
     if wait:
         found.wait(until=("paused",))
     way = "is paused" if found.stage == "paused" else "saves its state and frees its slots"
-    typer.echo(f"Job '{found.name}' {way}. 'legato resume {job}' lets it go on.")
+    typer.echo(f"Job '{found.name}' {way}. To resume it: legato resume {job}.")
 
 
 def resume(job: PlatformJob, wait: WaitOption = False, server: ServerOption = None) -> None:
-    """Let a paused job go on where it was."""
+    """Resume a paused job from where it was."""
     found = find_job(job, server).resume()
     if wait:
         found.wait(until=("running",))
     if found.stage == "running":
         typer.echo(f"Job '{found.name}' runs again, with {count_slots(found.num_slots)}.")
         return
-    typer.echo(f"Job '{found.name}' goes on as soon as it gets slots. 'legato explain {job}' says when that is.")
+    typer.echo(f"Job '{found.name}' resumes as soon as it gets slots. To see when: legato explain {job}.")
 
 
 def wait_for(
@@ -190,14 +196,14 @@ def wait_for(
         list[str] | None,
         typer.Option(
             metavar="STAGE",
-            help="Until it is in this stage. [default: it has ended]",
+            help="Wait for this stage instead of the end.",
             autocompletion=complete_stages,
         ),
     ] = None,
-    timeout: Annotated[str | None, typer.Option(metavar="TIME", help="No longer than this: 30m, 12h.")] = None,
+    timeout: Annotated[str | None, typer.Option(metavar="TIME", help="Give up after this time: 30m, 12h.")] = None,
     server: ServerOption = None,
 ) -> None:
-    """Wait until a job has ended, and exit with its code."""
+    """Wait until a job has ended, and exit with its exit code."""
     from legato.client.records import ENDED
 
     limit_s = None if timeout is None else read_duration(timeout, "the timeout")
@@ -213,16 +219,16 @@ def wait_for(
 
 ENTRIES: Final = (
     Entry("ps", ps, "legato ps --stage running -w", short="List the platform's jobs."),
-    Entry("show", show, "legato show mnist -o json | jq .num_slots", short="Show all that is known of a job."),
-    Entry("explain", explain, "legato explain mnist", short="Say why a job has the GPUs it has."),
+    Entry("show", show, "legato show mnist -o json | jq .num_slots", short="Show all details of a job."),
+    Entry("explain", explain, "legato explain mnist", short="Explain why a job has its GPUs."),
     Entry(
         "set",
         change,
         "legato set mnist --priority 8000 --label team=vision",
         short="Change a job's priority, queue, bounds, labels.",
     ),
-    Entry("pause", pause, "legato pause mnist --wait", short="Free a job's GPUs; its state is saved."),
-    Entry("resume", resume, "legato resume mnist", short="Let a paused job go on."),
+    Entry("pause", pause, "legato pause mnist --wait", short="Save a job's state and free its GPUs."),
+    Entry("resume", resume, "legato resume mnist", short="Resume a paused job."),
     Entry(
         "wait", wait_for, "legato wait mnist --timeout 2h && legato download mnist", short="Wait until a job has ended."
     ),
@@ -233,7 +239,7 @@ ENTRIES: Final = (
 
 
 def show_job(job: Job, output: Output, *, again: bool) -> None:
-    """Show a job of the platform; again and again until it has ended."""
+    """Show a job of the platform, once or every second until it has ended."""
     from legato.commands.cards import draw_job
 
     spec = job.spec()
@@ -271,7 +277,7 @@ def tell_stage(job: JobRecord) -> str:
 
 
 def read_bounds(workers: str | None, low: int | None, high: int | None) -> tuple[int | None, int | None]:
-    """Return the minimum and maximum of workers that were said: ``4`` says the maximum alone, ``1..4`` both.
+    """Return the given minimum and maximum of workers: ``4`` is the maximum alone, ``1..4`` is both.
 
     Raises:
         UsageError: they were said twice, or do not fit together.
@@ -281,7 +287,7 @@ def read_bounds(workers: str | None, low: int | None, high: int | None) -> tuple
     if workers is None:
         return low, high
     if low is not None or high is not None:
-        raise UsageError("Cannot read --workers beside --min-workers or --max-workers: say it in one way.")
+        raise UsageError("--workers cannot be combined with --min-workers or --max-workers. Use one of the two ways.")
     first, last, _ = parse_workers(workers)
     return (first if ".." in workers else None), last
 

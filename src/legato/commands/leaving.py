@@ -1,4 +1,4 @@
-"""Commands on what jobs leave: events, attempts, metrics, files. Changes nothing on the platform."""
+"""Commands on the events, attempts, metrics and files of jobs. Changes nothing on the platform."""
 
 from __future__ import annotations
 
@@ -27,27 +27,31 @@ _NUM_SLOTS: Final = 8  # named in one line
 def events(
     job: Annotated[
         str | None,
-        typer.Argument(metavar="[JOB]", help="Of this job; without it, of all.", autocompletion=complete_platform_jobs),
+        typer.Argument(
+            metavar="[JOB]",
+            help="Name or id of a job. [default: the whole platform]",
+            autocompletion=complete_platform_jobs,
+        ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on, until the job has ended or Ctrl-C.")] = False,
-    after: Annotated[
-        int | None, typer.Option(min=0, metavar="SEQ", help="Begin after the event of this number.")
-    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Keep printing new events until the job ends or Ctrl-C.")
+    ] = False,
+    after: Annotated[int | None, typer.Option(min=0, metavar="SEQ", help="Only events after this number.")] = None,
     training: Annotated[
-        bool, typer.Option("--training", help="What the job's driver wrote down: workers, views, checkpoints.")
+        bool, typer.Option("--training", help="Show the events of the job's driver: workers, views, checkpoints.")
     ] = False,
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Show what happened, and why: to a job, or on the whole platform (the last hundred)."""
+    """Show the events of a job, or the last hundred of the platform, with their reasons."""
     if training and (job is None or follow):
-        raise UsageError("Cannot show training events without a job, or follow them: name a job, without --follow.")
+        raise UsageError("--training needs a job, and cannot be combined with --follow.")
     if follow and output is Output.csv:
-        raise UsageError("Cannot follow events as CSV: its columns are known at the end only. Write -o json.")
+        raise UsageError("--follow cannot write CSV, because the columns are known only at the end. Use -o json.")
     if training:
         assert job is not None, "checked above"
         told = list(find_job(job, server).training_events(after=after or 0))
-        write(told, output, lambda: "\n".join(map(_render_training, told)) or "Nothing is written down yet.")
+        write(told, output, lambda: "\n".join(map(_render_training, told)) or "There are no events yet.")
         return
     found = _find_events(job, follow=follow, after=after, server=server)
     if follow:
@@ -58,11 +62,11 @@ def events(
                 typer.echo(line)
         return
     listed = list(found)
-    write(listed, output, lambda: "\n".join(_render_history(listed, job, server, after)) or "Nothing happened.")
+    write(listed, output, lambda: "\n".join(_render_history(listed, job, server, after)) or "There are no events.")
 
 
 def _render_history(listed: Sequence[Event], job: str | None, server: str | None, after: int | None) -> list[str]:
-    """Render events for people; among those of one job also what its driver warned of, such as a worker's death."""
+    """Render events for people; for one job also the warnings of its driver, such as a worker's death."""
     if job is None or after is not None:
         return list(_render_all(listed, with_job=job is None))
     warned = [event for event in find_job(job, server).training_events() if event.level != "info"]
@@ -70,7 +74,7 @@ def _render_history(listed: Sequence[Event], job: str | None, server: str | None
 
 
 def attempts(job: PlatformJob, output: OutputOption = Output.table, server: ServerOption = None) -> None:
-    """List the lives of a job's driver: a new one after each pause and each retry."""
+    """List the attempts of a job: each pause and each retry begins a new one."""
     found = find_job(job, server).attempts()
 
     def draw() -> Any:
@@ -85,19 +89,20 @@ def attempts(job: PlatformJob, output: OutputOption = Output.table, server: Serv
 
 def metrics(
     job: PlatformJob,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Of these only.")] = None,
-    after_step: Annotated[int | None, typer.Option(min=0, metavar="STEP", help="Later ones only.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these metrics.")] = None,
+    after_step: Annotated[int | None, typer.Option(min=0, metavar="STEP", help="Only values after this step.")] = None,
     points: Annotated[
-        int, typer.Option(min=2, max=10_000, metavar="NUMBER", help="Of each at most; the extremes stay.")
+        int,
+        typer.Option(min=2, max=10_000, metavar="NUMBER", help="Maximum number of points per line. Extremes are kept."),
     ] = 1000,
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Show what the program of a job logged; -o csv has all points."""
+    """Show the metrics that a job's program logged. -o csv prints all points."""
     found = find_job(job, server).series(*(names or ()), after_step=after_step, num_points=points, steps=False)
     missing = sorted(set(names or ()) - {series.name for series in found.series})
     if missing:
-        raise UsageError(f"Job '{job}' has logged nothing as '{missing[0]}'. 'legato metrics {job}' lists all names.")
+        raise UsageError(f"Job '{job}' has no metric '{missing[0]}'. To list all: legato metrics {job}")
     if output is Output.csv:
         typer.echo(render_for_programs(_as_rows(found), output), nl=False)
         return
@@ -106,7 +111,7 @@ def metrics(
         from legato.commands.columns import SERIES_COLUMNS
 
         if not found.series:
-            return f"Job '{job}' has logged nothing yet. In the program: run.log(accuracy=0.97)."
+            return f"Job '{job}' has no metrics yet. To log some, call run.log(accuracy=0.97) in the program."
         return make_table(SERIES_COLUMNS, found.series, is_wide=output is Output.wide)
 
     write(found, output, draw)
@@ -116,25 +121,25 @@ def download(
     job: PlatformJob,
     paths: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PATH]...", help="Files or folders of the job, as --list shows them. [default: all]"),
+        typer.Argument(metavar="[PATH]...", help="Files or folders of the job, see --list. [default: all]"),
     ] = None,
     to: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Where they go. [default: a new folder with the job's name]")
+        str | None, typer.Option(metavar="FOLDER", help="Target folder. [default: a new folder with the job's name]")
     ] = None,
     overwrite: OverwriteOption = False,
-    listing: Annotated[bool, typer.Option("--list", help="Only list what there is.")] = False,
-    last: Annotated[bool, typer.Option("--checkpoint", help="The newest checkpoint.")] = False,
-    code: Annotated[bool, typer.Option("--code", help="The code that was uploaded, as JOB-code.zip.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="Only list the files.")] = False,
+    last: Annotated[bool, typer.Option("--checkpoint", help="Download the newest checkpoint.")] = False,
+    code: Annotated[bool, typer.Option("--code", help="Download the uploaded code, as JOB-code.zip.")] = False,
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Bring files of a job here: what its program wrote, checkpoints, logs, metrics."""
+    """Download files of a job: the program's files, checkpoints, logs, metrics."""
     from legato.client.downloads import DOWNLOAD_MARK
 
     found = find_job(job, server)
     if last + code + bool(paths or listing) > 1:
         one = "the newest checkpoint" if last else "the code"
-        raise UsageError(f"Cannot download {one} and other things at once: leave one of them out.")
+        raise UsageError(f"Cannot download {one} together with other files. Leave one of the options out.")
     if code:
         with naming_overwrite():
             file = found.download_code(Path(to or "", f"{found.name}-code.zip"), overwrite=overwrite)
@@ -148,12 +153,12 @@ def download(
     if last:
         checkpoints = found.checkpoints()
         if not checkpoints:
-            raise UsageError(f"Job '{job}' has no checkpoint yet. --checkpoint-every of 'legato submit' makes some.")
+            raise UsageError(f"Job '{job}' has no checkpoint yet. To save some, submit it with --checkpoint-every.")
         paths = [checkpoints[0].path]
     target = Path(to if to is not None else found.name)
     with naming_overwrite():
         written = [str(path) for one in paths or [""] for path in found.download(target, one, overwrite=overwrite)]
-    kept = ", which is left out when code is uploaded" if (target / DOWNLOAD_MARK).exists() else ""
+    kept = " (later uploads of code skip this folder)" if (target / DOWNLOAD_MARK).exists() else ""
     num_files = f"{len(written)} file{'' if len(written) == 1 else 's'}"
     write(
         written,
@@ -164,14 +169,14 @@ def download(
 
 ENTRIES: Final = (
     Entry("events", events, "legato events mnist --follow", short="Show what happened, and why."),
-    Entry("attempts", attempts, "legato attempts mnist", short="List the lives of a job's driver."),
+    Entry("attempts", attempts, "legato attempts mnist", short="List the attempts of a job."),
     Entry(
         "metrics",
         metrics,
         "legato metrics mnist accuracy -o csv > accuracy.csv",
-        short="Show what a job's program logged.",
+        short="Show the metrics of a job.",
     ),
-    Entry("download", download, "legato download mnist work/results --to .", short="Bring files of a job here."),
+    Entry("download", download, "legato download mnist work/results --to .", short="Download files of a job."),
 )
 
 
@@ -186,7 +191,7 @@ def _find_events(job: str | None, *, follow: bool, after: int | None, server: st
 
 
 def _render_all(events: Iterable[Event | TrainingEvent], *, with_job: bool) -> Iterator[str]:
-    """Render events, each reason once: what one decision did is several events that say the same."""
+    """Render events, each reason once: one decision causes several events with the same reason."""
     from legato.client.records import TrainingEvent
 
     before = None

@@ -1,4 +1,4 @@
-"""Commands that say which platform is meant: log in, log out, choose. Tokens go into one file, and nowhere else."""
+"""Commands that choose the platform: log in, log out, choose. Tokens are stored in one file, and nowhere else."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ def login(
     url: Annotated[
         str | None,
         typer.Argument(
-            metavar="[URL]", help="Where the platform is. [default: the one on this machine, or the current]"
+            metavar="[URL]", help="Address of the platform. [default: the one on this machine, or the current one]"
         ),
     ] = None,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="What to call it here. [default: its host]")] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the server in commands. [default: its host]")
+    ] = None,
     user: Annotated[
         str | None, typer.Option("--user", "-u", metavar="USER", help="Log in with a password instead of a token.")
     ] = None,
@@ -42,7 +44,7 @@ def login(
         bool, typer.Option("--password-stdin", help="Read the password from standard input; with --user.")
     ] = False,
 ) -> None:
-    """Log in to a platform: it becomes the one that all commands mean. Its token is kept in a file of yours alone.
+    """Log in to a platform and make it the default of all commands. Stores its token in a file that only you can read.
 
     A platform that you run on this machine yourself needs neither token nor password.
     """
@@ -58,14 +60,14 @@ def login(
     )
 
     if token_stdin and (user is not None or password_stdin):
-        raise UsageError("Cannot log in with both a token and a password: leave one of them out.")
+        raise UsageError("Give either a token or a password, not both.")
     if password_stdin and user is None:
-        raise UsageError("Cannot log in with a password without a name: give --user USER too.")
+        raise UsageError("--password-stdin needs --user USER.")
     file = find_file()
     known = read_known(file)
     where = _find_url(url, known)
     if is_in_the_clear(where):
-        typer.echo(f"legato: {where} is not encrypted; others on the way can read what is sent.", err=True)
+        typer.echo(f"legato: {where} is not encrypted; others on the network can read the token.", err=True)
     token: str | None
     token_id = None
     local = find_local()
@@ -89,18 +91,19 @@ def login(
     called = name or known.name_of(where) or _free_name(where, known)
     write_known(known.with_server(called, Server(url=where, token=token, token_id=token_id, user=me.name)), file)
     typer.echo(
-        f"You are logged in to {where} as '{me.name}' ({me.role}). Commands mean that platform from now on; its name "
-        f"for '--server' is '{called}'."
+        f"You are logged in to {where} as '{me.name}' ({me.role}). It is now the default server (--server {called})."
     )
 
 
 def logout(
     server: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="Of the server. [default: the current]", autocompletion=complete_servers),
+        typer.Argument(
+            metavar="[NAME]", help="Name of the server. [default: the current one]", autocompletion=complete_servers
+        ),
     ] = None,
 ) -> None:
-    """Forget a platform. The token ends too, if 'legato login' made it from a password."""
+    """Log out of a platform. A token that 'legato login' made from a password is revoked."""
     from legato.client.client import Client
     from legato.client.servers import CURRENT, find_file, read_known, write_known
 
@@ -123,12 +126,12 @@ def logout(
             typer.echo(f"legato: the token could not be revoked: {error}", err=True)
     left = known.without(name)
     write_known(left, file)
-    now = f" Commands mean '{left.current}' now." if left.current else ""
+    now = f" The default server is now '{left.current}'." if left.current else ""
     typer.echo(f"'{name}' ({found.url}) is forgotten{ended}.{now}")
 
 
 def servers(output: OutputOption = Output.table) -> None:
-    """List the platforms that you are logged in to; * is the one that commands mean."""
+    """List the platforms that you are logged in to; * marks the default."""
     from legato.client.servers import find_file, read_known
 
     known = read_known(find_file())
@@ -147,24 +150,24 @@ def servers(output: OutputOption = Output.table) -> None:
 
 
 def use(
-    server: Annotated[str, typer.Argument(metavar="NAME", help="Of the server.", autocompletion=complete_servers)],
+    server: Annotated[str, typer.Argument(metavar="NAME", help="Name of the server.", autocompletion=complete_servers)],
 ) -> None:
-    """Choose the platform that commands mean."""
+    """Choose the default platform of commands."""
     from legato.client.servers import find_file, read_known, write_known
 
     file = find_file()
     known = read_known(file).using(server)
     write_known(known, file)
-    typer.echo(f"Commands mean '{server}' ({known.servers[server].url}) now.")
+    typer.echo(f"The default server is now '{server}' ({known.servers[server].url}).")
 
 
 ENTRIES: Final = (
     Entry("login", login, "legato login https://gpu.example.org --user anna", short="Log in to a platform."),
-    Entry("logout", logout, "legato logout", short="Forget a platform."),
+    Entry("logout", logout, "legato logout", short="Log out of a platform."),
 )
 CONFIG_ENTRIES: Final = (
     Entry("servers", servers, "legato config servers", short="List the platforms you are logged in to."),
-    Entry("use", use, "legato config use prod", short="Choose the platform that commands mean."),
+    Entry("use", use, "legato config use prod", short="Choose the default platform."),
 )
 
 
@@ -210,6 +213,6 @@ def _free_name(url: str, known: KnownServers) -> str:
 
 
 def _name_token() -> str:
-    """Return what a login is called in the list of tokens: where it was made."""
+    """Return the name of a login in the list of tokens: the host where it was made."""
     host = "".join(char for char in socket.gethostname() if char.isascii() and (char.isalnum() or char in "-."))
     return f"login-{host}"[:_MAX_NAME].rstrip("-.")

@@ -1,4 +1,4 @@
-"""The options that several commands of the platform share: what they are called, and how what is typed is read."""
+"""The options that several commands of the platform share: their names, and how to read their values."""
 
 from __future__ import annotations
 
@@ -21,83 +21,100 @@ from legato.options import read_one_of, read_seconds, read_whole
 
 AS_TYPED: Final[dict[str, Any]] = {"allow_interspersed_args": True}
 
-AnyJob = Annotated[str, typer.Argument(metavar="JOB", help="Its name, or its id.", autocompletion=complete_jobs)]
+AnyJob = Annotated[str, typer.Argument(metavar="JOB", help="Name or id of the job.", autocompletion=complete_jobs)]
 PlatformJob = Annotated[
-    str, typer.Argument(metavar="JOB", help="Its name, or its id.", autocompletion=complete_platform_jobs)
+    str, typer.Argument(metavar="JOB", help="Name or id of the job.", autocompletion=complete_platform_jobs)
 ]
 ServerOption = Annotated[
     str | None,
     typer.Option(
         "--server",
         metavar="NAME|URL",
-        help="Which platform: a name of 'legato login', an address, or 'current'. [default: the one chosen last]",
+        help="Platform: a name from 'legato config servers', an address, or 'current'. [default: the current one]",
         autocompletion=complete_servers,
     ),
 ]
 LocalOption = Annotated[
-    bool, typer.Option("--local", help="Mean a job of this machine that 'legato run' started, not one of a platform.")
+    bool,
+    typer.Option(
+        "--local", help="Look for JOB among the jobs that 'legato run' started on this machine, not on a platform."
+    ),
 ]
 OutputOption = Annotated[
     Output,
     typer.Option(
         "--output",
         "-o",
-        parser=read_one_of("the form of output", Output),
+        parser=read_one_of("the output format", Output),
         metavar="[table|wide|json|yaml|csv]",
-        help="How to write it.",
+        help="Output format.",
     ),
 ]
-WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Again every second, until Ctrl-C.")]
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Repeat every second, until Ctrl-C.")]
 LimitOption = Annotated[
     int,
-    typer.Option(parser=read_whole("the limit", 100, highest=1_000_000), metavar="NUMBER", help="At most so many."),
+    typer.Option(
+        parser=read_whole("the limit", 100, highest=1_000_000), metavar="NUMBER", help="Maximum number of rows."
+    ),
 ]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Return only when that is so.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the change has taken effect.")]
 Now = Annotated[bool, typer.Option("--now", help="Kill the workers at once, without a checkpoint.")]
 SinceOption = Annotated[
-    str | None, typer.Option(metavar="TIME", help="How long ago (7d, 12h), or a date (2026-03-01).")
+    str | None, typer.Option(metavar="TIME", help="Start of the period: 7d or 12h ago, or a date (2026-03-01).")
 ]
-UntilOption = Annotated[str | None, typer.Option(metavar="TIME", help="As --since. [default: now]")]
+UntilOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help="End of the period, written like --since. [default: now]")
+]
 
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", "--force", help="Replace files that are there already.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", "--force", help="Replace existing files.")]
 
-# ---------------------------------------------------------------- what a job may be told
+# ---------------------------------------------------------------- fields of a job
 
 NameOption = Annotated[
-    str | None, typer.Option("--name", "-n", metavar="NAME", help="The job's name. [default: the script's]")
+    str | None, typer.Option("--name", "-n", metavar="NAME", help="Name of the job. [default: the script's name]")
 ]
 WorkersOption = Annotated[
     str | None,
-    typer.Option("--workers", metavar="[MIN..]MAX", help="How many: at most 4, or a range 1..4. [default: 1]"),
+    typer.Option(
+        "--workers", metavar="[MIN..]MAX", help="Number of workers: a maximum such as 4, or a range 1..4. [default: 1]"
+    ),
 ]
 MinWorkersOption = Annotated[
     int | None,
-    typer.Option(parser=read_whole("the minimum", 1), metavar="NUMBER", help="It waits while it cannot have so many."),
+    typer.Option(
+        parser=read_whole("the minimum", 1),
+        metavar="NUMBER",
+        help="Minimum number of workers. The job waits until that many slots are free.",
+    ),
 ]
 MaxWorkersOption = Annotated[
-    int | None, typer.Option(parser=read_whole("the maximum", 4), metavar="NUMBER", help="It never has more.")
+    int | None, typer.Option(parser=read_whole("the maximum", 4), metavar="NUMBER", help="Maximum number of workers.")
 ]
-StaticOption = Annotated[bool, typer.Option("--static", help="Exactly the maximum of workers or none: not elastic.")]
+StaticOption = Annotated[
+    bool, typer.Option("--static", help="Not elastic: always exactly the maximum number of workers.")
+]
 QueueOption = Annotated[
     str | None,
-    typer.Option("--queue", "-q", metavar="NAME", help="Its share of the pool.", autocompletion=complete_queues),
+    typer.Option("--queue", "-q", metavar="NAME", help="Queue of the job.", autocompletion=complete_queues),
 ]
 ProjectOption = Annotated[
     str | None,
-    typer.Option("--project", metavar="PROJECT", help="Its name or id.", autocompletion=complete_projects),
+    typer.Option("--project", metavar="PROJECT", help="Name or id of the project.", autocompletion=complete_projects),
 ]
 PriorityOption = Annotated[
     int | None,
     typer.Option(
-        "--priority", "-p", parser=read_whole("the priority", 7000), metavar="1..10000", help="Higher is more."
+        "--priority",
+        "-p",
+        parser=read_whole("the priority", 7000),
+        metavar="1..10000",
+        help="Priority; a higher one gets a larger share. [default: 5000]",
     ),
 ]
-LabelOption = Annotated[
-    list[str] | None, typer.Option("--label", "-l", metavar="KEY=VALUE", help="May be given several times.")
-]
+LabelOption = Annotated[list[str] | None, typer.Option("--label", "-l", metavar="KEY=VALUE", help="Label. Repeatable.")]
 EnvironmentOption = Annotated[
     list[str] | None,
-    typer.Option("--env", "-e", metavar="NAME=VALUE", help="A variable of its workers; may be given several times."),
+    typer.Option("--env", "-e", metavar="NAME=VALUE", help="Environment variable of the workers. Repeatable."),
 ]
 ParameterOption = Annotated[
     list[str] | None,
@@ -105,7 +122,7 @@ ParameterOption = Annotated[
         "--parameter",
         "--param",
         metavar="NAME=VALUE",
-        help="Handed to the program as '--NAME VALUE'; may be given several times.",
+        help="Passed to the program as '--NAME VALUE'. Repeatable.",
     ),
 ]
 FrameworkOption = Annotated[
@@ -114,29 +131,38 @@ FrameworkOption = Annotated[
         "--framework",
         "-f",
         metavar="NAME",
-        help="What runs it, as 'legato frameworks' lists them. [default: legato, Python scripts]",
+        help="Framework, see 'legato frameworks'. [default: legato, for Python scripts]",
         autocompletion=complete_frameworks,
     ),
 ]
 DataOption = Annotated[
     str | None,
-    typer.Option("--data", metavar="PATH", help="A directory on the machines; the program finds it in LEGATO_DATA."),
+    typer.Option(
+        "--data", metavar="PATH", help="Data directory on the nodes. The program finds its path in $LEGATO_DATA."
+    ),
 ]
 SeedOption = Annotated[
     int | None,
     typer.Option(
-        "--seed", parser=read_whole("the seed", 0), metavar="NUMBER", help="In place of the program's own seed."
+        "--seed", parser=read_whole("the seed", 0), metavar="NUMBER", help="Seed; replaces the one in the program."
     ),
 ]
 RetriesOption = Annotated[
     int | None,
     typer.Option(
-        "--retries", parser=read_whole("the retries", 2), metavar="NUMBER", help="Begin again if it fails, so often."
+        "--retries",
+        parser=read_whole("the retries", 2),
+        metavar="NUMBER",
+        help="Number of retries after a failure. [default: 0]",
     ),
 ]
 MaxTimeOption = Annotated[
     str | None,
-    typer.Option("--max-time", metavar="TIME", help="Stop it, with a checkpoint, when it has run for so long: 12h."),
+    typer.Option(
+        "--max-time",
+        metavar="TIME",
+        help="Stop the job, with a checkpoint, after this running time: 90s, 30m, 12h, 7d.",
+    ),
 ]
 ThreadsOption = Annotated[
     int | None,
@@ -144,7 +170,7 @@ ThreadsOption = Annotated[
         "--threads",
         parser=read_whole("the number of threads", 1),
         metavar="NUMBER",
-        help="Of each worker; results depend on it.",
+        help="Threads of each worker. Results depend on it. [default: 1]",
     ),
 ]
 MicroBatchesOption = Annotated[
@@ -153,17 +179,20 @@ MicroBatchesOption = Annotated[
         "--micro-batches",
         parser=read_whole("the number of micro-batches", 16),
         metavar="NUMBER",
-        help="Of one step, if known: slots that would not make it faster go to others.",
+        help="Micro-batches per step, if known. Legato then assigns no slots that cannot speed the job up.",
     ),
 ]
 CheckpointEveryOption = Annotated[
     str | None,
-    typer.Option("--checkpoint-every", metavar="HOW OFTEN", help="100steps, 2epochs or 60s."),
+    typer.Option("--checkpoint-every", metavar="INTERVAL", help="How often to save: 100steps, 2epochs or 60s."),
 ]
 KeepOption = Annotated[
     int | None,
     typer.Option(
-        "--keep", parser=read_whole("how many checkpoints to keep", 3), metavar="NUMBER", help="Checkpoints kept."
+        "--keep",
+        parser=read_whole("how many checkpoints to keep", 3),
+        metavar="NUMBER",
+        help="Number of checkpoints to keep.",
     ),
 ]
 HeartbeatOption = Annotated[
@@ -172,7 +201,7 @@ HeartbeatOption = Annotated[
         "--heartbeat-limit",
         parser=read_seconds("the heartbeat limit", 5),
         metavar="SECONDS",
-        help="Replace a worker that is silent for so long and whose process does not compute. Seconds.",
+        help="Seconds of silence after which Legato replaces a worker whose process does not compute.",
     ),
 ]
 CollectiveOption = Annotated[

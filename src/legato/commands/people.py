@@ -1,4 +1,4 @@
-"""Commands on people: users and their tokens, and who did what. A secret is shown once, and taken from no argument.
+"""Commands on users, tokens and the audit log. A secret is shown once, and never read from an argument.
 
 A password or token that is typed as an argument stands in the history of the shell and in the list of processes.
 """
@@ -19,10 +19,10 @@ from legato.core.errors import UsageError
 from legato.options import read_whole
 
 _ROLES: Final = ("admin", "user", "viewer")
-UserName = Annotated[str, typer.Argument(metavar="USER", help="The name.")]
-RoleOption = Annotated[str | None, typer.Option("--role", metavar="[admin|user|viewer]", help="What one may do.")]
+UserName = Annotated[str, typer.Argument(metavar="USER", help="Name of the user.")]
+RoleOption = Annotated[str | None, typer.Option("--role", metavar="[admin|user|viewer]", help="Role of the user.")]
 PasswordOption = Annotated[
-    bool, typer.Option("--password-stdin", help="Read the password from standard input, its first line.")
+    bool, typer.Option("--password-stdin", help="Read the password from the first line of standard input.")
 ]
 
 # ---------------------------------------------------------------- users
@@ -42,28 +42,28 @@ def list_users(context: typer.Context, output: OutputOption = Output.table, serv
 def add_user(
     user: UserName, role: RoleOption = "user", password_stdin: PasswordOption = False, server: ServerOption = None
 ) -> None:
-    """Make a user. Without a password one gets in by a token only: 'legato tokens add NAME --user USER'. For admins."""
+    """Add a user. A user without a password needs a token: 'legato tokens add NAME --user USER'. For admins."""
     password = read_secret("password") if password_stdin else None
     made = open_client(server).add_user(user, _read_role(role) or "user", password=password)
     way = (
-        "may log in with the password"
+        "can log in with the password"
         if made.has_password
         else f"needs a token: 'legato tokens add NAME --user {user}'"
     )
-    typer.echo(f"User '{made.name}' is made, with the role '{made.role}', and {way}.")
+    typer.echo(f"User '{made.name}' is added, with the role '{made.role}', and {way}.")
 
 
 def change_user(
     user: UserName,
     role: RoleOption = None,
     disable: Annotated[
-        bool | None, typer.Option("--disable/--enable", help="Nothing is allowed any more, or is again.")
+        bool | None, typer.Option("--disable/--enable", help="Block the user, or allow the user again.")
     ] = None,
     server: ServerOption = None,
 ) -> None:
-    """Change what a user may do. For admins."""
+    """Change the role of a user, or disable the user. For admins."""
     if role is None and disable is None:
-        raise UsageError(f"Cannot change user '{user}': nothing is said. Give --role, --disable or --enable.")
+        raise UsageError(f"Cannot change user '{user}': no change is given. Give --role, --disable or --enable.")
     found = open_client(server).change_user(user, role=_read_role(role), is_disabled=disable)
     state = "is disabled" if found.disabled_at is not None else f"has the role '{found.role}'"
     typer.echo(f"User '{found.name}' {state}.")
@@ -74,23 +74,21 @@ def set_password(
     password_stdin: PasswordOption = False,
     server: ServerOption = None,
 ) -> None:
-    """Set a password, your own or, as an admin, another's. All tokens of that user end with it."""
+    """Set your password or, as an admin, that of another user. This revokes all tokens of that user."""
     client = open_client(server)
     password = read_secret("password") if password_stdin else ask_secret("New password", "--password-stdin", twice=True)
     client.set_password(password, user)
     if user is None:
         typer.echo("Your password is set, and your tokens have ended: log in anew with 'legato login'.")
     else:
-        typer.echo(f"The password of '{user}' is set, and their tokens have ended: they log in anew.")
+        typer.echo(f"The password of '{user}' is set. All tokens of '{user}' are revoked; log in again.")
 
 
 enter(
     users,
     (
-        Entry(
-            "add", add_user, "legato users add ben --role user --password-stdin < password.txt", short="Make a user."
-        ),
-        Entry("set", change_user, "legato users set ben --disable", short="Change what a user may do."),
+        Entry("add", add_user, "legato users add ben --role user --password-stdin < password.txt", short="Add a user."),
+        Entry("set", change_user, "legato users set ben --disable", short="Change or disable a user."),
         Entry("password", set_password, "legato users password", short="Set a password."),
     ),
 )
@@ -104,12 +102,13 @@ tokens = make_group("tokens", "List tokens, make them and end them.", "legato to
 def list_tokens(
     context: typer.Context,
     user: Annotated[
-        str | None, typer.Option(metavar="USER", help="Of this user, for admins. [default: all seen]")
+        str | None,
+        typer.Option(metavar="USER", help="Only tokens of this user; for admins. [default: all that you may see]"),
     ] = None,
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """List tokens, without their secrets. To make and end them: add, revoke."""
+    """List tokens, without their secrets. To change them: add, revoke."""
     if context.invoked_subcommand is not None:
         return
     found = open_client(server).tokens(user)
@@ -123,21 +122,23 @@ def list_tokens(
 
 
 def add_token(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for.")],
-    user: Annotated[str | None, typer.Option(metavar="USER", help="Whose it is, for admins. [default: yours]")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name that says what the token is for.")],
+    user: Annotated[
+        str | None, typer.Option(metavar="USER", help="Owner of the token; for admins. [default: you]")
+    ] = None,
     role: RoleOption = None,
     days: Annotated[
-        str | None, typer.Option(metavar="NUMBER", help="Until it expires. [default: as the server has it]")
+        str | None, typer.Option(metavar="NUMBER", help="Days until it expires. [default: set by the server]")
     ] = None,
     password: Annotated[
         bool,
-        typer.Option("--password", help="Ask for your password: for a token that outlives the login that you use now."),
+        typer.Option("--password", help="Ask for your password; needed for a token that outlives your present login."),
     ] = False,
     password_stdin: PasswordOption = False,
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Make a token and show its secret, this once. What is shown on standard output is the secret alone."""
+    """Add a token and print its secret, which is shown only once. Standard output contains the secret alone."""
     number = None if days is None else float(read_whole("the days", 30, highest=366)(days))
     shown = None
     if password_stdin:
@@ -155,10 +156,10 @@ def add_token(
 
 
 def revoke_token(
-    token: Annotated[str, typer.Argument(metavar="ID", help="As 'legato tokens' lists it.")],
+    token: Annotated[str, typer.Argument(metavar="ID", help="Id of the token, see 'legato tokens'.")],
     server: ServerOption = None,
 ) -> None:
-    """End a token. Whoever uses it is refused from now on."""
+    """Revoke a token. The server refuses it from now on."""
     ended = open_client(server).revoke_token(token)
     typer.echo(f"Token '{ended.name}' ({ended.id}) of '{ended.user}' is revoked.")
 
@@ -166,8 +167,8 @@ def revoke_token(
 enter(
     tokens,
     (
-        Entry("add", add_token, "legato tokens add ci --days 30 > token.txt", short="Make a token."),
-        Entry("revoke", revoke_token, "legato tokens revoke t-37efnd0000", short="End a token."),
+        Entry("add", add_token, "legato tokens add ci --days 30 > token.txt", short="Add a token."),
+        Entry("revoke", revoke_token, "legato tokens revoke t-37efnd0000", short="Revoke a token."),
     ),
 )
 
@@ -175,7 +176,7 @@ enter(
 
 
 def audit(limit: LimitOption = 100, output: OutputOption = Output.table, server: ServerOption = None) -> None:
-    """List who did what, and when, the newest first. For admins."""
+    """List the audit log: which user did what, and when, the newest first. For admins."""
     found = open_client(server).audit(limit)
 
     def draw() -> Any:
@@ -187,7 +188,7 @@ def audit(limit: LimitOption = 100, output: OutputOption = Output.table, server:
 
 
 GROUPS: Final = (users, tokens)
-ENTRIES: Final = (Entry("audit", audit, "legato audit --limit 20", short="List who did what."),)
+ENTRIES: Final = (Entry("audit", audit, "legato audit --limit 20", short="List the audit log."),)
 
 
 # ---------------------------------------------------------------- secrets
@@ -201,7 +202,7 @@ def read_secret(what: str) -> str:
     """
     found = sys.stdin.readline().rstrip("\r\n")
     if not found:
-        raise UsageError(f"Cannot read the {what}: there is nothing on standard input. Send it there, on one line.")
+        raise UsageError(f"Cannot read the {what}: standard input is empty. Write it there, on one line.")
     return found
 
 
@@ -220,9 +221,9 @@ def ask_secret(question: str, instead: str, *, twice: bool = False) -> str:
         raise UsageError(f"Cannot ask for the {question.lower()}: there is no terminal. Use {instead}.")
     found: str = typer.prompt(question, hide_input=True, default="", show_default=False)
     if not found:
-        raise UsageError(f"Nothing was typed as the {question.lower()}. Begin again.")
+        raise UsageError(f"The {question.lower()} is empty. Run the command again.")
     if twice and typer.prompt("The same again", hide_input=True, default="", show_default=False) != found:
-        raise UsageError("The two are not the same. Begin again.")
+        raise UsageError("The two passwords differ. Run the command again.")
     return found
 
 

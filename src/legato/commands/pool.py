@@ -1,4 +1,4 @@
-"""Commands on the pool: nodes, slots, who had how much, queues. Divides nothing."""
+"""Commands on the pool: nodes, slots, usage, queues. Divides nothing."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _NUM_JOBS: Final = 1000
 _DAY_S: Final = 86400
-QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="Its name.", autocompletion=complete_queues)]
+QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", autocompletion=complete_queues)]
 
 
 def pool(output: OutputOption = Output.table, server: ServerOption = None) -> None:
-    """Show the pool in numbers: its policy, its GPUs, the jobs that you may see by stage, what was decided last."""
+    """Show the pool: its policy, its GPUs, the number of jobs in each stage, the latest decision."""
     found = open_client(server).pool()
 
     def draw() -> Any:
@@ -37,7 +37,7 @@ def pool(output: OutputOption = Output.table, server: ServerOption = None) -> No
 
 
 def nodes(output: OutputOption = Output.table, again: WatchOption = False, server: ServerOption = None) -> None:
-    """List the machines of the pool, and how many of their GPUs are free."""
+    """List the nodes of the pool, and how many of their GPUs are free."""
     client = open_client(server, is_watching=again)
 
     def look() -> tuple[Any, Any, bool]:
@@ -51,7 +51,7 @@ def nodes(output: OutputOption = Output.table, again: WatchOption = False, serve
 
 
 def slots(output: OutputOption = Output.table, again: WatchOption = False, server: ServerOption = None) -> None:
-    """List the GPUs (slots) of the pool, and which job has each."""
+    """List the slots (GPUs) of the pool, and the job that has each."""
     client = open_client(server, is_watching=again)
 
     def look() -> tuple[Any, Any, bool]:
@@ -72,12 +72,13 @@ def usage(
     since: SinceOption = None,
     until: UntilOption = None,
     draw: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw who had which slots when: .svg, or .png with legato[png].")
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the slots of each job over time: .svg, or .png with legato[png]."),
     ] = None,
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Show who had how many GPU hours (hours of slots), by user and queue; of the last day, unless said otherwise."""
+    """Show GPU hours (hours of slots) of the last day, or since --since, by user and queue."""
     if draw is not None:
         from legato.drawing.files import check_path
 
@@ -113,12 +114,12 @@ def _draw_timeline(client: Client, path: Path, since: float, until: float) -> No
 
     told = client.allocations(since, until)
     if not told:
-        raise UsageError(f"Cannot draw '{path}': nobody had any slots in that time. Look further back with --since.")
+        raise UsageError(f"Cannot draw '{path}': no job had slots in that time. Choose an earlier --since.")
     holdings = [Holding(slot=one.slot, job=one.job, since=one.since, until=one.until) for one in told]
     names = {job.id: f"{job.record.owner}/{job.name}" for job in client.jobs(limit=_NUM_JOBS)}
     picture = draw_timeline(
         [Panel(holdings=holdings, slots=[slot.id for slot in client.slots()])],
-        title=f"Who had which slots of {client.server.url}",
+        title=f"Slots of {client.server.url} over time",
         names=names,
         begin=max(since, min(one.since for one in told)),
         end=until,
@@ -140,7 +141,7 @@ def list_queues(
     again: WatchOption = False,
     server: ServerOption = None,
 ) -> None:
-    """List queues: their weight, what they hold, who waits in them. To change them: set, plan, delete."""
+    """List queues: their weight, their slots, the jobs that wait. To change them: set, plan, delete."""
     if context.invoked_subcommand is not None:
         return
     client = open_client(server, is_watching=again)
@@ -158,25 +159,27 @@ def list_queues(
 def set_queue(
     queue: QueueName,
     weight: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Its share in proportion to other queues'. [default: 1]")
+        float | None,
+        typer.Option(metavar="NUMBER", help="Weight: the share in proportion to other queues. [default: 1]"),
     ] = None,
     floor: Annotated[
-        int | None, typer.Option(min=0, metavar="NUMBER", help="GPUs that it gets back whenever it wants them.")
+        int | None, typer.Option(min=0, metavar="NUMBER", help="GPUs that the queue can always claim.")
     ] = None,
-    ceiling: Annotated[str | None, typer.Option(metavar="NUMBER|none", help="GPUs at most.")] = None,
+    ceiling: Annotated[str | None, typer.Option(metavar="NUMBER|none", help="Maximum number of GPUs.")] = None,
     is_open: Annotated[
-        bool | None, typer.Option("--open/--closed", help="Open to everybody, or to its members only.")
+        bool | None, typer.Option("--open/--closed", help="Let all users submit, or only members.")
     ] = None,
     member: Annotated[
-        list[str] | None, typer.Option(metavar="USER", help="A member; all of them, each with --member.")
+        list[str] | None,
+        typer.Option(metavar="USER", help="A member. Repeat it for each; the list replaces the old one."),
     ] = None,
-    no_members: Annotated[bool, typer.Option("--no-members", help="Nobody is a member.")] = False,
+    no_members: Annotated[bool, typer.Option("--no-members", help="Remove all members.")] = False,
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Make a queue, or change one; what is not said stays. For admins."""
+    """Create or change a queue. Settings that you do not give stay as they are. For admins."""
     if member and no_members:
-        raise UsageError("Cannot set the members of a queue with both --member and --no-members: keep one of them.")
+        raise UsageError("--member and --no-members exclude each other. Use one of them.")
     found = open_client(server).set_queue(
         queue,
         weight=weight,
@@ -197,16 +200,17 @@ def set_queue(
 def plan_queue(
     queue: QueueName,
     weight: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Its share in proportion to other queues'. [default: 1]")
+        float | None,
+        typer.Option(metavar="NUMBER", help="Weight: the share in proportion to other queues. [default: 1]"),
     ] = None,
     floor: Annotated[
-        int | None, typer.Option(min=0, metavar="NUMBER", help="GPUs that it gets back whenever it wants them.")
+        int | None, typer.Option(min=0, metavar="NUMBER", help="GPUs that the queue can always claim.")
     ] = None,
-    ceiling: Annotated[str | None, typer.Option(metavar="NUMBER|none", help="GPUs at most.")] = None,
+    ceiling: Annotated[str | None, typer.Option(metavar="NUMBER|none", help="Maximum number of GPUs.")] = None,
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Show who would have more or fewer GPUs if a queue were other than it is; nothing is changed. For admins."""
+    """Show which jobs would gain or lose GPUs if a queue were changed. Changes nothing. For admins."""
     client = open_client(server)
     try:
         found = client.queue(queue)
@@ -228,7 +232,7 @@ def plan_queue(
 
 
 def delete_queue(queue: QueueName, server: ServerOption = None) -> None:
-    """Delete a queue that no job names. For admins."""
+    """Delete a queue that no job uses. For admins."""
     open_client(server).delete_queue(queue)
     typer.echo(f"Queue '{queue}' is deleted.")
 
@@ -236,8 +240,8 @@ def delete_queue(queue: QueueName, server: ServerOption = None) -> None:
 enter(
     queues,
     (
-        Entry("set", set_queue, "legato queues set night --weight 2 --ceiling 8", short="Make or change a queue."),
-        Entry("plan", plan_queue, "legato queues plan night --weight 2", short="Show what another queue would mean."),
+        Entry("set", set_queue, "legato queues set night --weight 2 --ceiling 8", short="Create or change a queue."),
+        Entry("plan", plan_queue, "legato queues plan night --weight 2", short="Show the effect of a change."),
         Entry("delete", delete_queue, "legato queues delete night", short="Delete a queue."),
     ),
 )
@@ -245,9 +249,9 @@ enter(
 GROUPS: Final = (queues,)
 ENTRIES: Final = (
     Entry("pool", pool, "legato pool -o json | jq .num_free", short="Show the pool in numbers."),
-    Entry("nodes", nodes, "legato nodes", short="List the machines."),
-    Entry("slots", slots, "legato slots -w", short="List the GPUs and who has them."),
-    Entry("usage", usage, "legato usage --since 7d", short="Show who had how many GPU hours."),
+    Entry("nodes", nodes, "legato nodes", short="List the nodes."),
+    Entry("slots", slots, "legato slots -w", short="List the slots and their jobs."),
+    Entry("usage", usage, "legato usage --since 7d", short="Show GPU hours by user and queue."),
 )
 
 

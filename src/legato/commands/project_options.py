@@ -9,22 +9,28 @@ import typer
 from legato.commands.completing import complete_definitions, complete_experiments, complete_projects
 from legato.core.errors import UsageError
 
-Title = Annotated[str, typer.Argument(metavar="NAME", help="One line; quote what has spaces.")]
-ProjectRef = Annotated[str, typer.Argument(metavar="PROJECT", help="Its name or id.", autocompletion=complete_projects)]
+Title = Annotated[str, typer.Argument(metavar="NAME", help="Name, one line. Quote it if it contains spaces.")]
+ProjectRef = Annotated[
+    str, typer.Argument(metavar="PROJECT", help="Name or id of the project.", autocompletion=complete_projects)
+]
 DefinitionRef = Annotated[
-    str, typer.Argument(metavar="DEFINITION", help="Its name or id.", autocompletion=complete_definitions)
+    str,
+    typer.Argument(
+        metavar="DEFINITION", help="Name or id of the training definition.", autocompletion=complete_definitions
+    ),
 ]
 ExperimentRef = Annotated[
-    str, typer.Argument(metavar="EXPERIMENT", help="Its name or id.", autocompletion=complete_experiments)
+    str, typer.Argument(metavar="EXPERIMENT", help="Name or id of the experiment.", autocompletion=complete_experiments)
 ]
 InProject = Annotated[
     str,
-    typer.Option("--project", metavar="PROJECT", help="In which project.", autocompletion=complete_projects),
+    typer.Option("--project", metavar="PROJECT", help="Project.", autocompletion=complete_projects),
 ]
-NewName = Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", help="Another name.")]
-DescriptionOption = Annotated[str | None, typer.Option(metavar="TEXT", help="For people.")]
+NewName = Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", help="New name.")]
+DescriptionOption = Annotated[str | None, typer.Option(metavar="TEXT", help="Description.")]
 MemberOption = Annotated[
-    list[str] | None, typer.Option("--member", metavar="USER", help="Who works in it; all of them, each by itself.")
+    list[str] | None,
+    typer.Option("--member", metavar="USER", help="A member. Repeat it for each; the list replaces the old one."),
 ]
 DefinitionsOption = Annotated[
     list[str] | None,
@@ -32,19 +38,20 @@ DefinitionsOption = Annotated[
         "--definition",
         "-d",
         metavar="DEFINITION",
-        help="One of its training definitions; may be repeated.",
+        help="A training definition of the experiment. Repeatable.",
         autocompletion=complete_definitions,
     ),
 ]
 ArgumentsOption = Annotated[
-    str | None, typer.Option(metavar="LINE", help="Handed to each program behind its own arguments.")
+    str | None, typer.Option(metavar="LINE", help="Arguments that are appended to those of each program.")
 ]
 NodesOption = Annotated[
-    str | None, typer.Option("--nodes", metavar="[MIN..]MAX", help="How many slots: at most 4, or a range 1..4.")
+    str | None,
+    typer.Option("--nodes", metavar="[MIN..]MAX", help="Number of workers: a maximum such as 4, or a range 1..4."),
 ]
 
 
 def check_said(what: str, name: str, *said: object) -> None:
     """Raise UsageError if a change says nothing: all of it is None."""
     if all(value is None for value in said):
-        raise UsageError(f"Cannot change {what} '{name}': nothing is said. See its --help for what can be changed.")
+        raise UsageError(f"Cannot change {what} '{name}': no change is given. See --help for the options.")

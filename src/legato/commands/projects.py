@@ -76,15 +76,15 @@ def create_project(
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Make a project, which is yours."""
+    """Create a project. You become its owner."""
     made = open_client(server).add_project(
         name, description=description or "", queue=queue or "default", members=member or ()
     )
-    write(made, output, lambda: f"Project '{made.name}' is made: {made.id}.")
+    write(made, output, lambda: f"Project '{made.name}' is created: {made.id}.")
 
 
 def show_project(project: ProjectRef, output: OutputOption = Output.table, server: ServerOption = None) -> None:
-    """Show a project, and what is in it."""
+    """Show a project, its definitions and its experiments."""
     client = open_client(server)
     found = client.project(project)
 
@@ -106,12 +106,12 @@ def change_project(
     description: DescriptionOption = None,
     queue: QueueOption = None,
     member: MemberOption = None,
-    no_members: Annotated[bool, typer.Option("--no-members", help="Nobody but its owner works in it.")] = False,
+    no_members: Annotated[bool, typer.Option("--no-members", help="Remove all members but the owner.")] = False,
     server: ServerOption = None,
 ) -> None:
-    """Change a project. Its owner may, and admins."""
+    """Change a project. For its owner and admins."""
     if member and no_members:
-        raise UsageError("Cannot set the members of a project with both --member and --no-members: keep one of them.")
+        raise UsageError("--member and --no-members exclude each other. Use one of them.")
     members: Sequence[str] | None = [] if no_members else member or None
     check_said("project", project, name, description, queue, members)
     found = open_client(server).change_project(
@@ -121,7 +121,7 @@ def change_project(
 
 
 def delete_project(project: ProjectRef, server: ServerOption = None) -> None:
-    """Delete a project that has no experiments and no training definitions. Its runs stay."""
+    """Delete a project that has no experiments and no training definitions. Its jobs stay."""
     open_client(server).delete_project(project)
     typer.echo(f"Project '{project}' is deleted.")
 
@@ -129,8 +129,8 @@ def delete_project(project: ProjectRef, server: ServerOption = None) -> None:
 enter(
     projects,
     (
-        Entry("create", create_project, "legato projects create Digits --member ben", short="Make a project."),
-        Entry("show", show_project, "legato projects show Digits", short="Show a project and what is in it."),
+        Entry("create", create_project, "legato projects create Digits --member ben", short="Create a project."),
+        Entry("show", show_project, "legato projects show Digits", short="Show a project and its content."),
         Entry("change", change_project, "legato projects change Digits --queue night", short="Change a project."),
         Entry("delete", delete_project, "legato projects delete Digits", short="Delete an empty project."),
     ),
@@ -165,18 +165,24 @@ def list_definitions(
 def create_definition(
     name: Title,
     project: InProject,
-    command: Annotated[str, typer.Option(metavar="LINE", help="What is run: 'train.py --epochs 3'. No shell runs it.")],
+    command: Annotated[
+        str,
+        typer.Option(metavar="LINE", help="Command: 'train.py --epochs 3'. Shell features such as pipes do not work."),
+    ],
     code: Annotated[
-        str | None, typer.Option(metavar="FOLDER|FILE", help="What to upload: a folder, .zip, .tar or .tar.gz.")
+        str | None, typer.Option(metavar="FOLDER|FILE", help="Code to upload: a folder, .zip, .tar or .tar.gz.")
     ] = None,
     directory: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="Upload nothing: the program lies and runs here, on the machines."),
+        typer.Option(metavar="PATH", help="Upload nothing; run the program in this directory of the nodes."),
     ] = None,
     framework: FrameworkOption = None,
     distributed: Annotated[
         str | None,
-        typer.Option(metavar="[single|static|elastic]", help="[default: elastic if --nodes says more than 1]"),
+        typer.Option(
+            metavar="[single|static|elastic]",
+            help="Distributed training type. [default: elastic if --nodes is above 1]",
+        ),
     ] = None,
     nodes: NodesOption = None,
     threads: ThreadsOption = None,
@@ -186,12 +192,14 @@ def create_definition(
     seed: SeedOption = None,
     checkpoint_every: CheckpointEveryOption = None,
     retries: RetriesOption = None,
-    max_time: Annotated[str | None, typer.Option(metavar="TIME", help="Stop its runs after so long: 12h.")] = None,
+    max_time: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Stop its jobs after this running time: 12h.")
+    ] = None,
     description: DescriptionOption = None,
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Make a training definition. It is checked whole, and never changes but for its name and description."""
+    """Create a training definition. Only its name and description can be changed later."""
     said = {
         "framework": framework,
         "description": description,
@@ -214,13 +222,13 @@ def create_definition(
         directory=directory,
         **cast("DefinitionOptions", options),
     )
-    write(made, output, lambda: f"Training definition '{made.name}' is made: {made.id}.")
+    write(made, output, lambda: f"Training definition '{made.name}' is created: {made.id}.")
 
 
 def show_definition(
     definition: DefinitionRef, output: OutputOption = Output.table, server: ServerOption = None
 ) -> None:
-    """Show all of a training definition."""
+    """Show all details of a training definition."""
     found = open_client(server).definition(definition)
 
     def draw() -> Any:
@@ -234,20 +242,20 @@ def show_definition(
 def download_definition(
     definition: DefinitionRef,
     to: Annotated[
-        str | None, typer.Option("--to", "-o", metavar="FILE", help="Where it goes. [default: NAME-code.zip]")
+        str | None, typer.Option("--to", "-o", metavar="FILE", help="Target file. [default: NAME-code.zip]")
     ] = None,
     overwrite: OverwriteOption = False,
     server: ServerOption = None,
 ) -> None:
-    """Bring the code of a training definition here, as a zip."""
+    """Download the code of a training definition as a zip."""
     from legato.client.submission import make_name
 
     client = open_client(server)
     found = client.definition(definition)
     if found.code is None:
         raise UsageError(
-            f"Cannot download the code of training definition '{found.name}': it lies in '{found.directory}' on the "
-            "machines."
+            f"Cannot download the code of training definition '{found.name}': it was not uploaded, "
+            f"but lies in '{found.directory}' on the nodes."
         )
     with naming_overwrite():
         file = client.download_code(found.code, to or f"{make_name(found.name)}-code.zip", overwrite=overwrite)
@@ -257,7 +265,7 @@ def download_definition(
 def plan_definition(
     definition: DefinitionRef, output: OutputOption = Output.table, server: ServerOption = None
 ) -> None:
-    """Say what would happen if a training definition were run now. Nothing is."""
+    """Show what would happen if you ran a training definition now. Runs nothing."""
     told = open_client(server).plan_definition(definition)
 
     def draw() -> Any:
@@ -271,14 +279,14 @@ def plan_definition(
 def change_definition(
     definition: DefinitionRef, name: NewName = None, description: DescriptionOption = None, server: ServerOption = None
 ) -> None:
-    """Give a training definition another name or description; for anything else make a new one."""
+    """Change the name or description of a training definition. For other changes, create a new one."""
     check_said("training definition", definition, name, description)
     found = open_client(server).change_definition(definition, name=name, description=description)
     typer.echo(f"Training definition '{found.name}' is changed (version {found.version}).")
 
 
 def delete_definition(definition: DefinitionRef, server: ServerOption = None) -> None:
-    """Delete a training definition that no experiment has. Its runs stay."""
+    """Delete a training definition that no experiment uses. Its jobs stay."""
     open_client(server).delete_definition(definition)
     typer.echo(f"Training definition '{definition}' is deleted.")
 
@@ -290,24 +298,29 @@ enter(
             "create",
             create_definition,
             "legato definitions create CNN --project Digits --code cnn.zip --command 'train.py' --nodes 1..4",
-            short="Make a training definition.",
+            short="Create a training definition.",
         ),
         Entry("show", show_definition, "legato definitions show CNN", short="Show a training definition."),
         Entry(
             "code",
             download_definition,
             "legato definitions code CNN --to cnn.zip",
-            short="Bring the code of one here.",
+            short="Download the code of a definition.",
         ),
-        Entry("plan", plan_definition, "legato definitions plan CNN", short="Say what its run would mean now."),
-        Entry("change", change_definition, "legato definitions change CNN --name Old", short="Rename or describe it."),
-        Entry("delete", delete_definition, "legato definitions delete CNN", short="Delete one that nothing has."),
+        Entry("plan", plan_definition, "legato definitions plan CNN", short="Show what running it now would do."),
+        Entry(
+            "change",
+            change_definition,
+            "legato definitions change CNN --name Old",
+            short="Rename or describe a definition.",
+        ),
+        Entry("delete", delete_definition, "legato definitions delete CNN", short="Delete an unused definition."),
     ),
 )
 
 
 def list_frameworks(output: OutputOption = Output.table, server: ServerOption = None) -> None:
-    """List what can run programs: names for --framework, and on how many nodes."""
+    """List frameworks: names for --framework, and the numbers of nodes that each supports."""
     found = open_client(server).frameworks()
 
     def draw() -> Any:
@@ -320,7 +333,7 @@ def list_frameworks(output: OutputOption = Output.table, server: ServerOption = 
 
 GROUPS: Final = (projects, definitions)
 ENTRIES: Final = (
-    Entry("frameworks", list_frameworks, "legato frameworks", short="List what can run programs besides Python."),
+    Entry("frameworks", list_frameworks, "legato frameworks", short="List frameworks that can run programs."),
 )
 
 

@@ -1,4 +1,4 @@
-"""Commands that run a server and show how it is set up; the only ones that load the platform, and only when called."""
+"""Commands that run a server and show its settings. Only these load the platform, and only when called."""
 
 from __future__ import annotations
 
@@ -27,24 +27,26 @@ if TYPE_CHECKING:
 FileOption = Annotated[
     Path | None,
     typer.Option(
-        "--config", "-c", metavar="FILE", help="Settings, as TOML. [default: legato.toml in the home directory]"
+        "--config", "-c", metavar="FILE", help="TOML file with settings. [default: legato.toml in the home directory]"
     ),
 ]
-HomeOption = Annotated[str | None, typer.Option(metavar="FOLDER", help="Where everything is kept.")]
-HostOption = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="Where to listen. [default: this machine only]")
+HomeOption = Annotated[
+    str | None, typer.Option(metavar="FOLDER", help="Home directory of the platform, with all its files.")
 ]
-PortOption = Annotated[str | None, typer.Option(metavar="PORT", help="0: any free one.")]
-SlotsOption = Annotated[str | None, typer.Option(metavar="NUMBER", help="How many GPUs, or CPU slots, to offer.")]
-PolicyOption = Annotated[str | None, typer.Option(metavar="[fair|priority|fifo]", help="How the pool is divided.")]
+HostOption = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. [default: this machine only]")
+]
+PortOption = Annotated[str | None, typer.Option(metavar="PORT", help="Port to listen on; 0 for any free port.")]
+SlotsOption = Annotated[str | None, typer.Option(metavar="NUMBER", help="Number of GPUs, or CPU slots, in the pool.")]
+PolicyOption = Annotated[str | None, typer.Option(metavar="[fair|priority|fifo]", help="Policy that divides the pool.")]
 CompatOption = Annotated[
     str | None,
     typer.Option(metavar="[wmla|none]", help="Whose requests to answer besides Legato's own. [default: wmla]"),
 ]
-DatabaseOption = Annotated[str | None, typer.Option("--database-url", metavar="URL", help="Where the store is.")]
+DatabaseOption = Annotated[str | None, typer.Option("--database-url", metavar="URL", help="URL of the database.")]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; may be repeated. See 'legato config show'."),
+    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, see 'legato config show'. Repeatable."),
 ]
 
 
@@ -59,7 +61,7 @@ def up(
     compat: CompatOption = None,
     other: SetOption = None,
 ) -> None:
-    """Run a whole platform on this machine: server, scheduler, and its GPUs. Ctrl-C stops it, not the jobs."""
+    """Run a platform on this machine: server, scheduler, and its GPUs. Ctrl-C stops the server; jobs keep running."""
     said = {"home": home, "host": host, "port": port, "slots": slots, "policy": policy}
     said |= {"database_url": database_url, "compat": compat}
     _serve(_read_settings(config, said, other), runs_jobs=True)
@@ -85,10 +87,10 @@ def run_server(
     compat: CompatOption = None,
     other: SetOption = None,
     api_only: Annotated[
-        bool, typer.Option("--api-only", help="Offer no GPUs and decide nothing: beside a server that does.")
+        bool, typer.Option("--api-only", help="Only answer requests; another server schedules the jobs.")
     ] = False,
 ) -> None:
-    """Run a server, as 'legato up' does; several of them can share a PostgreSQL."""
+    """Run a server, as 'legato up' does. Several servers can share one PostgreSQL database."""
     if context.invoked_subcommand is not None:
         return
     said = {"home": home, "host": host, "port": port, "slots": slots, "policy": policy}
@@ -99,7 +101,7 @@ def run_server(
 def upgrade(
     config: FileOption = None, home: HomeOption = None, database_url: DatabaseOption = None, other: SetOption = None
 ) -> None:
-    """Bring the tables of the store to this version. A server does that by itself where the store is SQLite."""
+    """Migrate the database to this version. A server with SQLite does this automatically at its start."""
     from legato.server.serving import upgrade_store
 
     upgrade_store(_read_settings(config, {"home": home, "database_url": database_url}, other))
@@ -108,47 +110,47 @@ def upgrade(
 
 def downgrade(
     to: Annotated[
-        str | None, typer.Option("--to", metavar="VERSION", help="Of the tables. [default: the one before this one]")
+        str | None, typer.Option("--to", metavar="VERSION", help="Version of the tables. [default: the previous one]")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     config: FileOption = None,
     home: HomeOption = None,
     database_url: DatabaseOption = None,
     other: SetOption = None,
 ) -> None:
-    """Bring the tables of the store back to an older version. Stop servers first; then install that Legato."""
+    """Migrate the database back to an older version. Stop all servers first; then install the older Legato."""
     from legato.server.serving import downgrade_store
 
     settings = _read_settings(config, {"home": home, "database_url": database_url}, other)
     if not yes:
         typer.confirm(
-            "Tables and columns that the older version does not know are deleted. Do you have a backup (legato server "
-            "backup), and shall this go on?",
+            "This deletes tables and columns that the older version does not know. Do you have a backup (legato server "
+            "backup)? Continue?",
             abort=True,
         )
     before, now = downgrade_store(settings, to)
     typer.echo(
-        f"The tables of the store are of version {now} (before: {before}). Install the Legato that they belong to now: "
+        f"The tables of the database have version {now} (before: {before}). Now install the Legato of that version: "
         "this one would upgrade them again."
     )
 
 
 def backup(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the backup goes. It must not exist yet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write. It must not exist yet.")],
     config: FileOption = None,
     home: HomeOption = None,
     database_url: DatabaseOption = None,
     other: SetOption = None,
 ) -> None:
-    """Write the whole platform into one file, while it runs: store, code, jobs with their checkpoints, settings."""
+    """Write the whole platform into one file while it runs: database, code, jobs with their checkpoints, settings."""
     from legato.server.backups import write_backup
 
     settings = _read_settings(config, {"home": home, "database_url": database_url}, other)
     with _show_progress("backup") as tell:
         made = write_backup(settings, file, now=time.time(), tell=tell)
     typer.echo(
-        f"{file} holds {made.num_jobs} jobs and {made.num_files} files ({made.num_bytes / 2**20:,.1f} MiB). It is as "
-        "secret as the platform itself. Data sets, and checkpoints outside of the home, are not in it."
+        f"{file} contains {made.num_jobs} jobs and {made.num_files} files ({made.num_bytes / 2**20:,.1f} MiB). Protect "
+        "it like the platform itself. It does not contain data sets, or checkpoints outside of the home."
     )
     if made.left_out:
         typer.echo(
@@ -159,13 +161,15 @@ def backup(
 
 
 def restore(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A backup.")],
-    home: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the platform will be: a new or empty directory.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")],
+    home: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Home directory of the restored platform: new or empty.")
+    ],
     config: FileOption = None,
     database_url: DatabaseOption = None,
     other: SetOption = None,
 ) -> None:
-    """Make a platform of a backup, on any machine and under any path. Jobs go on when you start the server."""
+    """Restore a platform from a backup, on any machine and under any path. Jobs resume when you start the server."""
     from legato.server.restoring import restore_backup
 
     said = {"home": str(home), "database_url": database_url}
@@ -184,15 +188,15 @@ def restore(
             err=True,
         )
     typer.echo(
-        f"{home} is the platform of {when}, with {made.num_jobs} jobs, of which {made.num_going_on} go on when the "
-        "server starts. Make sure that the old server and its jobs do not run any more, then: "
+        f"{home} is the platform of {when}, with {made.num_jobs} jobs, of which {made.num_going_on} resume when the "
+        "server starts. Make sure that the old server and its jobs no longer run, then: "
         f"legato up --home {home}{url}"
     )
 
 
 @contextlib.contextmanager
 def _show_progress(name: str) -> Iterator[Callable[[int, int], None]]:
-    """Show on a terminal how far it is, and nothing elsewhere."""
+    """Show the progress on a terminal; show nothing elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -204,13 +208,13 @@ def _show_progress(name: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def token(
-    name: Annotated[str, typer.Option(metavar="NAME", help="What it is for.")] = "recovery",
+    name: Annotated[str, typer.Option(metavar="NAME", help="A name that says what the token is for.")] = "recovery",
     config: FileOption = None,
     home: HomeOption = None,
     database_url: DatabaseOption = None,
     other: SetOption = None,
 ) -> None:
-    """Make a token of the user 'admin', for who runs the server and has lost the first one; prints the secret alone."""
+    """Add a token for the user 'admin', if the first one is lost. Prints the secret alone."""
     from legato.server.serving import make_admin_token
 
     typer.echo(make_admin_token(_read_settings(config, {"home": home, "database_url": database_url}, other), name))
@@ -226,19 +230,22 @@ enter(
             "restore",
             restore,
             "legato server restore /backups/monday.legato --home /srv/legato",
-            short="Make a platform of a backup.",
+            short="Restore a platform from a backup.",
         ),
         Entry(
             "upgrade",
             upgrade,
             "legato server upgrade --database-url postgresql://legato@db/legato",
-            short="Bring the store to this version.",
+            short="Migrate the database to this version.",
         ),
         Entry(
-            "downgrade", downgrade, "legato server downgrade --to 0004", short="Bring the store to an older version."
+            "downgrade",
+            downgrade,
+            "legato server downgrade --to 0004",
+            short="Migrate the database to an older version.",
         ),
         Entry(
-            "token", token, "legato server token | legato login --token-stdin", short="Make a token of the first user."
+            "token", token, "legato server token | legato login --token-stdin", short="Add a token for the first user."
         ),
     ),
 )
@@ -255,10 +262,10 @@ def show_config(
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Show all settings: those that a server started here would have, or with --server those of one that runs."""
+    """Show the settings that a server started here would have, or with --server those of a running one."""
     if server is not None:
         if config is not None or home is not None or other:
-            raise UsageError("Cannot show settings of a running server and of a file at once: leave one of them out.")
+            raise UsageError("--server cannot be combined with --config, --home or --set. Leave one of them out.")
         found = [
             {"name": one.name, "value": one.value, "from": "the server", "meaning": one.meaning}
             for one in open_client(server).config()
@@ -345,7 +352,7 @@ def _read_flags(said: dict[str, Any], other: list[str] | None) -> dict[str, Any]
         if not equals or not name:
             raise UsageError(f"Cannot read the setting '{one}'. Write NAME=VALUE, such as --set stability_s=2.")
         if flags.get(name) is not None:
-            raise UsageError(f"The setting {name} is said twice. Leave one of them out.")
+            raise UsageError(f"The setting {name} is given twice. Leave one of them out.")
         flags[name] = value
     return flags
 

@@ -1,4 +1,4 @@
-"""Commands on how the pool is shared: what is fair, who borrows, who had how much when. Divides nothing."""
+"""Commands on how the pool is shared: fair shares, moves of slots, usage over time. Divides nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNKNOWN: Final = "-"
 
 
 def shares(output: OutputOption = Output.table, again: WatchOption = False, server: ServerOption = None) -> None:
-    """Show each queue's part of the pool: what is fair, and what it holds, borrows and wants."""
+    """Show for each queue its fair share, and the slots that it holds, borrows and wants."""
     client = open_client(server, is_watching=again)
 
     def look() -> tuple[Any, Any, bool]:
@@ -44,7 +44,7 @@ def moves(
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Show who was asked to give GPUs up, and who had them next; of the last hour, unless said otherwise."""
+    """Show which jobs gave up GPUs in the last hour, or since --since, and which jobs got them."""
     now = time.time()
     begins, ends = _read_times(since, until, now)
     found = open_client(server).moves(begins, ends, limit=limit)
@@ -70,7 +70,7 @@ def timeline(
     job: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[JOB]...", help="Of these jobs only, by name or id.", autocompletion=complete_platform_jobs
+            metavar="[JOB]...", help="Only these jobs, by name or id.", autocompletion=complete_platform_jobs
         ),
     ] = None,
     by: Annotated[
@@ -78,7 +78,7 @@ def timeline(
         typer.Option(
             parser=read_one_of("whose slots are one line", By),
             metavar="[job|owner|queue|project]",
-            help="Whose GPUs are one line.",
+            help="What one line stands for.",
         ),
     ] = By.JOB,
     since: SinceOption = None,
@@ -89,7 +89,7 @@ def timeline(
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Show who held how many GPUs when; of the last hour, unless said otherwise. -o json has every step."""
+    """Show how many GPUs each job held in the last hour, or since --since. -o json prints every change."""
     now = time.time()
     begins, ends = _read_times(since, until, now)
     told = open_client(server).timeline(begins, ends, by=by.value, points=points, jobs=job or None)
@@ -143,9 +143,9 @@ def sample_held(line: HeldSlots, since: float, until: float, number: int = 24) -
 
 
 ENTRIES: Final = (
-    Entry("shares", shares, "legato shares -w", short="Show what is fair, and who borrows."),
-    Entry("moves", moves, "legato moves --since 8h", short="Show who gave GPUs up to whom."),
-    Entry("timeline", timeline, "legato timeline --by queue --since 8h", short="Show who held how many GPUs when."),
+    Entry("shares", shares, "legato shares -w", short="Show the fair shares of queues."),
+    Entry("moves", moves, "legato moves --since 8h", short="Show which jobs gave GPUs to others."),
+    Entry("timeline", timeline, "legato timeline --by queue --since 8h", short="Show GPUs held over time."),
 )
 
 

@@ -1,4 +1,4 @@
-"""``legato simulate``: what would become of a workload under one policy or several. Touches no platform and no GPU."""
+"""``legato simulate``: a workload under one or several policies, in virtual time. Uses no platform and no GPU."""
 
 from __future__ import annotations
 
@@ -59,16 +59,24 @@ def _number(what: str, example: int, highest: int) -> Any:
 
 def simulate(
     workload: Annotated[
-        Path | None, typer.Argument(metavar="[WORKLOAD.csv]", help="The jobs, a line each; or draw some with --random.")
+        Path | None,
+        typer.Argument(
+            metavar="[WORKLOAD.csv]",
+            help="CSV file with one job per line. Alternatively, draw random jobs with --random.",
+        ),
     ] = None,
     policy: Annotated[
-        str, typer.Option(metavar="NAME[,NAME...]", help="fair, priority, fifo or gang; several are compared.")
+        str,
+        typer.Option(
+            metavar="NAME[,NAME...]",
+            help="Policy: fair, priority, fifo or gang. Several, separated by commas, are compared.",
+        ),
     ] = "fair",
     slots: Annotated[int, _number("the number of slots of the pool", 8, _MAX_SLOTS)] = 8,
     slots_per_node: Annotated[int, _number("how many slots a node has", 8, _MAX_SLOTS)] = 8,
     queue: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME:weight=W,floor=F,ceiling=C", help="Describe a queue; may be given several times."),
+        typer.Option(metavar="NAME:weight=W,floor=F,ceiling=C", help="A queue. Repeatable."),
     ] = None,
     stability: Annotated[float, _seconds("the time for which a growth must have been right", 3)] = 3.0,
     cooldown: Annotated[
@@ -89,15 +97,15 @@ def simulate(
     seed: Annotated[int, _number("the seed of drawn jobs", 1, 2**32)] = 1,
     mean_gap: Annotated[float, _seconds("the mean time between two drawn submissions", 60)] = 60.0,
     save: Annotated[
-        Path | None, typer.Option(metavar="FILE.csv", help="Write the drawn jobs down as a workload.")
+        Path | None, typer.Option(metavar="FILE.csv", help="Save the drawn jobs as a workload file.")
     ] = None,
     draw: Annotated[
-        Path | None, typer.Option(metavar="FILE.svg|FILE.png", help="Draw who had which slots when.")
+        Path | None, typer.Option(metavar="FILE.svg|FILE.png", help="Draw the slots of each job over time.")
     ] = None,
-    jobs: Annotated[bool, typer.Option("--jobs", help="Tell of each job too.")] = False,
+    jobs: Annotated[bool, typer.Option("--jobs", help="Show each job too.")] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Run a workload through the real policies in virtual time: how long jobs take, wait, and how full the pool is."""
+    """Simulate a workload under the real policies in virtual time: completion, waiting, use of the pool."""
     import msgspec
 
     from legato.drawing.files import check_path
@@ -147,7 +155,7 @@ ENTRIES: Final = (
         "simulate",
         simulate,
         "legato simulate jobs.csv --slots 8 --policy fair,gang --draw jobs.svg",
-        short="Run a workload through the policies in virtual time.",
+        short="Simulate a workload under the policies.",
     ),
 )
 
@@ -166,7 +174,7 @@ def _read_queue(text: str) -> Queue:
     for fact in found["facts"].split(","):
         name, _, number = fact.partition("=")
         if name not in ("weight", "floor", "ceiling") or name in values:
-            raise UsageError(f"{said}: '{fact}'. Say weight, floor and ceiling, each once at most. {example}")
+            raise UsageError(f"{said}: '{fact}'. Give weight, floor and ceiling, each at most once. {example}")
         try:
             values[name] = float(number) if name == "weight" else int(number)
         except ValueError:
@@ -185,10 +193,10 @@ def _find_plans(
     from legato.sim.workload import draw_workload, read_workload, write_workload
 
     if (workload is None) == (random is None):
-        raise UsageError("Name a workload file, or draw jobs with --random 200: one of the two.")
+        raise UsageError("Give either a workload file, or --random 200 to draw jobs.")
     if workload is not None:
         if save is not None:
-            raise UsageError("There is nothing to --save: the jobs come from a file. Leave it out, or use --random.")
+            raise UsageError("--save is for drawn jobs, but these come from a file. Leave it out, or use --random.")
         return read_workload(workload), workload.name
     assert random is not None
     if random < 1:
@@ -209,7 +217,7 @@ def _find_plans(
 
 @contextlib.contextmanager
 def _quiet_log() -> Iterator[None]:
-    """Have the control loop say only what goes wrong, and not among the results."""
+    """Let the control loop log only problems, and not between the results."""
     import structlog
 
     before = structlog.get_config()

@@ -1,4 +1,4 @@
-"""What shall be submitted, as it was typed: a script with its arguments, or a file that describes the job; and flags.
+"""Reads what to submit from the command line: a script with its arguments, or a file that describes the job; and flags.
 
 Reads that file. What the fields may be is the server's to say.
 """
@@ -23,7 +23,7 @@ _TEXTS: Final = ("environment", "labels")
 
 
 class Wanted(NamedTuple):
-    """What shall be submitted; arguments of `legato.Client.submit`."""
+    """What to submit; arguments of `legato.Client.submit`."""
 
     program: str
     arguments: tuple[str, ...]
@@ -59,7 +59,7 @@ def read_flags(
     framework: str | None = None,
     parameter: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Return the fields of a submission that flags say; those that say nothing are left out.
+    """Return the fields of a submission that flags set; flags that were not given are left out.
 
     Raises:
         UsageError: one of them cannot be read.
@@ -94,7 +94,7 @@ def read_flags(
 
 
 def is_file(target: str) -> bool:
-    """Return whether what shall be submitted is a file that describes a job.
+    """Return whether the target of a submission is a file that describes a job.
 
     >>> is_file("job.yaml"), is_file("train.py")
     (True, False)
@@ -105,7 +105,7 @@ def is_file(target: str) -> bool:
 def read_wanted(
     target: str, arguments: Sequence[str], said: Mapping[str, Any], *, code: str | None, directory: str | None
 ) -> Wanted:
-    """Return what shall be submitted; flags win over the file.
+    """Return what to submit; flags override the file.
 
     Args:
         target: a script, or a file that describes a job.
@@ -139,7 +139,7 @@ def read_wanted(
 
 @contextlib.contextmanager
 def naming_file(target: str | None) -> Iterator[None]:
-    """Let a refusal of the server name the file that describes the job, if there is one: a field of it may be meant."""
+    """Name the file that describes the job in a refusal of the server, because the error may be in the file."""
     try:
         yield
     except UsageError as error:
@@ -157,14 +157,12 @@ def _read_file(file: Path) -> dict[str, Any]:
         # Of bytes the library would say that they are in a "<byte string>".
         found = msgspec.yaml.decode(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UsageError(f"Cannot submit '{file}': there is no such file. Look at its spelling.") from None
+        raise UsageError(f"Cannot submit '{file}': there is no such file. Check the spelling.") from None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         told = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
-        raise UsageError(f"Cannot read '{file}': {told}. See docs/cli.md for what stands in it.") from error
+        raise UsageError(f"Cannot read '{file}': {told}. See docs/cli.md for its format.") from error
     if not isinstance(found, dict):
-        raise UsageError(
-            f"Cannot read '{file}': it is no list of 'field: value'. See docs/cli.md for what stands in it."
-        )
+        raise UsageError(f"Cannot read '{file}': it must be a list of 'field: value'. See docs/cli.md for its format.")
     known = (*_OWN, *JobOptions.__annotations__)
     for name in found:
         if name not in known:
@@ -189,11 +187,13 @@ def _read_program(file: Path, said: Any) -> list[str]:
 
 
 def _with_bounds(file: Path, fields: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the file, but for those that flags say; ``workers`` is written out."""
+    """Return the fields of the file that no flag overrides; ``workers`` is split into its bounds."""
     workers = fields.pop("workers", None)
     if workers is not None:
         if "min_workers" in fields or "max_workers" in fields:
-            raise UsageError(f"Cannot read '{file}': it says workers beside min_workers or max_workers. Keep one way.")
+            raise UsageError(
+                f"Cannot read '{file}': it has both workers and min_workers or max_workers. Use one of the two ways."
+            )
         low, high = read_bounds(str(workers), None, None)
         fields["max_workers"] = high
         if low is not None:

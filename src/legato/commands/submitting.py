@@ -1,4 +1,4 @@
-"""Commands that submit a job, or one like another, or say what would happen if one were submitted. Decides nothing."""
+"""Commands that submit or clone a job, or show what a submission would do. Decides nothing."""
 
 from __future__ import annotations
 
@@ -53,10 +53,12 @@ _MANY_FILES: Final = 1000
 def submit(
     context: typer.Context,
     target: Annotated[
-        str, typer.Argument(metavar="PROGRAM|FILE.yaml", help="The script, or a file that describes it.")
+        str,
+        typer.Argument(metavar="PROGRAM|FILE.yaml", help="The Python script, or a YAML file that describes the job."),
     ],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS]...", help="Handed to the script, with or without -- before.")
+        list[str] | None,
+        typer.Argument(metavar="[ARGS]...", help="Arguments of the script. '--' before them is optional."),
     ] = None,
     name: NameOption = None,
     framework: FrameworkOption = None,
@@ -73,11 +75,12 @@ def submit(
         str | None,
         typer.Option(
             metavar="FOLDER",
-            help="What to upload. [default: the present directory if the script is in it, else the script's folder]",
+            help="Folder to upload. [default: the current directory if the script is in it, else the script's folder]",
         ),
     ] = None,
     directory: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Upload nothing: the script lies here, on the machines.")
+        str | None,
+        typer.Option(metavar="PATH", help="Upload nothing; run the script from this directory on the nodes."),
     ] = None,
     data: DataOption = None,
     seed: SeedOption = None,
@@ -94,13 +97,15 @@ def submit(
     cpus: CpusOption = None,
     key: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="The same submission with the same key makes one job, however often."),
+        typer.Option(
+            metavar="TEXT", help="Idempotency key: repeating the same submission with it creates no second job."
+        ),
     ] = None,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return at once instead of following it.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return at once instead of watching the job.")] = False,
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Submit a job and follow it until it ends; Ctrl-C only leaves off looking."""
+    """Submit a job and watch it until it ends. Ctrl-C stops watching; the job keeps running."""
     said = read_flags(
         name=name,
         workers=workers,
@@ -135,7 +140,7 @@ def submit(
     wanted = read_wanted(target, handed, said, code=code, directory=directory)
     client = open_client(server)
     options = cast("JobOptions", wanted.options)
-    lack = _find_lack(client, wanted.options)
+    shortage = _find_shortage(client, wanted.options)
     with naming_file(target):
         job = client.submit(
             wanted.program,
@@ -146,12 +151,12 @@ def submit(
             before_upload=_tell_upload,
             **options,
         )
-    if lack is not None:
-        typer.echo(f"legato: job '{job.name}' {lack}", err=True)
+    if shortage is not None:
+        typer.echo(f"legato: job '{job.name}' {shortage}", err=True)
     if not output.is_for_people:
         write(job.record, output, str)
         return
-    follows = f"'legato attach {job.id}' follows it." if detach else "Ctrl-C leaves off looking; the job goes on."
+    follows = f"To watch it: legato attach {job.id}." if detach else "Ctrl-C stops watching; the job keeps running."
     typer.echo(f"legato: job '{job.name}' is submitted as {job.id}. {follows}")
     if not detach:
         from legato.commands.attaching import attach
@@ -160,21 +165,21 @@ def submit(
 
 
 def _warn_of_own_options(context: typer.Context, target: str, handed: Sequence[str]) -> None:
-    """Say that what looks like an option of Legato goes to the program, because it stands behind it."""
+    """Warn of an option of Legato that goes to the program, because it comes after the program's name."""
     own = {name for option in context.command.params for name in option.opts if name.startswith("-")}
     # A script may well have short options of its own; a file that describes a job mostly says its arguments itself.
     meant = own if is_file(target) else {name for name in own if name.startswith("--")}
     found = next((word for word in handed if word.partition("=")[0] in meant), None)
     if found is not None:
         typer.echo(
-            f"legato: '{found}' is handed to the program, because it stands behind '{target}'. Options of 'legato "
-            f"submit' stand before that; if it is meant for the program, write '{target} -- …'.",
+            f"legato: '{found}' is passed to the program, because it comes after '{target}'. Put options of 'legato "
+            f"submit' before '{target}'. If the option is for the program, write '{target} -- …'.",
             err=True,
         )
 
 
-def _find_lack(client: Client, options: Mapping[str, Any]) -> str | None:
-    """Say that a job needs more slots at once than it can have as things are; None if it does not."""
+def _find_shortage(client: Client, options: Mapping[str, Any]) -> str | None:
+    """Say that a job needs more slots at once than it can get at present; None if it does not."""
     most = options.get("max_workers", 1)
     needed = options.get("min_workers", 1) if options.get("is_elastic", True) else most
     if not isinstance(needed, int) or needed <= 1:
@@ -183,28 +188,28 @@ def _find_lack(client: Client, options: Mapping[str, Any]) -> str | None:
         num_usable = client.pool().num_usable
         ceiling = next((one.ceiling for one in client.queues() if one.name == options.get("queue", "default")), None)
     except LegatoError:
-        # It is said by the way only; whether the job can be submitted is another question.
+        # The hint is optional. Whether the job can be submitted is checked elsewhere.
         return None
     if needed > num_usable:
         return (
             f"needs {count_slots(needed)} at once, but the pool has {num_usable}: it waits until the pool grows, or "
-            "until 'legato scale' has it ask for fewer."
+            "until you lower its minimum with 'legato scale'."
         )
     if ceiling is not None and needed > ceiling:
         return (
             f"needs {count_slots(needed)} at once, but its queue may have {ceiling}: it waits until an admin raises "
-            "that ceiling, or until 'legato scale' has it ask for fewer."
+            "that ceiling, or until you lower its minimum with 'legato scale'."
         )
     return None
 
 
 def _tell_upload(packed: Packed) -> None:
-    """Say what is uploaded, where that is so much that somebody may not have meant it."""
+    """Announce an upload that is larger than the user may expect."""
     num_bytes, num_files = len(packed.content), len(packed.names)
     if num_bytes >= _MANY_BYTES or num_files >= _MANY_FILES:
         typer.echo(
-            f"legato: uploads {num_files} file{'' if num_files == 1 else 's'}, {render_bytes(num_bytes)} packed. What "
-            "the program does not need can stay here: name it in .legatoignore.",
+            f"legato: uploading {num_files} file{'' if num_files == 1 else 's'}, {render_bytes(num_bytes)} packed. To "
+            "leave out files that the program does not need, list them in .legatoignore.",
             err=True,
         )
 
@@ -212,7 +217,7 @@ def _tell_upload(packed: Packed) -> None:
 def plan(
     target: Annotated[
         str | None,
-        typer.Argument(metavar="[FILE.yaml]", help="A file that describes a job; a script may stand here too."),
+        typer.Argument(metavar="[FILE.yaml]", help="A YAML file that describes the job, or a script."),
     ] = None,
     name: NameOption = None,
     workers: WorkersOption = None,
@@ -225,7 +230,7 @@ def plan(
     output: OutputOption = Output.table,
     server: ServerOption = None,
 ) -> None:
-    """Say what would happen if such a job were submitted now: its GPUs, and whose it would get. Submits nothing."""
+    """Show what would happen if you submitted such a job now: its GPUs, and the jobs that would give some up."""
     said: dict[str, Any] = read_flags(
         name=name,
         workers=workers,
@@ -268,7 +273,7 @@ def clone(
     keep: KeepOption = None,
     server: ServerOption = None,
 ) -> None:
-    """Submit a new job like another one; it begins anew. What is not said is as it was."""
+    """Submit a copy of a job, with the changes given as options. It starts from scratch."""
     said = read_flags(
         name=name,
         parameter=parameter,
@@ -293,7 +298,9 @@ def clone(
     if parameter:
         said["parameters"] = {**found.spec().parameters, **said["parameters"]}
     made = found.clone(**cast("JobOptions", said))
-    typer.echo(f"Job '{made.name}' ({made.id}) is submitted, like {found.id}. 'legato attach {made.id}' follows it.")
+    typer.echo(
+        f"Job '{made.name}' ({made.id}) is submitted as a clone of {found.id}. To watch it: legato attach {made.id}."
+    )
 
 
 ENTRIES: Final = (
@@ -308,9 +315,7 @@ ENTRIES: Final = (
         "clone",
         clone,
         "legato clone mnist --name mnist-2 --parameter rate=0.05",
-        short="Submit a job like another one.",
+        short="Submit a copy of a job.",
     ),
-    Entry(
-        "plan", plan, "legato plan --workers 2..8 --priority 8000", short="Say what would happen if it were submitted."
-    ),
+    Entry("plan", plan, "legato plan --workers 2..8 --priority 8000", short="Show what a submission would do."),
 )

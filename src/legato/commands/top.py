@@ -1,4 +1,4 @@
-"""`legato top`: the pool and its jobs on the whole screen, drawn anew every second. Changes nothing."""
+"""`legato top`: the pool and its jobs on the whole screen, redrawn every second. Changes nothing."""
 
 from __future__ import annotations
 
@@ -33,12 +33,15 @@ _ENDS: Final = ("q", "Q", "\x1b")
 
 def top(
     every: Annotated[
-        float, typer.Option(parser=read_seconds("the time between two looks", 1), metavar="SECONDS", help="How often.")
+        float,
+        typer.Option(
+            parser=read_seconds("the time between two looks", 1), metavar="SECONDS", help="Time between two updates."
+        ),
     ] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Draw it once and return.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print it once and exit.")] = False,
     server: ServerOption = None,
 ) -> None:
-    """Watch the pool live on the whole screen: who has which GPUs, which jobs there are and why. q ends it."""
+    """Watch the pool live: which job has which GPUs, and why. q quits."""
     if not 0.1 <= every <= 3600:
         raise UsageError(f"Cannot look every {every:g} s. Write a number of seconds from 0.1 to 3600.")
     client = open_client(server, is_watching=not once)

@@ -1,4 +1,4 @@
-"""Commands that exist for jobs of this machine and for those of a platform; this is where it is found which is meant.
+"""Commands for jobs of this machine and of a platform. This module decides which of the two a command means.
 
 A name means the job of this machine if that runs, or began in the present directory; else the platform's, if one is
 known. ``--local`` and ``--server`` say it clearly. An id always means the platform's.
@@ -46,7 +46,7 @@ def find(name: str, *, local: bool, server: str | None, is_watching: bool = Fals
         UsageError: both are said, or neither has it.
     """
     if local and server is not None:
-        raise UsageError("Cannot mean a job of this machine and of a platform at once: --local or --server, not both.")
+        raise UsageError("--local and --server exclude each other: a job is either of this machine or of a platform.")
     if local:
         return None
     if server is not None:
@@ -61,29 +61,34 @@ def find(name: str, *, local: bool, server: str | None, is_watching: bool = Fals
             raise
         if isinstance(error, NotFound):
             return None
-        raise type(error)(f"{error} For the job '{name}' of this machine add --local.") from error
+        raise type(error)(f"{error} To use the job '{name}' of this machine, add --local.") from error
 
 
 def scale(
     job: AnyJob,
-    workers: Annotated[str, typer.Argument(metavar="WORKERS", help="How many; of a platform: at most 4, or 2..4.")],
+    workers: Annotated[
+        str,
+        typer.Argument(
+            metavar="WORKERS", help="Number of workers. For a job of a platform: a maximum such as 4, or a range 2..4."
+        ),
+    ],
     local: LocalOption = False,
     server: ServerOption = None,
 ) -> None:
-    """Give a running job another number of workers; a job of a platform, another maximum (or range)."""
+    """Change the number of workers of a running job, or the bounds of a job of a platform."""
     is_range = ".." in workers
     number = 0 if is_range else read_whole("the number of workers", 2)(workers)
     low, high = parse_workers(workers)[:2] if is_range else (None, number)
     if high <= 0:
         raise UsageError(
-            f"Cannot scale job '{job}' to {high} workers: it would never end. Give 1 or more; 'legato stop {job}' ends "
-            f"it, and 'legato pause {job}' frees the slots of a platform's job."
+            f"Cannot scale job '{job}' to {high} workers: it needs at least 1. To end it: legato stop {job}. To free "
+            f"the slots of a platform's job: legato pause {job}."
         )
     found = find(job, local=local, server=server)
     if found is None:
         if is_range:
             raise UsageError(
-                f"Cannot scale job '{job}' of this machine to '{workers}': its bounds are set when it starts. Give one "
+                f"Cannot scale job '{job}' of this machine to '{workers}': its bounds are fixed at its start. Give one "
                 "number."
             )
         local_jobs.scale(job, number)
@@ -98,7 +103,7 @@ def scale(
     told = ", as before." if is_same else changed
     typer.echo(
         f"Job '{now.name}' may have {now.min_workers}..{now.max_workers} workers{told} "
-        f"'legato explain {job}' says how many it gets."
+        f"To see how many it gets: legato explain {job}."
     )
 
 
@@ -109,7 +114,9 @@ def stop(
     found = find(job, local=local, server=server)
     if found is None:
         if wait:
-            raise UsageError(f"Cannot wait for job '{job}' of this machine: 'legato attach {job}' shows it to its end.")
+            raise UsageError(
+                f"--wait is for jobs of a platform. To watch job '{job}' of this machine: legato attach {job}."
+            )
         local_jobs.stop(job, now=now)
         return
     found.stop(now)
@@ -126,13 +133,15 @@ def attach(
     tail: Annotated[
         int,
         typer.Option(
-            parser=read_whole("how many lines", _NUM_LINES), metavar="LINES", help="To begin with; of a platform's job."
+            parser=read_whole("how many lines", _NUM_LINES),
+            metavar="LINES",
+            help="Number of earlier log lines to show first. For jobs of a platform.",
         ),
     ] = _NUM_LINES,
     local: LocalOption = False,
     server: ServerOption = None,
 ) -> None:
-    """Watch a job until it ends; take one of this machine over if its driver has died. Ctrl-C detaches."""
+    """Watch a job until it ends. If the driver of a job of this machine has died, start a new one. Ctrl-C detaches."""
     found = find(job, local=local, server=server)
     if found is None:
         raise typer.Exit(local_jobs.attach(job, plain=plain))
@@ -145,7 +154,9 @@ def status(
     job: Annotated[
         str | None,
         typer.Argument(
-            metavar="[JOB]", help="The job; without it, all jobs of this machine.", autocompletion=complete_jobs
+            metavar="[JOB]",
+            help="Name or id of the job. [default: all jobs of this machine]",
+            autocompletion=complete_jobs,
         ),
     ] = None,
     output: OutputOption = Output.table,
@@ -153,9 +164,11 @@ def status(
     local: LocalOption = False,
     server: ServerOption = None,
 ) -> None:
-    """Show where a job is, or list all jobs of this machine ('legato ps' lists those of the platform)."""
+    """Show the state and progress of a job, or list all jobs of this machine. 'legato ps' lists those of a platform."""
     if job is None and server is not None:
-        raise UsageError("Cannot list the jobs of a platform by 'legato status': 'legato ps --server …' lists them.")
+        raise UsageError(
+            "'legato status' lists the jobs of this machine only. For those of a platform: legato ps --server …"
+        )
     found = None if job is None else find(job, local=local, server=server, is_watching=again)
     if found is None:
         local_jobs.show_status(job, output, again=again)
@@ -168,42 +181,44 @@ def status(
 def logs(
     job: AnyJob,
     worker: Worker = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on while the job runs.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new lines until the job ends.")] = False,
     tail: Annotated[
         int | None,
         typer.Option(
             parser=read_whole("how many lines", 50, highest=1_000_000),
             metavar="LINES",
-            help="The last ones of each worker.",
+            help="Print only this number of last lines of each log.",
         ),
     ] = None,
-    driver: Annotated[bool, typer.Option("--driver", help="The log of its driver; of a platform's job.")] = False,
+    driver: Annotated[
+        bool, typer.Option("--driver", help="Show the log of the driver instead. For jobs of a platform.")
+    ] = False,
     search: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Only lines with this; of a platform's job.")
+        str | None, typer.Option(metavar="TEXT", help="Only lines that contain this text. For jobs of a platform.")
     ] = None,
     level: Annotated[
         LogLevel | None,
         typer.Option(
             parser=read_one_of("the level", LogLevel),
             metavar="[debug|info|warning|error]",
-            help="Only lines with at least this; of a platform's job.",
+            help="Only lines of this level or a higher one. For jobs of a platform.",
         ),
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="From then on: how long ago (10m, 2h), or a date and time; of a platform's job."
+            metavar="TIME", help="Only lines written since: 10m or 2h ago, or a date and time. For jobs of a platform."
         ),
     ] = None,
     local: LocalOption = False,
     server: ServerOption = None,
 ) -> None:
-    """Show what the workers of a job wrote; lines of several workers begin with their number."""
+    """Show the logs of a job's workers. With several workers each line begins with the worker's number."""
     is_searching = search is not None or level is not None
     if is_searching and (follow or tail is not None):
-        raise UsageError("Cannot search a log while following it, or in its last lines: leave --follow and --tail out.")
+        raise UsageError("--search and --level cannot be combined with --follow or --tail. Leave one of them out.")
     if since is not None and (is_searching or follow or tail is not None):
-        raise UsageError("Cannot show a log from a time on and otherwise chosen at once: keep --since, or the others.")
+        raise UsageError("--since cannot be combined with other options that choose lines. Leave one of them out.")
     begins = None if since is None else read_moment(since, time.time(), "the beginning")
     found = find(job, local=local, server=server)
     if found is None:
@@ -213,9 +228,7 @@ def logs(
                 f"platform. Use: legato logs {job} | grep TEXT"
             )
         if begins is not None:
-            raise UsageError(
-                f"Cannot show what job '{job}' of this machine wrote from a time on: --since is for jobs of a platform."
-            )
+            raise UsageError(f"Cannot use --since with job '{job}' of this machine: it is for jobs of a platform.")
         if driver:
             raise UsageError(
                 f"Cannot show that of job '{job}' of this machine: --driver is for jobs of a platform. What its driver "
@@ -223,7 +236,7 @@ def logs(
             )
         if tail is not None and follow:
             raise UsageError(
-                f"Cannot follow job '{job}' of this machine from the last lines on: leave --tail or --follow out."
+                f"Cannot combine --tail and --follow for job '{job}' of this machine. Leave one of them out."
             )
         local_jobs.show_logs(job, worker, follow=follow, tail=tail)
         return
@@ -240,11 +253,14 @@ def logs(
 
 
 ENTRIES: Final = (
-    Entry("scale", scale, "legato scale mnist 4", short="Give a job another number of workers.", reads_below_zero=True),
+    Entry("scale", scale, "legato scale mnist 4", short="Change a job's number of workers.", reads_below_zero=True),
     Entry(
-        "status", status, "legato status mnist -o json | jq .step", short="Show where a job is, or all of this machine."
+        "status",
+        status,
+        "legato status mnist -o json | jq .step",
+        short="Show a job's progress, or all jobs of this machine.",
     ),
     Entry("stop", stop, "legato stop mnist", short="Stop a job, with a checkpoint."),
     Entry("attach", attach, "legato attach mnist", short="Watch a job until it ends."),
-    Entry("logs", logs, "legato logs mnist --worker 0 --follow", short="Show what the workers of a job wrote."),
+    Entry("logs", logs, "legato logs mnist --worker 0 --follow", short="Show the logs of a job's workers."),
 )

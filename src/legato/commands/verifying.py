@@ -31,7 +31,8 @@ _LOOK_EVERY_S: Final = 0.05
 def verify(
     program: Annotated[str, typer.Argument(metavar="PROGRAM", help="The Python script to verify.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS]...", help="Handed to the script, with or without -- before.")
+        list[str] | None,
+        typer.Argument(metavar="[ARGS]...", help="Arguments of the script. '--' before them is optional."),
     ] = None,
     steps: Annotated[
         int,

@@ -1,4 +1,4 @@
-"""How things are written on the command line: numbers of slots, ages, durations, what others wrote. Pure."""
+"""How the command line writes numbers of slots, ages, durations and text of others. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def clean(text: object) -> str:
 
 
 def count_slots(number: int) -> str:
-    """Say how many slots: of any pool, where each is a GPU or, where there are none, a place on a CPU.
+    """Write a number of slots. A slot is a GPU or, in a pool without GPUs, a share of a CPU.
 
     >>> count_slots(1), count_slots(4)
     ('1 slot', '4 slots')
@@ -53,7 +53,7 @@ def render_gpus(job: JobRecord) -> str:
 
 
 def tell_when(job: JobRecord) -> str:
-    """Say when a job goes by the bounds that it was given, with a space before it; nothing if that is at once.
+    """Say when a job's new bounds take effect, with a space before it; "" if that is at once.
 
     >>> from types import SimpleNamespace as Job
     >>> tell_when(Job(stage="starting")), tell_when(Job(stage="running"))
@@ -63,22 +63,22 @@ def tell_when(job: JobRecord) -> str:
 
 
 def tell_waiting(job: JobRecord) -> str | None:
-    """Say why nothing comes from a job, and what lets it go on; None where something may come.
+    """Say why a job produces no output, and what to type; None for a job that may produce some.
 
     >>> from types import SimpleNamespace as Job
     >>> reason = "'anna' asked to pause it."
     >>> tell_waiting(Job(stage="paused", name="m3", id="j-1", reason=reason, progress=None))
-    "job 'm3' is paused: 'anna' asked to pause it. 'legato resume j-1' lets it go on."
+    "job 'm3' is paused: 'anna' asked to pause it. To resume it: legato resume j-1"
     >>> tell_waiting(Job(stage="running"))
     """
     if job.stage not in ("paused", "queued"):
         return None
-    ways = {"paused": f"'legato resume {job.id}' lets it go on.", "queued": f"'legato explain {job.id}' says more."}
+    ways = {"paused": f"To resume it: legato resume {job.id}", "queued": f"For details: legato explain {job.id}"}
     return f"job '{job.name}' is {job.stage}: {render_reason(job).rstrip('.')}. {ways[job.stage]}"
 
 
 def render_reason(job: JobRecord) -> str:
-    """Say why a job is as it is: the policy's word while it has or wants slots, else that of its stage."""
+    """Return the reason to show for a job: the policy's while it has or wants slots, else that of its stage."""
     reason = (job.stage in _WAITING and job.decided_reason) or job.reason
     if job.progress is not None and job.progress.differed_step is not None and "not exact" not in reason:
         reason = f"not exact since step {job.progress.differed_step}; {reason}"
@@ -175,7 +175,7 @@ def read_moment(text: str, now: float, what: str) -> float:
 
 
 def read_label(text: str) -> tuple[str, str | None]:
-    """Read ``KEY=VALUE``, or ``KEY=`` for a label that shall go.
+    """Read ``KEY=VALUE``, or ``KEY=`` for a label to remove.
 
     Raises:
         UsageError: it is something else.

@@ -151,7 +151,7 @@ def test_the_commands_from_a_project_to_its_runs(shell: Shell, ann: Client) -> N
     assert [(row["name"], row["distributed"]) for row in listed] == [("Shell", "static"), ("CNN", "elastic")]
     assert "2..4" in shell.type("definitions") and "python train.py" in shell.type("definitions", "show", "CNN")
     experiment = ("experiments", "create", "First", "--project", "Digits", "-d", "CNN")
-    assert "'legato experiments run' runs it" in shell.type(*experiment, "-d", made["id"], "--data", "/data")
+    assert "To run it: legato experiments run" in shell.type(*experiment, "-d", made["id"], "--data", "/data")
     shell.type("experiments", "change", "First", "-d", "CNN", "-d", "Shell", "--arguments", "--x 1")
     assert f"CNN ({made['id']}), Shell" in shell.type("experiments", "show", "First", "-o", "wide").replace("\n", "")
     runs = json.loads(shell.type("experiments", "run", "First", "--param", "rate=0.2", "-l", "a=b", "-o", "json"))
@@ -262,7 +262,7 @@ def test_code_is_brought_back(shell: Shell, ann: Client, client_of: NewClient, t
         (("experiments", "create", "X", "--project", "P"), "Name one with --definition"),
         (("experiments", "create", "X", "--project", "P", "-d", "None"), "has no training definition 'None'"),
         (("experiments", "run", "X"), "There is no experiment 'X'"),
-        (("projects", "change", "P"), "nothing is said"),
+        (("projects", "change", "P"), "no change is given"),
         (("projects", "create", "P"), "has a project of this name already"),
         (("ps", "--project", "Q"), "There is no project 'Q'"),
     ],

@@ -136,7 +136,7 @@ def test_ctrl_c_detaches_and_the_job_goes_on(environment: dict[str, str], platfo
     with terminal(["submit", "train.py"], environment, tmp_path) as screen:
         screen.wait_for("submitted by 'ann'")
         screen.process.send_signal(2)
-        screen.wait_for("legato: detached; job 'train' goes on.")
+        screen.wait_for("legato: detached; job 'train' keeps running.")
         assert screen.ended() == 0
     [job] = platform.get("jobs")["items"]
     assert job["stage"] == "queued"

@@ -92,7 +92,7 @@ def test_submit_says_what_flags_say(platform: Platform, call: Call, script: str)
     code, out, _ = call("submit", *flags, script, "--", "--epochs", "3", "-w", "x")
     assert (code, out) == (
         0,
-        "legato: job 'mnist' is submitted as j-0000000001. 'legato attach j-0000000001' follows it.\n",
+        "legato: job 'mnist' is submitted as j-0000000001. To watch it: legato attach j-0000000001.\n",
     )
     body = sent(platform)
     assert body == {
@@ -133,13 +133,15 @@ def test_much_code_is_told_of_before_it_is_uploaded(platform: Platform, call: Ca
     assert call("submit", "-d", script)[2] == "", "little code"
     for number in range(1000):
         Path(f"{number}.txt").touch()
-    told = "legato: uploads 1001 files, "
+    told = "legato: uploading 1001 files, "
     assert call("submit", "-d", script)[2].startswith(told)
     assert call("submit", "-d", script)[2] == "", "it is there already"
     assert call("submit", "-d", "-o", "json", script)[2] == ""
     Path("noise.bin").write_bytes(os.urandom(11 * 2**20))
     (err,) = call("submit", "-d", script)[2].splitlines()
-    assert err.startswith("legato: uploads 1002 files, 11.0 MiB packed. What the program does not need can stay here")
+    assert err.startswith(
+        "legato: uploading 1002 files, 11.0 MiB packed. To leave out files that the program does not need"
+    )
 
 
 JOB_FILE = """
@@ -181,11 +183,11 @@ def test_submit_reads_a_file_and_flags_win(platform: Platform, call: Call, place
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        ("", "it is no list of 'field: value'"),
-        ("- a", "it is no list of 'field: value'"),
+        ("", "it must be a list of 'field: value'"),
+        ("- a", "it must be a list of 'field: value'"),
         ("a: [", "Cannot read 'job.yaml'"),
         ("program: train.py\nmax_worker: 3", "no field 'max_worker'. Did you mean max_workers?"),
-        ("program: train.py\nworkers: 4\nmax_workers: 4", "Keep one way"),
+        ("program: train.py\nworkers: 4\nmax_workers: 4", "Use one of the two ways"),
         ("program: train.py\nworkers: many", "Cannot read the number of workers 'many'"),
         ("name: x", "Cannot read 'program'"),
         ("program: {a: b}", "Cannot read 'program'"),
@@ -225,7 +227,7 @@ def test_submit_follows_the_job_to_its_end(platform: Platform, call: Call, scrip
     code, out, err = call("submit", script)
     assert code == 7
     assert set(out.splitlines()) == {
-        "legato: job 'train' is submitted as j-0000000001. Ctrl-C leaves off looking; the job goes on.",
+        "legato: job 'train' is submitted as j-0000000001. Ctrl-C stops watching; the job keeps running.",
         "epoch 0",
         "epoch 1",
         "legato: 14:13:20 queued    submitted by 'anna'",
@@ -234,7 +236,7 @@ def test_submit_follows_the_job_to_its_end(platform: Platform, call: Call, scrip
     }
     assert err == (
         "legato: job 'train' has failed: worker 0 died.\n"
-        "legato: 'legato logs j-0000000001' has all of its logs, 'legato logs j-0000000001 --driver' why.\n"
+        "legato: all logs: 'legato logs j-0000000001'; the driver's log: 'legato logs j-0000000001 --driver'.\n"
     )
 
 
@@ -248,8 +250,8 @@ def test_ctrl_c_leaves_off_looking_and_never_stops_the_job(
     code, out, err = call("attach", "mnist")
     assert (code, out) == (0, "")
     assert err == (
-        "legato: detached; job 'mnist' goes on. 'legato attach j-0000000001' shows it again, "
-        "'legato stop j-0000000001' ends it.\n"
+        "legato: detached; job 'mnist' keeps running. To watch it again: legato attach j-0000000001. "
+        "To stop it: legato stop j-0000000001.\n"
     )
     assert {request.method for request in platform.requests} == {"GET"}
 
@@ -275,7 +277,7 @@ def test_what_ends_following_is_told(platform: Platform, call: Call, job: dict[s
     platform.streams[f"/jobs/{job['id']}/logs"] = deque([httpx.Response(500, json={})])
     code, _, err = call("attach", "mnist")
     assert code == 1
-    assert err.endswith("The job goes on; 'legato attach j-0000000001' shows it again.\n")
+    assert err.endswith("The job keeps running. To watch it again: legato attach j-0000000001.\n")
 
 
 @pytest.mark.parametrize(
@@ -347,7 +349,7 @@ def test_set(platform: Platform, call: Call, job: dict[str, Any]) -> None:
 
 def test_pause_and_resume(platform: Platform, call: Call, job: dict[str, Any]) -> None:
     assert call("pause", "mnist")[1] == (
-        "Job 'mnist' saves its state and frees its slots. 'legato resume mnist' lets it go on.\n"
+        "Job 'mnist' saves its state and frees its slots. To resume it: legato resume mnist.\n"
     )
     platform.jobs[job["id"]]["stage"] = "running"
     platform.waited = lambda: platform.move(job["id"], "paused", "saved")
@@ -368,7 +370,7 @@ def test_scale_and_set_while_a_job_starts(platform: Platform, call: Call, job: d
 
 def test_scale_and_stop(platform: Platform, call: Call, job: dict[str, Any]) -> None:
     assert call("scale", "mnist", "3")[1] == (
-        "Job 'mnist' may have 1..3 workers now (it had 1..4). 'legato explain mnist' says how many it gets.\n"
+        "Job 'mnist' may have 1..3 workers now (it had 1..4). To see how many it gets: legato explain mnist.\n"
     )
     assert sent(platform) == {"max_workers": 3}
     call("scale", "mnist", "2..6")
@@ -397,7 +399,8 @@ def test_wait_for_a_time(platform: Platform, call: Call, job: dict[str, Any]) ->
 def test_clone(platform: Platform, call: Call, job: dict[str, Any]) -> None:
     out = call("clone", "mnist", "--name", "again", "--workers", "8")[1]
     assert (
-        out == "Job 'again' (j-0000000002) is submitted, like j-0000000001. 'legato attach j-0000000002' follows it.\n"
+        out == "Job 'again' (j-0000000002) is submitted as a clone of j-0000000001. "
+        "To watch it: legato attach j-0000000002.\n"
     )
     assert sent(platform) == {"name": "again", "max_workers": 8}
     platform.specs[job["id"]]["parameters"] = {"rate": 0.1, "wide": True}
@@ -437,7 +440,7 @@ def test_download(platform: Platform, call: Call, job: dict[str, Any]) -> None:
     platform.files = {"work/a.txt": b"a", "work/out/b.txt": b"bb", "checkpoints/step-7.legato": b"ccc"}
     assert (
         call("download", "mnist")[1]
-        == "3 files of job 'mnist' are in 'mnist', which is left out when code is uploaded.\n"
+        == "3 files of job 'mnist' are in 'mnist' (later uploads of code skip this folder).\n"
     )
     assert Path("mnist/work/out/b.txt").read_text() == "bb"
     assert call("download", "mnist", "work/a.txt", "--to", ".")[1] == "1 file of job 'mnist' is in '.'.\n"
@@ -469,7 +472,7 @@ def test_queues_are_changed(platform: Platform, call: Call) -> None:
 
 def test_people(platform: Platform, call: Call) -> None:
     out = call("users", "add", "ben", "--password-stdin", given="geheim-1234\n")[1]
-    assert out == "User 'ben' is made, with the role 'user', and may log in with the password.\n"
+    assert out == "User 'ben' is added, with the role 'user', and can log in with the password.\n"
     assert "needs a token: 'legato tokens add NAME --user eve'" in call("users", "add", "eve", "--role", "viewer")[1]
     assert call("users", "set", "eve", "--disable")[1] == "User 'eve' is disabled.\n"
     assert "has the role 'admin'" in call("users", "set", "eve", "--enable", "--role", "admin")[1]
@@ -579,8 +582,8 @@ def test_logs_from_a_time_on(platform: Platform, call: Call, job: dict[str, Any]
     assert call("logs", "mnist", "-k", "1", "--since", "10m")[1] == "later\n"
     assert call("logs", "mnist", "--driver", "--since", "10m")[1] == "it starts\n"
     for more in (("--follow",), ("--tail", "3"), ("--search", "a")):
-        assert "keep --since, or the others" in call("logs", "mnist", "--since", "10m", *more)[2]
-    assert "--since is for jobs of a platform" in call("logs", "mnist", "--local", "--since", "10m")[2]
+        assert "--since cannot be combined with other options" in call("logs", "mnist", "--since", "10m", *more)[2]
+    assert "it is for jobs of a platform" in call("logs", "mnist", "--local", "--since", "10m")[2]
 
 
 def test_logs_are_searched(platform: Platform, call: Call, job: dict[str, Any]) -> None:
@@ -597,7 +600,7 @@ def test_logs_are_searched(platform: Platform, call: Call, job: dict[str, Any]) 
     assert call("logs", job["id"], "--level", "error", "--driver")[1] == "driver broke\n"
     for flags in (["--follow"], ["--tail", "3"]):
         code, _, err = call("logs", job["id"], "--search", "x", *flags)
-        assert code == 2 and "leave --follow and --tail out" in err
+        assert code == 2 and "cannot be combined with --follow or --tail" in err
     code, _, err = call("logs", job["id"], "--level", "loud")
     assert code == 2 and "Cannot read the level 'loud'" in err
     code, _, err = call("logs", "mine", "--local", "--search", "x")
@@ -621,7 +624,7 @@ def test_the_console_is_opened_where_somebody_sees_it(
     code, out, err = call("console")
     assert (code, out, opened) == (0, f"{URL}/#/welcome?code=lgc_once\n", [f"{URL}/#/welcome?code=lgc_once"])
     assert TOKEN not in out + err
-    assert ("is opened in your browser" in err) is has_browser and "good once, until" in err
+    assert ("is opened in your browser" in err) is has_browser and "It works once, until" in err
     assert call("console", "--no-browser")[1] == out
     monkeypatch.delenv("DISPLAY")
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
@@ -634,10 +637,7 @@ def test_the_console_is_opened_where_somebody_sees_it(
 
 def test_login_with_a_token(platform: Platform, call: Call) -> None:
     out = call("login", URL, "--name", "prod", "--token-stdin", given=f"{TOKEN}\n")[1]
-    assert out == (
-        f"You are logged in to {URL} as 'anna' (admin). Commands mean that platform from now on; its name for "
-        "'--server' is 'prod'.\n"
-    )
+    assert out == (f"You are logged in to {URL} as 'anna' (admin). It is now the default server (--server prod).\n")
     known = read_known(find_file())
     assert (known.current, known.servers["prod"].token) == ("prod", TOKEN)
     call("config", "use", "test")
@@ -782,7 +782,7 @@ def test_where_the_platform_cannot_be_asked_it_is_said_how_to_mean_the_one_here(
     platform.refuse_connection(100)
     code, _, err = call("logs", "mnist")
     assert code == 1
-    assert err.rstrip().endswith("For the job 'mnist' of this machine add --local.")
+    assert err.rstrip().endswith("To use the job 'mnist' of this machine, add --local.")
 
 
 def test_the_directory_of_a_job_of_the_platform_is_not_taken_for_one_of_this_machine(
@@ -802,12 +802,12 @@ def test_the_directory_of_a_job_of_the_platform_is_not_taken_for_one_of_this_mac
 @pytest.mark.parametrize(
     ("arguments", "want"),
     [
-        (["scale", "mnist", "1..2", "--local"], "its bounds are set when it starts"),
-        (["stop", "mnist", "--wait", "--local"], "'legato attach mnist' shows it to its end"),
+        (["scale", "mnist", "1..2", "--local"], "its bounds are fixed at its start"),
+        (["stop", "mnist", "--wait", "--local"], "--wait is for jobs of a platform"),
         (["logs", "mnist", "--driver", "--local"], "--driver is for jobs of a platform"),
-        (["logs", "mnist", "--tail", "3", "-f", "--local"], "leave --tail or --follow out"),
-        (["logs", "mnist", "--local", "--server", "test"], "--local or --server, not both"),
-        (["status", "--server", "test"], "'legato ps --server …' lists them"),
+        (["logs", "mnist", "--tail", "3", "-f", "--local"], "Cannot combine --tail and --follow"),
+        (["logs", "mnist", "--local", "--server", "test"], "--local and --server exclude each other"),
+        (["status", "--server", "test"], "legato ps --server …"),
     ],
 )
 def test_what_only_one_of_the_two_has(
@@ -842,7 +842,7 @@ def test_the_last_lines_of_a_job_of_this_machine(platform: Platform, call: Call,
 def test_who_means_a_job_of_this_machine_is_told_where_it_is(
     platform: Platform, call: Call, local: JobDirectory, command: str
 ) -> None:
-    want = " There is a job 'mnist' of this machine, which 'legato run' started: 'legato status mnist' shows it.\n"
+    want = " This machine has a job 'mnist' that 'legato run' started. To see it: legato status mnist\n"
     code, _, err = call(command, "mnist")
     assert code == 2
     assert err == f"legato: There is no job 'mnist' that you may see. 'legato ps' lists yours.{want}"
@@ -879,7 +879,7 @@ def test_an_unknown_job_is_refused_by_every_command(
         (["submit", "--workers", "0..2", "SCRIPT"], "the number is below 1. Write '1..2', or more."),
         (["submti", "SCRIPT"], "There is no command 'submti'. Did you mean 'submit'? 'legato --help' lists all."),
         (["ps", "--queue", "defalt"], "There is no queue 'defalt' that you may see. Did you mean 'default'?"),
-        (["submit", "--workers", "4", "--max-workers", "4", "SCRIPT"], "say it in one way"),
+        (["submit", "--workers", "4", "--max-workers", "4", "SCRIPT"], "cannot be combined with --min-workers"),
         (["submit", "--env", "DATA", "SCRIPT"], "Cannot read the variable 'DATA'"),
         (["submit", "--label", "team", "SCRIPT"], "Cannot read the label 'team'"),
         (["submit", "--max-time", "long", "SCRIPT"], "Cannot read the longest time 'long'"),
@@ -893,43 +893,46 @@ def test_an_unknown_job_is_refused_by_every_command(
         (["ps", "--stage", "done"], "Cannot read the stage 'done'. Write one of queued"),
         (["ps", "--label", "team"], "Cannot read the label 'team'"),
         (["ps", "--limit", "many"], "Cannot read the limit 'many'"),
-        (["ps", "-o", "xml"], "Cannot read the form of output 'xml'"),
-        (["set", "mnist"], "nothing is said"),
+        (["ps", "-o", "xml"], "Cannot read the output format 'xml'"),
+        (["set", "mnist"], "no change is given"),
         (["set", "mnist", "--queue", "day"], "There is no queue 'day'"),
         (["set", "mnist", "--workers", "0"], "below 1"),
         (["resume", "mnist"], "Cannot resume job 'mnist': it is running"),
-        (["scale", "mnist", "0"], "it would never end. Give 1 or more; 'legato stop mnist' ends it, and 'legato pause"),
+        (
+            ["scale", "mnist", "0"],
+            "it needs at least 1. To end it: legato stop mnist. To free the slots of a platform's job: legato pause",
+        ),
         (["scale", "mnist", "two"], "Cannot read the number of workers 'two'"),
         (["wait", "mnist", "--timeout", "soon"], "Cannot read the timeout 'soon'"),
         (["wait", "mnist", "--until", "done"], "Cannot read the stage 'done'"),
         (["clone", "mnist", "--workers", "a"], "Cannot read the number of workers 'a'"),
-        (["events", "--training"], "without a job"),
-        (["events", "mnist", "-f", "-o", "csv"], "Cannot follow events as CSV"),
-        (["metrics", "mnist", "nothing"], "has logged nothing as 'nothing'"),
+        (["events", "--training"], "--training needs a job"),
+        (["events", "mnist", "-f", "-o", "csv"], "--follow cannot write CSV"),
+        (["metrics", "mnist", "nothing"], "has no metric 'nothing'"),
         (["download", "mnist", "/etc/passwd"], "Cannot download '/etc/passwd': paths of a job begin at the top"),
         (["download", "mnist", "work/no"], "There is no file 'work/no'"),
-        (["download", "mnist", "--list", "--checkpoint"], "leave one of them out"),
+        (["download", "mnist", "--list", "--checkpoint"], "Leave one of the"),
         (["download", "mnist", "a", "b", "--list"], "Cannot list several folders at once"),
         (["top", "--every", "0"], "Cannot look every 0 s"),
         (["usage", "--since", "long"], "Cannot read the beginning 'long'"),
         (["queues", "set", "a", "--ceiling", "high"], "Cannot read the ceiling 'high'"),
-        (["queues", "set", "a", "--member", "a", "--no-members"], "keep one of them"),
+        (["queues", "set", "a", "--member", "a", "--no-members"], "Use one of them"),
         (["queues", "delete", "nothing"], "There is no queue 'nothing'"),
         (["users", "add", "x", "--role", "god"], "Cannot read the role 'god'"),
-        (["users", "set", "x"], "nothing is said"),
+        (["users", "set", "x"], "no change is given"),
         (["users", "set", "nobody", "--disable"], "There is no user 'nobody'"),
-        (["users", "password", "nobody", "--password-stdin"], "nothing on standard input"),
+        (["users", "password", "nobody", "--password-stdin"], "standard input is empty"),
         (["tokens", "add", "x", "--days", "long"], "Cannot read the days 'long'"),
         (["tokens", "revoke", "t-1"], "There is no token 't-1' of yours"),
         (["login", "ftp://a.b"], "as the address of a server"),
-        (["login", "--token-stdin", "--user", "a"], "both a token and a password"),
-        (["login", "--password-stdin"], "without a name"),
+        (["login", "--token-stdin", "--user", "a"], "either a token or a password, not both"),
+        (["login", "--password-stdin"], "--password-stdin needs --user"),
         (["logout", "nowhere"], "Cannot log out of 'nowhere'"),
         (["config", "use", "nowhere"], "There is no server 'nowhere' here. Known: test."),
-        (["config", "show", "--server", "test", "--home", "x"], "leave one of them out"),
+        (["config", "show", "--server", "test", "--home", "x"], "Leave one of the"),
         (["config", "show", "--set", "port"], "Cannot read the setting 'port'"),
         (["config", "show", "--set", "prot=1"], "there is no setting prot. Did you mean port?"),
-        (["up", "--set", "port=1", "--port", "2"], "The setting port is said twice"),
+        (["up", "--set", "port=1", "--port", "2"], "The setting port is given twice"),
         (["up", "--port", "many"], "port='many' cannot be used"),
         (["up", "--config", "nowhere.toml"], "there is no such file"),
         (["server", "--policy", "best"], "policy='best' cannot be used"),

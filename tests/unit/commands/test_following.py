@@ -49,7 +49,7 @@ def test_of_a_paused_job_its_last_rank_0_speaks_and_it_is_said_that_it_is_paused
     follow(platform, JOB, log=[line(worker, f"of worker {worker}\n") for worker in (3, 2, 0, 1)])
     _, out, _ = call("attach", "m3")
     assert out.splitlines()[:2] == [
-        "legato: job 'm3' is paused: 'anna' asked to pause it. 'legato resume j-0000000001' lets it go on.",
+        "legato: job 'm3' is paused: 'anna' asked to pause it. To resume it: legato resume j-0000000001",
         "of worker 1",
     ]
     assert out.count("of worker") == 1
@@ -66,7 +66,7 @@ def test_the_next_life_has_a_speaker_of_its_own(platform: Platform, call: Call) 
 def test_a_pause_while_one_looks_is_told_with_the_way_on(platform: Platform, call: Call) -> None:
     platform.add_job(1)
     follow(platform, JOB, stage(1, "paused", "'anna' asked to pause it"))
-    assert f"legato: 'legato resume {JOB}' lets it go on." in call("attach", "mnist")[1].splitlines()
+    assert f"legato: to resume it: legato resume {JOB}" in call("attach", "mnist")[1].splitlines()
 
 
 @pytest.mark.parametrize(("state", "is_told"), [(PAUSED, True), ({"stage": "queued"}, True), ({}, False)])
@@ -100,7 +100,7 @@ def test_to_scale_to_what_it_is_already_says_so(platform: Platform, call: Call) 
     platform.add_job(1, name="bert")
     assert call("scale", "bert", "2")[1].startswith("Job 'bert' may have 1..2 workers now (it had 1..4). ")
     assert call("scale", "bert", "2")[1] == (
-        "Job 'bert' may have 1..2 workers, as before. 'legato explain bert' says how many it gets.\n"
+        "Job 'bert' may have 1..2 workers, as before. To see how many it gets: legato explain bert.\n"
     )
 
 

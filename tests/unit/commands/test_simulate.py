@@ -141,8 +141,8 @@ def test_the_log_is_as_it_was_before(two: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "Name a workload file, or draw jobs with --random 200"),
-        (["two.csv", "--random", "5"], "one of the two"),
+        ([], "Give either a workload file, or --random 200"),
+        (["two.csv", "--random", "5"], "Give either"),
         (["none.csv"], "Cannot read workload 'none.csv': No such file"),
         (
             ["two.csv", "--policy", "lottery"],
@@ -156,11 +156,11 @@ def test_the_log_is_as_it_was_before(two: Path) -> None:
         (["two.csv", "--cooldown", "nan"], "Write a number, 0 or more, such as 20"),
         (["two.csv", "--queue", "night"], "Write, for example, night:weight=2,floor=1,ceiling=8"),
         (["two.csv", "--queue", "night:weight=heavy"], "'heavy' is no number"),
-        (["two.csv", "--queue", "night:speed=2"], "'speed=2'. Say weight, floor and ceiling"),
+        (["two.csv", "--queue", "night:speed=2"], "'speed=2'. Give weight, floor and ceiling"),
         (["two.csv", "--queue", "night:floor=4,ceiling=2"], "a ceiling not below the floor"),
         (["two.csv", "--draw", "two.jpeg"], "End it in .svg or .png"),
         (["two.csv", "--draw", "none/two.svg"], "there is no folder"),
-        (["two.csv", "--save", "copy.csv"], "There is nothing to --save"),
+        (["two.csv", "--save", "copy.csv"], "--save is for drawn jobs"),
         (["--random", "0"], "Give 1 or more with --random"),
         (["--random", "3", "--mean-gap", "0"], "--mean-gap must be above 0"),
         (["--random", "3", "--save", "none/w.csv"], "Choose another place"),

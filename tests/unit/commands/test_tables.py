@@ -274,7 +274,7 @@ def test_explain_answers_like_a_colleague(jobs: Platform, call: Call) -> None:
         "  2026-09-20 10:26:40  1 slot   starts with 1 of up to 4 slots\n"
         "\n"
         "To get more sooner: 'legato set bert --priority N' (it has 5000, higher is more), or 'legato scale bert …' to "
-        "ask for less. 'legato top' shows who has what.\n"
+        "ask for less. To see all jobs and their slots: legato top\n"
     )
     assert any(asked.endswith("explain?limit=5") for asked in jobs.asked())
     assert "'legato set j-0000000002 --priority N'" in call("explain", "j-0000000002")[1], "the name may be another's"
@@ -295,8 +295,8 @@ def test_where_a_ceiling_holds_no_priority_helps(jobs: Platform, call: Call, sta
 @pytest.mark.parametrize(
     ("stage", "hint"),
     [
-        ("paused", "'legato resume mnist' lets it go on."),
-        ("failed", "'legato logs mnist --tail 50'"),
+        ("paused", "To resume it: legato resume mnist"),
+        ("failed", "legato logs mnist --tail 50"),
         ("succeeded", ""),
     ],
 )
@@ -323,7 +323,7 @@ def test_a_plan(platform: Platform, call: Call) -> None:
     }
     assert call("plan", "--workers", "1..4", "--priority", "7000")[1] == (
         "It would start with 2 slots as soon as they are freed; other jobs shrink: anna/mnist 4 → 2.\n"
-        "In the end it would have 2 slots, as things are; its exact share is 2.00.\n"
+        "It would end up with 2 slots if nothing else changes; its exact share is 2.00.\n"
         "\n"
         "JOB         GPUS NOW  GPUS THEN\n"
         "anna/mnist         4          2\n"
@@ -376,7 +376,7 @@ def test_events(jobs: Platform, call: Call) -> None:
         {"seq": 1, "time": NOW, "kind": "joined", "level": "info", "reason": "worker 0 is in view 1", "step": 7}
     ]
     assert call("events", "mnist", "--training")[1] == "14:13:20  joined    worker 0 is in view 1 (step 7)\n"
-    assert call("events", "old")[1] == "Nothing happened.\n"
+    assert call("events", "old")[1] == "There are no events.\n"
 
 
 def test_of_many_events_of_a_platform_the_last_are_shown(platform: Platform, call: Call) -> None:
@@ -405,7 +405,7 @@ def test_metrics(jobs: Platform, call: Call) -> None:
     assert len(rows) == 8
     assert call("metrics", "mnist", "accuracy")[0] == 2
     jobs.canned["metrics"] = {"series": [], "steps": steps}
-    assert call("metrics", "mnist")[1].startswith("Job 'mnist' has logged nothing yet.")
+    assert call("metrics", "mnist")[1].startswith("Job 'mnist' has no metrics yet.")
 
 
 def test_the_pool(platform: Platform, call: Call) -> None:
@@ -466,7 +466,7 @@ def test_usage_is_drawn(platform: Platform, call: Call, place: Path) -> None:
     assert "End it in .svg or .png" in call("usage", "--draw", "pool.gif")[2]
     assert len(platform.requests) == number, "refused before anything is asked"
     platform.canned["/allocations"] = {"items": []}
-    assert "nobody had any slots in that time" in call("usage", "--draw", "empty.svg")[2]
+    assert "no job had slots in that time" in call("usage", "--draw", "empty.svg")[2]
 
 
 def test_nothing_is_said_too(platform: Platform, call: Call) -> None:

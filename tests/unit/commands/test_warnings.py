@@ -62,8 +62,8 @@ def test_a_pool_that_cannot_be_seen_keeps_nobody_from_submitting(platform: Platf
 @pytest.mark.parametrize(
     ("arguments", "want"),
     [
-        (("job.yaml", "-d", "--priority", "100"), "'-d' is handed to the program, because it stands behind 'job.yaml'"),
-        (("train.py", "-d", "--priority=100"), "'--priority=100' is handed to the program"),
+        (("job.yaml", "-d", "--priority", "100"), "'-d' is passed to the program, because it comes after 'job.yaml'"),
+        (("train.py", "-d", "--priority=100"), "'--priority=100' is passed to the program"),
         (("train.py", "--epochs", "3", "-d"), ""),
         (("train.py", "--", "--priority", "100"), ""),
         (("job.yaml", "--", "-d"), ""),

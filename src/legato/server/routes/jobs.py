@@ -253,7 +253,7 @@ def pause(job: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Res
 
 @router.post("/jobs/{job}/resume", **_CHANGES)
 def resume(job: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
-    """Let a paused job go on where it was."""
+    """Resume a paused job from where it was."""
     found = here.store.jobs.find(job, asker)
     return show_job(here.store.jobs.resume(found.id, asker, here.now(), version=read_version(if_match)))
 
