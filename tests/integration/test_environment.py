@@ -12,6 +12,7 @@ import pytest
 from tests.integration.harness import (
     PROGRAMS,
     Act,
+    Reference,
     Stage,
     after_event,
     at_step,
@@ -20,6 +21,7 @@ from tests.integration.harness import (
     scale,
     with_members,
 )
+from tests.tiers import first_now
 
 from legato.core.cpu import variables_of_capability
 from legato.processors import read_processor
@@ -60,30 +62,35 @@ def odd_machine(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return site / "variables.json"
 
 
-def test_each_limit_gives_other_bits_and_another_fingerprint() -> None:
+@pytest.mark.parametrize("libraries", first_now([("torch", "nothing"), tuple(LIMITS)]), ids=["torch", "all"])
+def test_each_limit_gives_other_bits_and_another_fingerprint(libraries: tuple[str, ...]) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     found = {
         library: json.loads(
             subprocess.run(
-                [sys.executable, "-c", COMPUTE], env=environment | limits, capture_output=True, check=True, text=True
+                [sys.executable, "-c", COMPUTE],
+                env=environment | LIMITS[library],
+                capture_output=True,
+                check=True,
+                text=True,
             ).stdout
         )
-        for library, limits in LIMITS.items()
+        for library in libraries
     }
-    assert len({digest for digest, _ in found.values()}) == len(LIMITS), found
-    assert len({json.dumps(parts) for _, parts in found.values()}) == len(LIMITS), found
+    assert len({digest for digest, _ in found.values()}) == len(libraries), found
+    assert len({json.dumps(parts) for _, parts in found.values()}) == len(libraries), found
 
 
 @pytest.mark.parametrize(
-    ("library", "part"), [("torch", "CPU capability"), pytest.param("oneDNN", "oneDNN", marks=pytest.mark.soak)]
+    ("library", "part"), first_now([("torch", "CPU capability"), ("oneDNN", "oneDNN")], several=True)
 )
 def test_a_worker_with_other_kernels_is_refused_by_name(
-    stage: Stage, odd_machine: Path, library: str, part: str
+    stage: Stage, reference: Reference, odd_machine: Path, library: str, part: str
 ) -> None:
     odd_machine.write_text(json.dumps(LIMITS[library]))
     plan = [Act(at_step(3), scale(2), "one with other kernels"), Act(after_event("refused"), nothing, "refused")]
     result = stage.run("vision.py", workers=(1, 2, 1), plan=plan, start_method="fresh")
-    result.check(run_alone(str(PROGRAMS / "vision.py")), finishers=1, errors=["worker 1"])
+    result.check(reference.of("vision.py"), finishers=1, errors=["worker 1"])
     (refused,) = result.of_kind("refused")
     assert f"its {part} is" in refused["reason"] and "--cpu-capability" in refused["reason"], refused
 
