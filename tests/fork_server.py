@@ -40,7 +40,17 @@ _MAX_SERVERS: Final = 4
 _IMPORTS: Final = ("torch", "torch.distributed", "torch.optim", "torch._dynamo", "numpy")
 # What only the programs themselves read, while they run.
 _OWN_PREFIXES: Final = ("DLI_", "EDT_", "ELASTICDL_", "LEGATO_", "WMLA_")
-_OWN_NAMES: Final = frozenset({_FOLDER, "DATA_DIR", "PYTEST_CURRENT_TEST", "PYTHONPATH", "RESULT_DIR", "WORKER_NUM"})
+_OF_WMLA: Final = (
+    "DATA_DIR",
+    "DATA_PATH",
+    "EXEC_TYPE",
+    "FABRIC_BACKEND",
+    "FRAME_WORK",
+    "GATE",
+    "RESULT_DIR",
+    "SPACE_ID",
+)
+_OWN_NAMES: Final = frozenset({_FOLDER, "PYTEST_CURRENT_TEST", "PYTHONPATH", "WORKER_NUM", *_OF_WMLA})
 
 
 class _Order(NamedTuple):
@@ -61,6 +71,8 @@ def open_folder() -> Iterator[None]:
     """Keep the fork servers of this process, and of those that it starts: they end with it, or with this block."""
     if _FOLDER in os.environ:
         yield
+        for server in _started:
+            server.returncode = 0  # it goes on for the other processes of pytest, and ends with the first one
         return
     with tempfile.TemporaryDirectory(prefix="legato-forks-") as folder:
         os.environ[_FOLDER] = folder
@@ -211,6 +223,16 @@ class ForkedParents:
 def command_of(module: str, *arguments: str) -> list[str]:
     """Return the command of ``python -m MODULE ...``, with warm parents from the fork servers of this process."""
     return [sys.executable, "-c", begin_guest() + f"fork_server.run_module({module!r})", *arguments]
+
+
+def prefix_of_server() -> list[str]:
+    """Return what goes before ``python -m legato.cli ...``: its drivers take warm parents from these fork servers."""
+    from legato.control.environment import pass_on
+    from legato.engines.variables import variables_of_parent
+
+    prepare(variables_of_parent(pass_on(os.environ), {}, "/", "/"))
+    program = begin_guest() + "fork_server.enter_drivers(); del sys.argv[1:3]; fork_server.run_module(sys.argv.pop(1))"
+    return [sys.executable, "-c", program]
 
 
 def begin_guest() -> str:

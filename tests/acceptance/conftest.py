@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pytest
 from benchmarks.platform import Platform, platform
 from PIL import Image
+from tests import fork_server
 from tests.mnist_files import write_mnist
+from tests.shared import Shared
 
 collect_ignore_glob = ["wmla/*"]  # they train when they are imported
 
@@ -18,18 +23,37 @@ GROUP = "wml-ig-edt"
 USER, PASSWORD = "ann", "correct horse battery"
 
 
-@pytest.fixture(scope="session")
-def wmla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+_shared: Final = Shared(Path(__file__).parent)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        _shared.end_before(nextitem)
+
+
+@contextlib.contextmanager
+def start_wmla() -> Iterator[Platform]:
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder, "data")
+        write_mnist(data / "mnist", every=10)
+        write_insects(data / "insects")
+        settings = {"loop_interval_s": 0.2, "stability_s": 0.2, "cooldown_factor": 0, "wmla_data_root": data}
+        with platform(
+            Path(folder, "home"), slots=NUM_SLOTS, prefix=fork_server.prefix_of_server(), **settings
+        ) as running:
+            running.client.add_user(USER, password=PASSWORD)
+            running.client.set_queue(GROUP)
+            yield running
+
+
+@pytest.fixture
+def wmla() -> Platform:
     """A server with a user and a group; 600 real digits as torchvision reads them, and a folder of images."""
-    folder = tmp_path_factory.mktemp("platform")
-    data = folder / "data"
-    write_mnist(data / "mnist", every=10)
-    write_insects(data / "insects")
-    settings = {"loop_interval_s": 0.2, "stability_s": 0.2, "cooldown_factor": 0, "wmla_data_root": data}
-    with platform(folder / "home", slots=NUM_SLOTS, **settings) as running:
-        running.client.add_user(USER, password=PASSWORD)
-        running.client.set_queue(GROUP)
-        yield running
+    found: Platform = _shared.get(start_wmla)
+    return found
 
 
 def write_insects(root: Path) -> None:

@@ -24,14 +24,14 @@ def test_somebody_logs_in_and_out(people: Callable[..., Person]) -> None:
 
 
 def test_a_wrong_password_is_told(chromium: Any, running: Platform) -> None:
-    running.client.add_user("ann", role="user", password=PASSWORD)
+    running.client.add_user("abe", role="user", password=PASSWORD)
     page = chromium.new_page()
     page.goto(running.url)
-    page.locator("input[name=user]").fill("ann")
+    page.locator("input[name=user]").fill("abe")
     page.locator("input[name=password]").fill("wrong")
     page.get_by_role("button", name="Log in").click()
     page.get_by_text("password").last.wait_for()
-    assert page.locator("input[name=user]").input_value() == "ann", "what was typed is kept"
+    assert page.locator("input[name=user]").input_value() == "abe", "what was typed is kept"
     page.close()
 
 

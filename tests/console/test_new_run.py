@@ -17,9 +17,9 @@ HEIGHT: Final = 800
 
 def comes(people: Callable[..., Person], running: Platform, width: int = 1280) -> Person:
     """Return somebody before a small window who has a project."""
-    ann = people("ann", width=width)
+    ann = people("bea", width=width)
     ann.page.set_viewport_size({"width": width, "height": HEIGHT})
-    with Client(running.url, running.client.add_token("t", user="ann").secret) as client:
+    with Client(running.url, running.client.add_token("t", user="bea").secret) as client:
         client.add_project("digits")
     return ann
 
@@ -66,7 +66,7 @@ def test_what_decides_stays_in_sight_in_the_dialog_of_a_definition(
 
 
 def test_what_cannot_be_done_yet_says_why(people: Callable[..., Person]) -> None:
-    ann = people("ann", width=1280)
+    ann = people("bob", width=1280)
     ann.opens("/submit")
     ann.sees("A training definition has the code, the command, and the number of nodes. Create a project first.")
     for name in ("Create", "Create and run", "Add training definition"):

@@ -18,7 +18,7 @@ def test_a_run_that_failed_at_once_opens_on_its_logs(
 ) -> None:
     (tmp_path / "broken.py").write_text("print('about to end', flush=True)\nraise SystemExit(3)\n")
     job = running.client.submit("broken.py", directory=tmp_path, name="broken", max_retries=0)
-    ada = people("ada", "admin")
+    ada = people("eli", "admin")
     ada.opens(f"/runs/{job.id}")
     ada.page.locator("h1").get_by_text("Failed").wait_for()
     ada.opens(f"/runs/{job.id}")

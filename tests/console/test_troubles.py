@@ -39,9 +39,9 @@ def begin_definition(page: Any, archive: Path, command: str) -> Any:
 def test_bad_code_and_a_wrong_command_are_told_at_their_fields(
     people: Callable[..., Person], running: Platform, tmp_path: Path
 ) -> None:
-    ann = people("ann")
+    ann = people("cid")
     page = ann.page
-    with Client(running.url, running.client.add_token("t", user="ann").secret) as client:
+    with Client(running.url, running.client.add_token("t", user="cid").secret) as client:
         client.add_project("digits")
     bad = tmp_path / "model.zip"
     bad.write_bytes(b"PK\x03\x04 and then nothing that is a zip")
