@@ -96,7 +96,7 @@ class Job:
         )
 
     def kill_main_worker(self) -> None:
-        """Send SIGKILL to the worker of rank 0: whoever it is, nobody is special."""
+        """Send SIGKILL to the worker of rank 0, because no worker is special."""
         worker = min((worker for worker in self.status()["workers"] if worker["rank"] is not None), key=_rank)
         os.kill(worker["pid"], signal.SIGKILL)
 

@@ -31,7 +31,11 @@ BANNED: Final = {
 """Turns that readers had to read twice, and what to write."""
 
 NOT_YET: Final = {
-    "*": frozenset(BANNED),
+    "docs/design/*": frozenset(BANNED),
+    "src/*": frozenset(BANNED),
+    "console/src/*": frozenset(BANNED),
+    "tests/*": frozenset(BANNED),
+    "benchmarks/*": frozenset(BANNED),
 }
 """Files, and the turns that they still contain. Take out what you have mended; add nothing."""
 
