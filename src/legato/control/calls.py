@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from legato.control.drivers import Assignment, DriverReport, DriverState
+from legato.control.left_out import LeftOut
 from legato.control.memories import Memory, Pool, memory_of
 from legato.control.records import Job
 from legato.control.stages import HOLDING, Stage
@@ -56,21 +57,28 @@ class End(msgspec.Struct, frozen=True):
 Call = Start | GiveUp | Kill | Tell | End
 
 
-def list_calls(pool: Pool, reports: Mapping[str, DriverReport], memories: dict[str, Memory], now: float) -> list[Call]:
+def list_calls(
+    pool: Pool, reports: Mapping[str, DriverReport], memories: dict[str, Memory], now: float, left_out: LeftOut
+) -> list[Call]:
     """Return what the drivers must be told so that they do what the store says."""
     calls: list[Call] = []
     for job in pool.facts.jobs:
         if job.stage in HOLDING:
-            report = reports.get(job.id)
-            if report is None or report.attempt != job.attempt:
-                report = DriverReport(attempt=job.attempt, state=DriverState.UNKNOWN)
-            if report.state in (DriverState.UNKNOWN, DriverState.GONE):
-                calls.extend(_starts_of(pool, job, report, memory_of(job, memories), now))
-            elif report.state in (DriverState.STARTING, DriverState.SILENT):
-                calls.extend(_kills_of(job, report, memory_of(job, memories), now))
-            else:
-                calls.extend(_calls_of(pool, job, report))
+            with left_out.unless_fails(job.id, "what its driver reports"):
+                calls.extend(_list_calls_of_one(pool, job, reports.get(job.id), memories, now))
     return calls
+
+
+def _list_calls_of_one(
+    pool: Pool, job: Job, report: DriverReport | None, memories: dict[str, Memory], now: float
+) -> Sequence[Call]:
+    if report is None or report.attempt != job.attempt:
+        report = DriverReport(attempt=job.attempt, state=DriverState.UNKNOWN)
+    if report.state in (DriverState.UNKNOWN, DriverState.GONE):
+        return _starts_of(pool, job, report, memory_of(job, memories), now)
+    if report.state in (DriverState.STARTING, DriverState.SILENT):
+        return _kills_of(job, report, memory_of(job, memories), now)
+    return _calls_of(pool, job, report)
 
 
 def _starts_of(pool: Pool, job: Job, report: DriverReport, memory: Memory, now: float) -> Sequence[Call]:

@@ -8,12 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from legato.control.drivers import DriverReport, DriverState
+from legato.control.left_out import LeftOut, describe
 from legato.control.memories import Memory, Pool
 from legato.control.records import Job, JobChange, Verdict
 from legato.control.stages import HOLDING, Stage
 from legato.control.work import Work
 from legato.policy import snapshot as policy
+from legato.policy.faults import find_job_fault, find_queue_fault, find_slot_fault
+from legato.policy.policies import decide
+from legato.policy.rules import Rules
 from legato.policy.snapshot import Standing
 
 
@@ -23,8 +29,11 @@ def make_snapshot(
     memories: Mapping[str, Memory],
     works: Mapping[str, Work],
     now: float,
+    left_out: LeftOut,
 ) -> policy.Snapshot:
     """Return what the policy sees.
+
+    A job on which it cannot decide is not in it, nor are the slots that this job holds; ``left_out`` says why.
 
     Args:
         pool: the facts.
@@ -32,29 +41,97 @@ def make_snapshot(
         memories: of the loop.
         works: what the jobs run, as far as known.
         now: this moment.
+        left_out: jobs that are in it already are not described; those on which the policy cannot decide are added.
     """
-    holders = {found.slot: found for found in pool.facts.allocations}
+    queues = _describe_queues(pool, left_out)
     in_play = {job.id: job for job in pool.facts.jobs if _is_in_play(job, works, memories.get(job.id), now)}
-    slots = tuple(
-        policy.Slot(
+    jobs = []
+    for job in in_play.values():
+        if job.id in left_out.jobs:
+            continue
+        with left_out.unless_fails(job.id, "what is known of it"):
+            described = _describe(pool, job, reports.get(job.id), memories.get(job.id), works.get(job.id))
+            fault = find_job_fault(described)
+            if job.queue in left_out.queues:
+                fault = f"its queue '{job.queue}' cannot be used: {left_out.queues[job.queue]}"
+            if fault is None:
+                jobs.append(described)
+            else:
+                left_out.jobs[job.id] = fault
+    slots = _describe_slots(pool, in_play, left_out)
+    return policy.Snapshot(now=now, slots=slots, jobs=tuple(jobs), queues=queues)
+
+
+def _describe_queues(pool: Pool, left_out: LeftOut) -> tuple[policy.Queue, ...]:
+    queues = []
+    for queue in pool.facts.queues:
+        described = policy.Queue(name=queue.name, weight=queue.weight, floor=queue.floor, ceiling=queue.ceiling)
+        fault = find_queue_fault(described)
+        if fault is None:
+            queues.append(described)
+        else:
+            left_out.queues[queue.name] = f"{fault}; an administrator changes it with 'legato queues set'"
+    return tuple(queues)
+
+
+def _describe_slots(pool: Pool, in_play: Mapping[str, Job], left_out: LeftOut) -> tuple[policy.Slot, ...]:
+    holders = {found.slot: found for found in pool.facts.allocations}
+    slots: dict[str, policy.Slot] = {}
+    for slot in pool.facts.slots:
+        holder = holders[slot.id].job if slot.id in holders else None
+        described = policy.Slot(
             id=slot.id,
             node=slot.node,
             device=slot.device,
-            holder=holders[slot.id].job if slot.id in holders else None,
-            leaving=slot.id in holders
-            and (holders[slot.id].release_asked_at is not None or holders[slot.id].job not in in_play),
-            usable=slot.unusable_since is None,
+            holder=holder,
+            leaving=slot.id in holders and (holders[slot.id].release_asked_at is not None or holder not in in_play),
+            # What a job holds that is left out is not there for others.
+            usable=slot.unusable_since is None and holder not in left_out.jobs,
         )
-        for slot in pool.facts.slots
+        fault = "two slots have this id" if slot.id in slots else find_slot_fault(described)
+        if fault is None:
+            slots[slot.id] = described
+        else:
+            left_out.slots[slot.id] = fault
+    return tuple(slots.values())
+
+
+def decide_apart(snapshot: policy.Snapshot, rules: Rules, left_out: LeftOut) -> policy.Decisions:
+    """Decide; if the policy fails, find the jobs on which it fails, leave those out and decide on all others.
+
+    Raises:
+        Exception: the policy fails whichever single jobs are left out.
+    """
+    try:
+        return decide(snapshot, rules)
+    except Exception:  # noqa: BLE001 -- raised again below, unless single jobs are the cause
+        decide(_with_only((), snapshot), rules)
+        able = _find_able(snapshot.jobs, snapshot, rules, left_out)
+        return decide(_with_only(able, snapshot), rules)
+
+
+def _find_able(
+    jobs: tuple[policy.Job, ...], snapshot: policy.Snapshot, rules: Rules, left_out: LeftOut
+) -> tuple[policy.Job, ...]:
+    """Return the jobs on which the policy can decide, by halves: most often it fails on one of very many."""
+    try:
+        decide(_with_only(jobs, snapshot), rules)
+    except Exception as error:  # noqa: BLE001 -- whatever it is, only these jobs are concerned
+        if len(jobs) == 1:
+            left_out.jobs[jobs[0].id] = f"the policy fails on it: {describe(error)}"
+            return ()
+        half = len(jobs) // 2
+        first = _find_able(jobs[:half], snapshot, rules, left_out)
+        return first + _find_able(jobs[half:], snapshot, rules, left_out)
+    return jobs
+
+
+def _with_only(jobs: tuple[policy.Job, ...], snapshot: policy.Snapshot) -> policy.Snapshot:
+    gone = {job.id for job in snapshot.jobs} - {job.id for job in jobs}
+    slots = tuple(
+        msgspec.structs.replace(slot, usable=False) if slot.holder in gone else slot for slot in snapshot.slots
     )
-    queues = tuple(
-        policy.Queue(name=queue.name, weight=queue.weight, floor=queue.floor, ceiling=queue.ceiling)
-        for queue in pool.facts.queues
-    )
-    jobs = tuple(
-        _describe(pool, job, reports.get(job.id), memories.get(job.id), works.get(job.id)) for job in in_play.values()
-    )
-    return policy.Snapshot(now=now, slots=slots, jobs=jobs, queues=queues)
+    return msgspec.structs.replace(snapshot, jobs=jobs, slots=slots)
 
 
 def _is_in_play(job: Job, works: Mapping[str, Work], memory: Memory | None, now: float) -> bool:
@@ -112,42 +189,58 @@ def _standing(pool: Pool, job: Job, report: DriverReport | None) -> Standing:
     return Standing.RUNNING if settled and trains else Standing.RESIZING
 
 
-def carry_out(pool: Pool, decisions: policy.Decisions, memories: dict[str, Memory]) -> list[JobChange]:
-    """Return what the policy's decisions change in the store.
+def carry_out(
+    pool: Pool, decisions: policy.Decisions, memories: dict[str, Memory], left_out: LeftOut
+) -> list[JobChange]:
+    """Return what the policy's decisions change in the store, and say of the jobs left out why they stay as they are.
 
     A decision is new if the job's slots change, or how many it should have in the end; otherwise only the words change.
     """
     jobs = {job.id: job for job in pool.facts.jobs}
     changes = []
     for decision in decisions.decisions:
-        job = jobs[decision.job]
-        memory = memories.setdefault(job.id, Memory(job.attempt))
-        wanted_before = memory.wanted
-        memory.wanted, memory.wanted_since = decision.wanted, decision.wanted_since
-        memory.account = memory.account.after(decision)
-        kept = set(pool.kept(job))
-        if decision.wanted_since is None and len(kept) == len(pool.held(job)):
-            memory.is_hurried = False
-        granted = sorted(set(decision.slots) - kept)
-        if granted and pool.is_paused_by_policy(job):
-            # It begins anew when its driver has ended.
-            continue
-        released = sorted(kept - set(decision.slots))
-        is_same = job.decided_slots == len(decision.slots) and wanted_before in (None, decision.wanted)
-        is_new = bool(granted or released or not is_same)
-        if not is_new and job.decided_reason == decision.reason:
-            continue
-        starts = job.stage is Stage.QUEUED and bool(granted)
-        changes.append(
-            JobChange(
-                job=job.id,
-                seen_stage=job.stage,
-                seen_attempt=job.attempt,
-                stage=Stage.STARTING if starts else None,
-                reason=decision.reason,
-                granted=tuple(granted),
-                released=tuple(released),
-                verdict=Verdict(len(decision.slots), decision.reason, is_new),
-            )
-        )
+        with left_out.unless_fails(decision.job, "what was decided for it"):
+            change = _carry_out_one(pool, jobs[decision.job], decision, memories)
+            if change is not None:
+                changes.append(change)
+    for name, why in left_out.jobs.items():
+        job = jobs.get(name)
+        if job is not None and job.stage in (Stage.QUEUED, Stage.STARTING, Stage.RUNNING):
+            changes.append(_leave(pool, job, why))
     return changes
+
+
+def _leave(pool: Pool, job: Job, why: str) -> JobChange:
+    """Say that nothing is decided for a job; the store keeps it, with an event, unless it says so already."""
+    verdict = Verdict(len(pool.kept(job)), f"left out of all decisions, and stays as it is: {why}")
+    return JobChange(job=job.id, seen_stage=job.stage, seen_attempt=job.attempt, verdict=verdict)
+
+
+def _carry_out_one(pool: Pool, job: Job, decision: policy.Decision, memories: dict[str, Memory]) -> JobChange | None:
+    memory = memories.setdefault(job.id, Memory(job.attempt))
+    wanted_before = memory.wanted
+    memory.wanted, memory.wanted_since = decision.wanted, decision.wanted_since
+    memory.account = memory.account.after(decision)
+    kept = set(pool.kept(job))
+    if decision.wanted_since is None and len(kept) == len(pool.held(job)):
+        memory.is_hurried = False
+    granted = sorted(set(decision.slots) - kept)
+    if granted and pool.is_paused_by_policy(job):
+        # It begins again when its driver has ended.
+        return None
+    released = sorted(kept - set(decision.slots))
+    is_same = job.decided_slots == len(decision.slots) and wanted_before in (None, decision.wanted)
+    is_new = bool(granted or released or not is_same)
+    if not is_new and job.decided_reason == decision.reason:
+        return None
+    starts = job.stage is Stage.QUEUED and bool(granted)
+    return JobChange(
+        job=job.id,
+        seen_stage=job.stage,
+        seen_attempt=job.attempt,
+        stage=Stage.STARTING if starts else None,
+        reason=decision.reason,
+        granted=tuple(granted),
+        released=tuple(released),
+        verdict=Verdict(len(decision.slots), decision.reason, is_new),
+    )

@@ -209,7 +209,10 @@ class LocalDrivers:
             if self._odd.get(job) != str(error):
                 self._odd[job] = str(error)
                 _log.exception("what is known of a driver cannot be read", job=job)
-            lives = await asyncio.to_thread(_is_driven, self._root / job)
+            try:
+                lives = await asyncio.to_thread(_is_driven, self._root / job)
+            except Exception:  # noqa: BLE001 -- as above; without knowing it, no second driver is started
+                lives = True
             state = DriverState.SILENT if lives else DriverState.GONE
             return DriverReport(attempt=attempt, state=state, trouble=str(error))
         self._odd.pop(job, None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -17,14 +17,14 @@ import structlog
 from legato.control import deciding, rounds
 from legato.control.caller import Caller
 from legato.control.calls import list_calls
-from legato.control.drivers import Drivers
+from legato.control.drivers import DriverReport, Drivers
+from legato.control.left_out import LeftOut, describe
 from legato.control.memories import Memory, Pool
 from legato.control.pulse import Pulse
 from legato.control.records import Facts, Job, JobChange, Lease, Written
 from legato.control.run_times import RunTimes
 from legato.control.work import Work, read_work
-from legato.core.errors import FencedOut, SlotTaken, StoreError, UsageError
-from legato.policy.policies import decide
+from legato.core.errors import FencedOut, StoreError, UsageError
 from legato.policy.rules import Rules
 from legato.policy.snapshot import Decisions
 
@@ -99,6 +99,7 @@ class ControlLoop:
         self._works: dict[str, Work] = {}
         self._unreadable: dict[str, str] = {}
         self._run_times = RunTimes()
+        self._last_left_out = LeftOut()
         self.decisions: Decisions | None = None
         self.pulse = Pulse()
         self._caller = Caller(
@@ -166,24 +167,44 @@ class ControlLoop:
         learned = rounds.learn(pool, reports, self._memories, self._now())
         if learned:
             pool = await self._write(learned, lease)
+        left_out = LeftOut()
         await self._read_works(pool.facts.jobs)
-        asides = await self._list_overdue(pool.facts.jobs)
+        asides = await self._list_overdue(pool.facts.jobs, left_out)
         asides += rounds.fail_unreadable(pool, self._unreadable)
         if asides:
             pool = await self._write(asides, lease)
         # 3. Decide.
-        snapshot = deciding.make_snapshot(pool, reports, self._memories, self._works, self._now())
-        self.decisions = decide(snapshot, self._rules)
+        failure = self._decide(pool, reports, left_out)
         # 4. Apply.
-        changes = deciding.carry_out(pool, self.decisions, self._memories)
+        changes = [] if self.decisions is None else deciding.carry_out(pool, self.decisions, self._memories, left_out)
         if changes:
             pool = await self._write(changes, lease)
         if not self._is_leading() and not await self._renew_lease(lease):
             # It was held up: another loop decides differently, and drivers do not know loops apart.
             return False
-        calls = list_calls(pool, reports, self._memories, self._now())
+        calls = list_calls(pool, reports, self._memories, self._now(), left_out)
         await self._caller.make(calls, self._works, self._unreadable)
+        self._tell_left_out(left_out)
+        if failure is not None:
+            raise failure
         return True
+
+    def _decide(self, pool: Pool, reports: Mapping[str, DriverReport], left_out: LeftOut) -> Exception | None:
+        """Decide. If that fails on all jobs, return why: drivers must be told of stops and pauses all the same."""
+        self.decisions = None
+        try:
+            snapshot = deciding.make_snapshot(pool, reports, self._memories, self._works, self._now(), left_out)
+            self.decisions = deciding.decide_apart(snapshot, self._rules, left_out)
+        except Exception as error:  # noqa: BLE001 -- raised when the rest of the round is done
+            return error
+        return None
+
+    def _tell_left_out(self, left_out: LeftOut) -> None:
+        """Log what is left out, once as long as it stays the same, and count it for the metrics."""
+        for kind, name, why in sorted(left_out.list_all() - self._last_left_out.list_all()):
+            _log.error("a round leaves something out", kind=kind, name=name, error=why)
+        self._last_left_out = left_out
+        self.pulse.left_out = left_out.count()
 
     def _lead_by(self, lease: Lease) -> None:
         # Half of it must be left when something is started, so that it is known before another loop may decide.
@@ -213,7 +234,7 @@ class ControlLoop:
     async def _write(self, changes: list[JobChange], lease: Lease) -> Pool:
         try:
             written = await self._in_thread(self._books.write, changes, lease.fence, self._now())
-        except (FencedOut, SlotTaken, StoreError):
+        except (FencedOut, StoreError):
             raise
         except Exception:  # noqa: BLE001 -- one job's trouble is not the others': each is written by itself
             _log.exception("a round could not be written as a whole")
@@ -232,11 +253,12 @@ class ControlLoop:
         except Exception:  # noqa: BLE001 -- as above; it is seen anew in the next round
             _log.exception("a change of a job could not be written", job=change.job)
 
-    async def _list_overdue(self, jobs: Sequence[Job]) -> list[JobChange]:
+    async def _list_overdue(self, jobs: Sequence[Job], left_out: LeftOut) -> list[JobChange]:
         clock = asyncio.get_running_loop().time
         for job in self._run_times.list_unknown(jobs, self._works):
-            held_s = await self._in_thread(self._books.read_held_s, job.id, self._now())
-            self._run_times.note(job, held_s, clock())
+            with left_out.unless_fails(job.id, "how long it has held slots"):
+                held_s = await self._in_thread(self._books.read_held_s, job.id, self._now())
+                self._run_times.note(job, held_s, clock())
         return self._run_times.list_overdue(jobs, self._works, clock())
 
     async def _read_works(self, jobs: Sequence[Job]) -> None:
@@ -252,7 +274,9 @@ class ControlLoop:
         for job in jobs:
             try:
                 self._works[job] = read_work(self._books.read_spec(job))
-            except UsageError as error:
-                # Of another version, say. It fails; the others do not.
-                _log.error("a job's spec cannot be read", job=job, error=str(error))
-                self._unreadable[job] = str(error)
+            except StoreError:
+                raise
+            except Exception as error:  # noqa: BLE001 -- of another version, or damaged: this job fails, no other
+                why = str(error) if isinstance(error, UsageError) else describe(error)
+                _log.error("a job's spec cannot be read", job=job, error=why)
+                self._unreadable[job] = why

@@ -23,6 +23,7 @@ class Pulse:
         elapsed_s: seconds that all whole rounds took together.
         num_failed_calls: drivers that could not be told something.
         drivers: how many were in trouble in the last round, by their state.
+        left_out: how many jobs, queues and slots the last round left as they are, because it cannot deal with them.
     """
 
     def __init__(self) -> None:
@@ -33,6 +34,7 @@ class Pulse:
         self.elapsed_s = 0.0
         self.num_failed_calls = 0
         self.drivers: Counter[DriverState] = Counter()
+        self.left_out: Counter[str] = Counter()
 
     def lead(self, now: float) -> None:
         """Note that this loop decides from now on."""
@@ -42,6 +44,7 @@ class Pulse:
         """Note that another loop decides."""
         self.led_at = self.done_at = None
         self.drivers.clear()
+        self.left_out.clear()
 
     def look(self, reports: Iterable[DriverReport]) -> None:
         """Note how drivers do."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from legato.control.drivers import DriverReport, DriverState
+from legato.control.left_out import describe
 from legato.control.memories import Memory, Pool, memory_of
 from legato.control.records import Job, JobChange, Note, Progress
 from legato.control.stages import HOLDING, Stage
@@ -53,32 +54,41 @@ def learn(pool: Pool, reports: Mapping[str, DriverReport], memories: dict[str, M
     changes = []
     for job in pool.facts.jobs:
         report = reports.get(job.id)
-        if (known := memories.get(job.id)) is not None:
-            wants = job.stage in (Stage.QUEUED, Stage.STARTING, Stage.RUNNING)
-            known.forget_the_future(now)
-            known.account = known.account.until(now, len(pool.held(job)), goes_on=wants)
-        if report is None or report.attempt != job.attempt or job.stage not in HOLDING:
-            continue
-        memory = memory_of(job, memories)
-        memory.see_bounds(job)
-        memory.trouble = memory.trouble.after(report.state, now, is_under_way=report.is_under_way)
-        change = None
-        if report.state is DriverState.ENDED:
-            change = _learn_end(pool, job, report, now)
-        elif report.state is DriverState.RUNNING:
-            change = _learn_progress(pool, job, report, memory, now)
-        elif report.state is DriverState.UNKNOWN:
-            change = _learn_absence(pool, job, report, memory, now)
-        is_elsewhere = report.state is DriverState.UNKNOWN and _is_elsewhere(pool, job)
-        if change is not None and change.is_retry and change.stage is Stage.QUEUED:
-            # Without a pause, what fails at once would use up the job's retries in a moment.
-            memory.again_at = now + pause_after(job.num_retries)
-        change = _with_note(job, change, _ELSEWHERE if is_elsewhere else memory.trouble.tell(report, now))
+        try:
+            change = _learn_one(pool, job, report, memories, now)
+        except Exception as error:  # noqa: BLE001 -- a report may say anything; the other jobs' are learned from
+            change = _with_note(job, None, f"reports what cannot be used: {describe(error)}")
         if change is not None:
             changes.append(change)
     for job_id in set(memories) - {job.id for job in pool.facts.jobs}:
         del memories[job_id]
     return changes
+
+
+def _learn_one(
+    pool: Pool, job: Job, report: DriverReport | None, memories: dict[str, Memory], now: float
+) -> JobChange | None:
+    if (known := memories.get(job.id)) is not None:
+        wants = job.stage in (Stage.QUEUED, Stage.STARTING, Stage.RUNNING)
+        known.forget_the_future(now)
+        known.account = known.account.until(now, len(pool.held(job)), goes_on=wants)
+    if report is None or report.attempt != job.attempt or job.stage not in HOLDING:
+        return None
+    memory = memory_of(job, memories)
+    memory.see_bounds(job)
+    memory.trouble = memory.trouble.after(report.state, now, is_under_way=report.is_under_way)
+    change = None
+    if report.state is DriverState.ENDED:
+        change = _learn_end(pool, job, report, now)
+    elif report.state is DriverState.RUNNING:
+        change = _learn_progress(pool, job, report, memory, now)
+    elif report.state is DriverState.UNKNOWN:
+        change = _learn_absence(pool, job, report, memory, now)
+    is_elsewhere = report.state is DriverState.UNKNOWN and _is_elsewhere(pool, job)
+    if change is not None and change.is_retry and change.stage is Stage.QUEUED:
+        # Without a pause, what fails at once would use up the job's retries in a moment.
+        memory.again_at = now + pause_after(job.num_retries)
+    return _with_note(job, change, _ELSEWHERE if is_elsewhere else memory.trouble.tell(report, now))
 
 
 def _with_note(job: Job, change: JobChange | None, trouble: str | None) -> JobChange | None:

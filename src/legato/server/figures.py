@@ -105,6 +105,11 @@ class _Platform:
         for state in TROUBLED:
             drivers.add_metric([state], pulse.drivers[state])
         yield drivers
+        told = "What the last round left as it is, because it cannot deal with it; the log says why."
+        left_out = GaugeMetricFamily("legato_left_out", told, labels=["kind"])
+        for kind in ("job", "queue", "slot"):
+            left_out.add_metric([kind], pulse.left_out[kind])
+        yield left_out
 
     def _ask_store(self) -> Iterator[Metric]:
         jobs = GaugeMetricFamily("legato_jobs", "Jobs by stage.", labels=["stage"])

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from legato.control.deciding import make_snapshot
+from legato.control.left_out import LeftOut
 from legato.control.memories import Pool
 from legato.control.records import Facts, NewJob, Queue
 from legato.control.roles import Asker
@@ -64,7 +65,7 @@ def imagine(snapshot: policy.Snapshot, new: NewJob, asker: Asker, rules: Rules, 
 def look(store: Store, works: Works, now: float) -> policy.Snapshot:
     """Return the pool as the policy sees it when nobody is being resized."""
     facts = store.loop.read_facts()
-    snapshot = make_snapshot(Pool(facts), {}, {}, works.of(facts), now)
+    snapshot = make_snapshot(Pool(facts), {}, {}, works.of(facts), now, LeftOut())
     return msgspec.structs.replace(snapshot, jobs=tuple(_as_settled(job) for job in snapshot.jobs))
 
 

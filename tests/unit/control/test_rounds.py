@@ -11,6 +11,7 @@ import pytest
 from legato.control.account import Account
 from legato.control.deciding import carry_out, make_snapshot
 from legato.control.drivers import DriverReport, DriverState
+from legato.control.left_out import LeftOut
 from legato.control.memories import Memory, Pool
 from legato.control.pace import Pace
 from legato.control.records import Allocation, Facts, Job, JobChange, Progress, Slot
@@ -63,7 +64,7 @@ def is_new(
     """Return whether a decision is told of as a new one; None if nothing at all is written."""
     job = make_running(*decided)
     changes = carry_out(
-        make_pool(job, held), decide(job, slots, reason, wanted), {job.id: Memory(1, wanted=wanted_before)}
+        make_pool(job, held), decide(job, slots, reason, wanted), {job.id: Memory(1, wanted=wanted_before)}, LeftOut()
     )
     if not changes:
         return None
@@ -167,7 +168,12 @@ def test_what_a_resize_cost_is_kept_as_the_driver_measures_it(
     (change,) = learn(pool, {job.id: make_report(2, resize_s=by_driver)}, memories, 10.0)
     assert change.progress is not None and change.progress.resize_s == want
     seen = make_snapshot(
-        make_pool(msgspec.structs.replace(job, progress=change.progress), SLOTS[:2]), NOTHING, memories, {}, 10.0
+        make_pool(msgspec.structs.replace(job, progress=change.progress), SLOTS[:2]),
+        NOTHING,
+        memories,
+        {},
+        10.0,
+        LeftOut(),
     )
     assert seen.jobs[0].resize_cost_s == want, "the policy waits for a multiple of it"
 
@@ -186,7 +192,7 @@ def test_the_policy_hears_when_a_job_was_resized_last() -> None:
         pool = make_pool(job, SLOTS[:2])
         reports = {job.id: make_report(num_workers)}
         learn(pool, reports, memories, now)
-        heard.append(make_snapshot(pool, reports, memories, {}, now).jobs[0].last_resized_at)
+        heard.append(make_snapshot(pool, reports, memories, {}, now, LeftOut()).jobs[0].last_resized_at)
     assert heard == [None, None, None, 40.0, 40.0, 60.0], "its start is no resize"
 
 
@@ -197,11 +203,11 @@ def test_what_somebody_asks_for_waits_for_no_cooling() -> None:
         """Play a round; returns since when the policy takes the job to be cooling."""
         pool, reports = make_pool(job, SLOTS[:held]), {job.id: make_report(num_workers)}
         learn(pool, reports, memories, now)
-        heard = make_snapshot(pool, reports, memories, {}, now).jobs[0].last_resized_at
+        heard = make_snapshot(pool, reports, memories, {}, now, LeftOut()).jobs[0].last_resized_at
         decision = Decision(
             job=job.id, slots=SLOTS[:held], verb=Verb.KEEP, reason="said", wanted=3, wanted_since=wanted_since
         )
-        carry_out(pool, Decisions(decisions=(decision,), summary=""), memories)
+        carry_out(pool, Decisions(decisions=(decision,), summary=""), memories, LeftOut())
         return heard
 
     assert hear(job, 10.0, 2, 2, wanted_since=None) is None
@@ -219,7 +225,7 @@ def learn_from(job: Job, report: DriverReport) -> tuple[JobChange, policy.Job]:
     memories: dict[str, Memory] = {}
     (change,) = learn(make_pool(job, SLOTS), {job.id: report}, memories, 10.0)
     after = msgspec.structs.replace(job, progress=change.progress)
-    return change, make_snapshot(make_pool(after, SLOTS), {job.id: report}, memories, {}, 10.0).jobs[0]
+    return change, make_snapshot(make_pool(after, SLOTS), {job.id: report}, memories, {}, 10.0, LeftOut()).jobs[0]
 
 
 def test_slots_that_cannot_help_go_back_at_once_and_no_more_are_given() -> None:
@@ -232,7 +238,7 @@ def test_slots_that_cannot_help_go_back_at_once_and_no_more_are_given() -> None:
     assert change.reason == "its step has only 2 micro-batches, so another worker cannot help"
     assert seen.num_micro_batches == 2 and largest_size(seen) == 2
     # Two workers in the two slots that are used: it is not taken for one that is being resized.
-    settled = make_snapshot(make_pool(job, SLOTS), {job.id: report}, {}, {}, 10.0).jobs[0]
+    settled = make_snapshot(make_pool(job, SLOTS), {job.id: report}, {}, {}, 10.0, LeftOut()).jobs[0]
     assert settled.standing is Standing.RUNNING
 
 

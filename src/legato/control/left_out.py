@@ -1,0 +1,57 @@
+"""What a round of the control loop cannot deal with and leaves out, so that all else goes on. Logs nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+
+from legato.control.trouble import on_one_line
+from legato.core.errors import FencedOut, StoreError
+
+
+class LeftOut:
+    """The jobs, queues and slots that one round leaves as they are.
+
+    Attributes:
+        jobs: why, by id.
+        queues: why, by name; the jobs of these are in ``jobs`` too.
+        slots: why, by id.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, str] = {}
+        self.queues: dict[str, str] = {}
+        self.slots: dict[str, str] = {}
+
+    @contextlib.contextmanager
+    def unless_fails(self, job: str, what: str) -> Iterator[None]:
+        """Do one job's part of a round; if that fails, leave the job out and go on.
+
+        Args:
+            job: its id.
+            what: of the job cannot be dealt with, for people: ``its state``.
+
+        Raises:
+            FencedOut, StoreError: these concern all jobs.
+        """
+        try:
+            yield
+        except (FencedOut, StoreError):
+            raise
+        except Exception as error:  # noqa: BLE001 -- whatever one job's data causes must not stop the others
+            self.jobs[job] = f"{what} cannot be used: {describe(error)}"
+
+    def count(self) -> Counter[str]:
+        """Return how many there are of each kind."""
+        return Counter(job=len(self.jobs), queue=len(self.queues), slot=len(self.slots))
+
+    def list_all(self) -> set[tuple[str, str, str]]:
+        """Return the kind, the name and the reason of each."""
+        kinds = {"job": self.jobs, "queue": self.queues, "slot": self.slots}
+        return {(kind, name, why) for kind, found in kinds.items() for name, why in found.items()}
+
+
+def describe(error: Exception) -> str:
+    """Return an error as part of a sentence, with its kind: many say too little without it."""
+    return on_one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)

@@ -1,0 +1,60 @@
+"""What the policy cannot decide on, in words for people. Pure: it looks at one job, queue or slot at a time."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from legato.policy.ageing import MAX_BEHIND
+from legato.policy.snapshot import MAX_PRIORITY, Job, Queue, Slot
+
+_LENGTHS: Final = ("resize_cost_s", "due_slot_s", "served_slot_s")
+
+
+def find_job_fault(job: Job) -> str | None:
+    """Return why no decision can be made for a job; None if one can.
+
+    >>> job = Job(id="j", name="n", owner="o", queue="q", submitted_at=0, min_workers=3, max_workers=2)
+    >>> find_job_fault(job)
+    "min_workers=3 and max_workers=2 are no range; 'legato set JOB --workers MIN..MAX' changes them"
+    """
+    if not 1 <= job.min_workers <= job.max_workers:
+        told = f"min_workers={job.min_workers} and max_workers={job.max_workers} are no range"
+        return f"{told}; 'legato set JOB --workers MIN..MAX' changes them"
+    if not 1 <= job.priority <= MAX_PRIORITY:
+        return f"priority={job.priority} is not within 1..{MAX_PRIORITY}; 'legato set JOB --priority N' changes it"
+    if job.num_micro_batches is not None and job.num_micro_batches < 1:
+        return f"num_micro_batches={job.num_micro_batches} is below 1; submit the job again without it"
+    if not 0 <= job.behind <= MAX_BEHIND:
+        return f"behind={job.behind} is not within 0..{MAX_BEHIND}"
+    return _find_time_fault(job)
+
+
+def _find_time_fault(job: Job) -> str | None:
+    names = ("submitted_at", "wanted_since", "last_resized_at", *_LENGTHS)
+    known = {name: value for name in names if (value := getattr(job, name)) is not None}
+    odd = [
+        f"{name}={value} is no finite number of seconds" for name, value in known.items() if not math.isfinite(value)
+    ]
+    odd += [f"{name}={known[name]} is below 0" for name in _LENGTHS if known.get(name, 0.0) < 0]
+    return odd[0] if odd else None
+
+
+def find_queue_fault(queue: Queue) -> str | None:
+    """Return why no decision can be made for the jobs of a queue; None if one can.
+
+    >>> find_queue_fault(Queue(name="night", weight=0.0))
+    'weight=0.0 is no finite number above 0'
+    """
+    if not (math.isfinite(queue.weight) and queue.weight > 0):
+        return f"weight={queue.weight} is no finite number above 0"
+    if queue.floor < 0:
+        return f"floor={queue.floor} is below 0"
+    if queue.ceiling is not None and queue.ceiling < queue.floor:
+        return f"ceiling={queue.ceiling} is below floor={queue.floor}"
+    return None
+
+
+def find_slot_fault(slot: Slot) -> str | None:
+    """Return why a slot cannot be given to anybody; None if it can."""
+    return None if slot.id and slot.node else f"id={slot.id!r} on node={slot.node!r} is without a name"
