@@ -5,7 +5,8 @@ to do than it can. So the engine is asked about its process, and the answers dec
 
 - stopped or gone: fenced when it has neither said nor computed anything for ``heartbeat_limit_s``;
 - busy: left alone for as long as it is;
-- neither, so it only waits: fenced when it has not got on for ``collective_limit_s``;
+- neither, so it only waits: fenced when it has not got on for ``collective_limit_s``; one that trains alone is only
+  warned of as long as its heartbeats come, because no other worker waits for it;
 - its heartbeats do not say whether it waits for others, because it is of an earlier release: fenced when no worker of
   its view has got on or computed for twice that time. After once that time such workers give up by themselves;
 - the engine cannot tell: fenced when it has been silent for ``heartbeat_limit_s``.
@@ -89,6 +90,18 @@ def _view_rested_s(job: Job) -> float:
     return job.now - max(latest, job.in_force_since)
 
 
+def describe_rest(job: Job, worker: Worker) -> str | None:
+    """Say that the only worker of a job has waited for long; None if it has not, or others wait for it."""
+    rested_s = _rested_s(job, worker)
+    if rested_s is None or not _is_alone(job) or rested_s < job.spec.collective_limit_s:
+        return None
+    return (
+        f"worker {worker.number} has got no further for {rested_s:.0f} s and uses no CPU. It is left alone, because no "
+        "other worker waits for it: it may sleep, or wait for a slow disk. If its program hangs, stop the job. This "
+        "warning comes after collective_limit_s (--collective-limit)"
+    )
+
+
 def _judge_silence(job: Job, worker: Worker) -> str | None:
     spec, evidence = job.spec, worker.evidence
     how = "has no connection and is" if worker.away else "is"
@@ -106,23 +119,37 @@ def _judge_silence(job: Job, worker: Worker) -> str | None:
 
 def _judge_rest(job: Job, worker: Worker) -> str | None:
     """Judge a worker that is heard: its program may hang although its heartbeats come."""
-    spec, evidence = job.spec, worker.evidence
-    is_known = job.now - evidence.taken_at <= 2 * spec.heartbeat_limit_s
-    if worker.is_waiting or not is_known or not _may_be_stuck(job, worker):
+    limit_s, rested_s = job.spec.collective_limit_s, _rested_s(job, worker)
+    if rested_s is None or _is_alone(job):
         return None
     if worker.is_waiting is None:
         # It may wait for another worker that computes: only a view in which nothing happens shows that it hangs.
         rested_s = _view_rested_s(job)
-        if rested_s < 2 * spec.collective_limit_s:
+        if rested_s < 2 * limit_s:
             return None
         return (
             f"has got no further for {rested_s:.0f} s, as all workers of its view; it is of an earlier release of "
             "Legato, which does not say whether it waits for others: its program hangs"
         )
-    rested_s = job.now - max(worker.got_on_at, evidence.busy_at, job.in_force_since)
-    if rested_s < spec.collective_limit_s:
+    if rested_s < limit_s:
         return None
-    return f"has got no further for {rested_s:.0f} s, uses no CPU and waits for no other worker: its program hangs"
+    return (
+        f"has got no further for {rested_s:.0f} s, uses no CPU and waits for no other worker: its program hangs. If "
+        "it waits for so long on purpose, give the job a higher collective_limit_s (--collective-limit)"
+    )
+
+
+def _rested_s(job: Job, worker: Worker) -> float | None:
+    """Return for how long the program of a worker that is heard has only waited; None if that cannot be said."""
+    is_known = job.now - worker.evidence.taken_at <= 2 * job.spec.heartbeat_limit_s
+    if worker.is_waiting or not is_known or not _may_be_stuck(job, worker):
+        return None
+    return job.now - max(worker.got_on_at, worker.evidence.busy_at, job.in_force_since)
+
+
+def _is_alone(job: Job) -> bool:
+    """Whether the view in force has one worker only: it can wait for no other one, and no other one for it."""
+    return job.current is not None and len(job.current.workers) == 1
 
 
 def _is_busy(job: Job, worker: Worker) -> bool:

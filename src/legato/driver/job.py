@@ -40,6 +40,7 @@ class Worker:
         got_on_at: when it last said anything but that it lives.
         evidence: what is known of its process.
         is_spared: it is silent for longer than a worker may be, and is left alone because its process is healthy.
+        rest_told: the ``got_on_at`` since which it has only waited, as its user was warned; None: there was no warning.
     """
 
     number: int
@@ -67,6 +68,7 @@ class Worker:
     got_on_at: float = -math.inf
     evidence: Evidence = field(default_factory=Evidence)
     is_spared: bool = False
+    rest_told: float | None = None
     history: list[str] = field(default_factory=list)
 
     def move(self, phase: WorkerPhase, now: float, why: str) -> None:

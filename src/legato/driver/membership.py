@@ -218,6 +218,11 @@ class Membership:
         for worker in job.where(lambda worker: not worker.is_spared and health.is_silent(job, worker)):
             worker.is_spared = True
             job.record("note", health.describe_spared(job, worker), worker, "warning")
+        for worker in job.present():
+            told = health.describe_rest(job, worker)
+            if told is not None and worker.rest_told != worker.got_on_at:
+                worker.rest_told = worker.got_on_at
+                job.record("note", told, worker, "warning")
         deadlock = health.find_deadlock(job)
         if deadlock is not None:
             job.broken_since = job.now

@@ -151,6 +151,33 @@ def test_a_worker_whose_program_hangs_while_its_heartbeats_come_is_fenced() -> N
     world.check_at_peace()
 
 
+def test_the_only_worker_of_a_job_may_sleep_for_longer_than_the_limit_and_its_user_is_warned_once() -> None:
+    world = make_training(num_workers=1, collective_limit_s=60.0)
+    be_stuck(world, 0)
+    world.calm(59)
+    assert not kinds(world, "note")
+    world.calm(3600)
+    assert not kinds(world, "fenced") and not kinds(world, "broken")
+    (told,) = kinds(world, "note")
+    assert told.level == "warning"
+    assert "worker 0 has got no further for 6" in told.reason and "--collective-limit" in told.reason
+    world.bodies[0].doing = "training"
+    world.check_at_peace()
+    be_stuck(world, 0)
+    world.calm(70)
+    assert len(kinds(world, "note")) == 2, "it sleeps again, which is news"
+    assert not kinds(world, "fenced")
+
+
+def test_a_worker_that_sleeps_while_another_waits_for_it_is_fenced_and_the_limit_is_named() -> None:
+    world = make_training(num_workers=2, collective_limit_s=60.0)
+    be_stuck(world, 1, waiting=[0])
+    world.calm(70)
+    (fenced,) = kinds(world, "fenced")
+    assert fenced.worker == 1
+    assert "give the job a higher collective_limit_s (--collective-limit)" in fenced.reason
+
+
 def test_a_worker_that_hangs_is_fenced_although_it_is_found_running_now_and_then() -> None:
     world = make_training(num_workers=2, collective_limit_s=60.0)
     be_stuck(world, 1, waiting=[0])
