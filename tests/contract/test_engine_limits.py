@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +16,9 @@ from legato.core.errors import UsageError
 from legato.core.limits import Limits
 from legato.engines import local
 from legato.engines.base import Exited, Launch, Noted
-from legato.engines.cgroups import JobGroup, Support, find_support
+from legato.engines.cgroups import JobGroup, Place, Support, find_support
 from legato.engines.local import LocalEngine
+from legato.processes import parse_stat, start_time_of
 
 MIB = 2**20
 SUPPORT = find_support()
@@ -68,6 +72,10 @@ def make(directory: Path, limits: Limits) -> LocalEngine:
     return LocalEngine(directory, entry=ENTRY, preload=(), limits=limits)
 
 
+def read_state(pid: int) -> str:
+    return parse_stat(Path(f"/proc/{pid}/stat").read_text()).state
+
+
 @needs_memory
 def test_a_worker_that_uses_too_much_memory_ends_alone_and_is_told_why(tmp_path: Path) -> None:
     engine = make(tmp_path, Limits(memory_bytes=96 * MIB))
@@ -84,13 +92,64 @@ def test_a_worker_that_is_killed_otherwise_is_not_said_to_lack_memory(tmp_path: 
     assert (ended[0].exit_code, ended[0].reason) == (-9, "")
 
 
-def test_a_kill_while_the_machine_lacks_memory_is_said_to_be_likely_that(
+@pytest.mark.parametrize(
+    ("is_named", "told"),
+    [
+        (True, "killed by the kernel: the machine was out of memory. Use a smaller micro-batch"),
+        (False, ""),
+        (None, "killed by SIGKILL, it is not known by whom. While it ran, the kernel killed 1 process of this machine"),
+    ],
+)
+def test_a_kill_is_called_a_lack_of_memory_only_if_the_kernel_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_named: bool | None, told: str
+) -> None:
+    counts = iter([4, 5])
+    monkeypatch.setattr(local, "count_machine_oom_kills", lambda: next(counts))
+    monkeypatch.setattr(local, "is_named_victim", lambda _pid, _since: is_named)
+    ended, _ = run(make(tmp_path, Limits()), tmp_path, {0: ("kill", "9")})
+    assert ended[0].reason.startswith(told) and bool(ended[0].reason) == bool(told)
+
+
+@needs_memory
+def test_a_worker_in_a_group_of_its_own_is_not_blamed_for_what_the_machine_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = iter([4, 5])
     monkeypatch.setattr(local, "count_machine_oom_kills", lambda: next(counts))
-    ended, _ = run(make(tmp_path, Limits()), tmp_path, {0: ("kill", "9")})
-    assert ended[0].reason.startswith("killed by SIGKILL, most likely by the kernel: the machine was out of memory")
+    ended, _ = run(make(tmp_path, Limits(memory_bytes=96 * MIB)), tmp_path, {0: ("kill", "9")})
+    assert (ended[0].exit_code, ended[0].reason) == (-9, "")
+
+
+@pytest.mark.skipif("pids" not in SUPPORT.places, reason=f"no groups: {SUPPORT.why_not}")
+def test_a_process_that_hides_from_everything_ends_with_its_job(tmp_path: Path) -> None:
+    told = tmp_path / "hidden"
+    ended, _ = run(make(tmp_path, Limits(num_processes=100)), tmp_path, {0: ("hide", str(told))})
+    assert ended[0].exit_code == 0
+    pid = int(told.read_text())
+    assert start_time_of(pid) is None or read_state(pid) == "Z"
+
+
+def test_the_kernel_ends_a_whole_group_of_version_2(tmp_path: Path) -> None:
+    mounted = Path("/sys/fs/cgroup/unified")
+    base = mounted if (mounted / "cgroup.procs").exists() else mounted.parent
+    if not (base / "cgroup.procs").exists() or not os.access(base, os.W_OK):
+        pytest.skip("no groups of version 2 that this user may make")
+    group = JobGroup(tmp_path, Limits(), Support({"memory": Place(2, base)}, ""))
+    (top,) = group.folders()
+    inner = top / "worker-0"
+    top.mkdir()
+    try:
+        inner.mkdir()
+        children = [subprocess.Popen(["sleep", "600"]) for _ in range(3)]
+        for child in children:
+            (inner / "cgroup.procs").write_text(str(child.pid))
+        killing = threading.Thread(target=group.kill)
+        killing.start()
+        assert [child.wait(30) for child in children] == [-9, -9, -9]
+        killing.join()
+    finally:
+        group.close()
+    assert not top.exists()
 
 
 def test_limits_that_cannot_be_enforced_are_refused_or_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,12 @@ def main(argv: list[str]) -> int:
         case ["family", path]:
             child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
             Path(path).write_text(str(child.pid))
+        case ["hide", path]:
+            # A daemon as programs make them: a session of its own, no parent, nothing of our environment.
+            hidden = "import os, sys, time; os.setsid(); pid = os.fork()\n"
+            hidden += "if pid: open(sys.argv[1], 'w').write(str(pid)); os._exit(0)\ntime.sleep(600)"
+            subprocess.run([sys.executable, "-c", hidden, path], env={}, check=True)
+            return 0
         case ["stubborn", path]:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             Path(path).write_text("ready")

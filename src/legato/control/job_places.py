@@ -14,7 +14,9 @@ from typing import Final
 
 from legato.core.errors import LegatoError
 from legato.core.job_user import JobUser
+from legato.core.limits import Limits
 from legato.core.warm import Record, mark_of
+from legato.engines.cgroups import JobGroup, find_support
 from legato.engines.parent import end_group, end_process, find_record, kill_as, read_record
 from legato.plain_files import make_folder_for
 from legato.processes import is_alive
@@ -98,6 +100,9 @@ async def end_leftovers(directory: Path, user: JobUser | None = None) -> None:
         record = _read_record(path, user) or record
     if user is not None:
         await asyncio.to_thread(kill_as, user, mark_of(str(path)))
+    groups = JobGroup(directory, Limits(), find_support())
+    await asyncio.to_thread(groups.kill)
+    groups.close()
     if record is None:
         return
     left = [entry for entry in record.workers.values() if entry.exit_code is None]

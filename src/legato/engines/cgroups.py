@@ -10,11 +10,13 @@ import contextlib
 import errno
 import hashlib
 import os
+import signal
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from legato.core.errors import UsageError
+from legato.core.errors import LegatoError, UsageError
 from legato.core.limits import Limits, render_size
 
 CONTROLLERS: Final = ("memory", "cpu", "pids")
@@ -24,6 +26,12 @@ _PARENT: Final = "parent"
 _PARENT_BYTES: Final = 2**30  # more than torch and what programs import need
 _CPU_PERIOD_US: Final = 100_000
 _PROC: Final = Path("/proc")
+_KERNEL_LOG: Final = Path("/dev/kmsg")
+_RECORD_BYTES: Final = 2**13  # the kernel's own limit
+_LOG_SLACK_S: Final = 1.0
+_HUGE_PAGE: Final = 2**21  # one that does not fit any more may be the last that was asked for
+_KILL_TRIES: Final = 200
+_KILL_PAUSE_S: Final = 0.01
 
 
 class Place(NamedTuple):
@@ -152,13 +160,52 @@ class JobGroup:
         except OSError as error:
             raise UsageError(f"Cannot limit what worker {worker} uses: {error}.") from error
 
+    @property
+    def counts_oom_kills(self) -> bool:
+        """Whether the kernel says for each worker which of its processes were killed for memory."""
+        return "memory" in self._places
+
     def count_oom_kills(self, worker: int) -> int:
-        """Return how many processes of a worker the kernel has killed because the worker's memory was used up."""
+        """Return how many processes of a worker the kernel has killed for memory, the machine's or the worker's own."""
+        return self._count(worker, "memory.events", "memory.oom_control", "oom_kill")
+
+    def has_reached_limit(self, worker: int) -> bool:
+        """Return whether a worker has ever used all the memory that it may."""
+        if self._limits.memory_bytes is None:
+            return False
+        if self._places["memory"].version == 2:
+            return self._count(worker, "memory.events", "", "oom") > 0
+        folder = self._places["memory"].base / self._name / _name_worker(worker)
+        # Newer kernels do not count how often it was reached (memory.failcnt is 0), but all of them keep the most used.
+        most = [int(word) for word in _read_words(folder / "memory.max_usage_in_bytes") if word.isdecimal()]
+        return any(num_bytes > self._limits.memory_bytes - _HUGE_PAGE for num_bytes in most)
+
+    def _count(self, worker: int, file: str, file_of_version_1: str, key: str) -> int:
         place = self._places.get("memory")
         if place is None:
             return 0
         folder = place.base / self._name / _name_worker(worker)
-        return _read_count(folder / ("memory.events" if place.version == 2 else "memory.oom_control"), "oom_kill")
+        return _read_count(folder / (file if place.version == 2 else file_of_version_1), key)
+
+    def kill(self) -> None:
+        """Kill all processes that the job has left behind, and wait until they are gone.
+
+        What a process starts is in its group, whatever it does to be taken for another's: a session of its own, a
+        parent that has ended, an environment without our variables.
+
+        Raises:
+            LegatoError: some live on.
+        """
+        places = [place for place in self.folders() if place.is_dir()]
+        for _ in range(_KILL_TRIES):
+            left = sorted({pid for place in places for pid in _kill_all_in(place)} - {os.getpid()})
+            if not left:
+                return
+            time.sleep(_KILL_PAUSE_S)
+        raise LegatoError(
+            f"Processes {', '.join(map(str, left[:10]))} of a job that has ended cannot be killed; they may wait for a "
+            "disk. End them by hand."
+        )
 
     def remove_worker(self, worker: int) -> None:
         """Remove a worker's groups; what is left of its processes is killed by others."""
@@ -194,20 +241,62 @@ class JobGroup:
 
 
 def explain_oom(limit: int | None) -> str:
-    """Return what is told of a worker that the kernel killed because its memory was used up."""
-    told = "" if limit is None else f"; the limit is {render_size(limit)} for each worker"
+    """Return what is told of a worker that the kernel killed for memory. ``limit``: it had reached it; None: no."""
+    if limit is None:
+        return (
+            "killed by the kernel: the machine was out of memory. Use a smaller micro-batch, fewer workers on this "
+            "machine, or a machine with more memory"
+        )
     return (
-        f"killed by the kernel: out of memory{told}. Use a smaller micro-batch or fewer loader processes, or ask for "
-        "more memory (--memory)"
+        f"killed by the kernel: out of memory; the limit is {render_size(limit)} for each worker. Use a smaller "
+        "micro-batch or fewer loader processes, or ask for more memory (--memory)"
     )
 
 
-def explain_likely_oom() -> str:
-    """Return what is told of a worker that was killed while the machine had no memory left."""
+def tell_oom_nearby(num_killed: int) -> str:
+    """Return what is told of a worker that was killed where the kernel does not say why, only that it killed some."""
+    processes = "1 process" if num_killed == 1 else f"{num_killed} processes"
     return (
-        "killed by SIGKILL, most likely by the kernel: the machine was out of memory. Use a smaller micro-batch, fewer "
-        "workers on this machine, or a machine with more memory"
+        f"killed by SIGKILL, it is not known by whom. While it ran, the kernel killed {processes} of this machine "
+        "because memory was used up, perhaps this one: 'dmesg' names them"
     )
+
+
+def is_named_victim(pid: int, since_s: float, log: Path = _KERNEL_LOG) -> bool | None:
+    """Return whether the kernel's log says that it killed a process for memory; None if the log cannot be read.
+
+    Args:
+        pid: of the process.
+        since_s: seconds on the clock ``time.monotonic``; what the log says of earlier moments is not meant.
+        log: gives one record in each read: ``PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT``.
+    """
+    told = f"Killed process {pid} ("
+    try:
+        descriptor = os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        while record := _read_record(descriptor):
+            about, _, text = record.partition(";")
+            fields = about.split(",")
+            if told in text and len(fields) > 2 and int(fields[2]) / 1e6 >= since_s - _LOG_SLACK_S:
+                return True
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _read_record(descriptor: int) -> str:
+    """Return the next record of the kernel's log; "" at its end."""
+    while True:
+        try:
+            return os.read(descriptor, _RECORD_BYTES).decode(errors="replace")
+        except BlockingIOError:
+            return ""
+        except BrokenPipeError:
+            continue  # some records were overwritten meanwhile; the next read gives the oldest that is left
 
 
 def count_machine_oom_kills(proc: Path = _PROC) -> int | None:
@@ -239,6 +328,46 @@ def _settings(controller: str, version: int, limits: Limits) -> Iterable[tuple[s
             yield "cpu.max", f"{quota} {_CPU_PERIOD_US}"
         else:
             yield from (("cpu.cfs_period_us", str(_CPU_PERIOD_US)), ("cpu.cfs_quota_us", str(quota)))
+
+
+def _kill_all_in(place: Path) -> list[int]:
+    """Kill the processes of a group and of those in it, and return those that are left."""
+    folders = [place, *(path for path in place.rglob("*") if path.is_dir())]
+    found = [pid for folder in folders for pid in _read_pids(folder)]
+    if not found:
+        return []
+    if (place / "cgroup.kill").exists():
+        # Version 2: all at once, whatever they start meanwhile.
+        (place / "cgroup.kill").write_text("1")
+        return found
+    if (place / "pids.max").exists():
+        # So that they start nothing faster than they are killed.
+        (place / "pids.max").write_text("0")
+    for folder in folders:
+        for pid in _read_pids(folder):
+            _kill_in(folder, pid)
+    return found
+
+
+def _kill_in(folder: Path, pid: int) -> None:
+    """Kill a process of a group; its number may be another's by now, so it is held and looked up again."""
+    if pid == os.getpid():
+        return
+    try:
+        held = os.pidfd_open(pid)
+    except OSError:
+        return  # it is gone
+    try:
+        if pid in _read_pids(folder):
+            signal.pidfd_send_signal(held, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(held)
+
+
+def _read_pids(folder: Path) -> list[int]:
+    return [int(word) for word in _read_words(folder / "cgroup.procs") if word.isdecimal()]
 
 
 def _write(file: Path, value: str) -> None:

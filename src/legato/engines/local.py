@@ -14,9 +14,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from legato.core.cpu import check_supported
 from legato.core.errors import LegatoError, UsageError
@@ -45,10 +46,11 @@ from legato.engines.base import EngineEvent, Exited, Launch, Noted, Started, Sto
 from legato.engines.cgroups import (
     JobGroup,
     count_machine_oom_kills,
-    explain_likely_oom,
     explain_oom,
     find_support,
+    is_named_victim,
     prefer_as_victim,
+    tell_oom_nearby,
 )
 from legato.engines.gpus import find_devices, show_only, torch_name
 from legato.engines.parent import (
@@ -80,6 +82,20 @@ _CLOSE_EARLY_LIMIT_S: Final = 1.0
 
 _let_go: Final[dict[int, subprocess.Popen[bytes]]] = {}
 """Warm parents that this process started and whose engine was detached: they must be reaped if they end before us."""
+
+
+class _Begun(NamedTuple):
+    """What was known of a worker when it began.
+
+    Args:
+        pid: its process.
+        at_s: on the clock ``time.monotonic``.
+        num_oom_kills: processes of the machine that the kernel had killed for memory; None: it does not say.
+    """
+
+    pid: int
+    at_s: float
+    num_oom_kills: int | None
 
 
 class LocalEngine:
@@ -118,7 +134,7 @@ class LocalEngine:
     ) -> None:
         self._limits = limits or Limits()
         self._groups: JobGroup | None = None
-        self._oom_kills_before: dict[int, int | None] = {}
+        self._begun: dict[int, _Begun] = {}
         self._directory = Path(job_directory).absolute()
         self._user = user
         self._uid = None if user is None else user.uid
@@ -302,6 +318,10 @@ class LocalEngine:
             shutil.rmtree(Path(record.socket).parent, ignore_errors=True)
         self._record_path.unlink(missing_ok=True)
         if self._groups is not None:
+            try:
+                await asyncio.to_thread(self._groups.kill)
+            except LegatoError:
+                _log.exception("The job of %s has ended, and has left processes behind", self._directory)
             self._groups.close()
         self._events.put_nowait(None)
 
@@ -469,9 +489,10 @@ class LocalEngine:
         Raises:
             UsageError: a limit was asked for, and cannot be enforced.
         """
-        if self._limits.is_empty:
-            return
         support = find_support()
+        # A job with a user of its own is in groups if it can be: by these its hidden processes are found at its end.
+        if self._limits.is_empty and (self._user is None or not support.places):
+            return
         why_not = support.check(self._limits)
         try:
             if why_not is not None:
@@ -480,13 +501,15 @@ class LocalEngine:
             groups.open()
             self._groups = groups
         except UsageError as error:
+            if self._limits.is_empty:
+                return
             # Workers that run already are not ended for it.
             if self._limits.must_hold and not has_workers:
                 raise
             self._events.put_nowait(Noted(f"its limits of memory and CPU are not enforced: {error}"))
 
     def _limit(self, worker: int, pid: int) -> None:
-        self._oom_kills_before[worker] = count_machine_oom_kills()
+        self._begun[worker] = _Begun(pid, time.monotonic(), count_machine_oom_kills())
         if self._groups is None:
             return
         if not belongs_to(pid, self._uid):
@@ -499,17 +522,28 @@ class LocalEngine:
 
     def _explain_exit(self, worker: int, exit_code: int, *, was_forced: bool) -> str:
         """Return what ended a worker, if that was the lack of memory; else ""."""
-        before, now = self._oom_kills_before.pop(worker, None), count_machine_oom_kills()
-        num_killed = 0
+        begun = self._begun.pop(worker, None)
+        explained = ""
+        if not was_forced and exit_code != 0:
+            explained = self._explain_oom(worker, exit_code, begun)
         if self._groups is not None:
-            num_killed = self._groups.count_oom_kills(worker)
             self._groups.remove_worker(worker)
-        if was_forced or exit_code == 0:
+        return explained
+
+    def _explain_oom(self, worker: int, exit_code: int, begun: _Begun | None) -> str:
+        if self._groups is not None and self._groups.counts_oom_kills:
+            # The kernel counts each worker's own, so there is nothing to guess.
+            if not self._groups.count_oom_kills(worker):
+                return ""
+            return explain_oom(self._limits.memory_bytes if self._groups.has_reached_limit(worker) else None)
+        if exit_code not in (-signal.SIGKILL, 128 + signal.SIGKILL) or begun is None:
             return ""
-        if num_killed:
-            return explain_oom(self._limits.memory_bytes)
-        was_killed = exit_code in (-signal.SIGKILL, 128 + signal.SIGKILL)
-        return explain_likely_oom() if was_killed and before is not None and now is not None and now > before else ""
+        is_named = is_named_victim(begun.pid, begun.at_s)
+        if is_named is not None:
+            return explain_oom(None) if is_named else ""
+        now = count_machine_oom_kills()
+        num_killed = 0 if now is None or begun.num_oom_kills is None else now - begun.num_oom_kills
+        return tell_oom_nearby(num_killed) if num_killed > 0 else ""
 
     def _report(self, event: Started | Exited) -> None:
         if (type(event), event.worker) in self._reported:

@@ -137,3 +137,29 @@ def test_a_mount_without_a_source_is_read(tmp_path: Path) -> None:
     mounts = tmp_path / "proc/self/mountinfo"
     mounts.write_text("29 1 0:9 / /odd rw - tmpfs  rw\n" + mounts.read_text())
     assert "does not hand" in find_support(tmp_path / "proc").why_not
+
+
+def test_a_worker_is_said_to_have_reached_its_limit_only_where_the_kernel_counted_that(tmp_path: Path) -> None:
+    mounted = make_proc(tmp_path, 1)
+    group = JobGroup(Path("/jobs/a"), LIMITS, find_support(tmp_path / "proc"))
+    group.open()
+    group.add_worker(0, 7)
+    most_used = next((mounted / "memory/own").glob("legato-*")) / "worker-0/memory.max_usage_in_bytes"
+    for num_bytes, has in ((2**29, False), (2**30 - 4096, True)):
+        most_used.write_text(str(num_bytes))
+        assert group.has_reached_limit(0) is has
+    assert cgroups.explain_oom(None).startswith("killed by the kernel: the machine was out of memory")
+
+
+def write_log(path: Path, *records: str) -> Path:
+    path.write_text("\n".join(records))
+    return path
+
+
+def test_the_log_of_the_kernel_names_whom_it_killed(tmp_path: Path) -> None:
+    record = "4,900,12000000,-;Out of memory: Killed process 77 (python) total-vm:8kB"
+    log = write_log(tmp_path / "kmsg", record)
+    assert cgroups.is_named_victim(77, 11.0, log) is True
+    assert cgroups.is_named_victim(77, 20.0, log) is False, "that was an earlier process with this number"
+    assert cgroups.is_named_victim(7, 11.0, log) is False
+    assert cgroups.is_named_victim(77, 11.0, tmp_path / "none") is None
