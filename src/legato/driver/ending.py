@@ -71,10 +71,26 @@ def give_up_slot(job: Job, worker: Worker, kind: str, reason: str, detail: str |
         return
     job.wanted.discard(worker.slot)
     job.given_up.add(worker.slot)
-    job.record(kind, f"{reason}; slot {worker.slot} is given up", worker, "error", detail or None)
+    spare = _find_spare(job)
+    told = f"slot {worker.slot} is given up"
+    if spare is not None:
+        job.surplus.discard(spare)
+        job.wanted.add(spare)
+        told += f", and slot {spare} is used in its place"
+    job.record(kind, f"{reason}; {told}", worker, "error", detail or None)
     left = len(job.wanted)
     if left < job.spec.min_workers and not job.ending:
         fail(job, f"{left} workers are left to want, below the minimum of {job.spec.min_workers}: {reason}")
+
+
+def _find_spare(job: Job) -> int | None:
+    """Return a slot that the job has and does not use, and in which another worker would help; None: there is none."""
+    if job.is_assigned:
+        # It was of no use as long as the step had no micro-batch for one more worker; now it has.
+        return min(job.surplus, default=None)
+    if len(job.wanted) >= job.spec.min_workers:
+        return None
+    return min(set(range(job.spec.max_workers)) - job.wanted - job.given_up, default=None)
 
 
 def fail(job: Job, reason: str, exit_code: int = 1, detail: str | None = None, worker: Worker | None = None) -> None:

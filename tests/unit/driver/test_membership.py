@@ -1079,6 +1079,31 @@ def test_a_slot_of_the_platform_that_cannot_help_is_reported_and_left_alone() ->
     assert slots_in_use(world) == {3, 7}
 
 
+def test_a_slot_that_is_given_up_is_replaced_by_one_that_could_not_help_before() -> None:
+    world = make_world_with_slots(3, 5, 7, min_workers=3)
+    meet(world, 2, num_micro_batches=2)
+    assert (job_of(world).wanted, job_of(world).surplus) == ({7, 3}, {5})
+    world.num_micro_batches = 2
+    world.feed(words.Heard(0, wire.Failed(error="odd", traceback="", exit_code=1, mismatch=True)))
+    assert (job_of(world).wanted, job_of(world).surplus, job_of(world).given_up) == ({7, 5}, set(), {3})
+    assert "slot 3 is given up, and slot 5 is used in its place" in kinds(world, "refused")[0].reason
+    assert not kinds(world, "failed")
+    assert world.book is not None and (world.book.wanted, world.book.surplus) == ((5, 7), ())
+
+
+def test_a_job_below_its_minimum_uses_another_slot_of_its_own_before_it_fails() -> None:
+    world = make_world(num_workers=2, min_workers=2, max_workers=3)
+    for number, slot in ((1, 1), (2, 2)):
+        meet(world, number, fingerprint="another")
+        assert job_of(world).workers[number].slot == slot
+        world.feed(words.Heard(number, wire.Failed(error="odd", traceback="", exit_code=1, mismatch=True)))
+    assert [record.reason.rpartition("; ")[2] for record in kinds(world, "refused")] == [
+        "slot 1 is given up, and slot 2 is used in its place",
+        "slot 2 is given up",
+    ]
+    assert "below the minimum of 2" in kinds(world, "failed")[0].reason, "there is no other slot left"
+
+
 def test_a_new_driver_knows_how_many_workers_can_help() -> None:
     world = make_world(num_workers=3)
     world.num_micro_batches = 2
