@@ -13,6 +13,7 @@ from legato.control.arguments import check_parameters, write_parameters
 from legato.control.drivers import DriverOrder
 from legato.control.project_records import Parameter
 from legato.control.records import Job
+from legato.control.stages import HOLDING
 from legato.core.errors import BadField, LayoutError, UsageError
 from legato.core.frameworks import Launcher
 from legato.core.spec import JobSpec
@@ -132,6 +133,16 @@ def check_most_workers(work: Work, told: str, max_workers: int) -> None:
         )
 
 
+def check_resize(job: Job, work: Work) -> None:
+    """Raise UsageError if the number of a job's workers is fixed while it holds slots: they began together."""
+    if work.launcher is None or job.is_elastic or job.stage not in HOLDING:
+        return
+    raise UsageError(
+        f"Cannot resize job '{job.name}': its workers have begun together, and a program of the framework "
+        f"'{work.framework}' cannot change how many they are. Pause it, resize it, and resume it."
+    )
+
+
 def check_data(data: str | None, told: str = "The") -> None:
     """Raise BadField unless it can be a directory of data on the machines. ``told``: begins the message."""
     if data is not None and not Path(data).is_absolute():
@@ -217,9 +228,12 @@ def _told(work: Work) -> dict[str, str]:
     return {variable: value for variable, value in told.items() if value is not None}
 
 
-def _launched(launcher: Launcher | None, max_workers: int) -> dict[str, str]:
-    """Return the variables of a launcher, which also hears how many workers a static job has."""
-    return {} if launcher is None else {**launcher.environment, _NUM_NODES: str(max_workers)}
+def _launched(launcher: Launcher | None, num_workers: int) -> dict[str, str]:
+    """Return the variables of a launcher, which also hears how many workers begin: those of a gang wait for so many.
+
+    It is the number of slots, not the maximum, which a user may have changed since the slots were decided.
+    """
+    return {} if launcher is None else {**launcher.environment, _NUM_NODES: str(num_workers)}
 
 
 def _spec(work: Work, name: str, directory: str, min_workers: int, max_workers: int, num_workers: int) -> JobSpec:
@@ -232,7 +246,7 @@ def _spec(work: Work, name: str, directory: str, min_workers: int, max_workers: 
             *write_parameters(work.parameters),
         ),
         directory=directory,
-        environment=_launched(launcher, max_workers) | work.environment | _told(work),
+        environment=_launched(launcher, num_workers) | work.environment | _told(work),
         min_workers=min_workers,
         max_workers=max_workers,
         num_workers=num_workers,

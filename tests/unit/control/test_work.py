@@ -10,7 +10,7 @@ import pytest
 
 from legato.control.records import Job
 from legato.control.stages import Stage
-from legato.control.work import Work, check_work, find_bounds, make_order, read_work
+from legato.control.work import Work, check_resize, check_work, find_bounds, make_order, read_work
 from legato.core import spec
 from legato.core.errors import LayoutError, UsageError
 from legato.core.frameworks import Launcher
@@ -144,8 +144,28 @@ def test_a_launcher_begins_the_program_and_the_users_variables_win() -> None:
     check_work(work, name="n", min_workers=1, max_workers=4, has_code=True)
     order = make_order(make_job(code="ab"), work, ("n/0",), code=Path("/code"), goes_on=False)
     assert order.spec.program == (spec.__file__, "main.py", "--x", "--y", "2")
-    assert order.spec.environment == {"A": "a", "B": "b", "LEGATO_NODES": "4"}
+    assert order.spec.environment == {"A": "a", "B": "b", "LEGATO_NODES": "1"}
     assert (order.find_script(), order.preloads, order.code_folder) == ("in/main.py", False, "in")
     gone = msgspec.structs.replace(work, launcher=Launcher(module="legato.nothing"))
     with pytest.raises(UsageError, match=r"has no 'legato\.nothing'"):
         check_work(gone, name="n", min_workers=1, max_workers=4, has_code=True)
+
+
+@pytest.mark.parametrize("bounds", [(2, 2), (3, 3), (6, 6)])
+def test_a_gang_hears_how_many_workers_begin_whatever_a_user_changed_meanwhile(bounds: tuple[int, int]) -> None:
+    work = Work(program=("mpi.sh",), framework="command", launcher=Launcher(module="legato.train.command"))
+    job = msgspec.structs.replace(make_job(code="ab"), min_workers=bounds[0], max_workers=bounds[1], is_elastic=False)
+    order = make_order(job, work, ("n/0", "n/1", "n/2"), code=Path("/code"), goes_on=False)
+    assert order.spec.environment["LEGATO_NODES"] == "3" == str(order.spec.num_workers)
+
+
+def test_a_gang_that_holds_slots_is_not_resized_and_the_way_out_is_named() -> None:
+    gang = Work(program=("mpi.sh",), framework="command", launcher=Launcher(module="legato.train.command"))
+    job = msgspec.structs.replace(make_job(code="ab"), is_elastic=False)
+    for stage in (Stage.QUEUED, Stage.PAUSED):
+        check_resize(msgspec.structs.replace(job, stage=stage), gang)
+    for stage in (Stage.STARTING, Stage.RUNNING, Stage.PAUSING):
+        started = msgspec.structs.replace(job, stage=stage)
+        with pytest.raises(UsageError, match=r"of the framework 'command' cannot change .* Pause it, resize it"):
+            check_resize(started, gang)
+        check_resize(started, msgspec.structs.replace(gang, launcher=None))

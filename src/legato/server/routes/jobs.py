@@ -17,7 +17,7 @@ from legato.control.stages import Stage
 from legato.control.store_projects import check_may_add
 from legato.control.store_submit import check_new_job
 from legato.control.store_uploads import check_sha256, missing_code
-from legato.control.work import Work, check_most_workers, check_work, read_work
+from legato.control.work import Work, check_most_workers, check_resize, check_work, read_work
 from legato.core.errors import Forbidden, NotFound, StaleVersion, UsageError
 from legato.core.frameworks import Framework
 from legato.policy.whatif import Plan
@@ -238,8 +238,10 @@ def resize(job: str, body: Resize, here: Here, asker: WhoAsks, if_match: IfMatch
 
 
 def _change(job: Job, patch: JobPatch, here: Services, asker: Asker, version: int | None) -> Response:
-    if (patch.max_workers or 0) > job.max_workers:
+    wanted = (patch.min_workers or job.min_workers, patch.max_workers or job.max_workers)
+    if wanted != (job.min_workers, job.max_workers):
         work = read_work(here.store.jobs.read_spec(job.id))
+        check_resize(job, work)
         check_most_workers(work, f"Cannot change job '{job.name}'", patch.max_workers or 0)
     return show_job(here.store.jobs.change(job.id, patch, asker, here.now(), version=version))
 
