@@ -111,16 +111,19 @@ async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
         return journal.outcome
     script = order.find_script()
     if not begun:
-        check_places(
+        if found.user is not None:
+            directory.make()
+            directory.share_with_job()
+        await asyncio.to_thread(
+            check_places,
             "it cannot run",
             "this machine",
             directory=order.spec.directory,
             program=script,
             data=order.spec.environment.get(DATA_VARIABLE),
+            user=found.user,
         )
         if found.user is not None:
-            directory.make()
-            directory.share_with_job()
             places = [order.spec.directory, order.spec.environment.get(DATA_VARIABLE)]
             await asyncio.to_thread(_check_reach, found.user, [place for place in places if place is not None])
     engine = LocalEngine(

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from legato.control import places as places_module
 from legato.control.arguments import check_parameters, write_parameters
 from legato.control.drivers import DriverOrder
+from legato.control.places import MISSING, find_missing
 from legato.control.project_records import Parameter
 from legato.control.records import Job
 from legato.control.stages import HOLDING
 from legato.core.errors import BadField, LayoutError, UsageError
 from legato.core.frameworks import Launcher
+from legato.core.job_user import JobUser
 from legato.core.spec import JobSpec
 from legato.decoding import convert
+from legato.engines.parent import try_as
 
 _DRIVERS_OWN: Final = "LEGATO_"
 DATA_VARIABLE: Final = "LEGATO_DATA"
@@ -149,7 +154,15 @@ def check_data(data: str | None, told: str = "The") -> None:
         raise BadField("data", f"{told} data directory '{data[:200]}' is not absolute. Give it from the root.")
 
 
-def check_places(told: str, machine: str, *, directory: str | None, program: str | None, data: str | None) -> None:
+def check_places(
+    told: str,
+    machine: str,
+    *,
+    directory: str | None,
+    program: str | None,
+    data: str | None,
+    user: JobUser | None = None,
+) -> None:
     """Look on this machine for what a job needs there: better now than in each of its workers.
 
     Args:
@@ -158,19 +171,32 @@ def check_places(told: str, machine: str, *, directory: str | None, program: str
         directory: of the program. None: it is in uploaded code.
         program: its file, in that directory. None: it is not known.
         data: as of `Work`.
+        user: as whom the job runs, and as whom is looked: a job's owner learns nothing of what that user cannot see.
+            None: as this process.
 
     Raises:
-        UsageError: something is not there.
+        UsageError: something is not there, or ``user`` cannot see it.
     """
-    if directory is not None:
-        if not Path(directory).is_dir():
-            raise UsageError(f"{told}: there is no directory '{directory}' on {machine}. Name one that is there.")
-        if program is not None and not (Path(directory) / program).is_file():
+    names = (directory or "", program or "", data or "")
+    missing = find_missing(*names) if user is None else _look_as(user, names)
+    seen = "" if user is None else f" that the system user {user.uid}, as whom the job runs, can see"
+    match missing:
+        case "directory":
+            raise UsageError(f"{told}: there is no directory '{directory}' on {machine}{seen}. Name one that is there.")
+        case "program":
             raise UsageError(
-                f"{told}: there is no program '{program}' in its directory. Name the script as it lies there."
+                f"{told}: there is no program '{program}' in its directory{seen}. Name the script as it lies there."
             )
-    if data is not None and not Path(data).is_dir():
-        raise BadField("data", f"{told}: there is no data directory '{data}' on {machine}. Name one that is there.")
+        case "data":
+            raise BadField(
+                "data", f"{told}: there is no data directory '{data}' on {machine}{seen}. Name one that is there."
+            )
+
+
+def _look_as(user: JobUser, names: tuple[str, str, str]) -> str | None:
+    """Return what a user does not find, as `find_missing` does; None also if that could not be looked for."""
+    answer = try_as(user, [sys.executable, "-I", "-S", places_module.__file__, *names], {})
+    return answer if answer in MISSING else None
 
 
 def find_bounds(job: Job, num_slots: int) -> tuple[int, int]:

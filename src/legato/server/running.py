@@ -19,7 +19,7 @@ from legato.core.errors import BadField, UsageError
 from legato.core.frameworks import DistributedName, Framework, Wanted
 from legato.core.limits import Limits
 from legato.engines.cgroups import find_support
-from legato.server.isolation import check_submitter
+from legato.server.isolation import JobUsers, check_submitter
 from legato.server.services import Services
 
 
@@ -164,7 +164,9 @@ def check_places_here(here: Services, told: str, new: NewJob, owner: str) -> Non
     work, where = read_work(new.spec), "the machine that runs it"
     try:
         check_submitter(here.settings, owner, told)
-        check_places(told, where, directory=work.directory, program=work.script, data=work.data)
+        needs = work.directory is not None or work.data is not None
+        user = JobUsers(here.settings, here.store, here.now)(owner) if needs else None
+        check_places(told, where, directory=work.directory, program=work.script, data=work.data, user=user)
         _check_limits(work, here, told)
     except UsageError:
         # Asked last: most often all is there, and nobody need know who leads.

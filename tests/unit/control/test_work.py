@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,11 @@ import pytest
 
 from legato.control.records import Job
 from legato.control.stages import Stage
-from legato.control.work import Work, check_resize, check_work, find_bounds, make_order, read_work
+from legato.control.work import Work, check_places, check_resize, check_work, find_bounds, make_order, read_work
 from legato.core import spec
-from legato.core.errors import LayoutError, UsageError
+from legato.core.errors import BadField, LayoutError, UsageError
 from legato.core.frameworks import Launcher
+from legato.core.job_user import JobUser
 from legato.core.spec import GuestSpec
 
 
@@ -169,3 +172,36 @@ def test_a_gang_that_holds_slots_is_not_resized_and_the_way_out_is_named() -> No
         with pytest.raises(UsageError, match=r"of the framework 'command' cannot change .* Pause it, resize it"):
             check_resize(started, gang)
         check_resize(started, msgspec.structs.replace(gang, launcher=None))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_a_jobs_places_are_looked_for_as_its_user_who_learns_nothing_of_what_others_have() -> None:
+    user = JobUser(uid=2_000_000_321, gid=2_000_000_321, name="ann", home="/")
+    # Not below pytest's own folders, which are closed to others.
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        top = Path(name)
+        top.chmod(0o755)
+        (top / "private/data").mkdir(parents=True)
+        (top / "private/train.py").touch()
+        (top / "open").mkdir(mode=0o755)
+        (top / "open/train.py").touch(0o644)
+
+        def look(
+            directory: str, data: str | None = None, program: str = "train.py", seer: JobUser | None = user
+        ) -> None:
+            where = None if data is None else str(top / data)
+            told = "Cannot submit"
+            check_places(told, "here", directory=str(top / directory), program=program, data=where, user=seer)
+
+        look("open")
+        (top / "private").chmod(0o700)
+        look("private", "private/data", seer=None)
+        with pytest.raises(UsageError, match=r"there is no directory '.*/private/data' on here") as closed:
+            look("private/data")
+        with pytest.raises(UsageError) as missing:
+            look("private/nowhere")
+        assert str(closed.value).replace("data", "nowhere") == str(missing.value)
+        with pytest.raises(BadField, match=r"no data directory .* the system user 2000000321, as whom the job runs"):
+            look("open", "private/data")
+        with pytest.raises(UsageError, match=r"no program 'no\.py' in its directory that the system user"):
+            look("open", program="no.py")
