@@ -64,14 +64,22 @@ class LogCaps:
         self._max_bytes = max_bytes
         self._warn = warn
         self._is_possible = True
+        self._linked: set[Path] = set()
 
     async def watch_forever(self) -> None:
         """Look once a second, until cancelled."""
+        told: set[Path] = set()
         while self._is_possible:
             complaint = await asyncio.to_thread(self.drop)
             if complaint is not None:
                 self._is_possible = False
                 self._warn(complaint)
+            for path in sorted(self._linked - told):
+                self._warn(
+                    f"{path} has a second name elsewhere (a hard link), so nothing is dropped of it and it may grow "
+                    f"beyond log_max_bytes={self._max_bytes}; remove the other name"
+                )
+            told |= self._linked
             await asyncio.sleep(_LOOK_EVERY_S)
         await asyncio.Event().wait()
 
@@ -81,8 +89,9 @@ class LogCaps:
             try:
                 about = path.lstat()
                 # Blocks are counted without holes: what was dropped before does not count again.
-                if stat.S_ISREG(about.st_mode) and about.st_blocks * _BLOCK_OF_STAT > self._max_bytes:
-                    _shorten(path, self._max_bytes)
+                is_long = stat.S_ISREG(about.st_mode) and about.st_blocks * _BLOCK_OF_STAT > self._max_bytes
+                if is_long and not _shorten(path, self._max_bytes, about):
+                    self._linked.add(path)
             except OSError as error:
                 if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS):
                     return (
@@ -97,8 +106,16 @@ class LogCaps:
             yield from self._directory.logs.glob("worker-*.log")
 
 
-def _shorten(path: Path, max_bytes: int) -> None:
+def _shorten(path: Path, max_bytes: int, seen: os.stat_result) -> bool:
     """Drop the oldest part of a log, up to the end of a line, and say so in a line in its place.
+
+    Args:
+        path: of the log; no link in its last part is followed.
+        max_bytes: of the log.
+        seen: what stood there a moment ago; nothing is done to any other file.
+
+    Returns:
+        False if it has another name too: that may be a file that is not the job's to lose.
 
     Raises:
         OSError: it cannot be done.
@@ -106,8 +123,11 @@ def _shorten(path: Path, max_bytes: int) -> None:
     descriptor = os.open(path, os.O_RDWR | _OPENED)
     try:
         about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:
-            return  # the program put something else there, which may be another file
+        is_same = (about.st_dev, about.st_ino, about.st_uid) == (seen.st_dev, seen.st_ino, seen.st_uid)
+        if not is_same or not stat.S_ISREG(about.st_mode):
+            return True  # something else was put there meanwhile; it is looked at again
+        if about.st_nlink != 1:
+            return False
         # Somewhat more than is needed, so that it is not done again at once.
         kept = max_bytes - max_bytes // 8
         end = about.st_size - kept
@@ -119,6 +139,7 @@ def _shorten(path: Path, max_bytes: int) -> None:
         begin = end - len(told)
         _punch(descriptor, begin)
         os.pwrite(descriptor, told, begin)
+        return True
     finally:
         os.close(descriptor)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from pathlib import Path
@@ -102,6 +103,56 @@ def test_what_is_no_plain_log_is_left_alone(job: JobDirectory, tmp_path: Path) -
     os.mkfifo(job.log_path(2))
     assert caps(job).drop() is None
     assert other.read_bytes() == content
+
+
+def test_what_takes_the_place_of_a_log_in_the_meantime_is_left_alone(
+    job: JobDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(job.log_path(0))
+    other, really_open = tmp_path / "precious", os.open
+    write(other)
+    content = other.read_bytes()
+
+    def swap_and_open(path: Path, flags: int) -> int:
+        other.rename(path)
+        return really_open(path, flags)
+
+    with monkeypatch.context() as patching:
+        patching.setattr(log_caps.os, "open", swap_and_open)
+        assert caps(job).drop() is None
+    assert job.log_path(0).read_bytes() == content
+
+
+def test_a_log_with_a_second_name_is_left_alone_and_told_of_once(job: JobDirectory, tmp_path: Path) -> None:
+    write(job.log_path(0))
+    (tmp_path / "other").hardlink_to(job.log_path(0))
+    told: list[str] = []
+
+    async def watch() -> None:
+        looks = LogCaps(job, CAP, told.append)
+        num_looks = 0
+        watched = asyncio.Event()
+        drop = looks.drop
+
+        def count() -> str | None:
+            nonlocal num_looks
+            num_looks += 1
+            found = drop()
+            if num_looks == 3:
+                loop.call_soon_threadsafe(watched.set)
+            return found
+
+        loop = asyncio.get_running_loop()
+        looks.drop = count  # type: ignore[method-assign]
+        watching = asyncio.create_task(looks.watch_forever())
+        await watched.wait()
+        watching.cancel()
+
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(log_caps, "_LOOK_EVERY_S", 0.0)
+        asyncio.run(watch())
+    assert len(told) == 1 and "has a second name elsewhere (a hard link)" in told[0]
+    assert lines_left(job.log_path(0))[0] == b"line %044d" % 0
 
 
 def test_a_file_system_without_holes_is_told(job: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
