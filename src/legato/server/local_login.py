@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -126,6 +127,13 @@ def write_private(path: Path, text: str) -> None:
 
     Raises:
         OSError: it cannot be written.
+        LegatoError: other users could read it there; it is removed again.
     """
     replace_file(path, text.encode())
-    assert path.stat().st_mode & 0o077 == 0, "others could read it"
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        path.unlink()
+        raise LegatoError(
+            f"Cannot keep {path} private: its file system gives it the mode {mode:o}, and other users could read it. "
+            "Put the server's home on a file system that keeps modes, such as ext4 or XFS."
+        )

@@ -160,7 +160,7 @@ def test_tokens_without_an_end_get_one(new_url: NewUrl) -> None:
         command.downgrade(config, "0004")
         connection.execute(text("INSERT INTO users (name, role, created_at) VALUES ('ann', 'user', 1)"))
         for number, (name, expires_at) in enumerate(
-            [("ci", "NULL"), ("soon", "999999"), ("login", "43201"), ("link", "3601")]
+            [("ci", "NULL"), ("soon", "999999"), ("login", "43201"), ("link", "3601"), ("console", "604801")]
         ):
             connection.execute(
                 text(
@@ -175,8 +175,10 @@ def test_tokens_without_an_end_get_one(new_url: NewUrl) -> None:
     with database.reading() as connection:
         found = {row.name: row.kind for row in connection.execute(text("SELECT name, kind FROM tokens"))}
         ends = connection.execute(text("SELECT expires_at FROM tokens WHERE name = 'ci'")).scalar_one()
+        kept = connection.execute(text("SELECT expires_at FROM tokens WHERE name = 'console'")).scalar_one()
         audit = connection.execute(text("SELECT action, target FROM audit_log")).all()
-    assert found == {"ci": "token", "soon": "token", "login": "session", "link": "link"}
+    assert found == {"ci": "token", "soon": "token", "login": "session", "link": "link", "console": "session"}
+    assert kept == 604801, "a browser's session lasts as long as it did"
     assert 0 <= ends - before - 90 * 86_400 < 600
     assert [tuple(line) for line in audit] == [("token.expire", "t-0")]
     database.close()

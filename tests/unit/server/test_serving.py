@@ -27,9 +27,9 @@ from legato.control.records import Lease
 from legato.control.roles import Asker, Role
 from legato.control.settings import Settings
 from legato.control.store import Store, open_store
-from legato.core.errors import SettingsError, StoreError, Unauthenticated, UsageError
-from legato.server import machine, serving
-from legato.server.local_login import FILE, LocalLogin, keep_local_login
+from legato.core.errors import LegatoError, SettingsError, StoreError, Unauthenticated, UsageError
+from legato.server import local_login, machine, serving
+from legato.server.local_login import FILE, LocalLogin, keep_local_login, write_private
 from legato.server.log_lines import begin_log
 from legato.server.machine import Declaration, find_slots, name_node
 from legato.server.premises import allow_files, enter, hold_home, is_loopback, listen, open_home, tell_url
@@ -357,6 +357,23 @@ def test_whoever_runs_the_server_stays_logged_in_when_a_password_is_set(
         assert login.was_revoked()
         asyncio.run(wait_for_renewal(login))
         assert store.tokens.verify(read(), NOW + 1).name == "admin"
+
+
+def test_a_private_file_that_others_could_read_is_refused_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keep_no_modes(path: Path, content: bytes) -> None:
+        path.write_bytes(content)
+        path.chmod(0o644)
+
+    write_private(tmp_path / "token", "secret")
+    assert (tmp_path / "token").read_text() == "secret"
+    monkeypatch.setattr(local_login, "replace_file", keep_no_modes)
+    with pytest.raises(
+        LegatoError, match=r"Cannot keep .*token private: .* the mode 644, and other users could read it"
+    ):
+        write_private(tmp_path / "token", "secret")
+    assert not (tmp_path / "token").exists()
 
 
 def test_whoever_runs_the_server_is_logged_in_on_its_machine(tmp_path: Path) -> None:

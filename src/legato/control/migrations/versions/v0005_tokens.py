@@ -24,8 +24,10 @@ def upgrade() -> None:
     """Tell sessions and links from other tokens, and give those without an end 90 days from now."""
     op.add_column("tokens", sa.Column("kind", sa.String(length=16), nullable=False, server_default="token"))
     op.add_column("tokens", sa.Column("sessions_until", sa.Double()))
-    # Only log-ins were so short, and codes of links, which last an hour.
-    op.execute(sa.text("UPDATE tokens SET kind = 'session' WHERE expires_at - created_at <= 86400"))
+    # Only log-ins were so short, and codes of links, which last an hour. Those of browsers are known by their name too:
+    # a platform may have had a long login_hours.
+    short = "expires_at - created_at <= 86400 OR (name = 'console' AND expires_at IS NOT NULL)"
+    op.execute(sa.text(f"UPDATE tokens SET kind = 'session' WHERE {short}"))  # noqa: S608 -- both parts stand above
     op.execute(sa.text("UPDATE tokens SET kind = 'link' WHERE kind = 'session' AND name = 'link'"))
     now = time.time()
     ends = now + _LEFT_S
