@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.contract.test_engine import ENTRY
 
+from legato.control.job_places import end_leftovers
 from legato.core.errors import UsageError
 from legato.core.limits import Limits
 from legato.engines import local
@@ -127,6 +128,16 @@ def test_a_process_that_hides_from_everything_ends_with_its_job(tmp_path: Path) 
     assert ended[0].exit_code == 0
     pid = int(told.read_text())
     assert start_time_of(pid) is None or read_state(pid) == "Z"
+
+
+@pytest.mark.skipif("pids" not in SUPPORT.places, reason=f"no groups: {SUPPORT.why_not}")
+def test_a_job_that_is_given_up_leaves_nothing_in_its_groups(tmp_path: Path) -> None:
+    group = JobGroup(tmp_path, Limits(num_processes=9), SUPPORT)
+    group.open()
+    hidden = subprocess.Popen(["sleep", "600"], env={}, start_new_session=True)
+    group.add_worker(0, hidden.pid)
+    asyncio.run(end_leftovers(tmp_path))
+    assert hidden.wait(60) == -9
 
 
 def test_the_kernel_ends_a_whole_group_of_version_2(tmp_path: Path) -> None:
