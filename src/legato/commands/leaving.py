@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import queue
+import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -18,9 +22,11 @@ from legato.commands.words import clean, render_clock
 from legato.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from legato.client.jobs import Job
     from legato.client.records import Event, Metrics, TrainingEvent
 
 _NUM_EVENTS: Final = 100
+_ASK_EVERY_S: Final = 2.0
 _NUM_SLOTS: Final = 8  # named in one line
 
 
@@ -53,24 +59,87 @@ def events(
         told = list(find_job(job, server).training_events(after=after or 0))
         write(told, output, lambda: "\n".join(map(_render_training, told)) or "There are no events yet.")
         return
-    found = _find_events(job, follow=follow, after=after, server=server)
+    found: Iterable[Event | TrainingEvent]
+    of: str | None = None
+    if job is None:
+        found = _find_events(follow=follow, after=after, server=server)
+    else:
+        found_job = find_job(job, server)
+        of = found_job.id
+        found = _follow_with_warnings(found_job, after) if follow else _list_with_warnings(found_job, after)
     if follow:
         with leaving_off():
             is_plain = output.is_for_people
-            lines = _render_all(found, with_job=job is None) if is_plain else (_as_line(one, output) for one in found)
+            lines = (
+                _render_all(found, with_job=job is None) if is_plain else (_as_line(one, of, output) for one in found)
+            )
             for line in lines:
                 typer.echo(line)
         return
     listed = list(found)
-    write(listed, output, lambda: "\n".join(_render_history(listed, job, server, after)) or "There are no events.")
+    write(
+        [_as_record(one, of) for one in listed],
+        output,
+        lambda: "\n".join(_render_all(listed, with_job=job is None)) or "There are no events.",
+    )
 
 
-def _render_history(listed: Sequence[Event], job: str | None, server: str | None, after: int | None) -> list[str]:
-    """Render events for people; for one job also the warnings of its driver, such as a worker's death."""
-    if job is None or after is not None:
-        return list(_render_all(listed, with_job=job is None))
-    warned = [event for event in find_job(job, server).training_events() if event.level != "info"]
-    return list(_render_all(sorted([*listed, *warned], key=lambda event: event.time), with_job=False))
+def _list_with_warnings(job: Job, after: int | None) -> list[Event | TrainingEvent]:
+    """Return a job's events, and among them what its driver warned of, such as a worker's death.
+
+    The numbers of the two are not of one sequence: after a number there are events only.
+    """
+    warned = job.training_events() if after is None else ()
+    told: list[Event | TrainingEvent] = [
+        *job.events(after=after),
+        *(event for event in warned if event.level != "info"),
+    ]
+    return sorted(told, key=lambda event: event.time)
+
+
+def _follow_with_warnings(job: Job, after: int | None) -> Iterator[Event | TrainingEvent]:
+    """Yield a job's events as they come, and among them what its driver warns of."""
+    came: queue.Queue[Event | Exception | None] = queue.Queue()
+
+    def follow() -> None:
+        try:
+            for event in job.events(True, after=after):
+                came.put(event)
+            came.put(None)
+        except Exception as error:  # noqa: BLE001 -- raised in the thread that shows the events
+            came.put(error)
+
+    seen = 0
+    if after is not None:
+        seen = max((event.seq for event in job.training_events()), default=0)
+    threading.Thread(target=follow, name="events", daemon=True).start()
+    waiting: deque[TrainingEvent] = deque()
+    asked_at = -math.inf
+    while True:
+        if time.monotonic() - asked_at >= _ASK_EVERY_S:
+            asked_at = time.monotonic()
+            told = list(job.training_events(after=seen))
+            seen = max((event.seq for event in told), default=seen)
+            waiting.extend(event for event in told if event.level != "info")
+        try:
+            event = came.get(timeout=_ASK_EVERY_S)
+        except queue.Empty:
+            # All that the server knew by now is shown.
+            yield from _take_until(waiting, math.inf)
+            continue
+        if isinstance(event, Exception):
+            raise event
+        if event is None:
+            break
+        yield from _take_until(waiting, event.time)
+        yield event
+    waiting.extend(event for event in job.training_events(after=seen) if event.level != "info")
+    yield from waiting
+
+
+def _take_until(waiting: deque[TrainingEvent], end: float) -> Iterator[TrainingEvent]:
+    while waiting and waiting[0].time <= end:
+        yield waiting.popleft()
 
 
 def attempts(job: PlatformJob, output: OutputOption = Output.table, server: ServerOption = None) -> None:
@@ -180,9 +249,7 @@ ENTRIES: Final = (
 )
 
 
-def _find_events(job: str | None, *, follow: bool, after: int | None, server: str | None) -> Iterable[Event]:
-    if job is not None:
-        return find_job(job, server).events(follow, after=after)
+def _find_events(*, follow: bool, after: int | None, server: str | None) -> Iterable[Event]:
     client = open_client(server)
     if after is None:
         # The sequence has no gaps, so this is where the last hundred begin.
@@ -228,8 +295,21 @@ def _render_training(event: TrainingEvent) -> str:
     return clean(f"{render_clock(event.time, time.time())}  {event.kind:<9} {event.reason}{step}")
 
 
-def _as_line(event: Event, output: Output) -> str:
-    return render_for_programs(event, output, is_one_line=True).rstrip("\n")
+def _as_record(event: Event | TrainingEvent, job: str | None) -> dict[str, Any]:
+    """Return an event for programs; what a driver warned of has no number among those of the platform."""
+    import msgspec
+
+    from legato.client.records import Event
+
+    told: dict[str, Any] = msgspec.to_builtins(event)
+    if isinstance(event, Event):
+        return told
+    kept = {name: told.pop(name) for name in ("level", "worker", "view", "step", "detail")}
+    return {**told, "seq": None, "job": job, "attempt": None, "detail": kept}
+
+
+def _as_line(event: Event | TrainingEvent, job: str | None, output: Output) -> str:
+    return render_for_programs(_as_record(event, job), output, is_one_line=True).rstrip("\n")
 
 
 def _as_rows(metrics: Metrics) -> list[dict[str, Any]]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,8 +16,10 @@ from rich.console import Console
 from tests.unit.client.platform import NOW, Platform, make_job
 from tests.unit.commands.conftest import Call
 
+from legato.client.jobs import Job
 from legato.client.platform_records import Pool, Slot
-from legato.client.records import JobRecord
+from legato.client.records import Event, JobRecord
+from legato.commands import leaving
 from legato.commands.columns import job_columns
 from legato.commands.output import make_table
 from legato.commands.top_view import draw_top
@@ -377,6 +382,55 @@ def test_events(jobs: Platform, call: Call) -> None:
     ]
     assert call("events", "mnist", "--training")[1] == "14:13:20  joined    worker 0 is in view 1 (step 7)\n"
     assert call("events", "old")[1] == "There are no events.\n"
+
+
+KILLED = {"seq": 2, "time": NOW + 1.5, "kind": "died", "level": "warning", "worker": 3, "step": 7}
+KILLED |= {"reason": "worker 3 died: killed by SIGKILL"}
+
+
+def test_a_worker_that_was_killed_stands_among_the_events_of_its_job(jobs: Platform, call: Call) -> None:
+    jobs.add_event("stage", "it runs", "j-0000000001", **{"from": "starting", "to": "running"})
+    jobs.add_event("decision", "2 of up to 4 slots", "j-0000000001", num_slots=2)
+    quiet = {"seq": 1, "time": NOW, "kind": "joined", "level": "info", "reason": "worker 0 is in view 1"}
+    jobs.canned["training"] = [quiet, KILLED]
+    assert [line.split()[1] for line in call("events", "mnist")[1].splitlines()] == ["stage", "died", "decision"]
+    first, killed, last = json.loads(call("events", "mnist", "-o", "json")[1])
+    assert [first["kind"], last["kind"]] == ["stage", "decision"]
+    assert (killed["seq"], killed["kind"], killed["job"]) == (None, "died", "j-0000000001")
+    assert killed["reason"] == "worker 3 died: killed by SIGKILL"
+    assert killed["detail"] == {"level": "warning", "worker": 3, "view": None, "step": 7, "detail": None}
+    assert set(killed) == set(first), "programs read one shape"
+    assert "died" not in call("events", "mnist", "--after", "1")[1], "the numbers are of two sequences"
+    assert "died" in call("events", "mnist", "-o", "csv")[1]
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_a_worker_that_is_killed_is_told_to_those_who_follow(
+    jobs: Platform, call: Call, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    told = threading.Event()
+
+    def follow(job: Job, follow: bool = False, *, after: object = None) -> Iterator[Event]:
+        shared: dict[str, Any] = {"job": job.id, "attempt": 1, "detail": None}
+        yield Event(seq=1, time=NOW + 1, kind="stage", reason="it runs", **shared)
+        jobs.canned["training"] = [KILLED]
+        assert told.wait(60), "it is told while the job still runs"
+        yield Event(seq=2, time=NOW + 2, kind="stage", reason="it is over", **shared)
+
+    def tell(line: str) -> None:
+        lines.append(line)
+        if "SIGKILL" in line:
+            told.set()
+
+    lines: list[str] = []
+    monkeypatch.setattr(Job, "events", follow)
+    monkeypatch.setattr(leaving, "_ASK_EVERY_S", 0.01)
+    monkeypatch.setattr(leaving.typer, "echo", tell)
+    assert call("events", "mnist", "--follow", "-o", output)[0] == 0
+    if output == "json":
+        assert [json.loads(line)["kind"] for line in lines] == ["stage", "died", "stage"]
+    else:
+        assert [line.split()[1] for line in lines] == ["stage", "died", "stage"]
 
 
 def test_of_many_events_of_a_platform_the_last_are_shown(platform: Platform, call: Call) -> None:
