@@ -11,6 +11,7 @@ pass sets a flag, and puts the rest into a queue that is made for finalisers. A 
 
 from __future__ import annotations
 
+import abc
 import logging
 import os
 import queue
@@ -18,7 +19,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from legato.compat.elasticdl.stream import Record
 from legato.compat.elasticdl.task_words import Task
@@ -44,11 +45,34 @@ class _Held:
     error: str = ""
 
 
-class _Pass(Protocol):
-    """One way of a loader through the records."""
+class Pass(abc.ABC):
+    """One pass of a loader over what is handed out.
 
+    Args:
+        take: returns whose records they are, at the first one.
+
+    Attributes:
+        is_closed: whether nothing is handed out any more.
+    """
+
+    def __init__(self, take: Callable[[], HandedOut]) -> None:
+        self._take = take
+        self._handed: HandedOut | None = None
+        self.is_closed = False
+
+    def close(self) -> None:
+        """Hand nothing out any more, also to those who wait, and take back what is not done. At the end: do nothing.
+
+        Takes no lock and asks nobody, because a finaliser calls it.
+        """
+        if not self.is_closed:
+            self.is_closed = True
+            if self._handed is not None:
+                self._handed.leave(self)
+
+    @abc.abstractmethod
     def undo(self) -> None:
-        """Take back what the pass has not brought. Called with the lock of its `HandedOut` held, once."""
+        """Take back what the loader has not brought. Called with the lock of its `HandedOut` held, once."""
 
 
 class HandedOut:
@@ -80,7 +104,7 @@ class HandedOut:
         self._error: Exception | None = None
         # Numbers of tasks that the driver must be told to hand out again, and why. It is told before it is asked again.
         self._to_give_back: deque[tuple[int, str]] = deque()
-        self._left_passes: queue.SimpleQueue[_Pass] = queue.SimpleQueue()
+        self._left_passes: queue.SimpleQueue[Pass] = queue.SimpleQueue()
         _watch_left_loops()
 
     @property
@@ -191,7 +215,7 @@ class HandedOut:
         """
         self._left.extendleft(given for given in reversed(batch) if given.task in self._pending)
 
-    def leave(self, left: _Pass) -> None:
+    def leave(self, left: Pass) -> None:
         """Note that a loop was left, so that what it has not brought is taken back. Takes no lock: for finalisers."""
         self._left_passes.put(left)
         _left_loops.put(self)
@@ -266,20 +290,8 @@ class HandedOut:
         self._changed.notify_all()
 
 
-class AsAsked:
-    """One pass of a loader whose processes take what comes next; nobody knows what of it they have brought.
-
-    Args:
-        take: returns whose records they are, at the first one.
-
-    Attributes:
-        is_closed: whether nothing is handed out any more.
-    """
-
-    def __init__(self, take: Callable[[], HandedOut]) -> None:
-        self._take = take
-        self._handed: HandedOut | None = None
-        self.is_closed = False
+class AsAsked(Pass):
+    """One pass of a loader whose processes take what comes next; nobody knows what of it they have brought."""
 
     def ask(self, number: int) -> tuple[Record, ...] | None:  # noqa: ARG002 - the processes count each for themselves
         """Return the records of the next batch; None at the end, and when the pass is over."""
@@ -293,23 +305,13 @@ class AsAsked:
         """Note that the loader has brought all that was handed out."""
         self.is_closed = True
 
-    def close(self) -> None:
-        """Hand nothing out any more, and give all tasks back that are not reported. After the end it does nothing.
-
-        Takes no lock and asks nobody, because a finaliser calls it.
-        """
-        if not self.is_closed:
-            self.is_closed = True
-            if self._handed is not None:
-                self._handed.leave(self)
-
     def undo(self) -> None:
         """Give all tasks back."""
         assert self._handed is not None
         self._handed.give_all_back(_LEFT)
 
 
-class InOrder:
+class InOrder(Pass):
     """The batches of one pass of a loader, handed out in the loader's order, whichever process asks first.
 
     At the end of the data a loader throws away what it has of a batch, and all that comes behind. So only the last
@@ -317,19 +319,14 @@ class InOrder:
     has not brought when the pass is over is taken back, for the next one.
 
     Args:
-        take: returns whose batches they are, at the first one.
+        take: as of `Pass`.
         batch_size: of all but the last.
-
-    Attributes:
-        is_closed: whether nothing is handed out any more.
     """
 
     def __init__(self, take: Callable[[], HandedOut], batch_size: int) -> None:
-        self._take = take
+        super().__init__(take)
         self._batch_size = batch_size
-        self._handed: HandedOut | None = None
         self._next = 0
-        self.is_closed = False
         self._sizes: dict[int, int] = {}
         self._under_way: dict[int, tuple[Given, ...]] = {}
 
@@ -360,16 +357,6 @@ class InOrder:
     def size_of(self, number: int) -> int | None:
         """Return how many records a batch has that was filled, None if it was not."""
         return self._sizes.get(number)
-
-    def close(self) -> None:
-        """Hand nothing out any more, also to those who wait, and take back what the loader has not brought.
-
-        Takes no lock and asks nobody, because a finaliser calls it.
-        """
-        if not self.is_closed:
-            self.is_closed = True
-            if self._handed is not None:
-                self._handed.leave(self)
 
     def undo(self) -> None:
         """Take back what the loader has not brought."""
