@@ -104,7 +104,7 @@ def upgrade(
     """Migrate the database to this version. A server with SQLite does this automatically at its start."""
     from legato.server.serving import upgrade_store
 
-    upgrade_store(_read_settings(config, {"home": home, "database_url": database_url}, other))
+    upgrade_store(_read_store_settings(config, home, database_url, other))
     typer.echo("The tables of the store are of this version.")
 
 
@@ -121,7 +121,7 @@ def downgrade(
     """Migrate the database back to an older version. Stop all servers first; then install the older Legato."""
     from legato.server.serving import downgrade_store
 
-    settings = _read_settings(config, {"home": home, "database_url": database_url}, other)
+    settings = _read_store_settings(config, home, database_url, other)
     if not yes:
         typer.confirm(
             "This deletes tables and columns that the older version does not know. Do you have a backup (legato server "
@@ -145,7 +145,7 @@ def backup(
     """Write the whole platform into one file while it runs: database, code, jobs with their checkpoints, settings."""
     from legato.server.backups import write_backup
 
-    settings = _read_settings(config, {"home": home, "database_url": database_url}, other)
+    settings = _read_store_settings(config, home, database_url, other)
     with _show_progress("backup") as tell:
         made = write_backup(settings, file, now=time.time(), tell=tell)
     typer.echo(
@@ -217,7 +217,7 @@ def token(
     """Add a token for the user 'admin', if the first one is lost. Prints the secret alone."""
     from legato.server.serving import make_admin_token
 
-    typer.echo(make_admin_token(_read_settings(config, {"home": home, "database_url": database_url}, other), name))
+    typer.echo(make_admin_token(_read_store_settings(config, home, database_url, other), name))
 
 
 enter(
@@ -343,6 +343,13 @@ def _read_settings(file: Path | None, said: dict[str, Any], other: list[str] | N
     from legato.control.settings import read_settings
 
     return read_settings(file, _read_flags(said, other))
+
+
+def _read_store_settings(
+    file: Path | None, home: str | None, database_url: str | None, other: list[str] | None
+) -> Settings:
+    """Read the settings for a command on the store: its options are these four."""
+    return _read_settings(file, {"home": home, "database_url": database_url}, other)
 
 
 def _read_flags(said: dict[str, Any], other: list[str] | None) -> dict[str, Any]:
