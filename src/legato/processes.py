@@ -12,7 +12,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -200,6 +200,30 @@ def kill_marked(mark: str) -> None:
             send_signal(pid, started, signal.SIGKILL)
 
 
+def kill_all_of(users: Collection[int], min_age_s: float) -> dict[int, int]:
+    """Kill all processes of users of the system, whatever they do not to be found.
+
+    Args:
+        users: by number; no process of theirs is to go on.
+        min_age_s: processes that began later than so many seconds ago are left alone.
+
+    Returns:
+        How many were killed, by user; users without any are left out.
+
+    Raises:
+        LegatoError: the system refuses it.
+    """
+    killed: dict[int, int] = {}
+    up_s = float((_PROC / "uptime").read_text().split()[0])
+    for pid, found in _all_stats():
+        user = _user_of(pid)
+        age_s = up_s - found.start_time / os.sysconf("SC_CLK_TCK")
+        if user is not None and user in users and not found.has_ended and age_s >= min_age_s and pid != os.getpid():
+            send_signal(pid, found.start_time, signal.SIGKILL, user)
+            killed[user] = killed.get(user, 0) + 1
+    return killed
+
+
 def _members(group: int, start_time: int) -> Iterator[int]:
     """Yield the processes of a group that led its own session, those younger than its leader only."""
     for pid, found in _all_stats():
@@ -239,15 +263,19 @@ def _all_stats() -> Iterator[tuple[int, Stat]]:
 
 def belongs_to(pid: int, user: int | None) -> bool:
     """Return whether a process is one of a user and of no other; None: True for any process."""
-    if user is None:
-        return True
+    return user is None or _user_of(pid) == user
+
+
+def _user_of(pid: int) -> int | None:
+    """Return the user whose process it is, and no other's; None: there is none, or it is on its way to another user."""
     try:
         status = (_PROC / str(pid) / "status").read_text(errors="replace")
     except OSError:
-        return False
-    # Real, effective, saved and of the file system: a program on its way to another user is not meant.
+        return None
+    # Real, effective, saved and of the file system.
     line = next((line for line in status.splitlines() if line.startswith("Uid:")), "")
-    return line.split()[1:] == [str(user)] * 4
+    users = set(line.split()[1:])
+    return int(users.pop()) if len(users) == 1 else None
 
 
 def _refused(pid: int) -> LegatoError:

@@ -15,7 +15,17 @@ import pytest
 
 import legato.processes
 from legato.core.errors import LegatoError
-from legato.processes import Vital, boot_id, examine, is_alive, kill_group, parse_stat, send_signal, start_time_of
+from legato.processes import (
+    Vital,
+    boot_id,
+    examine,
+    is_alive,
+    kill_all_of,
+    kill_group,
+    parse_stat,
+    send_signal,
+    start_time_of,
+)
 
 DEADLINE_S = 30.0
 MARK = "LEGATO_ENGINE=/jobs/this-one/engine.json"
@@ -292,3 +302,22 @@ def test_a_process_that_ends_while_it_is_examined_does_no_harm(monkeypatch: pyte
         monkeypatch.setattr(os, "listdir", fail)
         monkeypatch.setattr(os, "scandir", fail)
         assert vital(pid, start_time).state == "waiting"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of other users")
+def test_all_processes_of_a_user_end_and_no_others() -> None:
+    first, second = 2_000_000_771, 2_000_000_772
+    children = {
+        user: subprocess.Popen(["/bin/sleep", "600"], user=user, group=user, extra_groups=[], env={}, cwd="/")
+        for user in (first, second)
+    }
+    try:
+        assert kill_all_of([first], min_age_s=3600.0) == {}, "it has just begun"
+        assert kill_all_of([], min_age_s=0.0) == {}
+        assert kill_all_of([first], min_age_s=0.0) == {first: 1}
+        assert children[first].wait(DEADLINE_S) == -signal.SIGKILL
+        assert children[second].poll() is None
+    finally:
+        for child in children.values():
+            child.kill()
+            child.wait()

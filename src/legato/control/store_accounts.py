@@ -11,7 +11,8 @@ from legato.control.credentials import Passwords, is_device, make_device
 from legato.control.database import Database
 from legato.control.people import User
 from legato.control.roles import Asker, Role, check_is_admin
-from legato.control.schema import job_uids, skipped_uids, tokens, users
+from legato.control.schema import job_uids, jobs, skipped_uids, tokens, users
+from legato.control.stages import HOLDING
 from legato.control.transactions import Transaction, read_all, read_one, writing
 from legato.core.errors import Conflict, Forbidden, NotFound, Unauthenticated, UsageError
 from legato.core.spec import check_name
@@ -190,6 +191,13 @@ class Accounts:
             connection.execute(insert(job_uids).values(user=name, uid=free))
             transaction.audit(name, "user.uid", name, {"uid": free})
             return free
+
+    def list_idle_uids(self) -> dict[str, int]:
+        """Return the number of the system of each user that has one and no job that may have processes."""
+        busy = select(jobs.c.owner).where(jobs.c.stage.in_(HOLDING))
+        idle = select(job_uids.c.user, job_uids.c.uid).where(job_uids.c.user.not_in(busy))
+        with self._database.reading() as connection:
+            return {row.user: row.uid for row in connection.execute(idle)}
 
     def skip_uids(self, uids: range, count: int, now: float) -> None:
         """Let no user get the numbers that other users may have got since a backup from which a store was restored.

@@ -13,13 +13,15 @@ import structlog
 
 from legato.control.ids import is_job_id
 from legato.control.store_retention import Purged
-from legato.core.errors import FencedOut, StoreError
+from legato.core.errors import FencedOut, LegatoError
 from legato.plain_files import take_back
+from legato.processes import kill_all_of
 from legato.server.services import JOBS, Services
 
 _log = structlog.get_logger(__name__)
 
 _EVERY_S: Final = 600.0
+_HIDDEN_S: Final = 60.0
 _DAY_S: Final = 86400.0
 _HOUR_S: Final = 3600.0
 
@@ -29,12 +31,15 @@ async def keep_house(services: Services, every_s: float = _EVERY_S) -> None:
     while True:
         try:
             await asyncio.to_thread(tidy_up, services)
+            await asyncio.to_thread(end_hidden, services)
         except FencedOut:
             _log.info("another server decides now, and takes away what is too old")
         except Exception as error:  # noqa: BLE001 -- whatever it is, the server goes on
-            expected = isinstance(error, StoreError | OSError)
+            expected = isinstance(error, LegatoError | OSError)
             _log.warning(
-                "what is too old could not be taken away; it is tried again", error=str(error), exc_info=not expected
+                "what jobs have left could not be taken away; it is tried again",
+                error=str(error),
+                exc_info=not expected,
             )
         await asyncio.sleep(every_s)
 
@@ -64,6 +69,25 @@ def tidy_up(services: Services) -> None:
         if not (purged.jobs or purged.uploads):
             return
         _delete_jobs(services.settings.home_path / JOBS, purged)
+
+
+def end_hidden(services: Services) -> None:
+    """End processes that jobs have left behind, whatever they hid, where their users have numbers of the pool.
+
+    Such a number is one user's alone and nothing else runs with it. So while that user has no job that may have
+    processes, every process with it is left behind. One that has just begun may belong to a job that begins now.
+
+    Raises:
+        StoreError: the store cannot be used.
+        LegatoError: the system refuses it.
+    """
+    settings = services.settings
+    if settings.run_jobs_as != "pool" or not services.loop.starts_drivers or services.read_own_lease() is None:
+        return
+    found = services.store.accounts.list_idle_uids()
+    idle = {uid: user for user, uid in found.items() if uid in settings.pool_range}
+    for uid, num_killed in kill_all_of(idle, _HIDDEN_S).items():
+        _log.warning("processes that a user's jobs had left behind were ended", user=idle[uid], processes=num_killed)
 
 
 def _delete_jobs(root: Path, purged: Purged) -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pwd
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from legato.control.settings import Settings, read_settings
 from legato.core.errors import SettingsError, UsageError
-from legato.server import isolation
+from legato.server import isolation, keeping
 from legato.server.isolation import JobUsers, check_isolation, check_submitter, close_home, find_submitter
 
-from tests.unit.server.platform import Platform  # isort: skip
+from tests.unit.server.platform import NOW, Platform  # isort: skip
 
 
 def make_settings(home: Path, **flags: Any) -> Settings:
@@ -109,3 +111,36 @@ def test_jobs_run_as_the_server_by_default(platform: Platform, tmp_path: Path) -
 def test_settings_that_cannot_be_used(tmp_path: Path, flags: dict[str, str], told: str) -> None:
     with pytest.raises(SettingsError, match=told):
         make_settings(tmp_path, **flags)
+
+
+def test_what_hides_from_its_job_ends_when_its_user_of_the_pool_has_no_job_left(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[int, str]] = []
+
+    def kill(users: dict[int, str], _min_age_s: float) -> dict[int, int]:
+        asked.append(dict(users))
+        return dict.fromkeys(users, 1)
+
+    monkeypatch.setattr(keeping, "kill_all_of", kill)
+    platform.lead()
+    assign, numbers = platform.store.accounts.assign_uid, range(2_000_000_100, 2_000_000_110)
+    uids = {user: assign(user, numbers, NOW, is_taken=lambda _: False) for user in ("ann", "ben")}
+    job = platform.submit("ann")
+
+    def look(**changes: object) -> dict[int, str]:
+        said = {"run_jobs_as": "pool", "pool_uids": "2000000100-2000000109", **changes}
+        settings = platform.settings.model_copy(update=said)
+        loop = SimpleNamespace(owner=platform.services.loop.owner, starts_drivers=True)
+        asked.clear()
+        keeping.end_hidden(dataclasses.replace(platform.services, settings=settings, loop=loop))  # type: ignore[arg-type]
+        return asked[0] if asked else {}
+
+    everybody = {uids["ann"]: "ann", uids["ben"]: "ben"}
+    assert look() == everybody, "a job that waits has no processes"
+    platform.start(job, "node/0")
+    assert look() == {uids["ben"]: "ben"}
+    platform.end(job)
+    assert look() == everybody
+    assert look(run_jobs_as="submitter") == {}, "a system user may run other things"
+    assert look(pool_uids="2000000500-2000000509") == {}, "numbers that are not of the pool any more"
