@@ -47,7 +47,7 @@ session.can_read_peers, exchange.SharedExchange.connect = note_reading, note_seg
 """
 
 pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="NOT ROOT: JOBS WITH USERS OF THEIR OWN ARE NOT TESTED"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="JOBS WITH USERS OF THEIR OWN ARE NOT TESTED: run the tests as root"),
     pytest.mark.timeout(300),
 ]
 

@@ -46,7 +46,9 @@ LIMIT_S = 300.0
 STOPPED_S = (0.5, 8.0)  # some longer than a worker may be silent
 ENDED = ("succeeded", "failed", "stopped")
 HASH = re.compile(r"weights sha256 (\w{64})")
-NOT_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT ROOT: JOBS WITH USERS OF THEIR OWN ARE NOT TESTED")
+NOT_ROOT = pytest.mark.skipif(
+    os.geteuid() != 0, reason="JOBS WITH USERS OF THEIR OWN ARE NOT TESTED: run the tests as root"
+)
 MODES = ["server", pytest.param("submitter", marks=NOT_ROOT), pytest.param("pool", marks=NOT_ROOT)]
 SETTINGS_OF_MODES: dict[str, dict[str, object]] = {"submitter": {"job_users": "admin=daemon"}}
 
@@ -59,7 +61,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[dict[str, object]]:
         return
     programs = find_programs()
     if programs is None:
-        pytest.skip("PostgreSQL is not installed")
+        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
     with run_postgres(programs) as url:
         yield {"database_url": url.format("postgres"), "lease_s": 2}
 
