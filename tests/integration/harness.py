@@ -36,7 +36,7 @@ PROGRAMS: Final = Path(__file__).parent / "programs"
 NAME: Final = "job"
 LIMIT_S: Final = 75.0
 _STACKS_LIMIT_S: Final = 5.0
-_KEPT_STEPS: Final = 6
+_KEPT_STEPS: Final = 8
 _SHA: Final = re.compile(r"^sha256 ([0-9a-f]{64}) steps (\d+)$", re.MULTILINE)
 _METRICS: Final = re.compile(r"^epoch (\d+)  step (\d+)  (.*)$", re.MULTILINE)
 
@@ -523,7 +523,7 @@ class _Play:
             patience_s = 0.6 if self._start == "fork" else 6.0
             slowest = 2.0 if self._start == "fresh" else 1.0
             # The last steps are kept for acts that a busy machine delays.
-            pace = slowest if left <= _KEPT_STEPS * len(self._acts) else patience_s * len(self._acts) / left
+            pace = slowest if left <= _KEPT_STEPS + len(self._acts) else patience_s * len(self._acts) / left
             pace = min(max(pace, 0.02), slowest)
         path = self._stage.reins / "pace"
         scratch = path.with_suffix(".new")
