@@ -24,7 +24,7 @@ from legato.train.link import Link
 from legato.train.order import Layout
 from legato.train.session import Session
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 HOST = "127.0.0.1"
 M = TypeVar("M", bound=wire.Message)
 Program = Callable[["Worker"], Any]
