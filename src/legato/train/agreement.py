@@ -3,14 +3,16 @@
 A check is due after the first steps of a view, when a view is entered, and with each checkpoint. At the next boundary
 before a step every rank sums its state up, and sends the sum in its control words of that step. So all ranks know after
 that step, without a message of their own, whether they agree; and if one rank alone knew that a check is due, the words
-ask for one by all. Only when the sums differ do the ranks tell each other all single ones. Knows nothing of views: a
-break forgets what was due and found, and the next view begins with a check.
+ask for one by all. Only when the sums differ do the ranks tell each other all single ones, and compare the caches among
+them as far as they go. Knows nothing of views: a break forgets what was due and found, and the next view begins with a
+check.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Literal
+from collections.abc import Set as AbstractSet
+from typing import Any, Final, Literal
 
 import msgspec
 import torch
@@ -127,11 +129,43 @@ class Agreement:
             BrokenView: a peer is gone.
         """
         self.differs = False
-        mine = torch.frombuffer(bytearray(msgspec.msgpack.encode(self._sums)), dtype=torch.uint8)
-        lengths = [torch.empty(1, dtype=torch.int64) for _ in range(group.size)]
-        lengths[group.rank] = torch.tensor([mine.numel()], dtype=torch.int64)
-        group.tell_all(lengths[group.rank], lengths)
-        told = [torch.empty(int(length), dtype=torch.uint8) for length in lengths]
-        told[group.rank] = mine
-        group.tell_all(mine, told)
-        return differences([msgspec.msgpack.decode(content.numpy().tobytes()) for content in told])
+        found = differences(_tell_all(group, self._sums))
+        harmless = self._alike_as_far_as_they_go(group, {piece.name for piece in found})
+        left = [piece for piece in found if piece.name not in harmless]
+        if not left:
+            self.agreed_step = self._step
+        return left
+
+    def _alike_as_far_as_they_go(self, group: Group, names: AbstractSet[str]) -> set[str]:
+        """Return those of some pieces that are caches with the same bits on all ranks, as far as the shortest one goes.
+
+        A cache that grows with the longest input so far, such as the angles of rotary embeddings, is as long as the
+        inputs of its rank. It is no part of the state, and what is equal as far as it goes gives equal results.
+        """
+        caches = {item.name: item.value for item in self._items() if item.is_cache and item.name in names}
+        kinds = _tell_all(group, {name: [str(cache.dtype), *cache.shape] for name, cache in caches.items()})
+        common: dict[str, tuple[slice, ...]] = {}
+        for name in names:
+            held = [kind[name] for kind in kinds if name in kind]
+            if held and len({(kind[0], len(kind)) for kind in held}) == 1:
+                common[name] = tuple(slice(min(extents)) for extents in zip(*(kind[1:] for kind in held), strict=True))
+        sums = _tell_all(
+            group, checksums((name, cache[common[name]]) for name, cache in caches.items() if name in common)
+        )
+        return {name for name in common if len({told[name] for told in sums if name in told}) == 1}
+
+
+def _tell_all(group: Group, mine: Any) -> list[Any]:
+    """Tell every rank some plain values and return what each told, in rank order.
+
+    Raises:
+        BrokenView: a peer is gone.
+    """
+    content = torch.frombuffer(bytearray(msgspec.msgpack.encode(mine)), dtype=torch.uint8)
+    lengths = [torch.empty(1, dtype=torch.int64) for _ in range(group.size)]
+    lengths[group.rank] = torch.tensor([content.numel()], dtype=torch.int64)
+    group.tell_all(lengths[group.rank], lengths)
+    told = [torch.empty(int(length), dtype=torch.uint8) for length in lengths]
+    told[group.rank] = content
+    group.tell_all(content, told)
+    return [msgspec.msgpack.decode(text.numpy().tobytes()) for text in told]

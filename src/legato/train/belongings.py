@@ -20,9 +20,10 @@ from legato.train.named_state import Item, items_of
 from legato.train.schedulers import find_schedulers
 from legato.train.serialization import Path, decode, encode, place_of
 from legato.train.state import lies_alike
-from legato.train.structure import GroupWatch, Structure
+from legato.train.structure import GroupWatch, Structure, slots_of
 
 _SCHEDULED: Final = "_wrapped_by_lr_sched"  # torch's mark on the step method of an optimizer with a scheduler
+_STRANGER: Final = -1
 _T = TypeVar("_T")
 
 
@@ -45,10 +46,12 @@ class Belongings:
         self._scalers: list[Any] = []
         self._objects: list[Any] = []
         self._parameters: list[torch.nn.Parameter] | None = None
+        self._slots: list[tuple[torch.nn.Module, str]] | None = None
         self._unscheduled: set[int] = set()
         self._fixed: dict[int, frozenset[Path]] = {}
         self._structure: Structure | None = None
         self._groups: GroupWatch | None = None
+        self._frozen_strangers: list[torch.Tensor] = []
 
     def add(self, thing: Any) -> None:
         """Take something into care.
@@ -56,7 +59,7 @@ class Belongings:
         Raises:
             ProgramError: it has no state that could travel, or state of a kind that cannot.
         """
-        self._parameters = None
+        self._parameters = self._slots = None
         match thing:
             case torch.nn.Module():
                 _refuse_lazy(thing)
@@ -102,7 +105,7 @@ class Belongings:
         if not self._structure.is_same():
             self._structure.refuse_changes()
             self._structure = Structure(self._models)
-        if not self._groups.is_same():
+        if not self._groups.is_same() or any(tensor.requires_grad for tensor in self._frozen_strangers):
             self._refuse_strangers()
             self._groups = GroupWatch(self._optimizers)
 
@@ -142,9 +145,10 @@ class Belongings:
 
     def _refuse_strangers(self) -> None:
         ours = {id(parameter) for parameter in self._all_parameters()}
+        self._frozen_strangers = []
         for optimizer in self._optimizers:
             held = [tensor for group in optimizer.param_groups for tensor in group["params"]]
-            strange = [tensor for tensor in held if id(tensor) not in ours]
+            strange = [tensor for tensor in held if id(tensor) not in ours and tensor.requires_grad]
             if strange:
                 shapes = ", ".join(str(tuple(tensor.shape)) for tensor in strange[:5])
                 raise ProgramError(
@@ -154,6 +158,8 @@ class Belongings:
                     "run.prepare as well; make a free parameter an attribute of a module "
                     "(self.scale = torch.nn.Parameter(...))."
                 )
+            # Without a gradient an optimizer leaves them alone.
+            self._frozen_strangers += [tensor for tensor in held if id(tensor) not in ours]
 
     def end_turn(self, *, stepped: bool) -> None:
         """Take note that a turn of the loop ends; see `OptimizerGate.end_turn`."""
@@ -224,9 +230,15 @@ class Belongings:
             )
         return trainable
 
-    def buffers(self) -> list[torch.Tensor]:
-        """Return all buffers, each once."""
-        return list(_unique(buffer for model in self._models for buffer in model.buffers()))
+    def buffers(self) -> list[torch.Tensor | None]:
+        """Return all buffers, each once, in the same order always; None for one that holds no tensor now."""
+        if self._slots is None:
+            known: dict[Any, tuple[torch.nn.Module, str]] = {}
+            for slot in (slot for model in self._models for slot in slots_of(model).values()):
+                buffer = slot[0]._buffers[slot[1]]
+                known.setdefault(slot if buffer is None else id(buffer), slot)
+            self._slots = list(known.values())
+        return [module._buffers[attribute] for module, attribute in self._slots]
 
     def fingerprint(self) -> str:
         """Return a digest of what must be equal in all workers: names, shapes, kinds; not values."""
@@ -255,7 +267,10 @@ class Belongings:
             "models": [
                 {
                     "parameters": dict(model.named_parameters()),
-                    "buffers": {name: value_of(buffer) for name, buffer in model.named_buffers()},
+                    "buffers": {
+                        name: value_of(buffer) for name, buffer in _held_in(model).items() if buffer is not None
+                    },
+                    "empty": [name for name, held in _held_in(model).items() if held is None],
                     "extra": {
                         name: encode(read(), owner).plain
                         for name, owner, read in _extra_states(model, self._name_of(model))
@@ -279,14 +294,14 @@ class Belongings:
         return encode(_read_state(thing, owner), owner).plain
 
     def _members_of(self, optimizer: torch.optim.Optimizer) -> list[list[int]]:
-        """Return which parameters, counted over all models, are in each group of an optimizer."""
+        """Return which parameters, counted over all models, each group of an optimizer has; `_STRANGER` for others."""
         places = {id(parameter): place for place, parameter in enumerate(self._all_parameters())}
-        groups = [[places.get(id(tensor)) for tensor in group["params"]] for group in optimizer.param_groups]
-        if any(None in members for members in groups):
+        groups = [group["params"] for group in optimizer.param_groups]
+        if any(id(tensor) not in places and tensor.requires_grad for group in groups for tensor in group):
             raise CheckpointError(
                 f"Cannot carry the state of {self._name_of(optimizer)}: it acts on a parameter of no prepared model."
             )
-        return [[place for place in members if place is not None] for members in groups]
+        return [[places.get(id(tensor), _STRANGER) for tensor in group] for group in groups]
 
     def items(self) -> Iterator[Item]:
         """Yield every piece of the state by its name; its tensors are the live ones."""
@@ -314,7 +329,7 @@ class Belongings:
             if len(state[kind]) != len(mine):
                 raise CheckpointError(f"The state holds {len(state[kind])} {kind}, this program has {len(mine)}.")
         for model, saved in zip(self._models, state["models"], strict=True):
-            copy_model(model, saved)
+            copy_model(model, saved, follows_dtype=True)
         # Older checkpoints do not say which parameters the groups held; then they must be those of the program.
         for optimizer, groups in zip(self._optimizers, state.get("groups", ()), strict=False):
             _regroup(optimizer, groups, self._all_parameters())
@@ -360,14 +375,22 @@ def _unique(things: Iterable[_T]) -> Iterable[_T]:
     return {id(thing): thing for thing in things}.values()
 
 
-def copy_model(model: torch.nn.Module, saved: dict[str, Any]) -> None:
+def copy_model(model: torch.nn.Module, saved: dict[str, Any], *, follows_dtype: bool = False) -> None:
     """Overwrite a model's parameters, buffers and extra states with those of a state; call it without gradients.
 
+    Buffers are what the program has made of them: where the state holds one of another shape, or None, the model gets
+    that.
+
+    Args:
+        model: of the same making.
+        saved: its part of the state.
+        follows_dtype: a buffer gets the dtype that it has in the state; else it keeps its own.
+
     Raises:
-        CheckpointError: names or shapes differ; it may be that the parameters are overwritten.
+        CheckpointError: names differ, or shapes of parameters; it may be that the parameters are overwritten.
     """
     _copy_all(dict(model.named_parameters()), saved["parameters"])
-    _copy_all(dict(model.named_buffers()), saved["buffers"])
+    _copy_buffers(model, saved, follows_dtype=follows_dtype)
     # Not in older checkpoints: then modules keep the extra state that their program gave them.
     extra = saved.get("extra")
     if extra is None:
@@ -407,6 +430,29 @@ def _copy_all(own: dict[str, Any], saved: dict[str, torch.Tensor]) -> None:
             # Kernels add in the order in which memory lies, so the last bits depend on it.
             tensor.data = torch.empty_like(saved[name], dtype=tensor.dtype, device=tensor.device)
         tensor.copy_(saved[name])
+
+
+def _copy_buffers(model: torch.nn.Module, saved: dict[str, Any], *, follows_dtype: bool) -> None:
+    given = saved["buffers"]
+    if "empty" not in saved:
+        # An older checkpoint: it does not say which were None, and names one that stands in several places once.
+        _copy_all(dict(model.named_buffers()), given)
+        return
+    own = _held_in(model)
+    _refuse_other_names(own.keys(), {*given, *saved["empty"]})
+    device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
+    for name, (module, attribute) in slots_of(model).items():
+        mine, new = own[name], given.get(name)
+        if new is None:
+            module._buffers[attribute] = None
+        elif mine is None or mine.shape != new.shape or (follows_dtype and mine.dtype != new.dtype):
+            module._buffers[attribute] = torch.empty_like(new, device=device if mine is None else mine.device)
+    _copy_all({name: buffer for name, buffer in _held_in(model).items() if buffer is not None}, given)
+
+
+def _held_in(model: torch.nn.Module) -> dict[str, torch.Tensor | None]:
+    """Return what the places of a model's buffers hold."""
+    return {name: module._buffers[attribute] for name, (module, attribute) in slots_of(model).items()}
 
 
 def _refuse_other_names(own: AbstractSet[str], saved: AbstractSet[str]) -> None:
@@ -459,8 +505,16 @@ def _regroup(
     """Give an optimizer the groups of parameters that it has elsewhere: the program may change them in training."""
     own = optimizer.param_groups
     del own[len(groups) :]
+    # Frozen parameters of no prepared model do not travel: each stays in its place.
+    strangers = [dict(enumerate(group["params"])) for group in own]
     for place, members in enumerate(groups):
-        held = [parameters[index] for index in members]
+        known = strangers[place] if place < len(strangers) else {}
+        if any(index == _STRANGER and at not in known for at, index in enumerate(members)):
+            raise CheckpointError(
+                f"Group {place} of the {type(optimizer).__name__} holds a frozen parameter of no prepared model there, "
+                "and none here. Pass the module that holds it to run.prepare."
+            )
+        held = [known[at] if index == _STRANGER else parameters[index] for at, index in enumerate(members)]
         if place == len(own):
             optimizer.add_param_group({"params": held})
         elif [*map(id, own[place]["params"])] != [*map(id, held)]:

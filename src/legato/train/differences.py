@@ -130,7 +130,7 @@ def _cause_of_buffer(item: Item, watched: set[int]) -> _Cause:
         text = (
             f"{item.name} is not the tensor any more that it was at run.prepare: the program assigns it "
             f"(`self.{item.attribute} = ...`), so its changes are not averaged over the micro-batches. Write into it: "
-            f"`self.{item.attribute}.copy_(...)`."
+            f"`self.{item.attribute}.copy_(...)`; if it begins as None, register it as a tensor."
         )
         return _Cause(text, is_certain=True)
     if item.value.numel() > MAX_COMPARED_NUMEL:

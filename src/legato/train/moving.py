@@ -15,6 +15,8 @@ from typing import Final
 
 import torch
 
+from legato.core.errors import ProgramError
+
 MAX_COMPARED_NUMEL: Final = 2**16
 
 
@@ -22,14 +24,33 @@ class MovingBuffers:
     """The buffers of some modules, at the start of the step and as one micro-batch left them.
 
     Args:
-        buffers: each once.
+        buffers: each once; None for one that the program has registered without a tensor.
     """
 
-    def __init__(self, buffers: Sequence[torch.Tensor]) -> None:
-        self._buffers = tuple(buffers)
-        self._base = [buffer.detach().clone() for buffer in buffers]
-        self._versions = [buffer._version for buffer in buffers]
+    def __init__(self, buffers: Sequence[torch.Tensor | None]) -> None:
+        self._buffers: list[torch.Tensor | None] = [None] * len(buffers)
+        self._base: list[torch.Tensor] = [torch.empty(0)] * len(buffers)
+        self._versions = [0] * len(buffers)
         self._known: frozenset[int] = frozenset()
+        self._late = frozenset(index for index, buffer in enumerate(buffers) if buffer is None)
+        self.adopt(buffers)
+
+    @property
+    def has_empty(self) -> bool:
+        """Whether a buffer is None still."""
+        return any(self._buffers[index] is None for index in self._late)
+
+    def adopt(self, buffers: Sequence[torch.Tensor | None]) -> None:
+        """Watch from now on those that were None and are tensors now.
+
+        Args:
+            buffers: as many as this was made of, in the same order.
+        """
+        for index, buffer in enumerate(buffers):
+            if self._buffers[index] is None and buffer is not None:
+                self._buffers[index] = buffer
+                self._base[index] = buffer.detach().clone()
+                self._versions[index] = buffer._version
 
     @property
     def known(self) -> tuple[int, ...]:
@@ -44,7 +65,10 @@ class MovingBuffers:
         return len(self._buffers)
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        return iter(self._buffers)
+        """Yield those that were there when this was made."""
+        for index, buffer in enumerate(self._buffers):
+            if buffer is not None and index not in self._late:
+                yield buffer
 
     def base(self, buffer: torch.Tensor) -> torch.Tensor:
         """Return the value that a buffer had at the start of the step; any other tensor is returned as it is."""
@@ -57,8 +81,20 @@ class MovingBuffers:
         """Return which buffers the current micro-batch has changed so far; those known to move count as changed."""
         return [index for index in range(len(self._buffers)) if index in self._known or self._differs(index)]
 
+    def _held(self, index: int) -> torch.Tensor:
+        buffer = self._buffers[index]
+        if buffer is None:
+            raise ProgramError(
+                "The forward pass changes a buffer on another worker that is still None on this one: it was registered "
+                "without a tensor, and set by some micro-batches only. Register it with a tensor "
+                "(self.register_buffer(name, torch.zeros(...))) and write into it."
+            )
+        return buffer
+
     def _differs(self, index: int) -> bool:
         buffer, base = self._buffers[index], self._base[index]
+        if buffer is None:
+            return False
         if buffer._version != self._versions[index]:
             return True
         # Bytes, not values: a NaN equals nothing, not even itself, and -0.0 equals 0.0.
@@ -66,7 +102,7 @@ class MovingBuffers:
 
     def numel(self, indices: Sequence[int]) -> int:
         """Return how many float64 numbers the values of some buffers are encoded as."""
-        return sum(_encoded_numel(self._buffers[index]) for index in indices)
+        return sum(_encoded_numel(self._held(index)) for index in indices)
 
     def read(self, indices: Sequence[int], *, first: bool) -> torch.Tensor:
         """Encode what this micro-batch contributes to some buffers.
@@ -78,15 +114,16 @@ class MovingBuffers:
         Shapes:
             Returns float64 ``[numel(indices)]``.
         """
-        pieces = [_encode(self._buffers[index], first=first) for index in indices]
+        pieces = [_encode(self._held(index), first=first) for index in indices]
         return torch.cat(pieces) if pieces else torch.zeros(0, dtype=torch.float64)
 
     @torch.no_grad()
     def restore(self) -> None:
         """Undo what the current micro-batch changed."""
         for index in self.moved():
-            self._buffers[index].copy_(self._base[index])
-            self._versions[index] = self._buffers[index]._version
+            buffer = self._held(index)
+            buffer.copy_(self._base[index])
+            self._versions[index] = buffer._version
 
     @torch.no_grad()
     def commit(self, indices: Sequence[int], total: torch.Tensor, num_micro_batches: int) -> None:
@@ -99,7 +136,7 @@ class MovingBuffers:
         """
         offset = 0
         for index in indices:
-            buffer, base = self._buffers[index], self._base[index]
+            buffer, base = self._held(index), self._base[index]
             numel = _encoded_numel(buffer)
             base.copy_(_decode(total[offset : offset + numel], buffer, num_micro_batches))
             buffer.copy_(base)
@@ -111,7 +148,7 @@ class MovingBuffers:
     def accept(self) -> None:
         """Take over what the program itself did to buffers after a step, as what the next step begins with."""
         for index, buffer in enumerate(self._buffers):
-            if self._differs(index):
+            if buffer is not None and self._differs(index):
                 self._base[index].copy_(buffer)
                 self._versions[index] = buffer._version
 
@@ -119,8 +156,9 @@ class MovingBuffers:
     def rebase(self) -> None:
         """Take the buffers' present values, loaded from elsewhere, as those of the step."""
         for index, buffer in enumerate(self._buffers):
-            self._base[index].copy_(buffer)
-            self._versions[index] = buffer._version
+            if buffer is not None:
+                self._base[index].copy_(buffer)
+                self._versions[index] = buffer._version
 
 
 def _bytes_of(buffer: torch.Tensor) -> torch.Tensor:

@@ -23,6 +23,7 @@ class Item:
         kind: ``parameter``, ``buffer``, ``optimizer``, ``scheduler``, ``scaler`` or ``object``.
         owner: the module that holds a parameter or a buffer; else what was given to ``run.prepare``.
         attribute: the name of a parameter or a buffer in its module; else empty.
+        is_cache: it is a buffer that its module does not count to its state (``persistent=False``).
     """
 
     name: str
@@ -30,6 +31,7 @@ class Item:
     kind: str
     owner: Any
     attribute: str = ""
+    is_cache: bool = False
 
 
 def items_of(
@@ -66,15 +68,19 @@ def items_of(
 
 
 def _of_model(model: torch.nn.Module, of: str, names: dict[int, str]) -> Iterator[Item]:
-    """Yield a model's tensors, but for those that have a name already, and note theirs by their id."""
+    """Yield a model's tensors, but for parameters that have a name already, and note the names by the tensors' ids."""
     for path, module in model.named_modules():
         held: tuple[tuple[str, Mapping[str, Any]], ...]
         held = (("parameter", module._parameters), ("buffer", module._buffers))
         for kind, tensors in held:
             for attribute, tensor in tensors.items():
-                if tensor is not None and id(tensor) not in names:
-                    name = names[id(tensor)] = (f"{path}.{attribute}" if path else attribute) + of
-                    yield Item(f"{kind} {name}", tensor, kind, module, attribute)
+                # The same tensor may stand in several places of buffers here, and a copy of it in each at a worker that
+                # has joined.
+                if tensor is not None and (kind == "buffer" or id(tensor) not in names):
+                    name = (f"{path}.{attribute}" if path else attribute) + of
+                    names.setdefault(id(tensor), name)
+                    is_cache = kind == "buffer" and attribute in module._non_persistent_buffers_set
+                    yield Item(f"{kind} {name}", tensor, kind, module, attribute, is_cache)
 
 
 def _of_optimizer(optimizer: torch.optim.Optimizer, title: str, names: dict[int, str]) -> Iterator[Item]:

@@ -57,7 +57,9 @@ class Recorder:
         if step == self._last_step:
             return
         self._last_step = step
-        sums = {**checksums(results.items()), **checksums((item.name, item.value) for item in self._items())}
+        # A cache is as long as the inputs of this worker, and no part of the state.
+        pieces = ((item.name, item.value) for item in self._items() if not item.is_cache)
+        sums = {**checksums(results.items()), **checksums(pieces)}
         line = msgspec.json.encode(Recorded(step=step, num_workers=num_workers, sums=sums))
         with self._path.open("ab") as file:
             file.write(line + b"\n")

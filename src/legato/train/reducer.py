@@ -30,7 +30,7 @@ class StepReducer:
 
     Args:
         parameters: all that require a gradient, each once.
-        buffers: all buffers of the modules, each once.
+        buffers: all buffers of the modules, each once; None for those that are not set yet.
         num_backwards: backward passes per micro-batch.
         on_result_due: called at the end of the last backward pass of this rank's last micro-batch; runs the round.
     """
@@ -38,7 +38,7 @@ class StepReducer:
     def __init__(
         self,
         parameters: Sequence[torch.nn.Parameter],
-        buffers: Sequence[torch.Tensor],
+        buffers: Sequence[torch.Tensor | None],
         num_backwards: int,
         on_result_due: Callable[[], None],
     ) -> None:

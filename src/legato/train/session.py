@@ -271,8 +271,8 @@ class Session:
         if letter.refusal:
             raise MismatchError(f"No worker can join this job at present. {letter.refusal}")
         job.check_same_data(letter.skeleton["data"], self.data_fingerprint, "the others")
-        # The models come first in both trees, so their tensors arrive where they belong, without a copy.
-        _, own = state.take_apart({"models": self._state()["models"]})
+        # Tensors of the models arrive where they belong, without a copy.
+        own = state.aligned({"models": letter.skeleton["models"]}, {"models": self._state()["models"]})
         self._is_spoiled = True
         try:
             tree = state.receive_tree(group, entry.sources, letter, own)
@@ -301,6 +301,7 @@ class Session:
     def _load(self, tree: dict[str, Any]) -> None:
         self.belongings.load(tree)
         self._follow_freezing()
+        self.reducer.buffers.adopt(self.belongings.buffers())
         self.reducer.buffers.rebase()
         self.reducer.buffers.known = tuple(tree["moving"])
         self.cursor = Cursor.from_plain(tree["cursor"])
@@ -311,6 +312,8 @@ class Session:
     def at_boundary(self, *, in_evaluation: bool = False) -> None:
         """Do what is due between two rounds: leave, stop, save, enter the agreed view, hand the state to joiners."""
         if not in_evaluation:
+            if self.reducer.buffers.has_empty:
+                self.reducer.buffers.adopt(self.belongings.buffers())
             if self._is_broken:
                 self.reducer.buffers.restore()
             else:
@@ -444,6 +447,8 @@ class Session:
         agreement = self.agreement
         agreed_step, step = agreement.agreed_step, agreement.step
         found = agreement.find(group)
+        if not found:
+            return
         told = describe(
             found,
             self.belongings.items(),
@@ -479,7 +484,7 @@ class Session:
         else:
             try:
                 # Not in place: if the view breaks meanwhile, this rank still has a whole state.
-                tree = state.receive_tree(group, (0,), state.receive_letter(group, 0), [])
+                tree = state.receive_tree(group, (0,), state.receive_letter(group, 0), {})
             except UnreadableLoan:
                 self._may_read_peers = False
                 raise

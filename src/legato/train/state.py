@@ -8,7 +8,7 @@ adds up; or, on one machine, the first source lends it and the joiner reads it. 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -97,6 +97,28 @@ def put_together(skeleton: Any, tensors: Sequence[torch.Tensor]) -> Any:
         return node
 
     return walk(skeleton)
+
+
+def aligned(skeleton: Any, own: Any) -> dict[int, torch.Tensor]:
+    """Return the tensors of a tree that stand where a skeleton has one, by its number there.
+
+    The trees may differ: a buffer may be None in one and a tensor in the other.
+    """
+    found: dict[int, torch.Tensor] = {}
+
+    def walk(node: Any, mine: Any) -> None:
+        if isinstance(node, dict) and _MARK in node:
+            if isinstance(mine, torch.Tensor):
+                found[node[_MARK]] = mine.detach()
+        elif isinstance(node, dict) and isinstance(mine, dict):
+            for key in node.keys() & mine.keys():
+                walk(node[key], mine[key])
+        elif isinstance(node, list | tuple) and isinstance(mine, list | tuple):
+            for part, other in zip(node, mine, strict=False):
+                walk(part, other)
+
+    walk(skeleton, own)
+    return found
 
 
 def specs(skeleton: Any) -> list[TensorSpec]:
@@ -213,21 +235,22 @@ def receive_letter(group: Group, source: int) -> Letter:
     return Letter(**decode(receive_bytes(group, source)))
 
 
-def receive_tree(group: Group, sources: Sequence[int], letter: Letter, own: Sequence[torch.Tensor]) -> Any:
+def receive_tree(group: Group, sources: Sequence[int], letter: Letter, own: Mapping[int, torch.Tensor]) -> Any:
     """Receive the state that `send_tree` gives.
 
     Args:
         group: of the view.
         sources: ranks that have it.
         letter: from the first of them.
-        own: tensors to put the first ones into where they fit.
+        own: tensors to put some into where they fit, by their numbers in the letter's skeleton.
 
     Raises:
         BrokenView: a source is gone; ``own`` is worthless then.
     """
     targets = []
     for index, spec in enumerate(specs(letter.skeleton)):
-        targets.append(own[index] if index < len(own) and spec.is_met_by(own[index]) else spec.empty())
+        mine = own.get(index)
+        targets.append(mine if mine is not None and spec.is_met_by(mine) else spec.empty())
     if letter.loan is not None:
         receive_loan(group, sources[0], letter.loan, targets, lambda: faults.strike("transfer"))
     else:

@@ -7,7 +7,7 @@ workers, and would be missing in workers that join.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, repeat
+from itertools import chain
 from operator import is_, methodcaller
 from typing import Any, Final
 
@@ -32,20 +32,17 @@ class Structure:
         # Most tables are empty and stay so: of these the length is enough.
         self._filled = [table for table in tables if table]
         self._held = self._holding()
-        # The forward pass may assign another tensor to a buffer, but it must not make one that was not there.
-        buffers = [module._buffers for module in modules]
-        self._buffers = [table for table in buffers if table]
-        self._empty = self._empty_buffers()
-        self._all = [*tables, *buffers]
+        # The forward pass may assign another tensor, or None, to a buffer, but it must not register another one.
+        self._all = [*tables, *(module._buffers for module in modules)]
         self._num_all = sum(map(len, self._all))
         self._named = self._names()
 
     def is_same(self) -> bool:
-        """Tell whether the models still hold the same modules and parameters, and buffers in the same places."""
+        """Tell whether the models still hold the same modules and parameters, and as many buffers."""
         if sum(map(len, self._all)) != self._num_all:
             return False
         now = self._holding()
-        return len(now) == len(self._held) and all(map(is_, now, self._held)) and self._empty_buffers() == self._empty
+        return len(now) == len(self._held) and all(map(is_, now, self._held))
 
     def refuse_changes(self) -> None:
         """Raise ProgramError if parameters or buffers were added, replaced or removed; modules without any may be."""
@@ -72,14 +69,20 @@ class Structure:
         for index, model in enumerate(self._models):
             place = f" of model {index} ({type(model).__name__})" if several else ""
             found |= {name + place: parameter for name, parameter in model.named_parameters()}
-            found |= {name + place: None for name, _ in model.named_buffers()}
+            found |= {name + place: None for name in slots_of(model)}
         return found
 
     def _holding(self) -> tuple[Any, ...]:
         return tuple(chain.from_iterable(map(_values, self._filled)))
 
-    def _empty_buffers(self) -> list[bool]:
-        return list(map(is_, chain.from_iterable(map(_values, self._buffers)), repeat(None)))
+
+def slots_of(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
+    """Return the places of a model's buffers by name, also of those that are None: each a module and an attribute."""
+    return {
+        f"{path}.{attribute}" if path else attribute: (module, attribute)
+        for path, module in model.named_modules()
+        for attribute in module._buffers
+    }
 
 
 class GroupWatch:

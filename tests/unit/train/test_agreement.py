@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.train.jobs import Job, Worker, job_of
+from tests.unit.train.jobs import LIMIT_S, Job, Worker, job_of
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import TensorDataset
@@ -107,6 +108,50 @@ class Counting(Net):
         return super().forward(inputs)
 
 
+class Masking(Net):
+    """Makes a mask at its first call, and counts in another buffer that it makes then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", None)
+        self.register_buffer("total", None)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.mask is None:
+            self.mask, self.total = torch.full((1, 2), 0.5), torch.zeros(())
+        else:
+            self.total += inputs.detach().sum()
+        return super().forward(inputs * self.mask)
+
+
+class Growing(Net):
+    """Keeps a table that is as long as the largest input so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("angles", torch.zeros(0), persistent=False)
+        self.register_buffer("late", None, persistent=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        places = (inputs[:, 0] + 1).mul(10).long()
+        if len(self.angles) <= int(places.max()):
+            self.angles = torch.arange(int(places.max()) + 1) * 0.1
+            self.late = self.angles.sin()
+        return super().forward(inputs + self.late[places].unsqueeze(1))
+
+
+class Drifting(Net):
+    """Keeps a factor of the largest input so far, as rotary embeddings with dynamic scaling do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("frequencies", torch.ones(2), persistent=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.frequencies = torch.maximum(self.frequencies, inputs.detach().amax(0))
+        return super().forward(inputs * self.frequencies)
+
+
 def do_nothing(worker: Worker, model: nn.Module, inputs: torch.Tensor) -> None:
     """A turn of which nothing can be said."""
 
@@ -169,6 +214,7 @@ def train(
     ("program", "piece", "cause", "step"),
     [
         (train(Assigning), "buffer mean", "the program assigns it", 1),
+        (train(Drifting), "buffer frequencies", "the program assigns it", 2),
         (train(Renormalising), "parameter table.weight", "with max_norm", 1),
         (train(Quantising), "parameter codebook", "in no prepared optimizer", 1),
         (train(averages=True), "of model 1 (AveragedModel)", "update_parameters under `if run.stepped:`", 5),
@@ -176,7 +222,7 @@ def train(
         (train(Remembering), "buffer queue", "more than 65,536 elements", 1),
         (train(Counting, evaluates=True), "buffer seen", "by the forward pass of an evaluation", 5),
     ],
-    ids=["assigned", "max_norm", "codebook", "averaged", "each turn", "large", "evaluation"],
+    ids=["assigned", "cache", "max_norm", "codebook", "averaged", "each turn", "large", "evaluation"],
 )
 def test_workers_that_differ_stop_and_name_the_cause(
     job: Job, program: Callable[[Worker], Any], piece: str, cause: str, step: int
@@ -196,12 +242,46 @@ def test_counts_that_an_optimizer_keeps_to_itself_are_found_after_a_join(job: Jo
     reached = threading.Event()
     program = train(optimizer_type=Hasty, data=ENDLESS, reached=reached)
     (first,) = job.begin(1, program)
-    assert reached.wait(20)
+    assert reached.wait(LIMIT_S)
     second = job.start(program)
     job.propose(first, second)
     told = str(first.end())
     assert "lr of group 0 in Hasty" in told and "Hasty has count." in told, told
     assert "still the same" in told  # as it joined
+
+
+@pytest.mark.parametrize("make", [Masking, Growing])
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_buffers_that_forward_makes_of_its_inputs_form_train_and_reach_a_joiner(
+    job: Job, make: Callable[[], nn.Module], num_workers: int
+) -> None:
+    reached, there = threading.Event(), threading.Event()
+
+    def program(worker: Worker) -> Any:
+        run, model = worker.run, make()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+        run.prepare(model, optimizer)
+        for (inputs,) in run.batches(ENDLESS):
+            if run.step == 3:
+                reached.set()
+                assert there.wait(LIMIT_S)
+            run.backward(model(inputs).square().mean())
+            optimizer.step()
+            optimizer.zero_grad()
+            if run.num_workers > num_workers and run.step > 9 and run.stepped:
+                break
+        return copy.deepcopy(model.state_dict()), worker.session.agreement.agreed_step
+
+    workers = job.begin(num_workers, program)
+    assert reached.wait(LIMIT_S)
+    joiner = job.start(program)
+    job.propose(*workers, joiner)
+    there.set()
+    ends = [worker.end() for worker in [*workers, joiner]]
+    for state_dict, agreed_step in ends:
+        assert agreed_step is not None and agreed_step > 3
+        assert state_dict.keys() == ends[0][0].keys()
+        assert all(torch.equal(state_dict[name], ends[0][0][name]) for name in state_dict)
 
 
 # ---------------------------------------------------------------- what follows
@@ -262,7 +342,7 @@ def test_a_death_while_the_workers_tell_what_they_hold_is_a_death_like_any_other
 
     monkeypatch.setattr(Agreement, "find", die)
     workers = job.begin(3, train(Assigning))
-    assert dead.wait(20)
+    assert dead.wait(LIMIT_S)
     job.recover(*workers[:2])
     ends = [worker.end() for worker in workers[:2]]
     if on_difference == "stop":
@@ -287,7 +367,7 @@ def test_a_death_in_the_middle_of_a_repair_leaves_the_others_with_whole_states(
 
     monkeypatch.setattr(state, "send_tree", die)
     workers = job.begin(3, train(Assigning))
-    assert dead.wait(20)
+    assert dead.wait(LIMIT_S)
     job.recover(*workers[1:])
     first, second = (worker.end() for worker in workers[1:])
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(first, second, strict=True))

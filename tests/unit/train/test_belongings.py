@@ -386,7 +386,6 @@ def put(name: str, make: Callable[[], Any]) -> Callable[[nn.Module], None]:
         (put("more", lambda: nn.Linear(1, 1)), "added: inner.more.weight, inner.more.bias"),
         (lambda model: delattr(model, "inner"), r"removed: inner.weight, inner.bias, inner.mean"),
         (lambda model: model.get_submodule("inner").register_buffer("late", torch.ones(1)), "added: inner.late"),
-        (put("none", lambda: torch.ones(1)), "added: inner.none"),
         (lambda model: setattr(model, "inner", nn.Linear(2, 2)), r"replaced: inner.weight, .*; removed: inner.mean"),
     ],
 )
@@ -399,6 +398,7 @@ def test_a_model_that_changes_in_training_is_refused(change: Callable[[nn.Module
     belongings = kept(model)
     belongings.begin()
     inner.mean = torch.ones(2)
+    inner.none = torch.ones(3)
     model.add_module("without parameters", nn.Tanh())
     belongings.check_structure()
     belongings.check_structure()
@@ -412,3 +412,66 @@ def test_state_of_every_kind_can_be_compared(name: str) -> None:
     for item in kept(Keeping(VALUES[name])).items():
         assert item.name.endswith("in Keeping")
         checksums([(item.name, item.value)])
+
+
+class Caching(nn.Module):
+    """Buffers that the program sets in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+        self.register_buffer("first", None)
+        self.register_buffer("mean", torch.zeros(2))
+        self.register_buffer("second", None)
+        self.register_buffer("angles", torch.zeros(2), persistent=False)
+        self.register_buffer("gone", torch.zeros(2))
+
+
+def test_buffers_are_taken_over_as_the_program_has_made_them() -> None:
+    here, there = Caching(), Caching()
+    here.first = here.second = torch.arange(6.0).reshape(2, 3)
+    here.mean.fill_(0.5)
+    here.angles = torch.arange(5, dtype=torch.float64)
+    here.gone = None
+    mean = there.mean
+    kept(there).load(kept(here).state(lambda buffer: buffer))
+    assert torch.equal(there.first, here.first) and torch.equal(there.second, here.first)
+    assert there.first is not here.first
+    assert there.mean is mean and mean.tolist() == [0.5, 0.5]
+    assert there.angles.dtype is torch.float64 and torch.equal(there.angles, here.angles)
+    assert there.gone is None
+    assert [name for name, _ in there.named_buffers()] == ["first", "mean", "second", "angles"]
+    kept(here).load(kept(Caching()).state(lambda buffer: buffer))
+    assert here.first is None and here.gone is not None and here.angles.tolist() == [0.0, 0.0]
+
+
+def test_buffers_keep_their_order_when_one_is_set() -> None:
+    model = Caching()
+    belongings = kept(model)
+    before = belongings.buffers()
+    model.first = model.second = torch.ones(1)
+    after = belongings.buffers()
+    assert [tensor is None for tensor in before] == [True, False, True, False, False]
+    assert [tensor.numel() for tensor in after if tensor is not None] == [1, 2, 1, 2, 2]
+
+
+def test_an_optimizer_may_hold_frozen_parameters_of_no_prepared_model() -> None:
+    def begun() -> tuple[Belongings, nn.Linear]:
+        torch.manual_seed(3)
+        model, backbone = nn.Linear(3, 2), nn.Linear(3, 3).requires_grad_(False)
+        belongings = kept(model, torch.optim.AdamW([*backbone.parameters(), *model.parameters()], 0.1))
+        belongings.begin()
+        return belongings, backbone
+
+    (one, backbone), (other, _) = begun(), begun()
+    before = backbone.weight.clone()
+    train(one, 2)
+    other.load(copy_to_cpu(one.state(lambda buffer: buffer)))
+    train(one, 1)
+    train(other, 1)
+    assert same(one.state(lambda buffer: buffer), other.state(lambda buffer: buffer))
+    assert torch.equal(backbone.weight, before)
+    one.check_structure()
+    backbone.weight.requires_grad_(True)
+    with pytest.raises(ProgramError, match="belong to no prepared model"):
+        one.check_structure()
