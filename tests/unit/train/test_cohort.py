@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.unit.train.jobs import LIMIT_S, Job, Worker, job_of, left_as
+from tests.unit.train.jobs import LIMIT_S, Job, Worker, left_as
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -23,18 +21,6 @@ from legato.train.order import Layout
 
 LAYOUT = Layout(4, 2)
 ENDLESS = TensorDataset(torch.ones(80_000, 2))
-
-
-@pytest.fixture
-def job() -> Iterator[Job]:
-    with job_of(LAYOUT) as made:
-        yield made
-
-
-@pytest.fixture
-def saving_job(tmp_path: Path) -> Iterator[Job]:
-    with job_of(LAYOUT, tmp_path) as made:
-        yield made
 
 
 def train_for_ever(worker: Worker) -> None:

@@ -6,13 +6,13 @@ import errno
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.unit.train.jobs import LIMIT_S, Job, Worker, job_of, left_as
+from tests.unit.train.jobs import LIMIT_S, Job, Worker, left_as
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -28,18 +28,6 @@ from legato.train.peer_memory import borrow
 LAYOUT = Layout(4, 2)
 SHORT = TensorDataset(torch.ones(8, 2))  # two steps
 ENDLESS = TensorDataset(torch.ones(80_000, 2))
-
-
-@pytest.fixture
-def job() -> Iterator[Job]:
-    with job_of(LAYOUT) as made:
-        yield made
-
-
-@pytest.fixture
-def saving_job(tmp_path: Path) -> Iterator[Job]:
-    with job_of(LAYOUT, tmp_path) as made:
-        yield made
 
 
 class Counting(nn.Module):
@@ -306,16 +294,17 @@ def test_a_joiner_of_the_first_epoch_comes_by_what_was_before_the_loop(job: Job)
             found.append(run.evaluate(model, data, mean_output))
             run.log(epoch=epoch)
             for (inputs,) in run.batches(ENDLESS):
+                assert there.wait(LIMIT_S)
                 turn(worker, model, optimizer, inputs)
-                if there.is_set() and run.num_workers == 2 and run.stepped:
+                if run.num_workers == 2 and run.stepped:
                     break
         return found, run.step
 
     (first,) = job.begin(1, program)
     first.await_message(wire.Metrics, index=1)
     second = job.start(program)
-    there.set()
     job.propose(first, second)
+    there.set()
     found, step = first.end()
     assert found[:2] == [7.0, -16.0] and len(found) == 3
     assert second.end() == (found, step)
