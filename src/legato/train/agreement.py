@@ -4,7 +4,8 @@ A check is due after the first steps of a view, when a view is entered, and with
 before a step every rank sums its state up, and sends the sum in its control words of that step. So all ranks know after
 that step, without a message of their own, whether they agree; and if one rank alone knew that a check is due, the words
 ask for one by all. Only when the sums differ do the ranks tell each other all single ones, and compare the caches among
-them as far as they go. Knows nothing of views: a break forgets what was due and found, and the next view begins with a
+them as far as they go. The words also carry whether a difference was found before, for a view may break when only some
+ranks know of it. Knows nothing of views: a break forgets what was due and found, and the next view begins with a
 check.
 """
 
@@ -24,7 +25,7 @@ from legato.train.named_state import Item
 
 OnDifference = Literal["stop", "warn", "repair"]
 _NONE, _ASKED, _SUMMED = 0, 1, 2
-NO_WORD: Final = (_NONE, 0, 0)
+NO_WORD: Final = (_NONE, 0, 0, 0)
 _STEPS_OF_VIEW: Final = 2  # steps of a view after each of which a check is due
 
 
@@ -86,19 +87,29 @@ class Agreement:
         self._step = step
         return combined(self._sums)
 
-    def word(self) -> list[int]:
-        """Return what this rank tells the others in the coming step: three integers below ``2**32``."""
-        if self._sum is not None:
-            return [_SUMMED, self._sum >> 32, self._sum & 0xFFFF_FFFF]
-        return [_ASKED, 0, 0] if self._is_due else list(NO_WORD)
+    def word(self, differed_step: int | None) -> list[int]:
+        """Return what this rank tells the others in the coming step: four integers below ``2**32``.
 
-    def hear(self, words: Sequence[Sequence[int]]) -> None:
-        """Draw the conclusions of a complete step's words, one of each rank; every rank draws the same."""
+        Args:
+            differed_step: the step after which a difference was first found, as far as this rank knows.
+        """
+        mark = _mark_of(differed_step)
+        if self._sum is not None:
+            return [_SUMMED, self._sum >> 32, self._sum & 0xFFFF_FFFF, mark]
+        return [_ASKED if self._is_due else _NONE, 0, 0, mark]
+
+    def hear(self, words: Sequence[Sequence[int]]) -> int | None:
+        """Draw the conclusions of a complete step's words, one of each rank; every rank draws the same.
+
+        Returns:
+            The step after which a difference was first found, as far as any rank knows.
+        """
         self._sum = None
         if all(word[0] == _SUMMED for word in words):
-            self.note(len({tuple(word) for word in words}) == 1)
+            self.note(len({tuple(word[1:3]) for word in words}) == 1)
         elif any(word[0] != _NONE for word in words):
             self._is_due = True
+        return _earliest(word[3] for word in words)
 
     def note(self, is_same: bool) -> None:
         """Take note of the outcome of a comparison of what `sum_up` gave."""
@@ -108,19 +119,28 @@ class Agreement:
 
     # ------------------------------------------------------------ by messages of their own
 
-    def compare(self, group: Group, step: int) -> None:
+    def compare(self, group: Group, step: int, differed_step: int | None) -> int | None:
         """Compare at once, where no step follows. All ranks of the group call this together.
+
+        Args:
+            group: of the ranks that have the state.
+            step: after which they compare.
+            differed_step: as in `word`.
+
+        Returns:
+            As `hear`.
 
         Raises:
             BrokenView: a peer is gone.
         """
         if group.size == 1:
-            return
-        words = [torch.empty(2, dtype=torch.int64) for _ in range(group.size)]
+            return differed_step
+        words = [torch.empty(3, dtype=torch.int64) for _ in range(group.size)]
         total = self.sum_up(step)
-        words[group.rank] = torch.tensor([total >> 32, total & 0xFFFF_FFFF], dtype=torch.int64)
+        words[group.rank] = torch.tensor([total >> 32, total & 0xFFFF_FFFF, _mark_of(differed_step)], dtype=torch.int64)
         group.tell_all(words[group.rank], words)
-        self.note(all(torch.equal(word, words[0]) for word in words))
+        self.note(all(torch.equal(word[:2], words[0][:2]) for word in words))
+        return _earliest(int(word[2]) for word in words)
 
     def find(self, group: Group) -> list[Difference]:
         """Find out which pieces differ, by what was summed up last. All ranks of the group call this together.
@@ -153,6 +173,14 @@ class Agreement:
             group, checksums((name, cache[common[name]]) for name, cache in caches.items() if name in common)
         )
         return {name for name in common if len({told[name] for told in sums if name in told}) == 1}
+
+
+def _mark_of(differed_step: int | None) -> int:
+    return 0 if differed_step is None else differed_step + 1
+
+
+def _earliest(marks: Iterable[int]) -> int | None:
+    return min((mark - 1 for mark in marks if mark), default=None)
 
 
 def _tell_all(group: Group, mine: Any) -> list[Any]:

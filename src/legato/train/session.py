@@ -439,7 +439,7 @@ class Session:
     def _compare_now(self) -> None:
         """Compare the states where no step follows, and do what the setting says."""
         group = self.group_with_state()
-        self.agreement.compare(group, self.cursor.step)
+        self.cursor.differed_step = self.agreement.compare(group, self.cursor.step, self.cursor.differed_step)
         if self.agreement.differs:
             self._settle_difference(group)
 

@@ -108,7 +108,8 @@ class Stepper:
         session = self._session
         reducer, cohort = session.reducer, session.cohort
         try:
-            words = reducer.run_round([*cohort.word(may_join=True), *session.agreement.word()])
+            word = [*cohort.word(may_join=True), *session.agreement.word(session.cursor.differed_step)]
+            words = reducer.run_round(word)
         except BrokenView as error:
             try:
                 completed = session.recover(error, reducer)
@@ -119,7 +120,7 @@ class Stepper:
         else:
             completed = True
             cohort.hear(words)
-            session.agreement.hear([word[-len(NO_WORD) :] for word in words])
+            session.cursor.differed_step = session.agreement.hear([word[-len(NO_WORD) :] for word in words])
             # Whoever received state has taken part in this round, so everything has arrived.
             session.finish_sending()
         if completed:

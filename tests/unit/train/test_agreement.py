@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.unit.train.jobs import LIMIT_S, Job, Worker, job_of
+from tests.unit.train.jobs import LIMIT_S, Job, Worker, left_as
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import TensorDataset
 
 from legato.core import wire
-from legato.core.errors import ProgramError
+from legato.core.errors import BrokenView, ProgramError
 from legato.train import checkpoint, state
 from legato.train.agreement import Agreement, OnDifference
 from legato.train.differences import Difference, describe
@@ -29,18 +29,6 @@ LAYOUT = Layout(6, 2)
 DATA = TensorDataset(torch.linspace(-1.0, 2.0, 60).reshape(30, 2))  # five steps
 ENDLESS = TensorDataset(torch.linspace(-1.0, 2.0, 60_000).reshape(30_000, 2))
 Turn = Callable[[Worker, nn.Module, torch.Tensor], None]
-
-
-@pytest.fixture
-def job() -> Iterator[Job]:
-    with job_of(LAYOUT) as made:
-        yield made
-
-
-@pytest.fixture
-def saving_job(tmp_path: Path) -> Iterator[Job]:
-    with job_of(LAYOUT, tmp_path) as made:
-        yield made
 
 
 class Net(nn.Module):
@@ -373,6 +361,67 @@ def test_a_death_in_the_middle_of_a_repair_leaves_the_others_with_whole_states(
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(first, second, strict=True))
 
 
+def test_a_difference_that_only_some_know_of_when_the_view_breaks_marks_the_run_on_all(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.on_difference = "warn"
+    dead = threading.Event()
+    find = Agreement.find
+
+    def find_and_break(self: Agreement, group: Group) -> list[Difference]:
+        found = find(self, group)
+        if group.rank == 2:
+            dead.set()
+            raise SystemExit
+        if group.rank == 1 and group.size == 3:
+            group.break_connections()
+            raise BrokenView("of the test")
+        return found
+
+    def differ(worker: Worker, model: nn.Module, inputs: torch.Tensor) -> None:
+        if worker.worker == 2:
+            shrink(worker, model, inputs)
+
+    monkeypatch.setattr(Agreement, "find", find_and_break)
+    workers = job.begin(3, train(each_turn=differ))
+    assert dead.wait(LIMIT_S)
+    for worker in workers[:2]:
+        worker.await_message(wire.Broken)
+    job.recover(*workers[:2])
+    first, second = (worker.end() for worker in workers[:2])
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(first, second, strict=True))
+    for worker in workers[:2]:
+        assert said(worker, wire.Progress)[-1].differed_step == 1
+
+
+@pytest.mark.parametrize("on_difference", ["stop", "warn", "repair"])
+def test_workers_compare_before_an_agreed_stop(saving_job: Job, tmp_path: Path, on_difference: OnDifference) -> None:
+    saving_job.on_difference = on_difference
+
+    def differ(worker: Worker, model: nn.Module, inputs: torch.Tensor) -> None:
+        # Long after the checks of the view; none is due before the stop.
+        if worker.run.step == 6 and worker.run.stepped and worker.worker == 1:
+            shrink(worker, model, inputs)
+
+    workers = saving_job.begin(2, train(each_turn=differ, data=ENDLESS))
+    for worker in workers:
+        worker.await_message(wire.Progress, last_step=8)
+        worker.hear(wire.Stop(reason="the test"))
+    store = checkpoint.Store(tmp_path, 3, pytest.fail)
+    if on_difference == "stop":
+        assert all("parameter layer.weight" in str(worker.end()) for worker in workers)
+        assert not store.steps()
+        return
+    assert [left_as(worker) for worker in workers] == ["stopped", "stopped"]
+    (step,) = store.steps()
+    saved = checkpoint.load(tmp_path / f"step-{step:08}.legato").state
+    assert saved["cursor"]["differed_step"] == step
+    models = [worker.session.belongings._models[0] for worker in workers]
+    is_same = torch.equal(models[0].layer.weight, models[1].layer.weight)
+    assert is_same is (on_difference == "repair")
+    assert torch.equal(saved["models"][0]["parameters"]["layer.weight"], models[0].layer.weight)
+
+
 def test_one_rank_that_asks_makes_all_compare() -> None:
     """Only rank 0 knows when a checkpoint is due."""
     ranks = [Agreement(lambda: [Item("a", 1, "object", None)]) for _ in range(2)]
@@ -380,7 +429,7 @@ def test_one_rank_that_asks_makes_all_compare() -> None:
     for step in range(3):
         for rank in ranks:
             rank.at_boundary(step, 2)
-        words = [rank.word() for rank in ranks]
+        words = [rank.word(None) for rank in ranks]
         for rank in ranks:
             rank.hear(words)
         assert [rank.agreed_step for rank in ranks] == ([None, None] if step == 0 else [1, 1])
