@@ -191,7 +191,11 @@ def start(
 
 
 def run(
-    command: Sequence[str], *, cwd: str | os.PathLike[str] | None = None, env: Mapping[str, str], timeout: float
+    command: Sequence[str],
+    *,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str],
+    timeout: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, as `subprocess.run` does, and return what it wrote."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
