@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -40,6 +41,7 @@ def enter(app: typer.Typer, entries: Iterable[Entry]) -> None:
         )
 
 
+@functools.cache  # the list of all commands asks for each command of a room
 def load_room(module: str) -> Mapping[str, Any]:
     """Load the module of some commands, and return them by name: its ``ENTRIES``, and its ``GROUPS`` if it has any."""
     # With httpx comes its own command line, and with that three libraries which nothing here needs. It does without, as

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
@@ -1003,6 +1004,7 @@ def test_up_serves_with_the_settings_that_were_said(call: Call, place: Path, mon
 # ---------------------------------------------------------------- the whole
 
 
+@functools.cache
 def commands() -> dict[str, Any]:
     group: Any = typer.main.get_command(cli.app)
     context = typer.Context(group)
