@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any, Final
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
@@ -56,14 +56,10 @@ def make_app(services: Services, guests: Sequence[Guest] = ()) -> Door:
     """
     # Its own pages and its own description are replaced by ours; those of FastAPI load scripts from elsewhere.
     app = FastAPI(
-        openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, generate_unique_id_function=_name
+        routes=_join_routers().routes, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     app.state.services = services
     app.state.frameworks = Offered(framework for guest in guests for framework in guest.frameworks)
-    for router in _ROUTERS:
-        app.include_router(router, dependencies=[Depends(_refuse_unknown)])
-    app.include_router(open_pages.router)
-    app.include_router(console.router)
 
     @functools.cache
     def describe() -> dict[str, Any]:
@@ -90,6 +86,17 @@ def make_app(services: Services, guests: Sequence[Guest] = ()) -> Door:
         ),
         changed=lambda: _tell_change(services),
     )
+
+
+@functools.cache
+def _join_routers() -> APIRouter:
+    """Return one router with all routes. FastAPI analyses them when they are first used; applications share that."""
+    joined = APIRouter(generate_unique_id_function=_name)
+    for router in _ROUTERS:
+        joined.include_router(router, dependencies=[Depends(_refuse_unknown)])
+    joined.include_router(open_pages.router)
+    joined.include_router(console.router)
+    return joined
 
 
 async def _refuse_unknown(request: Request) -> None:
