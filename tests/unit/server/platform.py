@@ -63,7 +63,7 @@ class Platform:
 
     Args:
         home: its directory.
-        template: an empty store.
+        template: a store with the users and their tokens.
         guests: who answer under paths of their own; made of the settings.
         settings: that differ from the usual ones.
     """
@@ -84,17 +84,9 @@ class Platform:
         )
         self.guests = guests(self.settings)
         shutil.copyfile(template, home / "legato.db")
-        # Hashes that take no time.
-        passwords = Passwords(argon2.PasswordHasher(1, 8, 1))
-        self.store = Store(Database(self.settings.store_url), passwords=passwords)
+        self.store = open_store(self.settings.store_url)
         self.loop = StandInLoop()
-        first = self.store.tokens.create_first(NOW)
-        assert first is not None
-        boss = self.store.tokens.create("admin", "test", ADMIN, NOW, expires_at=NOW + 1e7)
-        self.secrets = {"admin": boss.secret}
-        for name, role in (("ann", Role.USER), ("ben", Role.USER), ("eye", Role.VIEWER)):
-            self.store.accounts.create(name, role, ADMIN, NOW)
-            self.secrets[name] = self.store.tokens.create(name, "test", ADMIN, NOW, expires_at=NOW + 1e7).secret
+        self.secrets: dict[str, str] = json.loads(_find_secrets(template).read_text())
         self.services: Services = None  # type: ignore[assignment]  # made inside of the server's loop
         self.http: httpx.Client = None  # type: ignore[assignment]
 
@@ -263,12 +255,30 @@ class Messages:
         raise StopIteration
 
 
+def open_store(url: str) -> Store:
+    """Open a store whose hashes of passwords take no time."""
+    return Store(Database(url), passwords=Passwords(argon2.PasswordHasher(1, 8, 1)))
+
+
 def make_template(file: Path) -> Path:
-    """Make an empty store with its tables."""
-    database = Database(f"sqlite:///{file}")
+    """Make a store with its tables and the users; their tokens lie beside it."""
+    url = f"sqlite:///{file}"
+    database = Database(url)
     migrate.upgrade(database)
     database.close()
+    store = open_store(url)
+    assert store.tokens.create_first(NOW) is not None
+    secrets = {"admin": store.tokens.create("admin", "test", ADMIN, NOW, expires_at=NOW + 1e7).secret}
+    for name, role in (("ann", Role.USER), ("ben", Role.USER), ("eye", Role.VIEWER)):
+        store.accounts.create(name, role, ADMIN, NOW)
+        secrets[name] = store.tokens.create(name, "test", ADMIN, NOW, expires_at=NOW + 1e7).secret
+    store.close()
+    _find_secrets(file).write_text(json.dumps(secrets))
     return file
+
+
+def _find_secrets(template: Path) -> Path:
+    return template.with_suffix(".json")
 
 
 def wait_for_memory(platform: Platform) -> None:

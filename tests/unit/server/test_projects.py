@@ -50,6 +50,12 @@ def digits(platform: Platform) -> Any:
     return make(platform, "projects", **PROJECT)
 
 
+@pytest.fixture(scope="module")
+def empty(shared: Platform) -> str:
+    """The path of a project of the shared platform whose definitions are all refused."""
+    return f"projects/{make(shared, 'projects', **PROJECT)['id']}"
+
+
 def define(platform: Platform, project: Any, who: str = "ann", **fields: Any) -> Any:
     if "code" not in fields and "directory" not in fields:
         fields["code"] = upload(platform, who)
@@ -277,14 +283,14 @@ def test_code_of_a_definition_is_for_the_project(platform: Platform, digits: Any
     ids=lambda given: "-".join(given)[:40] if isinstance(given, dict) else None,
 )
 def test_a_definition_that_cannot_be_used(
-    platform: Platform, digits: Any, changes: dict[str, Any], field: str | None, told: str
+    shared: Platform, empty: str, changes: dict[str, Any], field: str | None, told: str
 ) -> None:
-    body = DEFINITION | {"code": upload(platform)} | changes
-    answer = platform.ask("POST", f"projects/{digits['id']}/definitions", body)
+    body = DEFINITION | {"code": upload(shared)} | changes
+    answer = shared.ask("POST", f"{empty}/definitions", body)
     problem = check_problem(answer, 422, "invalid", told)
     fields = [error["field"].split(".")[1] for error in problem.get("errors", [])]
     assert set(fields) == (set() if field is None else {field}), problem
-    assert platform.get(f"projects/{digits['id']}/definitions")["items"] == []
+    assert shared.get(f"{empty}/definitions")["items"] == []
 
 
 def test_a_bad_zip_is_no_code(platform: Platform, digits: Any) -> None:
