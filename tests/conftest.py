@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
 from tests import fork_server
+
+# To collect the tests imports all that they use. It stays, and is searched for garbage neither meanwhile nor later.
+gc.disable()
 
 # torch asks for the name of every address that it connects to, also of this machine's. A name server that leaves a
 # question unanswered would hold a test up for five seconds; it is asked again after one. For processes of tests too.
@@ -22,6 +26,12 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = fork_server.open_folder()
     folder.__enter__()
     config.add_cleanup(lambda: folder.__exit__(None, None, None))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
