@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import legato
+from legato.compat.wmla.fabric import model as model_of_programs
 from legato.compat.wmla.notebook.parcel import PROGRAM, Parcel, make_files, open_parcel
 from legato.core.errors import MismatchError, UsageError
 
@@ -62,28 +63,24 @@ def test_the_optimizer_there_has_the_parameters_of_the_model_there(tmp_path: Pat
     assert found.asked == {"epoch_number": 2}
 
 
-def test_a_job_trains_what_a_program_would(tmp_path: Path) -> None:
+def test_a_job_trains_what_a_program_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"epoch_number": 2, "batch_size": 4, "engines_number": 3, "num_dataloader_threads": 0}
     directory = send(make_given(), tmp_path / "sent", **asked)
-    program = tmp_path / "program/main.py"
-    program.parent.mkdir()
-    own = Path(__file__)
-    program.write_text(
-        f"import sys\nsys.path.insert(0, {str(own.parent)!r})\n"
-        f"import {own.stem} as notebook\nfrom legato.compat.wmla.fabric.model import FabricModel\n"
-        f"FabricModel(**notebook.make_given()).train(**{asked})\n"
+    for name in [name for name in os.environ if name.startswith("LEGATO_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("LEGATO_DEVICE", "cpu")
+    folders = [tmp_path / name for name in ("job", "program")]
+    for folder in folders:
+        folder.mkdir()
+    # In the folder of results: the module of the functions is not there.
+    path = {"PYTHONPATH": str(Path(legato.__file__).parents[1]), "RESULT_DIR": str(folders[0])}
+    subprocess.run(
+        [sys.executable, directory / PROGRAM], cwd=folders[0], env={**os.environ, **path}, check=True, timeout=100
     )
-    trained = []
-    for main in (directory / PROGRAM, program):
-        results = main.parent / "results"
-        results.mkdir()
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("LEGATO_")}
-        environment |= {"RESULT_DIR": str(results), "LEGATO_DEVICE": "cpu"}
-        environment["PYTHONPATH"] = str(Path(legato.__file__).parents[1])
-        # In the folder of results: the module of the functions is not there.
-        subprocess.run([sys.executable, main], cwd=results, env=environment, check=True, timeout=100)
-        trained.append(torch.load(results / "model/train/model_epoch_final.pth"))
-    mine, theirs = trained
+    monkeypatch.setenv("RESULT_DIR", str(folders[1]))
+    monkeypatch.setattr(model_of_programs, "_has_trained", False)
+    model_of_programs.FabricModel(**make_given()).train(**asked)
+    mine, theirs = (torch.load(folder / "model/train/model_epoch_final.pth") for folder in folders)
     start = make_given()["model"].state_dict()
     assert not torch.equal(mine["0.weight"], start["0.weight"])
     assert all(torch.equal(mine[name], theirs[name]) for name in mine | theirs)
@@ -102,28 +99,23 @@ def helper(tmp_path: Path) -> Iterator[ModuleType]:
     del sys.modules["nets_of_mine"]
 
 
-def open_elsewhere(directory: Path, told: str) -> subprocess.CompletedProcess[str]:
-    """Open a parcel in another process, which knows no module of the notebook, and print something of it."""
+def test_modules_beside_the_notebook_travel_with_it_and_others_must_be_there(
+    tmp_path: Path, helper: ModuleType
+) -> None:
+    beside = send({"loss": helper.times}, tmp_path / "beside", folder=tmp_path)
+    elsewhere = send({"loss": helper.times}, tmp_path / "elsewhere")
+    # Another process, which knows no module of the notebook.
     code = (
-        "import sys; from pathlib import Path\n"
+        "from pathlib import Path\n"
         "from legato.compat.wmla.notebook.parcel import open_parcel\n"
-        f"found = open_parcel(Path({str(directory)!r})).given\nprint({told})"
+        f"print(open_parcel(Path({str(beside)!r})).given['loss'](14))\n"
+        f"open_parcel(Path({str(elsewhere)!r}))"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(legato.__file__).parents[1])}
-    return subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code], env=environment, cwd="/", capture_output=True, text=True, timeout=100
     )
-
-
-def test_modules_beside_the_notebook_travel_with_it(tmp_path: Path, helper: ModuleType) -> None:
-    directory = send({"loss": helper.times}, tmp_path / "sent", folder=tmp_path)
-    done = open_elsewhere(directory, "found['loss'](14)")
     assert done.stdout == "42\n", done.stderr
-
-
-def test_modules_from_elsewhere_must_be_there(tmp_path: Path, helper: ModuleType) -> None:
-    directory = send({"loss": helper.times}, tmp_path / "sent")
-    done = open_elsewhere(directory, "found")
     assert "needs the module 'nets_of_mine', which is not installed on the platform" in done.stderr
 
 
