@@ -39,7 +39,7 @@ _LIFE: Final = "life"
 _MAX_SERVERS: Final = 4
 _IMPORTS: Final = ("torch", "torch.distributed", "torch.optim", "torch._dynamo", "numpy")
 # What only the programs themselves read, while they run.
-_OWN_PREFIXES: Final = ("DLI_", "EDT_", "ELASTICDL_", "LEGATO_", "WMLA_")
+_OWN_PREFIXES: Final = ("DLI_", "EDT_", "ELASTICDL_", "LEGATO_", "PYTEST_", "WMLA_")
 _OF_WMLA: Final = (
     "DATA_DIR",
     "DATA_PATH",
@@ -50,7 +50,7 @@ _OF_WMLA: Final = (
     "RESULT_DIR",
     "SPACE_ID",
 )
-_OWN_NAMES: Final = frozenset({_FOLDER, "PYTEST_CURRENT_TEST", "PYTHONPATH", "WORKER_NUM", *_OF_WMLA})
+_OWN_NAMES: Final = frozenset({_FOLDER, "PYTHONPATH", "WORKER_NUM", *_OF_WMLA})
 
 
 class _Order(NamedTuple):

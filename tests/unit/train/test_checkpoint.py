@@ -19,8 +19,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.tiers import examples
+from tests import fork_server
+from tests.tiers import examples, first_now
 
+import legato
 from legato.core.errors import CheckpointError
 from legato.train import checkpoint
 from legato.train.checkpoint import Store, load, refuse_unreadable
@@ -248,7 +250,7 @@ WRITER = textwrap.dedent(
 )
 
 
-@pytest.mark.parametrize("num_bytes", [0, 1000, 3_900_000])
+@pytest.mark.parametrize("num_bytes", first_now([3_900_000, 0, 1000]))
 def test_a_writer_killed_in_the_middle_leaves_the_one_before(store: Store, warnings: list[str], num_bytes: int) -> None:
     command = [sys.executable, "-c", WRITER, str(store.directory), str(num_bytes)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
@@ -285,9 +287,12 @@ FULL = textwrap.dedent(
 
 
 @pytest.mark.parametrize("limit_bytes", [4096, 100_000, 4_000_500])
-def test_a_file_that_cannot_grow_leaves_nothing(store: Store, limit_bytes: int) -> None:
-    command = [sys.executable, "-c", FULL, str(store.directory), str(limit_bytes)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+def test_a_file_that_cannot_grow_leaves_nothing(tmp_path: Path, store: Store, limit_bytes: int) -> None:
+    program = tmp_path / "full.py"
+    program.write_text(FULL)
+    command = [sys.executable, str(program), str(store.directory), str(limit_bytes)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(legato.__file__).parents[1])}
+    done = fork_server.run(command, env=environment, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "step-00000002.legato: File too large. Make room there" in done.stdout
     assert sorted(path.name for path in store.directory.iterdir()) == ["step-00000001.legato", "step-00000003.legato"]

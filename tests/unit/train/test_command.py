@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import fork_server
 
 import legato
 from legato.train import command, job
@@ -20,12 +21,10 @@ LIMIT_S = 100.0
 def launch(directory: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the launcher alone, as a worker runs it."""
     known = {name: value for name, value in os.environ.items() if not name.startswith("LEGATO_")}
-    return subprocess.run(
+    return fork_server.run(
         [sys.executable, str(LAUNCHER), *words],
         cwd=directory,
         env=known | {"PYTHONPATH": str(Path(legato.__file__).parents[1])} | environment,
-        capture_output=True,
-        text=True,
         timeout=LIMIT_S,
     )
 

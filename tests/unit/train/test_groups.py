@@ -12,10 +12,12 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests import fork_server
 from tests.unit.train.ranks import run_ranks
 from torch.distributed import TCPStore
 
@@ -173,14 +175,13 @@ def test_everybody_tells_everybody() -> None:
     assert run_ranks(4, play) == [[0.0, 3.0, 6.0, 9.0]] * 4
 
 
-def test_a_program_that_ends_right_after_a_view_ends_with_0() -> None:
-    program = """
-        from tests.unit.train.ranks import run_ranks
-        run_ranks(3, lambda group: group.announce())
-    """
+def test_a_program_that_ends_right_after_a_view_ends_with_0(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("from tests.unit.train.ranks import run_ranks\nrun_ranks(3, lambda group: group.announce())\n")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     for _ in range(3):
-        subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env=environment, check=True)
+        done = fork_server.run([sys.executable, str(program)], env=environment, timeout=100)
+        assert done.returncode == 0, done.stderr
 
 
 def test_one_thread_ends_groups_however_many_are_built_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

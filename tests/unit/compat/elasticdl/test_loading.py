@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+from tests import fork_server
 
 from legato.compat.elasticdl.site import launch
 
@@ -74,10 +75,14 @@ if __name__ == "__main__":
 
 def run(program: Path, *args: str) -> str:
     command = [sys.executable, launch.__file__, str(program), *args]
-    environment = {"PYTHONPATH": str(Path(launch.__file__).parents[4]), "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, env=environment)
+    done = fork_server.run(command, timeout=110, env=environment())
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def environment() -> dict[str, str]:
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("LEGATO_")}
+    return ours | {"PYTHONPATH": str(Path(launch.__file__).parents[4])}
 
 
 @pytest.fixture
@@ -96,8 +101,7 @@ def test_processes_bring_what_the_program_itself_would_load_down_to_its_random_n
 
 def test_a_loader_whose_data_set_hides_the_service_is_refused_in_words(program: Path) -> None:
     command = [sys.executable, launch.__file__, str(program), "fork", "1", "hidden"]
-    environment = {"PYTHONPATH": str(Path(launch.__file__).parents[4])}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, env=environment)
+    done = fork_server.run(command, timeout=110, env=environment())
     assert done.returncode != 0
     assert "Let the data set that is given to the DataLoader keep the data shard service as an attribute" in done.stderr
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import fork_server
 
 from legato.compat.elasticdl import controller, data_service, horovod_names, optimizer, synchronization
 from legato.compat.elasticdl.client import MasterClient
@@ -98,9 +100,9 @@ def test_a_collective_of_the_program_is_refused_with_more_workers_than_one(monke
 
 
 def run(*args: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    environment = {"PYTHONPATH": str(SITE.parents[3]), "PYTHONWARNINGS": "ignore"}
-    command = [sys.executable, *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=110, cwd=directory, env=environment)
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("LEGATO_")}
+    environment = ours | {"PYTHONPATH": str(SITE.parents[3])}
+    return fork_server.run([sys.executable, *args], timeout=110, cwd=directory, env=environment)
 
 
 def test_a_module_is_found_in_the_working_directory_and_the_packages_beside_it(tmp_path: Path) -> None:

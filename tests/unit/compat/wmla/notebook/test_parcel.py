@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests import fork_server
 
 import legato
 from legato.compat.wmla.fabric import model as model_of_programs
@@ -74,9 +74,9 @@ def test_a_job_trains_what_a_program_would(tmp_path: Path, monkeypatch: pytest.M
         folder.mkdir()
     # In the folder of results: the module of the functions is not there.
     path = {"PYTHONPATH": str(Path(legato.__file__).parents[1]), "RESULT_DIR": str(folders[0])}
-    subprocess.run(
-        [sys.executable, directory / PROGRAM], cwd=folders[0], env={**os.environ, **path}, check=True, timeout=100
-    )
+    command = [sys.executable, str(directory / PROGRAM)]
+    done = fork_server.run(command, cwd=folders[0], env={**os.environ, **path}, timeout=100)
+    assert done.returncode == 0, done.stderr
     monkeypatch.setenv("RESULT_DIR", str(folders[1]))
     monkeypatch.setattr(model_of_programs, "_has_trained", False)
     model_of_programs.FabricModel(**make_given()).train(**asked)
@@ -105,16 +105,16 @@ def test_modules_beside_the_notebook_travel_with_it_and_others_must_be_there(
     beside = send({"loss": helper.times}, tmp_path / "beside", folder=tmp_path)
     elsewhere = send({"loss": helper.times}, tmp_path / "elsewhere")
     # Another process, which knows no module of the notebook.
-    code = (
+    program = tmp_path / "program/open.py"
+    program.parent.mkdir()
+    program.write_text(
         "from pathlib import Path\n"
         "from legato.compat.wmla.notebook.parcel import open_parcel\n"
         f"print(open_parcel(Path({str(beside)!r})).given['loss'](14))\n"
         f"open_parcel(Path({str(elsewhere)!r}))"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(legato.__file__).parents[1])}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, cwd="/", capture_output=True, text=True, timeout=100
-    )
+    done = fork_server.run([sys.executable, str(program)], cwd="/", env=environment, timeout=100)
     assert done.stdout == "42\n", done.stderr
     assert "needs the module 'nets_of_mine', which is not installed on the platform" in done.stderr
 
