@@ -160,7 +160,7 @@ export interface paths {
         put?: never;
         /**
          * Resume
-         * @description Let a paused job go on where it was.
+         * @description Resume a paused job from where it was.
          */
         post: operations["resume"];
         delete?: never;
@@ -2026,7 +2026,7 @@ export interface components {
         };
         /**
          * Effect
-         * @description What the new job would mean for another one.
+         * @description How the new job would change the slots of another one.
          *
          *         Args:
          *             job: its id.
