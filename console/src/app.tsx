@@ -22,7 +22,7 @@ function makeQueries(): QueryClient {
     defaultOptions: {
       queries: {
         staleTime: 2000,
-        // A server that is away is told by the bar, and asked again when it is back.
+        // The bar reports a server that does not answer; requests are repeated when it is back.
         retry: (numFailed, error) =>
           error instanceof Problem && error.mayPass && error.kind !== "away" && numFailed < MAX_TRIES,
         refetchOnWindowFocus: true,
@@ -71,7 +71,7 @@ function Gate() {
   );
 }
 
-/** Say that another tab has changed who is logged in: this one cannot go on as somebody else. */
+/** Say that another tab has changed who is logged in: this tab cannot continue as another user. */
 function useNoticeOfOtherTab(state: ReturnType<typeof useSessionDoor>["state"]): void {
   const toasts = useToasts();
   const name = state.is === "in" && state.isFromOtherTab ? state.session.name : null;

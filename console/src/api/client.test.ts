@@ -53,7 +53,7 @@ describe("requests", () => {
     expect(sayProblem(problem)).toBe("Cannot pause job 'm': it is paused.");
   });
 
-  it("fields that the sentence does not tell are told", async () => {
+  it("fields that the sentence does not name are added", async () => {
     const errors = [{ field: "body.max_workers", message: "Input should be a valid integer" }];
     serve(answer(422, { type: "urn:legato:problem:invalid", detail: "Cannot read it.", errors }));
     const problem = await send("POST", "/x").catch((thrown) => thrown);
@@ -67,7 +67,7 @@ describe("requests", () => {
     expect(await send("GET", "/x").catch((thrown) => thrown)).toMatchObject({ kind: "away" });
   });
 
-  it("401 tells that nobody is logged in", async () => {
+  it("401 means that no user is logged in", async () => {
     const told = vi.fn();
     const stop = onLoggedOut(told);
     serve(answer(401, { type: "urn:legato:problem:unauthenticated", detail: "No." }));

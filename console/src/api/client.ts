@@ -65,7 +65,7 @@ export function setCsrf(value: string | null): void {
   kept.clear();
 }
 
-/** Call `told` whenever the server says that nobody is logged in any more; return how to stop that. */
+/** Call `told` whenever the server says that no user is logged in any more; return a function that stops that. */
 export function onLoggedOut(told: () => void): () => void {
   whenLoggedOut.add(told);
   return () => whenLoggedOut.delete(told);
@@ -162,7 +162,7 @@ export async function ask<M extends Method, P extends PathOf<M>>(
   if (known && answer.status === 304) return known.told as AnswerOf<P, M>;
   const told: unknown = answer.status === 204 ? undefined : await answer.json();
   const tag = answer.headers.get("ETag");
-  // A strong one is the version of a single thing, which does not grow with all that is told of it.
+  // A strong one is the version of a single thing, which does not change with its progress.
   if (method === "get" && tag?.startsWith("W/")) keep(address, tag, told);
   return told as AnswerOf<P, M>;
 }

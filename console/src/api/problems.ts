@@ -46,7 +46,7 @@ export class Problem extends Error {
 
 const PREFIX = "urn:legato:problem:";
 
-/** Return the problem that an answer tells. Whoever stands before the server, such as a proxy, may answer without one. */
+/** Return the problem in an answer. A proxy in front of the server may answer without one. */
 export async function readProblem(answer: Response): Promise<Problem> {
   const text = await answer.text().catch(() => "");
   const requestId = answer.headers.get("X-Request-Id");
@@ -58,7 +58,7 @@ export async function readProblem(answer: Response): Promise<Problem> {
         return new Problem(kind, answer.status, told.detail, requestId, told.errors ?? []);
       }
     } catch {
-      // What calls itself JSON and is none is told like any other strange answer.
+      // An answer that claims to be JSON and is not is handled like any other unexpected answer.
     }
   }
   if (answer.status === 502 || answer.status === 503 || answer.status === 504) return makeAway(answer.status);

@@ -69,7 +69,7 @@ export function Chart(props: ChartProps) {
     ]),
   );
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: made anew only when its shape or the theme changes
+  // biome-ignore lint/correctness/useExhaustiveDependencies: rebuilt only when its shape or the theme changes
   useEffect(() => {
     const element = box.current;
     if (!element) return;
@@ -153,7 +153,7 @@ export function Chart(props: ChartProps) {
     };
   }, [shape, look, group, height, isLog, fromZero, kind]);
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: marks and range are drawn anew with the data
+  // biome-ignore lint/correctness/useExhaustiveDependencies: marks and range are redrawn with the data
   useEffect(() => {
     plot.current?.setData(data, true);
   }, [data, marks, range[0], range[1]]);

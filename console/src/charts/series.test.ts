@@ -66,7 +66,7 @@ describe("findWorkers", () => {
     ]);
     expect(line).toEqual({ times: [10, 21, 30], values: [2, 1, 0] });
   });
-  it("begins anew with the next attempt, though its views have the same numbers", () => {
+  it("restarts with the next attempt, though its views have the same numbers", () => {
     const line = findWorkers([
       event("joined", 1, { view: 1, worker: 0 }),
       event("stopped", 2),

@@ -19,7 +19,7 @@ export interface Mark extends MarkKind {
   reason: string;
 }
 
-/** Return metrics with later ones behind them. What is told twice stands once; older points are never changed. */
+/** Return metrics with later ones behind them. Repeated points appear once; older points never change. */
 export function mergeMetrics(known: JobMetrics, later: JobMetrics): JobMetrics {
   const series = known.series.map((old) => {
     const found = later.series.find((each) => each.name === old.name);
@@ -50,7 +50,7 @@ export function mergeMetrics(known: JobMetrics, later: JobMetrics): JobMetrics {
   };
 }
 
-/** Return the step behind which later metrics begin. The last step is told again: more may have been logged at it. */
+/** Return the step behind which later metrics begin. The last step is read again, because more may have been logged at it. */
 export function stepToAskAfter(metrics: JobMetrics): number {
   const lasts = metrics.series.map((series) => series.step.at(-1) ?? 0);
   const last = Math.min(Math.max(0, ...lasts), metrics.steps.step.at(-1) ?? 0);

@@ -7,7 +7,7 @@ import { ENDED } from "@/parts/stage";
 import { countPoints, goesOn, mergeMetrics, stepToAskAfter } from "./series";
 
 const NUM_POINTS = 1200;
-/** Of more points all are asked for anew, thinned by the server. */
+/** With more points than this, all are requested again, thinned by the server. */
 const MAX_POINTS = 30_000;
 const ASK_EVERY_MS = 2000;
 const EVENTS_PER_ANSWER = 1000;
@@ -44,7 +44,7 @@ export function askTrainingEvents(job: Pick<Job, "id" | "stage">) {
         const last = known.at(-1);
         const told = await ask("get", "/jobs/{job}/training-events", {
           path: { job: job.id },
-          // The last one is told again, but where an attempt has begun to count anew.
+          // The last one is read again, except where a new attempt has restarted the count.
           query: { after: Math.max(0, (last?.seq ?? 0) - 1), limit: EVENTS_PER_ANSWER },
           signal,
         });

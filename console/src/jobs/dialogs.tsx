@@ -47,7 +47,7 @@ export function StopDialog({ jobs, onClose }: OfJobs) {
     >
       <p>
         {jobs.length === 1 ? "The run saves a checkpoint and ends." : "Each run saves a checkpoint and ends."} A stopped
-        run cannot go on; a clone of it begins anew. To go on later, pause it instead.
+        run cannot be resumed; a clone of it starts from scratch. To continue later, pause it instead.
       </p>
       <CheckField label="At once, without a checkpoint" isOn={isNow} onValue={setNow} />
     </Dialog>
@@ -195,7 +195,7 @@ export function ResizeDialog({ job, onClose }: { job: Job; onClose: () => void }
   );
 }
 
-/** Start a run like this one, with what shall differ. Only what was changed is sent. */
+/** Start a clone of a run. Only changed fields are sent. */
 export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onClose: () => void }) {
   const toasts = useToasts();
   const queries = useQueryClient();

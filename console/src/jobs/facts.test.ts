@@ -17,7 +17,7 @@ describe("secondsLeft", () => {
   it("is the steps that are left at the present pace", () => {
     expect(secondsLeft(makeJob(), 1000)).toBe(120);
   });
-  it("goes down between two looks, but not for ever", () => {
+  it("goes down between two looks, but not forever", () => {
     expect(secondsLeft(makeJob(), 1004)).toBe(116);
     expect(secondsLeft(makeJob(), 9000)).toBe(110);
     expect(secondsLeft(makeJob(), 900)).toBe(120);

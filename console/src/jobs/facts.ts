@@ -1,4 +1,4 @@
-/** What can be told of a job by counting: how far it is, how long it takes, what may be done with it. */
+/** Facts of a job that are computed: its progress, its time, the actions that are allowed. */
 
 import type { Attempt, Job, Stage } from "@/api/types";
 import { ENDED } from "@/parts/stage";
@@ -25,7 +25,7 @@ export function shareDone(job: Job): number | null {
   return Math.min(1, step / num_steps);
 }
 
-/** Return the seconds until a running job has done all its steps at its present pace; null: nobody knows. */
+/** Return the seconds until a running job has done all its steps at its present pace; null: unknown. */
 export function secondsLeft(job: Job, now: number): number | null {
   const progress = job.progress;
   if (job.stage !== "running" || !progress?.num_steps || progress.step === null || !progress.step_s) return null;

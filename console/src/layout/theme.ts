@@ -46,7 +46,7 @@ export function useTheme(): Theme {
   return useSyncExternalStore(subscribe, readTheme);
 }
 
-/** Return what the page looks like now; charts are drawn anew when it changes. */
+/** Return what the page looks like now; charts are redrawn when it changes. */
 export function useLook(): "light" | "dark" {
   return useSyncExternalStore(subscribe, () => (document.documentElement.dataset.theme === "dark" ? "dark" : "light"));
 }

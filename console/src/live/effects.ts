@@ -20,7 +20,7 @@ export function findOld(event: PlatformEvent): (readonly [Area, ...string[]])[] 
   return old;
 }
 
-/** Return who sees a project no more since this event; null: nobody leaves one. */
+/** Return who sees a project no more since this event; null: no user leaves one. */
 export function findLeaver(event: PlatformEvent): string | null {
   const isLeaving = event.kind === "project" && event.detail?.action === "project.leave";
   return isLeaving ? String(event.detail?.user) : null;

@@ -113,41 +113,38 @@ describe("Link", () => {
     expect(states).toEqual([]);
   });
 
-  it.each(["a stream", "polling"])(
-    "notices by %s that the server's store was restored, and begins anew",
-    async (way) => {
-      let newest = 9;
-      const { heard, numAnew } = open(async (address) => {
-        const after = /after=(\d+)/.exec(address)?.[1];
-        if (after === undefined) return { items: [], after: newest };
-        return { items: Number(after) < newest ? [event(newest)] : [], after: Math.max(Number(after), newest) };
-      });
+  it.each(["a stream", "polling"])("notices by %s that the server's store was restored, and restarts", async (way) => {
+    let newest = 9;
+    const { heard, numAnew } = open(async (address) => {
+      const after = /after=(\d+)/.exec(address)?.[1];
+      if (after === undefined) return { items: [], after: newest };
+      return { items: Number(after) < newest ? [event(newest)] : [], after: Math.max(Number(after), newest) };
+    });
+    last().onopen?.();
+    last().tell(event(8));
+    last().tell(event(9));
+    await vi.advanceTimersByTimeAsync(0);
+    expect(numAnew()).toBe(0);
+    newest = 4;
+    last().onerror?.();
+    if (way === "a stream") {
+      await vi.advanceTimersByTimeAsync(POLL_EVERY_S * 1000);
       last().onopen?.();
-      last().tell(event(8));
-      last().tell(event(9));
       await vi.advanceTimersByTimeAsync(0);
-      expect(numAnew()).toBe(0);
-      newest = 4;
-      last().onerror?.();
-      if (way === "a stream") {
-        await vi.advanceTimersByTimeAsync(POLL_EVERY_S * 1000);
-        last().onopen?.();
-        await vi.advanceTimersByTimeAsync(0);
-        expect(last().address).toContain("after=4");
-        last().onopen?.();
-        last().tell(event(5));
-      } else {
-        await vi.advanceTimersByTimeAsync(0);
-        newest = 5;
-        await vi.advanceTimersByTimeAsync(POLL_EVERY_S * 1000);
-      }
+      expect(last().address).toContain("after=4");
+      last().onopen?.();
+      last().tell(event(5));
+    } else {
       await vi.advanceTimersByTimeAsync(0);
-      expect(heard).toEqual([8, 9, 5]);
-      expect(numAnew()).toBe(1);
-    },
-  );
+      newest = 5;
+      await vi.advanceTimersByTimeAsync(POLL_EVERY_S * 1000);
+    }
+    await vi.advanceTimersByTimeAsync(0);
+    expect(heard).toEqual([8, 9, 5]);
+    expect(numAnew()).toBe(1);
+  });
 
-  it("rests while nobody looks, and goes on where it was", async () => {
+  it("rests while the page is hidden, and continues where it was", async () => {
     const { link, heard, states } = open(async () => ({ items: [], after: 3 }));
     last().onopen?.();
     last().tell(event(3));

@@ -165,7 +165,7 @@ export class Link {
     if (!this.isSilent() && !this.isStreaming) this.pollTimer = setTimeout(() => void this.poll(), POLL_EVERY_S * 1000);
   }
 
-  /** Begin anew if the newest event of the server is older than what was heard: its store was restored from a backup. */
+  /** Restart if the newest event of the server is older than what was heard: its store was restored from a backup. */
   private async lookForOlderStore(): Promise<void> {
     const { last } = this;
     if (last === null) return;

@@ -17,7 +17,7 @@ export function colourPlace(id: string): number {
 const moved = new Map<string, number>();
 
 /**
- * Give those that are looked at together colours that differ, as far as there are so many: whoever comes first in the
+ * Give those that are looked at together colours that differ, as far as there are enough: the first in the
  * list keeps the own one. From then on the others have theirs on all pages.
  */
 export function keepApart(ids: readonly string[]): void {

@@ -9,7 +9,7 @@ afterEach(cleanup);
 
 const gone = () => Promise.reject(new TypeError("Failed to fetch dynamically imported module: /assets/x.js"));
 
-it("a page that a server no longer has is told as replaced, with the way to the new ones", async () => {
+it("a page that a server no longer has is reported as replaced, with a way to the new one", async () => {
   vi.stubGlobal("fetch", async () => new Response());
   vi.spyOn(console, "error").mockImplementation(() => {});
   const Page = lazy(() => fetchPage<{ default: typeof Component }>(gone));

@@ -125,7 +125,7 @@ export function CheckField({
   );
 }
 
-/** Fields that cannot be changed while what they say is being sent; whoever typed in one of them is there again afterwards. */
+/** Fields that cannot be changed while what they say is being sent; the focus returns to its field afterwards. */
 export function Held({ isHeld, children }: { isHeld: boolean; children: ReactNode }) {
   const box = useRef<HTMLFieldSetElement>(null);
   const left = useRef<HTMLElement | null>(null);

@@ -21,7 +21,7 @@ function subscribe(told: () => void): () => void {
   };
 }
 
-/** Return the time in seconds since 1970, in steps of so many; who uses it is drawn anew with each step. */
+/** Return the time in seconds since 1970, in steps of so many; its users are redrawn with each step. */
 export function useNow(step_s = 1): number {
   return useSyncExternalStore(subscribe, () => Math.floor(now / step_s) * step_s);
 }

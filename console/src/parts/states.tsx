@@ -44,7 +44,7 @@ export function Loading({ what = "Loading", numLines = 6 }: { what?: string; num
   );
 }
 
-/** A request went wrong; says why, and asks again at the press of a button. What may not be seen is told as that. */
+/** A request went wrong; says why, and offers to try again. A refusal by rights is shown as such. */
 export function ErrorState({ error, retry, what = "this" }: { error: unknown; retry?: () => void; what?: string }) {
   if (error instanceof Problem && error.status === 403) return <NoPermission>{error.message}</NoPermission>;
   if (error instanceof Problem && error.status === 404) {

@@ -91,7 +91,7 @@ export function Table<R>(props: TableProps<R>) {
     if (window.getSelection()?.toString()) return;
     onOpen?.(row);
   };
-  // Rows are drawn anew only when they change themselves; what they do is looked up when it is done.
+  // Rows are redrawn only when they change themselves; what they do is looked up when it is done.
   const press = (event: KeyboardEvent, key: string, row: R) => {
     // What stands in a row has keys of its own.
     if (event.target !== event.currentTarget) return;

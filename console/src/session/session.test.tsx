@@ -33,7 +33,7 @@ function Page() {
 function serve(answers: Record<string, (init: RequestInit) => Response>) {
   const fetched = vi.fn(async (address: string, init: RequestInit) => {
     const answer = answers[`${init.method} ${address}`];
-    if (!answer) throw new Error(`Nobody answers ${init.method} ${address}`);
+    if (!answer) throw new Error(`No handler for ${init.method} ${address}`);
     return answer(init);
   });
   vi.stubGlobal("fetch", fetched);
@@ -61,7 +61,7 @@ function show() {
 
 afterEach(cleanup);
 
-it("who is not logged in logs in; a wrong password is told; later changes carry the value of the session", async () => {
+it("a user logs in; a wrong password is reported; later changes carry the value of the session", async () => {
   let numTries = 0;
   const fetched = serve({
     "GET /api/v1/session": () => problem(401, "No user is logged in."),
@@ -111,7 +111,7 @@ describe("a session that is over", () => {
     expect((await send("GET", "/api/v1/jobs")).ok).toBe(true);
   });
 
-  it("shows nothing of it to somebody else who logs in", async () => {
+  it("shows nothing of it to another user who logs in", async () => {
     serve({
       "GET /api/v1/session": () => Response.json(ANNA),
       "GET /api/v1/jobs": () => problem(401, "Expired."),
@@ -133,7 +133,7 @@ describe("another tab", () => {
   it.each<[string, () => void]>([
     ["when the page is looked at", () => window.dispatchEvent(new Event("focus"))],
     ["when that tab tells it", () => window.dispatchEvent(new StorageEvent("storage", { key: "legato-session" }))],
-  ])("that logs in as somebody else is noticed %s", async (_, happens) => {
+  ])("that logs in as another user is noticed %s", async (_, happens) => {
     let now = ANNA;
     serve({ "GET /api/v1/session": () => Response.json(now) });
     const { queries } = show();

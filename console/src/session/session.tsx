@@ -1,6 +1,6 @@
 /**
  * Who is logged in. Asks the server at the start, and again when the page is looked at, when another tab says that
- * somebody came or went, and when the server takes this page for a foreign one.
+ * a user logged in or out, and when the server takes this page for a foreign one.
  */
 
 import { useQueryClient } from "@tanstack/react-query";
@@ -22,9 +22,9 @@ export type Credentials = { user: string; password: string } | { token: string }
 interface Inside {
   is: "in";
   session: Session;
-  /** The session has ended; what the user sees and has typed stays where it is until somebody logs in. */
+  /** The session has ended; what the user sees and has typed stays where it is until the next log-in. */
   isOver: boolean;
-  /** Somebody else than before, who logged in by another tab of this browser. */
+  /** Another user than before, who logged in by another tab of this browser. */
   isFromOtherTab: boolean;
 }
 
@@ -58,7 +58,7 @@ export function SessionProvider({ children }: { children: ReactNode }) {
       if (before.is === "in" && before.session.name === session.name) {
         if (before.isOver) void queries.invalidateQueries();
       }
-      // What somebody else saw is not for who comes now.
+      // Data of the previous user must not be shown to the next one.
       else queries.clear();
       setState({ is: "in", session, isOver: false, isFromOtherTab });
     },
@@ -99,7 +99,7 @@ export function SessionProvider({ children }: { children: ReactNode }) {
       const before = latest.current;
       if (before.is !== "in" && before.is !== "out") return false;
       const session = await readSession().catch(() => undefined);
-      // Nobody can tell, or somebody has logged in here meanwhile.
+      // Unknown, or a user has logged in here in between.
       if (session === undefined || latest.current !== before) return true;
       if (before.is === "out") {
         if (session) enter(session);

@@ -47,8 +47,8 @@ export default function ComparePage() {
       />
       {all.length > ids.length && (
         <Note tone="warn">
-          These are the first {ids.length} of {all.length} runs: more lines could not be told apart. Open fewer at once
-          to see the others.
+          These are the first {ids.length} of {all.length} runs: more lines could not be distinguished. Open fewer at
+          once to see the others.
         </Note>
       )}
       {ids.length === 0 ? <Nothing /> : <Comparison ids={ids} />}

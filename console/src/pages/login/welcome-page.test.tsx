@@ -11,7 +11,7 @@ function show(answers: Record<string, Response>) {
   vi.stubGlobal("fetch", async (address: string, init: RequestInit) => {
     asked.push(`${init.method} ${address}`);
     const answer = answers[`${init.method} ${address}`];
-    if (!answer) throw new Error(`Nobody answers ${init.method} ${address}`);
+    if (!answer) throw new Error(`No handler for ${init.method} ${address}`);
     return answer.clone();
   });
   render(

@@ -13,12 +13,12 @@ import "./login.css";
 
 const MAX_TRIES = 5;
 
-/** The page of a link with a code. It waits for the button: whoever looks ahead at a link does not use it up. */
+/** The page of a link with a code. It waits for the button, because a preview of the link must not use it up. */
 export function WelcomePage({ code }: { code: string }) {
   const { state, logIn } = useSessionDoor();
   const [problem, setProblem] = useState<string | null>(null);
   const [isBusy, setBusy] = useState(false);
-  // Not before somebody knows whose it is: a link of somebody else's would have them work under another name.
+  // Only after the user sees its account: a link of another user would let them work under that user's name.
   const told = useQuery({
     queryKey: ["link", code],
     queryFn: () => ask("post", "/session/links/look", { body: { code } }),

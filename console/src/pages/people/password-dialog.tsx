@@ -1,4 +1,4 @@
-/** The window that sets a password: one's own, or as an administrator somebody else's. */
+/** The window that sets a password: one's own, or as an administrator that of another user. */
 
 import { useState } from "react";
 import { ask } from "@/api/client";

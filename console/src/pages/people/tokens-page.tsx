@@ -1,4 +1,4 @@
-/** Tokens: one's own for everybody, those of all for administrators. A new one is shown once. */
+/** Tokens: users see their own, administrators those of all users. A new one is shown once. */
 
 import { useState } from "react";
 import { ask } from "@/api/client";

@@ -17,7 +17,7 @@ it("a stretch says what it is, and which one is longer", () => {
   expect(findWider({ span_s: 604_800 })).toBeNull();
 });
 
-it("where nobody shrank the time is told, and a longer one is offered", () => {
+it("without moves the page names the time, and offers a longer one", () => {
   const look = vi.fn();
   render(<Moves moves={[]} when="in the last 5 min" wider={{ label: "15 min", onLook: look }} />);
   expect(screen.getByText("No slots moved in the last 5 min")).toBeTruthy();

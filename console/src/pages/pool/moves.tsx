@@ -64,7 +64,7 @@ function Who({ job, title }: { job: string | null; title: string | null }) {
     <span className="row move-who">
       {job !== null && <Swatch id={job} />}
       {job === null ? (
-        <span className={title ? "cut" : "cut quiet"}>{title ?? "nobody yet"}</span>
+        <span className={title ? "cut" : "cut quiet"}>{title ?? "no run yet"}</span>
       ) : (
         <Link to={`/runs/${job}`} className="cut" title={title ?? job}>
           {title}

@@ -129,7 +129,7 @@ export function gatherMoves(moves: readonly Move[], within_s = 2): Handover[] {
   return gathered;
 }
 
-/** Return a job's name with its owner's, as it is told everywhere. */
+/** Return a job's name with its owner's, as it is written everywhere. */
 export function titleOf(job: Pick<Job, "owner" | "name">): string {
   return `${job.owner}/${job.name}`;
 }

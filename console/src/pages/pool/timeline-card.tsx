@@ -33,7 +33,7 @@ const LOOKS = [
   { value: "stacked", label: "Stacked" },
   { value: "gantt", label: "Gantt" },
 ] as const;
-/** More lines than these are no picture any more: they are stacked, unless somebody says otherwise. */
+/** More lines than these are no picture any more: they are stacked, unless the user chooses another form. */
 const MAX_LINES = 8;
 
 /** Return the stretch of time that the address names. */
@@ -45,7 +45,7 @@ export function readStretch(query: URLSearchParams): Stretch {
   return { span_s: Number.isFinite(span_s) && span_s > 0 ? span_s : Number(USUAL_RANGE) };
 }
 
-/** Return a stretch as it stands behind what is told of it: `in the last 5 min`, `from 14:03:00 to 14:05:00`. */
+/** Return a stretch of time as text: `in the last 5 min`, `from 14:03:00 to 14:05:00`. */
 export function sayStretch(stretch: Stretch): string {
   if (!("span_s" in stretch)) return `from ${formatTime(stretch.since)} to ${formatTime(stretch.until)}`;
   const known = RANGES.find(({ value }) => value === String(stretch.span_s));

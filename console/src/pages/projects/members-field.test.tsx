@@ -31,7 +31,7 @@ function show(role: string) {
   return { bodies, container, field, type };
 }
 
-it("who may list users chooses members of them, and is told at once of others", async () => {
+it("a user who may list users chooses members, and unknown names are reported at once", async () => {
   const { bodies, container, field, type } = show("admin");
   await waitFor(() => expect(container.querySelectorAll("option[value=ben]")).toHaveLength(1));
   expect(container.querySelectorAll("datalist option[value=ada]")).toHaveLength(0);
@@ -45,7 +45,7 @@ it("who may list users chooses members of them, and is told at once of others", 
   expect(bodies.map((body) => body.members)).toEqual([["ben", "cleo"]]);
 });
 
-it("others type names, and are told by the server which are none", async () => {
+it("other users type names, and the server reports unknown ones", async () => {
   const { bodies, type, field } = show("user");
   type("ben, zoe,");
   expect(screen.getByLabelText("Remove zoe")).toBeTruthy();

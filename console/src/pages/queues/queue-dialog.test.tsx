@@ -9,7 +9,7 @@ afterEach(cleanup);
 
 const night = { name: "night", weight: 1, floor: 0, ceiling: null, is_open: false, members: ["ben"] };
 
-it("members of a queue are chosen, and who is none is told at once", async () => {
+it("members of a queue are chosen, and unknown names are reported at once", async () => {
   const saved: unknown[] = [];
   const planned: { queues: { members: string[] }[] }[] = [];
   vi.stubGlobal("fetch", async (address: string, init: RequestInit) => {

@@ -102,7 +102,7 @@ export function QueueDialog({ queues, draft, isOld, onDraft, onClose }: DialogPr
         onTyped={(typed) => change({ typed })}
         wrong={wrong.members}
       />
-      {/* Half a name changes nobody's slots. */}
+      {/* Half a name changes no slots. */}
       {!isWrong && <WhatIf queues={queues} draft={{ ...draft, typed: "" }} />}
     </Dialog>
   );

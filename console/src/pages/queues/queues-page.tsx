@@ -112,7 +112,7 @@ function makeColumns(shares: ReadonlyMap<string, Share>): Column<QueueState>[] {
       leaves: 1,
       show: (queue) =>
         queue.is_open ? (
-          <span className="quiet">everybody</span>
+          <span className="quiet">all users</span>
         ) : queue.members.length ? (
           <span className="row" title={queue.members.join(", ")}>
             <Icon name="lock" size={12} />

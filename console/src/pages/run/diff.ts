@@ -16,7 +16,7 @@ export interface Difference {
   after: string | null;
 }
 
-/** Return all that makes a run what it is, by name, as text. What nobody chose is left out. */
+/** Return all that makes a run what it is, by name, as text. Fields that were not chosen are left out. */
 export function listFacts(job: Job, spec: Spec): Fact[] {
   const facts: Fact[] = [];
   const add = (name: string, value: unknown) => {
@@ -26,7 +26,7 @@ export function listFacts(job: Job, spec: Spec): Fact[] {
   add("Name", job.name);
   add("Command", joinCommand(spec.program));
   add("Framework", spec.framework);
-  // Code is shown to whoever may use it.
+  // Code is shown to users who may use it.
   add("Code", job.code ?? (spec.directory === null ? "(not shown)" : null));
   add("Directory", spec.directory);
   add("Data", spec.data);

@@ -35,7 +35,7 @@ it("loss and pace say what they are of, and the pace has the unit of the chart",
   expect(screen.getByText("64 samples/s")).toBeTruthy();
 });
 
-it("a resize is told where it could be measured", () => {
+it("a resize is shown where it could be measured", () => {
   expect(sayResize(1.234)).toBe("last resize took 1.2 s");
   expect([sayResize(0), sayResize(0.004), sayResize(null)]).toEqual([null, null, null]);
 });
@@ -47,7 +47,7 @@ it("what is over says what it had, not what it might have", () => {
   expect(sayMost(job, null)).toBe("1–4");
 });
 
-it("a reason is told once", () => {
+it("a reason is shown once", () => {
   const share = "2 of up to 4 slots: an equal share with ben/long";
   expect(sayReason(makeJob({ reason: `starts with ${share}`, decided_reason: share }))).toBe(`Starts with ${share}.`);
   expect(sayReason(makeJob({ reason: "its workers train", decided_reason: share }))).toBe(

@@ -98,13 +98,13 @@ function Figure({ name, children, isWide }: { name: string; children: ReactNode;
   );
 }
 
-/** Return the most slots that a run that is over had at once, of those that it might have; null: nobody knows yet. */
+/** Return the most slots that a run that is over had at once, of those that it might have; null: not known yet. */
 export function sayMost(job: Job, most: number | null): string {
   const bounds = job.min_workers === job.max_workers ? `${job.max_workers}` : `${job.min_workers}–${job.max_workers}`;
   return most === null ? bounds : `${most ? `up to ${most}` : "none"} of ${bounds}`;
 }
 
-/** The most slots that a run had at once; null: it goes on, or nobody knows yet. */
+/** The most slots that a run had at once; null: it goes on, or it is not known yet. */
 function useMost(job: Job): number | null {
   const isOn = ENDED.has(job.stage);
   const asked = useAsk(["job", job.id], "/jobs/{job}/allocations", { path: { job: job.id } }, { isOn });

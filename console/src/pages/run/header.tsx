@@ -158,7 +158,7 @@ function Belongs({ job }: { job: Job }) {
   );
 }
 
-/** Return why a run is as it is, in sentences; what the decision says again is told once. */
+/** Return why a run is as it is, in sentences; a repeated reason is written once. */
 export function sayReason(job: Pick<Job, "stage" | "reason" | "decided_reason">): string {
   const decided = ENDED.has(job.stage) || job.reason.includes(job.decided_reason ?? "") ? null : job.decided_reason;
   const told = [job.reason, decided].filter((each) => each !== null && each !== "");

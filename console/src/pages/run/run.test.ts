@@ -21,7 +21,7 @@ describe("differences", () => {
   it("are none of the same", () => {
     expect(findDifferences(before, before)).toEqual([]);
   });
-  it("of several are told for each", () => {
+  it("of several are listed for each", () => {
     const [rate] = compareFacts([
       [{ name: "Parameter rate", value: "1" }],
       [{ name: "Parameter rate", value: "2" }],
@@ -29,7 +29,7 @@ describe("differences", () => {
     ]);
     expect(rate).toEqual({ name: "Parameter rate", values: ["1", "2", null], differs: true });
   });
-  it("values that are not shown to everybody are not told as empty", () => {
+  it("values that are not shown to all users are not shown as empty", () => {
     expect(listFacts(makeJob({ code: null }), makeSpec({ environment: { KEY: null } }))).toEqual(
       expect.arrayContaining([
         { name: "Code", value: "(not shown)" },

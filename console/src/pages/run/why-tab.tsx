@@ -86,7 +86,7 @@ function Lost({ lost }: { lost: Explanation["lost"] }) {
             </span>
             <code>{each.slot}</code>
             <span>→</span>
-            {each.title ? <JobLink job={each.job} title={each.title} /> : <span className="quiet">nobody</span>}
+            {each.title ? <JobLink job={each.job} title={each.title} /> : <span className="quiet">no run</span>}
             <span className="soft">{each.reason}</span>
           </li>
         ))}

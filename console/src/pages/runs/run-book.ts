@@ -1,5 +1,5 @@
 /**
- * All runs that are known on this page, from several answers: of each the newest that was told. What it lists never
+ * All runs that are known on this page, from several answers: of each the newest version. What it lists never
  * changes in place; when a run was last told the same does, for that is nothing to draw.
  */
 
@@ -15,7 +15,7 @@ interface Told {
 export type RunBook = ReadonlyMap<string, Told>;
 
 /**
- * Return the book with these runs in it, as they were told to a question that was asked at a time; the same book if
+ * Return the book with these runs in it, as answered to a request of a given time; the same book if
  * nothing is new. What is older than what is known is left out.
  */
 export function putRuns(book: RunBook, jobs: readonly Job[], asked_ms: number): RunBook {
@@ -42,7 +42,7 @@ export function dropRun(book: RunBook, job: string): RunBook {
   return next;
 }
 
-/** Return the book without what was told to questions that were asked before a time. */
+/** Return the book without the answers to requests from before a time. */
 export function keepSince(book: RunBook, since_ms: number): RunBook {
   return new Map([...book].filter(([, told]) => told.asked_ms >= since_ms));
 }

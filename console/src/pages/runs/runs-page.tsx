@@ -1,4 +1,4 @@
-/** Runs of everybody whom one may see: one table, live, with filters in the address and changes of several at once. */
+/** All runs that the user may see: one table, live, with filters in the address and changes of several at once. */
 
 import { useMemo, useState } from "react";
 import { useAsk } from "@/api/queries";

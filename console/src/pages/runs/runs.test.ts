@@ -67,7 +67,7 @@ describe("the book of runs", () => {
     expect(dropRun(book, "j-9")).toBe(book);
     expect(dropRun(book, "j-1").size).toBe(1);
   });
-  it("knows that what is the same was told again: an answer to an earlier question is older than that", () => {
+  it("treats an unchanged run as confirmed: an answer to an earlier request is older", () => {
     const known = put(new Map(), makeJob({ version: 3 }), 10);
     put(known, makeJob({ version: 3 }), 20);
     expect(put(known, makeJob({ version: 3, num_slots: 4 }), 15)).toBe(known);

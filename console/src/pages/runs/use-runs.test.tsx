@@ -138,7 +138,7 @@ it("a store that was restored is shown as it is, though its versions are older",
   parts.numStores = 0;
 });
 
-it("the search asks the server for a part of the name, once nobody types", async () => {
+it("the search asks the server for a part of the name, once the user stops typing", async () => {
   const old = makeJob({ id: "j-0", name: "resnet-old", stage: "failed" });
   const fetched = vi.fn(async (address: string) =>
     Response.json({ items: address.includes("search=net-o") ? [old] : [makeJob()], after: null }),
@@ -232,7 +232,7 @@ it("each look at the page asks each question once, also after a store was restor
   parts.numStores = 0;
 });
 
-it("what one run told while all were asked for anew is not lost", async () => {
+it("news of one run while all are requested again is not lost", async () => {
   const before = makeJob({ id: "j-1", name: "before" });
   const after = makeJob({ id: "j-1", name: "after", version: 2 });
   let wait: Promise<void> | null = null;
@@ -253,7 +253,7 @@ it("what one run told while all were asked for anew is not lost", async () => {
   expect(names()).toEqual(["after"]);
 });
 
-it("a filter that is chosen while all are asked for anew keeps its runs, and loses those that may not be seen", async () => {
+it("a filter that is chosen while all are requested again keeps its runs, and loses those that may not be seen", async () => {
   const open = makeJob({ id: "j-1", name: "open", queue: "fast" });
   const hidden = makeJob({ id: "j-2", name: "hidden", queue: "fast" });
   let seen = [open, hidden];

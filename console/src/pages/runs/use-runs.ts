@@ -28,7 +28,7 @@ const ASK_ACTIVE_EVERY_MS = 3000;
 const TYPING_MS = 250;
 const MAX_SEARCH_CHARS = 255;
 const GATHER_MS = 300;
-/** Of more runs that changed at once the page is asked for anew. */
+/** If more runs than this change at once, the whole page is requested again. */
 const MAX_SINGLE = 12;
 const NOT_ENDED: readonly Stage[] = ["queued", "starting", "running", "pausing", "paused", "stopping"];
 
@@ -43,7 +43,7 @@ export interface Runs {
   showMore: () => void;
 }
 
-/** Runs as they were told to a question that was asked at a time. */
+/** Runs as answered to a request of a given time. */
 interface Answer {
   items: readonly Job[];
   after: string | null;
@@ -155,7 +155,7 @@ export function useRuns(filter: RunsFilter): Runs {
       active.refetch(how),
       search ? found.refetch(how) : null,
     ]);
-    // The filter is another one by now, and this is not all that was told for it: it begins anew as well.
+    // The filter has changed, and this is not the full answer for it: request it again as well.
     if (latest.current.shown !== shown) return latest.current.beginAnew({ joins });
     if (!told.isSuccess || !going.isSuccess || more?.isSuccess === false) return;
     const answers = [...told.data.pages, going.data, ...(more?.data.pages ?? [])];
@@ -196,14 +196,14 @@ export function useRuns(filter: RunsFilter): Runs {
   };
 }
 
-/** Forget what was told for filters that are not shown now: nobody hears of what becomes of those runs. */
+/** Forget the answers for filters that are not shown now, because nothing updates those runs. */
 function forgetOthers(queries: QueryClient): void {
   for (const queryKey of [["job-pages"], ["jobs", "active"]]) {
     queries.removeQueries({ queryKey, predicate: (query) => query.getObserversCount() === 0 });
   }
 }
 
-/** Return a text as it was when nobody had typed for a moment. */
+/** Return a text as it was at the last pause in typing. */
 function useLater(text: string): string {
   const [later, setLater] = useState(text);
   useEffect(() => {

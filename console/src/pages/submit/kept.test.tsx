@@ -12,7 +12,7 @@ const empty = (): Draft => ({ name: "", files: null });
 afterEach(cleanup);
 beforeEach(() => sessionStorage.clear());
 
-/** The module as it is after the tab was loaded anew. */
+/** The module as it is after a reload of the tab. */
 async function load() {
   vi.resetModules();
   return await import("./kept");
@@ -24,7 +24,7 @@ async function open() {
   return { module, result };
 }
 
-it("what was typed is there when the tab was loaded anew, without files, for which is asked before", async () => {
+it("input survives a reload of the tab, except files, for which the page asks first", async () => {
   const { module, result } = await open();
   act(() => result.current[1]({ name: "tides" }));
   expect(module.wouldLose()).toBe(false);
@@ -36,7 +36,7 @@ it("what was typed is there when the tab was loaded anew, without files, for whi
   expect((await open()).result.current[0]).toEqual({ name: "tides", files: null });
 });
 
-it("it is gone when it was made, and when somebody logs out", async () => {
+it("a draft is gone when it was submitted, and when the user logs out", async () => {
   const { result } = await open();
   act(() => result.current[1]({ name: "tides" }));
   act(() => result.current[2]());
@@ -47,7 +47,7 @@ it("it is gone when it was made, and when somebody logs out", async () => {
   expect((await open()).result.current[0]).toEqual(empty());
 });
 
-it("who logs out leaves no draft behind of before the tab was loaded anew, on whichever page", async () => {
+it("a log-out removes drafts from before a reload of the tab, on every page", async () => {
   const { result } = await open();
   act(() => result.current[1]({ name: "tides" }));
   sessionStorage.setItem("of another page", "1");

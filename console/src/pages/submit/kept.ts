@@ -1,6 +1,6 @@
 /**
  * What was typed and not yet sent: kept while this tab is open, also when another page is looked at or all of it is
- * loaded anew. Fields that hold what cannot be written down, such as files, are asked for before they are lost.
+ * reloaded. Before fields that cannot be stored are lost, such as files, the page asks the user.
  */
 
 import { useCallback, useState } from "react";
@@ -25,7 +25,7 @@ export function useKept<T extends object>(
   unwritten.set(key, leaves);
   const change = useCallback(
     (values: Partial<T>) => {
-      // A late change of what was forgotten begins anew: half a draft could not be shown.
+      // A late change of a forgotten draft starts a new one, because half a draft could not be shown.
       const next = { ...empty, ...kept.get(key), ...values };
       kept.set(key, next);
       writeDraft(key, next);
@@ -40,7 +40,7 @@ export function useKept<T extends object>(
   return [kept.get(key) as T, change, forget];
 }
 
-/** Forget all drafts, those of before the tab was loaded anew too, as they are not for who comes next. */
+/** Forget all drafts, also those from before a reload of the tab, because they are not for the next user. */
 export function forgetAll(): void {
   kept.clear();
   try {
@@ -50,7 +50,7 @@ export function forgetAll(): void {
   }
 }
 
-/** Return whether something is kept that would be lost if the tab were loaded anew. */
+/** Return whether something is kept that would be lost if the tab were reloaded. */
 export function wouldLose(): boolean {
   return [...kept].some(([key, values]) =>
     (unwritten.get(key) ?? []).some((name) => (values as Record<string, unknown>)[name]),

@@ -13,7 +13,7 @@ export const MAX_LINE_CHARS = 50_000;
 export interface LogLine {
   log: string;
   text: string;
-  /** Bytes from the beginning of its log; null: nobody knows, because the log was not read from its beginning. */
+  /** Bytes from the beginning of its log; null: unknown, because the log was not read from its beginning. */
   offset: number | null;
 }
 

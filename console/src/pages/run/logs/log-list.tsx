@@ -28,7 +28,7 @@ interface LogListProps {
   hasNames: boolean;
 }
 
-/** The list. It follows the end until somebody scrolls up. */
+/** The list. It follows the end until the user scrolls up. */
 export function LogList(props: LogListProps) {
   const { book, numbers, text, pointed, isFollowing, onFollow, handle, hasNames } = props;
   const box = useRef<HTMLDivElement>(null);

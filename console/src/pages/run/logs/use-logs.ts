@@ -1,4 +1,4 @@
-/** The logs of a run as one stream, followed while the page is open. What is told twice after a lost connection stands once. */
+/** The logs of a run as one stream, followed while the page is open. Lines that arrive twice after a lost connection appear once. */
 
 import { useEffect, useRef, useState } from "react";
 import { makeAddress } from "@/api/client";
@@ -15,7 +15,7 @@ export interface Logs {
   /** Grows whenever the book has changed. */
   version: number;
   isWhole: boolean;
-  /** The run has ended and all is told. */
+  /** The run has ended and all lines are read. */
   isOver: boolean;
   isBroken: boolean;
 }
@@ -46,7 +46,7 @@ export function useLogs(job: string, { hasDriver, numBytes }: Options): Logs {
       }, DRAW_EVERY_MS);
     },
     onBroken: () => {
-      // From the beginning: what stood behind the last id would be told a second time.
+      // From the beginning: lines after the last id would arrive a second time.
       setBroken(true);
       again.current ??= window.setTimeout(() => {
         again.current = undefined;
@@ -85,7 +85,7 @@ interface Hears {
   onOpen: (book: LogBook) => void;
 }
 
-/** Write one stream into a book; return whether all is told. A new book begins a new stream. */
+/** Write one stream into a book; return whether all lines are read. A new book begins a new stream. */
 function useFollowed(address: string | null, book: LogBook, hears: Hears): boolean {
   const [isOver, setOver] = useState(false);
   useEffect(() => {

@@ -16,7 +16,7 @@ export interface Packed {
   title: string;
   bytes: Uint8Array<ArrayBuffer>;
   sha256: string;
-  /** Names of the files in it; null: it was packed by somebody else. */
+  /** Names of the files in it; null: another program packed it. */
   names: readonly string[] | null;
   /** How many files no program needs, and were left out. */
   numLeft: number;

@@ -23,7 +23,7 @@ describe("SHA-256 without the browser's help", () => {
 });
 
 describe("a zip", () => {
-  it("has sums as everybody reckons them", () => expect(sumBytes(bytes("123456789"))).toBe(0xcbf43926));
+  it("has the standard checksums", () => expect(sumBytes(bytes("123456789"))).toBe(0xcbf43926));
 
   it("is read by others, names in all scripts and rights to run included", () => {
     const folder = mkdtempSync(join(tmpdir(), "legato-zip-"));
@@ -84,7 +84,7 @@ describe("what was picked", () => {
     await expect(pack([{ path: "x/.git/config", file: file("") }], true)).rejects.toThrow(/no usable files/);
   });
 
-  it("that was changed since is told as that", async () => {
+  it("that was changed since is reported as such", async () => {
     const gone = { size: 1, arrayBuffer: () => Promise.reject(new Error("NotReadable")) } as unknown as Blob;
     await expect(pack([{ path: "train.py", file: gone }])).rejects.toThrow(/Choose it again/);
   });
