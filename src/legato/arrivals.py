@@ -1,6 +1,6 @@
 """What clients send at length: how much of it may be on its way at once, and how long one waits for its next byte.
 
-Who sends slowly holds up nobody but himself. Knows nothing of what is sent, and writes none of it.
+A slow sender delays only itself. Does not interpret the bytes, and writes none of them.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 _decoders: Final[dict[Any, msgspec.json.Decoder[Any]]] = {}
 _turn: Final = threading.Lock()
-# No child may be born while another thread has the turn: nobody would give it back there.
+# No child may be born while another thread has the turn: it would never be given back there.
 os.register_at_fork(before=_turn.acquire, after_in_parent=_turn.release, after_in_child=_turn.release)
 
 

@@ -34,7 +34,7 @@ def read_plain_file(path: Path, max_bytes: int) -> bytes:
 
 
 def make_log(path: Path, user: JobUser) -> None:
-    """Make a file that a user may write and nobody else may read, in a folder that is not the user's.
+    """Make a file that only one user may write and read, in a folder that is not the user's.
 
     Raises:
         LegatoError: it cannot be given to the user.

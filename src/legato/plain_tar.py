@@ -88,11 +88,11 @@ def tell_packing(content: IO[bytes]) -> str | None:
 
 
 class _Refused(Exception):
-    """What is wrong with an entry that nobody has seen yet."""
+    """The error of an entry that has not been read yet."""
 
 
 class _PlainInfo(tarfile.TarInfo):
-    """An entry whose description is short: it is read into memory before anybody sees it."""
+    """An entry whose description is short: it is read into memory before any check."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-# What draws is loaded by whoever draws: most commands only write.
+# The library for drawing is loaded only by commands that draw: most only write.
 
 Status = Mapping[str, Any]
 Event = Mapping[str, Any]
@@ -67,7 +67,7 @@ class Pace:
         return (last - first) / (ended - begun) if ended > begun and last > first else None
 
     def remaining_s(self, status: Status) -> float | None:
-        """Return how long the rest takes at this pace, None if that cannot be told."""
+        """Return how long the rest takes at this pace, None if unknown."""
         step, num_steps, pace = status.get("step"), status.get("num_steps"), self.steps_per_s
         return (num_steps - step) / pace if step is not None and num_steps and pace else None
 

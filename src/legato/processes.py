@@ -1,7 +1,7 @@
-"""The processes of this machine: which one a number means, and how to end that one and nobody else.
+"""The processes of this machine: which one a number means, and how to end exactly that one.
 
 Numbers are given out again, so a process is meant by its number and its start time together, and both are looked at
-before anything is sent. What cannot be told apart from a stranger is left alone. Where a job has a user of its own,
+before anything is sent. A process that might be another program's is not touched. Where a job has a user of its own,
 numbers come from a file that the job can write, so only processes of that user are meant. Decides nothing about
 workers.
 """

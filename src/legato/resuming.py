@@ -33,7 +33,7 @@ def take_along(directory: JobDirectory, spec: JobSpec) -> JobSpec:
 
     That is its guest, its variables and its CPU capability.
 
-    Without its guest a job of ElasticDL would have its tasks handed out by nobody.
+    Without its guest a job of ElasticDL would have no process that hands out its tasks.
     """
     last = directory.read_journal()
     if last is None:

@@ -136,7 +136,7 @@ def _read_marks(directory: JobDirectory) -> tuple[Stretch, ...]:
         with (directory.logs / MARKS_FILE).open("rb") as file:
             return read_marks(file)
     except OSError:
-        # Without them logs are told one after the other.
+        # Without them logs are shown one after the other.
         return ()
 
 

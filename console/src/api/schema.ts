@@ -1863,7 +1863,7 @@ export interface components {
         };
         /**
          * UserPatch
-         * @description What shall change of a user.
+         * @description Changes of a user.
          */
         UserPatch: {
             /** Role */
@@ -2280,7 +2280,7 @@ export interface components {
         };
         /**
          * LostSlot
-         * @description A slot that a job was asked to leave, and who has it since. ``job`` and ``title`` None: nobody, or not yet.
+         * @description A slot that a job was asked to leave, and the job that has it since. ``job`` and ``title`` None: none yet.
          */
         LostSlot: {
             slot: string;
@@ -2409,7 +2409,7 @@ export interface components {
          *             ready: whether it can.
          *             store: whether the store can be read and written.
          *             disk: whether files can be written to the home.
-         *             loop: who decides; ``late``: nobody did of late, or this server could not.
+         *             loop: which server decides; ``late``: no server did recently, or this one could not.
          */
         Readiness: {
             ready: boolean;
@@ -2506,7 +2506,7 @@ export interface components {
         TokenKind: "link" | "local" | "session" | "token";
         /**
          * Me
-         * @description Who a token says that somebody is; the role is the lower of the token's and the user's.
+         * @description The user of a token; the role is the lower of the token's and the user's.
          */
         Me: {
             name: string;
@@ -2578,7 +2578,7 @@ export interface components {
         };
         /**
          * SlotState
-         * @description A slot and who has it. ``job``: None if nobody has it, or the asker may not see who.
+         * @description A slot and its job. ``job``: None if no job has it, or the asker may not see the job.
          */
         SlotState: {
             id: string;
@@ -2672,8 +2672,8 @@ export interface components {
          *             slot: its id.
          *             from_job: None if the asker may not see it.
          *             from_title: its owner and name.
-         *             to_job: None if the asker may not see it, or nobody had it yet.
-         *             to_title: None: nobody had it yet.
+         *             to_job: None if the asker may not see it, or no job had it yet.
+         *             to_title: None: no job had it yet.
          *             reason: of the decision; empty where it is not known any more.
          */
         SlotMove: {

@@ -19,7 +19,7 @@ from legato.client.records import File, Files
 from legato.core.errors import ServerError, Unavailable, UsageError
 
 DOWNLOAD_MARK: Final = ".legato-download"
-_MARKED: Final = "'legato download' made this folder, so it is not uploaded as code. Delete this file if it shall be.\n"
+_MARKED: Final = "'legato download' made this folder, so it is not uploaded as code. To upload it, delete this file.\n"
 _SCRATCH: Final = ".part"
 _PARTIAL: Final = 206
 

@@ -1,4 +1,4 @@
-"""Time series as tables of pandas, where that is installed. Asks nobody."""
+"""Time series as tables of pandas, where that is installed. Sends no requests."""
 
 from __future__ import annotations
 

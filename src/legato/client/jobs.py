@@ -120,7 +120,7 @@ class Job:
         """Wait until the job is in one of some stages, and return the job itself. How it ended is in ``stage``.
 
         Args:
-            timeout_s: None: for ever.
+            timeout_s: None: no limit.
             until: the stage, or several of which one is enough; default: it has ended.
 
         Raises:
@@ -332,22 +332,22 @@ class Job:
             min_workers: it runs with at least so many, or waits.
             max_workers: it never has more.
             priority: 1 to 10000, higher is more.
-            queue: into which it shall go.
+            queue: the new queue.
             labels: are merged into what is there; a value of None takes the label away.
-            only_if_unchanged: refuse if somebody has changed the job since this object was last refreshed.
+            only_if_unchanged: refuse if the job has changed since this object was last refreshed.
 
         Raises:
-            StaleVersion: somebody has.
+            StaleVersion: it has.
         """
         said = dict(zip(_TERMS, (min_workers, max_workers, priority, queue, labels), strict=True))
         return self._change("PATCH", "", _strip(said), only_if_unchanged=only_if_unchanged)
 
     def clone(self, *, key: str | None = None, **options: Unpack[JobOptions]) -> Job:
-        """Submit a new job like this one, which begins anew.
+        """Submit a clone of this job, which starts from scratch.
 
         Args:
             key: as of `Client.submit`.
-            options: what shall differ.
+            options: fields to change.
         """
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         body = check_options(options)

@@ -1,6 +1,6 @@
 """The line to one server: requests with their token, repeated where that is safe, problems turned into errors.
 
-Never follows the server elsewhere, and never shows its token to anybody else: not to another host, not to a proxy that
+Never follows the server elsewhere, and never shows its token to others: not to another host, not to a proxy that
 could read it, not in a log or an error.
 """
 
@@ -55,7 +55,7 @@ class Line:
     Args:
         server: where it is, and the token for it.
         patience_s: how long to go on trying when the server cannot be reached, or asks to come again.
-        first_patience_s: the same until it has answered once. None: the same. Small where somebody waits at a
+        first_patience_s: the same until it has answered once. None: the same. Small where a user waits at a
             terminal: an address that is wrong is not worth waiting for.
         answer_limit_s: how long one try may take.
         transport: carries requests; for tests. None: the network.
@@ -129,7 +129,7 @@ class Line:
             return decode(response.content, kind)
         except msgspec.MsgspecError as error:
             raise ServerError(
-                f"The answer of the server at {self.server.url} is not understood: {error}. Look whether the address "
+                f"The answer of the server at {self.server.url} is not understood: {error}. Check whether the address "
                 f"is right; if it is, one of the two is too old: here is Legato {__version__}."
             ) from error
 
@@ -288,7 +288,7 @@ class Line:
                     raise _ComesAgain(error, _read_retry_after(response))
                 raise error
             if "text/event-stream" not in response.headers.get("content-type", ""):
-                raise ServerError(f"The server at {self.server.url} does not stream. Look whether that is one.")
+                raise ServerError(f"The server at {self.server.url} does not stream. Is it a Legato server?")
             yield None
             yield from read_messages(response.iter_bytes())
 
@@ -306,7 +306,7 @@ class Line:
                 f"Cannot reach the server at {url} safely: {_tell(error)}. If its certificate is of your own making, "
                 "name the file with it in SSL_CERT_FILE."
             )
-        remedy = "Look whether it runs ('legato up' starts one on this machine) and whether the address is right."
+        remedy = "Does it run ('legato up' starts one on this machine), and is the address right?"
         return Unavailable(f"Cannot reach the server at {url}: {_tell(error)}. {remedy}")
 
 

@@ -1,4 +1,4 @@
-"""A list of what the server answered, which a notebook shows as a table. Asks nobody."""
+"""A list of what the server answered, which a notebook shows as a table. Sends no requests."""
 
 from __future__ import annotations
 

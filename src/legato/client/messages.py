@@ -1,4 +1,4 @@
-"""Server-sent events: bytes in, messages out. Asks nobody.
+"""Server-sent events: bytes in, messages out. Sends no requests.
 
 Only CR, LF and CRLF end a line here. Other line breaks that Python knows may stand inside of JSON, and must stay.
 """

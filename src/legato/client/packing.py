@@ -34,9 +34,9 @@ class Packed(NamedTuple):
     """A packed folder.
 
     Args:
-        content: a ``.tar.gz`` file, or what somebody has packed.
+        content: a ``.tar.gz`` file, or an archive of the user's.
         sha256: of the content, in hexadecimal digits.
-        names: of the files in it, sorted. Of what somebody else has packed: none are known.
+        names: of the files in it, sorted. Empty for an archive of the user's.
     """
 
     content: bytes
@@ -56,7 +56,7 @@ def pack(
     Args:
         folder: with the program.
         max_bytes: of all files before they are packed. None: whatever there is.
-        extra: files that shall lie beside those of the folder, by name.
+        extra: further files beside those of the folder, by name.
         leave_out: folders in it, from there on, that stay out whatever else is said.
 
     Raises:

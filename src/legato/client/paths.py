@@ -1,4 +1,4 @@
-"""Paths of the server in which names stand. Asks nobody."""
+"""Paths of the server in which names stand. Sends no requests."""
 
 from __future__ import annotations
 

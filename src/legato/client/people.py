@@ -74,7 +74,7 @@ class PeopleCalls:
         return msgspec.structs.replace(self._line.read(NewToken, answer), device=answer.headers.get(_DEVICE))
 
     def tokens(self, user: str | None = None) -> Listing[Token]:
-        """Return your tokens, without their secrets; of an admin: those of ``user``, or of everybody."""
+        """Return your tokens, without their secrets; of an admin: those of ``user``, or of all users."""
         return Listing(self._line.ask(Page[Token], "GET", "/tokens", params={"user": user}).items)
 
     def add_token(
@@ -104,7 +104,7 @@ class PeopleCalls:
         return self._line.ask(Token, "DELETE", name_path("token", token))
 
     def link_to_console(self) -> ConsoleLink:
-        """Make a link to the web console. Whoever opens it is logged in as you: once, and within an hour."""
+        """Make a link to the web console. It logs the browser in as you, once, within an hour."""
         made = self._line.ask(Code, "POST", "/session/links", is_repeatable=False)
         # Behind '#': browsers send it to no server, so it stands in no log.
         return ConsoleLink(url=f"{self._line.server.url}/#/welcome?code={made.code}", expires_at=made.expires_at)

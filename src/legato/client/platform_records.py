@@ -1,4 +1,4 @@
-"""What the server answers of the pool and of people, as typed records; as `records` has them of jobs. Asks nobody."""
+"""Answers of the server about the pool and users, as typed records like those of jobs. Sends no requests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot, and who has it. ``job`` None: nobody, or a job that is not yours to see."""
+    """A slot, and its job. ``job`` None: no job, or one that you may not see."""
 
     id: str
     node: str
@@ -59,7 +59,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         floor: slots that it gets back whenever it wants them.
         ceiling: slots at most. None: the whole pool.
-        is_open: everybody is a member.
+        is_open: all users may submit to it.
         num_slots: that its jobs hold.
         num_holding: jobs that hold slots or are about to.
         num_queued: jobs that wait.
@@ -119,8 +119,8 @@ class SlotMove(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         from_job: None: it is not yours to see.
-        to_job: None: it is not yours to see, or nobody had the slot yet.
-        to_title: None: nobody had the slot yet.
+        to_job: None: you may not see it, or no job had the slot yet.
+        to_title: None: no job had the slot yet.
         reason: empty where it is not known any more.
     """
 
@@ -169,7 +169,7 @@ class Me(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody with a name and a role: ``admin``, ``user`` or ``viewer``."""
+    """A user with a name and a role: ``admin``, ``user`` or ``viewer``."""
 
     name: str
     role: str
@@ -222,7 +222,7 @@ class NewToken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Code(msgspec.Struct, frozen=True, kw_only=True):
-    """A code that logs somebody in once."""
+    """A code that logs a user in once."""
 
     code: str
     expires_at: float

@@ -114,7 +114,7 @@ class PoolCalls:
         """Yield what happened on the platform, as far as it is yours to see, the oldest first.
 
         Args:
-            follow: go on for ever.
+            follow: continue without end.
             after: begin after the event with this ``seq``. None: with the oldest one that is kept.
         """
         if follow:
@@ -158,7 +158,7 @@ class PoolCalls:
             weight: its share in proportion to the other queues'.
             floor: slots that it gets back whenever it wants them.
             ceiling: slots at most; ``none``: the whole pool.
-            is_open: everybody is a member.
+            is_open: all users may submit to it.
             members: all of them, in the place of those that there are.
         """
         try:

@@ -1,4 +1,4 @@
-"""Answers that are problems (RFC 9457) become errors of the house. Asks nobody."""
+"""Answers that are problems (RFC 9457) become Legato's errors. Sends no requests."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def make_error(response: httpx.Response, url: str) -> LegatoError:
 
 
 def _tell_redirect(response: httpx.Response, url: str) -> str:
-    # The token is for one address. Whoever sends on may mean well; whether the other one is trusted is not ours to say.
+    # The token is for one address. Only the user can decide whether to trust the target of a redirection.
     target = response.headers.get("location", "elsewhere")
     return (
         f"The server at {url} sends on to {target[:200]}; the token is not shown there. If that is the right address, "

@@ -1,4 +1,4 @@
-"""What the server answers of projects, as typed records; as `records` has them of jobs. Asks nobody."""
+"""What the server answers of projects, as typed records; as `records` has them of jobs. Sends no requests."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class DefinitionOptions(TypedDict, total=False):
-    """What a training definition may be told besides its name, command and code; see ``docs/rest.md``.
+    """Fields of a training definition besides its name, command and code; see ``docs/rest.md``.
 
     ``distributed``: ``single``, ``static`` or ``elastic``. ``max_run_s``: seconds. ``num_threads``: of each node.
     ``cpu_capability``: ``default``, ``avx2`` or ``avx512``, for all workers.

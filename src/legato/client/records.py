@@ -1,4 +1,4 @@
-"""What the server answers of jobs, as typed records: the fields that `docs/rest.md` promises. Asks nobody.
+"""What the server answers of jobs, as typed records: the fields that `docs/rest.md` promises. Sends no requests.
 
 Times are seconds since 1970. None stands for what is not known. Fields that a newer server adds are passed over.
 """
@@ -12,7 +12,7 @@ import msgspec
 T = TypeVar("T")
 
 ENDED: Final = frozenset({"succeeded", "failed", "stopped"})
-"""The stages in which a job stays for ever."""
+"""The final stages of a job."""
 
 STAGES: Final = (
     *("queued", "starting", "running", "pausing", "paused", "stopping"),
@@ -186,7 +186,7 @@ class Party(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LostSlot(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot that a job was asked to leave, and who has it since. ``title`` None: nobody."""
+    """A slot that a job was asked to leave, and the job that has it since. ``title`` None: none."""
 
     slot: str
     time: float

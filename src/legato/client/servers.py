@@ -54,12 +54,12 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KnownServers(msgspec.Struct, frozen=True):
-    """The servers that somebody has logged in to, by name.
+    """The servers that the user has logged in to, by name.
 
     Args:
         current: the one that is meant where nothing is said.
         servers: all of them.
-        devices: by which servers know this device again, by ``USER@URL``; they log nobody in, and outlive a logout.
+        devices: by which servers know this device again, by ``USER@URL``; they are no log-in, and outlive a logout.
     """
 
     current: str | None = None
@@ -137,8 +137,8 @@ def read_known(file: Path) -> KnownServers:
         raise UsageError(f"Cannot read '{file}': {why}. Make it a file that you may read, or move it away.") from error
     except msgspec.MsgspecError as error:
         raise UsageError(
-            f"Cannot read '{file}', where 'legato login' keeps servers and tokens: {error}. Mend it, or delete it and "
-            "log in anew with 'legato login URL'."
+            f"Cannot read '{file}', where 'legato login' keeps servers and tokens: {error}. Correct it, or delete it "
+            "and log in again with 'legato login URL'."
         ) from error
 
 
@@ -150,7 +150,7 @@ def write_known(known: KnownServers, file: Path) -> None:
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # From its first byte on nobody else can read it: mkstemp makes files of mode 0600.
+        # From its first byte on no other user can read it: mkstemp makes files of mode 0600.
         descriptor, scratch = tempfile.mkstemp(dir=file.parent, prefix=".servers-")
         try:
             with os.fdopen(descriptor, "wb") as stream:
@@ -213,7 +213,7 @@ def find_local(environment: Mapping[str, str] = os.environ) -> Server | None:
     """Return the server that this system user runs on this machine, with a token for it; None: there is none.
 
     It has written the token into a file that this user alone can read. The file of a server that has crashed is not
-    believed: somebody else may listen at its address by now.
+    believed: another program may listen at its address by now.
 
     Args:
         environment: names the home of the platform in ``LEGATO_HOME``, if that is not the usual one.

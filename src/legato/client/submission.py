@@ -16,7 +16,7 @@ from legato.core.errors import UsageError
 if TYPE_CHECKING:
     from legato.client.packing import Packed
 
-_MAX_CODE_BYTES: Final = 2**30  # what a server unpacks at most, unless it is told otherwise
+_MAX_CODE_BYTES: Final = 2**30  # what a server unpacks at most by default
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _DEFAULT_NAME: Final = "job"
 _SCRIPTS: Final = "legato"  # the framework of Python scripts
@@ -26,7 +26,7 @@ _SYSTEM: Final = frozenset({"bin", "boot", "dev", "etc", "lib", "lib32", "lib64"
 
 
 class JobOptions(TypedDict, total=False):
-    """What a job may be told besides its program; what is not said is as ``docs/rest.md`` has it.
+    """Fields of a submission besides its program; for the defaults see ``docs/rest.md``.
 
     ``name``: default that of the script or function. ``num_threads``: per worker. ``data``: a directory on the
     machines. ``max_run_s``, ``heartbeat_limit_s`` and ``collective_limit_s``: seconds. ``is_elastic`` False: exactly
@@ -81,7 +81,7 @@ def prepare(
     """Make a submission.
 
     Args:
-        program: a script, or a function; with a framework the first word of its command line, as it shall stand there.
+        program: a script, or a function; with a framework the first word of its command line.
         arguments: of the script, in order; or of the function; or the other words.
         options: as `JobOptions`.
         code: the folder to upload, or the SHA-256 of code that was uploaded before. None: of a script the present
@@ -162,13 +162,13 @@ def _prepare_function(
 
 
 def _is_no_project(folder: Path, here: Path) -> bool:
-    """Return whether a folder that nobody named holds more than a program: the top, the system, all that one has."""
+    """Return whether a default folder contains more than a program: the root, the system, the user's home."""
     if folder == Path.home() or folder in Path.home().parents:
         return True
     if folder == here:
         return len(folder.parts) == 1
     top = folder.parts[1] if len(folder.parts) > 1 else ""
-    # What others made, what one is in the middle of, and what lies open for everybody, such as /tmp.
+    # Folders of others, parents of the present directory, and world-writable ones such as /tmp.
     return top in _SYSTEM or len(folder.parts) <= 2 or here.is_relative_to(folder)
 
 

@@ -1,4 +1,4 @@
-"""Trying again: how long to wait between tries, when to give up, whether a server has fallen silent. Asks nobody."""
+"""Retries: the wait between them, when to give up, whether a server has fallen silent. Sends no requests."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Tries:
         self._num_tries = 0
 
     def go_on(self) -> None:
-        """Be patient anew, since there was an answer; the pauses stay as long as they have become."""
+        """Restart the patience after an answer; the pauses keep their length."""
         self._until = self._clock() + self._patience_s
 
     def wait(self, refusal: LegatoError, cause: BaseException | None, said_s: float | None = None) -> None:

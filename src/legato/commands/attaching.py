@@ -169,7 +169,7 @@ def _pump(read: Callable[[], Iterable[Any]], told: queue.SimpleQueue[Any]) -> No
     try:
         for found in read():
             told.put(found)
-    except BaseException as error:  # noqa: BLE001 -- raised again where somebody waits for it
+    except BaseException as error:  # noqa: BLE001 -- raised again in the thread that waits for it
         told.put(_End(error))
     else:
         told.put(_End())

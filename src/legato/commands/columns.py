@@ -78,7 +78,7 @@ QUEUE_COLUMNS: Final[Sequence[Column[Queue]]] = (
     Column("GPUS", lambda queue: queue.num_slots, is_number=True),
     Column("RUNNING", lambda queue: queue.num_holding, is_number=True),
     Column("QUEUED", lambda queue: queue.num_queued, is_number=True),
-    Column("OPEN TO", lambda queue: "everybody" if queue.is_open else ", ".join(queue.members) or "nobody"),
+    Column("OPEN TO", lambda queue: "all users" if queue.is_open else ", ".join(queue.members) or "no user"),
 )
 
 NODE_COLUMNS: Final[Sequence[Column[Node]]] = (
@@ -111,7 +111,7 @@ def usage_columns(total_slot_s: float, *, is_all: bool) -> Sequence[Column[Usage
 
     Args:
         total_slot_s: of all that are shown together.
-        is_all: that is everybody; else others are left out, so that no part of the whole is known.
+        is_all: all users; else others are missing, so that no part of the whole is known.
     """
     part = "OF ALL" if is_all else "OF YOURS"
     return (
@@ -232,7 +232,7 @@ def render_labels(labels: Mapping[str, str]) -> str:
 
 
 def render_detail(detail: Mapping[str, Any] | None) -> str:
-    """Write what else is told of something, on one line.
+    """Write the details of a record on one line.
 
     >>> render_detail({"role": "user", "is_disabled": True, "members": ["anna", "ben"], "labels": {"team": "a"}})
     'role: user, is_disabled: yes, members: anna ben, labels: team=a'

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from legato.client.line import Line
     from legato.client.servers import Server
 
-# Somebody waits at a terminal: long enough for a server that starts again, not for an address that is wrong.
+# A user waits at a terminal: long enough for a server that restarts, not for a wrong address.
 _PATIENCE_S: Final = 60.0
 _FIRST_PATIENCE_S: Final = 2.0
 _LOOK_LIMIT_S: Final = 10.0
@@ -33,7 +33,7 @@ def open_line(server: Server, *, is_watching: bool = False) -> Line:
 
     Args:
         server: where it is.
-        is_watching: whoever asks looks again and again, and shows by itself that there was no answer.
+        is_watching: the caller repeats its requests, and itself shows that there was no answer.
     """
     from legato.client.line import Line
 

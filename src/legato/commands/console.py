@@ -34,7 +34,7 @@ ENTRIES: Final = (Entry("console", console, "legato console", short="Open the we
 
 
 def _has_screen(environment: Mapping[str, str], system: str = sys.platform) -> bool:
-    """Return whether a browser that is opened here is seen by whoever typed the command; one of text is none.
+    """Return whether the user of this terminal would see a browser that is opened here; a text browser does not count.
 
     >>> [_has_screen({"DISPLAY": ":0"} | more, "linux") for more in ({}, {"SSH_CONNECTION": "1"})]
     [True, False]

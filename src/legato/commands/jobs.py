@@ -254,7 +254,7 @@ def show_job(job: Job, output: Output, *, again: bool) -> None:
 def exit_code_of(job: JobRecord) -> int:
     """Return with which code to exit for a job that has ended: its program's, if it is known.
 
-    A job that was stopped while it did not run has none: whoever waits for what it makes waits in vain.
+    A job that was stopped while it did not run has none: its results will never come.
 
     >>> from types import SimpleNamespace as Job
     >>> [exit_code_of(Job(stage=stage, exit_code=code)) for stage, code in (("stopped", 0), ("stopped", None))]

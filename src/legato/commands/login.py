@@ -72,7 +72,7 @@ def login(
     token_id = None
     local = find_local()
     if user is None and not token_stdin and local is not None and local.url == where:
-        # The file of the server says it anew whenever that starts: nothing of it is written down.
+        # The server's file has a new one after each start, so it is not stored.
         token = None
         me = Client.on(open_line(local)).me()
     elif user is not None:
@@ -122,7 +122,7 @@ def logout(
         except Unauthenticated:
             ended = ", and its token had ended already"
         except LegatoError as error:
-            # Whoever wants to leave is let go; the token ends by itself.
+            # Log out all the same; the token expires later.
             typer.echo(f"legato: the token could not be revoked: {error}", err=True)
     left = known.without(name)
     write_known(left, file)

@@ -1,4 +1,4 @@
-"""Writes what was found: as a table for people, or as JSON, YAML or CSV for programs. Asks nobody.
+"""Writes what was found: as a table for people, or as JSON, YAML or CSV for programs. Sends no requests.
 
 What programs read has the names of `docs/rest.md` and every field; what people read is chosen, and has no control
 characters in it, because others may have written it.
@@ -55,7 +55,7 @@ def make_table(
 ) -> Table[R]:
     """Return records as a table; arguments as of `Table`, and ``is_wide``: with the columns that are wide too."""
     if is_wide:
-        # Whoever asks for all has all, however narrow the terminal.
+        # With wide output all columns are shown, however narrow the terminal.
         return Table([column._replace(gives_way=0) for column in columns], records, is_folded, below)
     return Table([column for column in columns if not column.is_wide], records, is_folded, below)
 
@@ -95,7 +95,7 @@ def print_drawn(drawn: RenderableType) -> None:
 
 
 def make_console() -> Console:
-    """Return the console of standard output; wide where nobody sees its edge."""
+    """Return the console of standard output; wide where it is not a terminal."""
     from rich.console import Console
 
     console = Console(file=sys.stdout, highlight=False)
@@ -186,7 +186,7 @@ def watch(look: Callable[[], tuple[Any, RenderableType | str, bool]], output: Ou
 
 @contextlib.contextmanager
 def leaving_off() -> Iterator[None]:
-    """Let whoever looks leave off, by Ctrl-C or by closing the pipe, as ``head`` does: neither is an error."""
+    """Let the user stop watching by Ctrl-C, or by closing the pipe as ``head`` does: neither is an error."""
     try:
         yield
         # What is still held back meets a pipe that was closed here, not at the end of the process.
@@ -198,7 +198,7 @@ def leaving_off() -> Iterator[None]:
 
 
 def give_up_output() -> None:
-    """Write to nowhere from now on, since nobody reads any more: what is still held back must not fail at the end."""
+    """Discard output from now on, because the pipe is closed: flushing the rest must not fail at the end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

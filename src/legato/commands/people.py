@@ -79,7 +79,7 @@ def set_password(
     password = read_secret("password") if password_stdin else ask_secret("New password", "--password-stdin", twice=True)
     client.set_password(password, user)
     if user is None:
-        typer.echo("Your password is set, and your tokens have ended: log in anew with 'legato login'.")
+        typer.echo("Your password is set, and your tokens are revoked. Log in again with 'legato login'.")
     else:
         typer.echo(f"The password of '{user}' is set. All tokens of '{user}' are revoked; log in again.")
 
@@ -182,7 +182,7 @@ def audit(limit: LimitOption = 100, output: OutputOption = Output.table, server:
     def draw() -> Any:
         from legato.commands.columns import AUDIT_COLUMNS
 
-        return make_table(AUDIT_COLUMNS, found, is_wide=output is Output.wide) if found else "Nobody did anything yet."
+        return make_table(AUDIT_COLUMNS, found, is_wide=output is Output.wide) if found else "The audit log is empty."
 
     write(list(found), output, draw)
 

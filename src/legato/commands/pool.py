@@ -93,7 +93,7 @@ def usage(
         from legato.commands.columns import usage_columns
 
         if not found:
-            return "Nobody whom you may see had any slots in that time."
+            return "No user whom you may see had slots in that time."
         total = sum(one.slot_s for one in found)
         ordered = sorted(found, key=lambda one: -one.slot_s)
         is_all = client.me().role == "admin"

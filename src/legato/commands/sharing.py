@@ -51,7 +51,7 @@ def moves(
 
     def draw() -> Any:
         if not found:
-            return "Nobody was asked to give a GPU up in that time."
+            return "No GPU moved between jobs in that time."
         return make_table(_move_columns(now), found, is_wide=output is Output.wide)
 
     write(list(found), output, draw)
@@ -96,7 +96,7 @@ def timeline(
 
     def draw() -> Any:
         if not told.items:
-            return "Nobody held a GPU in that time."
+            return "No job held a GPU in that time."
         return make_table(_line_columns(told), told.items, is_wide=output is Output.wide)
 
     write(told, output, draw)

@@ -86,7 +86,9 @@ def simulate(
         ),
     ] = 20.0,
     gather: Annotated[float, _seconds("the time to wait for all of a share", 10)] = 10.0,
-    reserve_after: Annotated[float | None, _seconds("the age from which on nobody starts behind a job", 600)] = None,
+    reserve_after: Annotated[
+        float | None, _seconds("the age of a waiting job from which no job behind it is started", 600)
+    ] = None,
     ageing: Annotated[float | None, _seconds("the head start for 5000 points of priority", 600)] = None,
     fair_finish: Annotated[float | None, _seconds("the time to have less than a share before it counts", 60)] = None,
     worker_start: Annotated[float, _seconds("the time until a new worker takes part", 3)] = 3.0,
@@ -270,7 +272,7 @@ def _draw(runs: Sequence[Run], path: Path, title: str) -> None:
     typer.echo(f"legato: drawn: {path}", err=True)
 
 
-# ---------------------------------------------------------------- what is told
+# ---------------------------------------------------------------- output
 
 
 def _tell_unfinished(report: Report) -> None:

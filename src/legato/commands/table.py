@@ -96,7 +96,7 @@ class Table(Generic[R]):
         return grid if self.below is None else Group(grid, Text(self.below, style="dim"))
 
     def render_plain(self) -> str:
-        r"""Return the table as it is where nobody sees an edge: nothing is folded, cut off or coloured.
+        r"""Return the table as it is outside of a terminal: nothing is folded, cut off or coloured.
 
         >>> columns = [Column("NAME", str.lower), Column("SIZE", len, is_number=True)]
         >>> Table(columns, ["A", "BCD"], is_folded=True, below="and more").render_plain()

@@ -47,7 +47,7 @@ def top(
     client = open_client(server, is_watching=not once)
     console = make_console()
     if once or not console.is_terminal:
-        # Nobody could end it, and nothing could be drawn over.
+        # The user could not end it, and it could not be redrawn.
         print_drawn(draw_once(client, height=None))
         return
     from rich.live import Live
@@ -60,7 +60,7 @@ def top(
             try:
                 drawn = draw_once(client, height=console.height)
             except Unavailable as error:
-                # It comes back, or whoever watches ends this.
+                # It comes back, or the user ends this.
                 live.update(silence.draw_over(drawn, error), refresh=True)
             else:
                 silence.end()

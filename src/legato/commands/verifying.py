@@ -96,7 +96,7 @@ def _not_compared(why: str) -> typer.Exit:
 
 
 class _Plan(NamedTuple):
-    """One run: what is told of it, how many steps, after which of them how many workers there are, what is killed."""
+    """One run: its title, its steps, the changes of its number of workers, and what is killed."""
 
     title: str
     num_steps: int

@@ -1,6 +1,6 @@
 """Makes a round's calls of drivers: starts beside the rounds, because code may take long to copy; all else inside one.
 
-Of one job one thing is under way at a time. What fails is told to whoever remembers it; nothing is tried again here.
+Of one job one thing is under way at a time. Failures are reported to the caller; nothing is tried again here.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Caller:
         self._pulse.num_failed_calls += 1
         expected = isinstance(error, LegatoError | OSError)
         _log.warning(
-            "a driver could not be told",
+            "a message to a driver could not be sent",
             job=call.job.id,
             call=type(call).__name__,
             error=str(error) or repr(error),

@@ -1,6 +1,6 @@
-"""What the drivers must be told after a round, as pure functions: what the store says, compared with what they say.
+"""The messages that drivers need after a round, as pure functions: the store compared with the drivers' reports.
 
-Because it compares, a call that was lost in a crash is simply made in a later round. Tells nobody: `caller` does.
+Because it compares, a call that was lost in a crash is simply made in a later round. Sends nothing: `caller` does.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Call = Start | GiveUp | Kill | Tell | End
 def list_calls(
     pool: Pool, reports: Mapping[str, DriverReport], memories: dict[str, Memory], now: float, left_out: LeftOut
 ) -> list[Call]:
-    """Return what the drivers must be told so that they do what the store says."""
+    """Return the messages that make the drivers do what the store says."""
     calls: list[Call] = []
     for job in pool.facts.jobs:
         if job.stage in HOLDING:

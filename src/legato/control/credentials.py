@@ -32,7 +32,7 @@ def make_secret(random_bits: Callable[[int], int]) -> str:
 
 
 def hash_secret(secret: str) -> str:
-    """Return what is stored of a token. A plain hash is enough: nobody guesses 256 random bits."""
+    """Return what is stored of a token. A plain hash is enough: 256 random bits cannot be guessed."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -46,12 +46,12 @@ def may_be_token(text: str) -> bool:
 
 
 def make_code(random_bits: Callable[[int], int]) -> str:
-    """Make the code of a link that logs somebody in once."""
+    """Make the code of a link that logs a user in once."""
     return f"{CODE_PREFIX}{random_bits(_TOKEN_BITS):064x}"
 
 
 def hash_code(code: str) -> str:
-    """Return what is stored of a code; no token has the same hash, so whoever has a code cannot show it as a token.
+    """Return what is stored of a code; no token has the same hash, so a code cannot be used as a token.
 
     >>> hash_code("lgc_0") == hash_secret("lgc_0")
     False
@@ -62,7 +62,7 @@ def hash_code(code: str) -> str:
 def make_device(user: str, password_hash: str, random_bits: Callable[[int], int]) -> str:
     """Make the secret by which a device is known from which a user has logged in with this password.
 
-    Nothing is stored of it: it is bound to the hash of the password, and ends when that changes. It logs nobody in.
+    Nothing is stored of it: it is bound to the hash of the password, and ends when that changes. It is no log-in.
     """
     number = f"{random_bits(_DEVICE_BITS):032x}"
     return f"{DEVICE_PREFIX}{number}.{_seal(user, password_hash, number)}"
@@ -87,13 +87,13 @@ class Passwords:
     """Hashes passwords with argon2id.
 
     Args:
-        hasher: how much work a guess shall be. None: what argon2-cffi recommends, some 50 ms and 64 MiB.
+        hasher: the cost of a guess. None: what argon2-cffi recommends, some 50 ms and 64 MiB.
     """
 
     def __init__(self, hasher: argon2.PasswordHasher | None = None) -> None:
         self._hasher = hasher or argon2.PasswordHasher()
         # Checked in place of the hash of a user who has none, so that the time does not tell who exists.
-        self._nobody = self._hasher.hash("nobody")
+        self._decoy = self._hasher.hash("decoy")
 
     def hash(self, password: str) -> str:
         """Return what is stored of a password.
@@ -113,6 +113,6 @@ class Passwords:
         if len(password) > _MAX_PASSWORD_LENGTH:
             return False
         with contextlib.suppress(Argon2Error, InvalidHashError):
-            self._hasher.verify(stored or self._nobody, password)
+            self._hasher.verify(stored or self._decoy, password)
             return stored is not None
         return False

@@ -28,7 +28,7 @@ _POOL: Final[dict[str, Any]] = {"pool_size": 8, "max_overflow": 24, "pool_timeou
 
 # A submission that was acknowledged must outlive a power failure: each commit is on the disk before it is answered.
 # synchronous=FULL would do so with one sync per commit, inside of the writers' lock. NORMAL leaves it to us, and
-# `WalSync` does it outside of the lock, once for all who wait: the same promise, and nobody queues for the disk.
+# `WalSync` does it outside of the lock, once for all who wait: the same promise, and no writer queues for the disk.
 _PRAGMAS: Final = (
     f"busy_timeout={int(_BUSY_LIMIT_S * 1000)}",
     "journal_mode=WAL",
@@ -106,7 +106,7 @@ class Database:
             ) from error
         except (DatabaseError, InterfaceError, SyncError) as error:
             if isinstance(error, DatabaseError) and type(error) not in (DatabaseError, OperationalError):
-                raise  # what was to be written does not fit: whoever wrote it knows what that means
+                raise  # what was to be written does not fit: the caller knows what that means
             self.num_errors += 1
             why = str(error.orig if isinstance(error, DBAPIError) else error).strip().partition("\n")[0].rstrip(".")
             raise StoreError(

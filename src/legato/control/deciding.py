@@ -146,7 +146,7 @@ def _describe(
 ) -> policy.Job:
     max_workers = job.max_workers
     if memory is not None and memory.most is not None and job.stage in HOLDING and memory.attempt == job.attempt:
-        # What failed in one slot would fail in the next one too, until the job is started anew.
+        # A failure in one slot would repeat in the next one, until the job is started again.
         max_workers = max(job.min_workers, min(max_workers, memory.most))
     # What its workers say counts more than what was said of it when it was submitted.
     measured = job.progress

@@ -1,7 +1,7 @@
 """A driver as a process of its own: ``python -m legato.control.driver_process DIRECTORY``.
 
 It reads its order from the job's directory and runs the job to its end, or takes it over where an earlier driver of the
-same attempt died. It needs nobody: who ordered it may die and come again. Decides nothing about slots.
+same attempt died. It is independent: the server that started it may die and restart. Decides nothing about slots.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def write_order(directory: Path, order: LocalOrder) -> None:
 
 
 def main(path: Path) -> int:
-    """Carry out the order in a job's directory; returns the exit code of this process, which nobody needs."""
+    """Carry out the order in a job's directory; returns the exit code of this process, which is not used."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # It tells of each connection, which says nothing about the job.
     logging.getLogger("websockets").setLevel(logging.WARNING)

@@ -1,6 +1,6 @@
 """The seam to drivers: start one per job, tell it its slots, stop it, ask how it does. Decides nothing.
 
-A driver outlives the platform. Whoever starts it says which *attempt* of the job it is, and everything is asked and
+A driver outlives the platform. Its starter says which *attempt* of the job it is, and everything is asked and
 answered for that attempt only, so that nothing late is taken for news. Every call may be repeated.
 """
 
@@ -79,9 +79,9 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         attempt: of the job.
         state: how the driver does.
-        assigned: the slots that it was told last, as far as it says; None if it does not answer.
+        assigned: the slots that it received last, by its own report; None if it does not answer.
         in_use: slots in which a process of the job may still live; None if it is not known. Empty once it has ended.
-        given_up: slots in which the driver starts nobody again.
+        given_up: slots in which the driver starts no worker again.
         surplus: slots that cannot help, because a step of the job has too few micro-batches; no worker is in them.
         status: what the driver says of its job, as documented in ``docs/cli.md``; None if it does not answer.
         outcome: how the job ended, None before.
@@ -149,7 +149,7 @@ class Drivers(Protocol):
         """Tell a driver which slots its job has, all of them.
 
         Returns:
-            Whether it has heard. If it has not, the next report shows it, and it is told again.
+            Whether it has received the message. If not, the next report shows it, and the message is sent again.
 
         Raises:
             UsageError: it refuses: its job may not have that many.

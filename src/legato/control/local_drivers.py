@@ -1,7 +1,7 @@
 """Drivers as processes of this machine, each in a session of its own, so that they outlive the platform.
 
 What is known of a driver lies in its job's directory: the order, the identity of its process, where it listens, its
-journal. So a platform that comes again finds every driver, whoever started it. Decides nothing.
+journal. So a platform that comes again finds every driver, also those that another server started. Decides nothing.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class LocalDrivers:
         return await self._ask(job, attempt, wire.StopRequest(now=now, reason=reason)) is not None
 
     async def reports(self, attempts: Mapping[str, int]) -> dict[str, DriverReport]:
-        """Ask all drivers at once; one that hangs keeps nobody waiting for long."""
+        """Ask all drivers at once; one that hangs delays the others only briefly."""
         for job, child in list(self._children.items()):
             if (code := child.poll()) is not None:
                 del self._children[job]
@@ -314,7 +314,7 @@ class LocalDrivers:
             )
         last = self._children.pop(job, None)
         if last is not None:
-            last.poll()  # it is gone already, and must be told so
+            last.poll()  # it is gone already; this reaps it
         self._children[job] = child
         started = start_time_of(child.pid)
         if started is not None:
@@ -335,7 +335,7 @@ class LocalDrivers:
 
 
 class _Line:
-    """The connection to one driver, made anew when that listens elsewhere; one question at a time."""
+    """The connection to one driver, replaced when that listens elsewhere; one question at a time."""
 
     def __init__(self, directory: JobDirectory) -> None:
         self._directory = directory

@@ -1,7 +1,7 @@
 """The control loop: observe, learn, decide, apply, again and again, while it holds the lease. Decides nothing itself.
 
 What it reads and writes is behind `Books`, the drivers behind `Drivers`, time comes from clocks; what things mean is in
-`rounds` and `deciding`, who gets what in `legato.policy`. What fails in a round is seen anew in the next.
+`rounds` and `deciding`, who gets what in `legato.policy`. A failure in a round is seen again in the next.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from legato.core.errors import FencedOut, StoreError, UsageError
 from legato.policy.rules import Rules
 from legato.policy.snapshot import Decisions
 
-_SPARE: Final = 0.5  # of the lease must be left when drivers are told, so that they hear it before it expires
+_SPARE: Final = 0.5  # of the lease must be left when drivers get messages, so that these arrive before it expires
 _REST: Final = 3.0  # times what a round took; or until the next one would come anyway
 
 _log = structlog.get_logger(__name__)
@@ -38,7 +38,7 @@ class Books(Protocol):
     """What the loop reads and writes; the store, or a stand-in of the simulation. Calls may block."""
 
     def take_lease(self, owner: str, now: float, length_s: float) -> Lease | None:
-        """Take or renew the right to be the loop; None while somebody else has it."""
+        """Take or renew the right to be the loop; None while another server has it."""
         ...
 
     def read_facts(self) -> Facts:
@@ -211,7 +211,7 @@ class ControlLoop:
         self._leads_until = lease.expires_at - self._lease_s * _SPARE
 
     async def _renew_lease(self, lease: Lease) -> bool:
-        """Go on with a round that took long, if nobody has decided anything meanwhile."""
+        """Go on with a round that took long, if no other server has decided anything in between."""
         renewed = await self._in_thread(self._books.take_lease, self._owner, self._now(), self._lease_s)
         if renewed is None or renewed.fence != lease.fence:
             return False
@@ -250,7 +250,7 @@ class ControlLoop:
             await self._in_thread(self._books.write, [change], lease.fence, self._now())
         except (FencedOut, StoreError):
             raise
-        except Exception:  # noqa: BLE001 -- as above; it is seen anew in the next round
+        except Exception:  # noqa: BLE001 -- as above; it is seen again in the next round
             _log.exception("a change of a job could not be written", job=change.job)
 
     async def _list_overdue(self, jobs: Sequence[Job], left_out: LeftOut) -> list[JobChange]:

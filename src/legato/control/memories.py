@@ -25,7 +25,7 @@ class Memory:
         num_workers: as last reported.
         resized_at: when that changed.
         bounds: its least, its most and its priority, as last seen.
-        is_hurried: somebody has changed those, and it has not come yet to what they ask for.
+        is_hurried: a user has changed those, and the job has not reached them yet.
         given_up: slots that the driver uses no more.
         most: slots that were left to it when it gave up the last one; it is given none in their place. None: any.
         pace: how fast it trains.
@@ -54,7 +54,7 @@ class Memory:
         return None if self.is_hurried else self.resized_at
 
     def see_bounds(self, job: Job) -> None:
-        """Note whether somebody has changed what the job may have."""
+        """Note whether a user has changed the job's bounds or priority."""
         bounds = (job.min_workers, job.max_workers, job.priority)
         self.is_hurried |= self.bounds not in (None, bounds)
         self.bounds = bounds

@@ -14,7 +14,7 @@ from legato.control.roles import Role
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody with a name and a role. ``disabled_at``: since then nothing is allowed any more."""
+    """A user with a name and a role. ``disabled_at``: since then nothing is allowed any more."""
 
     name: str
     role: Role
@@ -28,8 +28,8 @@ class TokenKind(enum.StrEnum):
 
     TOKEN = "token"  # noqa: S105 -- a kind; made on purpose, for a program or a machine
     SESSION = "session"  # of a log-in
-    LINK = "link"  # a code that logs somebody in once
-    LOCAL = "local"  # of whoever runs the server, on its machine
+    LINK = "link"  # a code that logs a user in once
+    LOCAL = "local"  # of the system user of the server, on its machine
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class NewToken(msgspec.Struct, frozen=True):
 
 
 class NewCode(msgspec.Struct, frozen=True):
-    """A code of a link that logs somebody in, at the one moment when it is known. Good once, until it expires."""
+    """The code of a link that logs a user in, at the only moment when it is known. Works once, until it expires."""
 
     code: str
     expires_at: float

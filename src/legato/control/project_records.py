@@ -31,7 +31,7 @@ class NewProject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProjectPatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What shall change of a project. None: stays. ``members`` replaces all."""
+    """Changes of a project. None: stays. ``members`` replaces all."""
 
     name: str | None = None
     description: str | None = None
@@ -134,7 +134,7 @@ class NewExperiment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExperimentPatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What shall change of an experiment. UNSET: stays."""
+    """Changes of an experiment. UNSET: stays."""
 
     name: str | msgspec.UnsetType = msgspec.UNSET
     description: str | msgspec.UnsetType = msgspec.UNSET

@@ -21,7 +21,7 @@ class Pulse:
         num_done: whole rounds.
         num_failed: rounds that an error ended.
         elapsed_s: seconds that all whole rounds took together.
-        num_failed_calls: drivers that could not be told something.
+        num_failed_calls: messages that could not be sent to drivers.
         drivers: how many were in trouble in the last round, by their state.
         left_out: how many jobs, queues and slots the last round left as they are, because it cannot deal with them.
     """

@@ -24,7 +24,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
         weight: its share in proportion to the other queues'.
         floor: slots that it gets back whenever it wants them.
         ceiling: slots at most. None: the whole pool.
-        is_open: everybody is a member.
+        is_open: all users may submit to it.
         members: may submit to it and see its jobs.
     """
 
@@ -152,7 +152,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobPatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What shall change of a job. None: stays. ``labels`` replaces all."""
+    """Changes of a job. None: stays. ``labels`` replaces all."""
 
     min_workers: int | None = None
     max_workers: int | None = None
@@ -208,7 +208,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it is named to somebody whose job has to do with it. ``is_visible``: whether that user may see it."""
+    """A job as it is named to the owner of a job that it affects. ``is_visible``: whether that user may see it."""
 
     id: str
     owner: str
@@ -331,7 +331,7 @@ class JobChange(msgspec.Struct, frozen=True, kw_only=True):
         reason: of the move, and of slots given or asked back.
         closed: slots of ``closed_attempt`` whose worker is confirmed gone.
         closed_attempt: None: ``seen_attempt``.
-        released: slots that the job shall leave.
+        released: slots that the job is to leave.
         granted: free slots that the job gets, for the attempt that it has after the move.
         verdict: stored only if it differs from the last one of the job; if it is not new, without an event.
         progress: as the driver reports it.
@@ -357,7 +357,7 @@ class JobChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What became of a write of the loop. ``stale``: jobs that had moved on; the next round sees them anew."""
+    """What became of a write of the loop. ``stale``: jobs that had moved on; the next round sees them again."""
 
     stale: tuple[str, ...]
 

@@ -23,7 +23,7 @@ _ORDER: Final = (Role.VIEWER, Role.USER, Role.ADMIN)
 
 
 class Asker(msgspec.Struct, frozen=True):
-    """Somebody who asks for something.
+    """The user who makes a request.
 
     Args:
         name: of the user.

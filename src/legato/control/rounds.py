@@ -1,6 +1,6 @@
 """What a round of the control loop learns, as pure functions: what the drivers' reports mean for the store.
 
-No I/O and no clock. What is decided then is in `deciding`; what drivers are told in `calls`.
+No I/O and no clock. What is decided then is in `deciding`; messages to drivers are in `calls`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def attempts_to_ask(pool: Pool) -> dict[str, int]:
 
 
 def fail_unreadable(pool: Pool, unreadable: Mapping[str, str]) -> list[JobChange]:
-    """Return the ends of jobs that wait although nobody understands their spec. ``unreadable``: why not, by job."""
+    """Return the ends of jobs that wait although no server understands their spec. ``unreadable``: why not, by job."""
     return [
         JobChange(
             job=job.id,
             seen_stage=job.stage,
             seen_attempt=job.attempt,
             stage=Stage.FAILED,
-            reason=f"it cannot be started: {unreadable[job.id].removesuffix('.')}. Submit it anew",
+            reason=f"it cannot be started: {unreadable[job.id].removesuffix('.')}. Submit it again",
             exit_code=_EXIT_REFUSED,
         )
         for job in pool.facts.jobs
@@ -136,7 +136,7 @@ def _is_elsewhere(pool: Pool, job: Job) -> bool:
 def _learn_end(pool: Pool, job: Job, report: DriverReport, now: float) -> JobChange:
     outcome = report.outcome
     assert outcome is not None
-    # Without its last checkpoint a job is not what was asked for; a retry does again what that one lacks.
+    # Without its last checkpoint a job is not what was asked for; a retry repeats what is missing.
     is_unsaved = outcome.outcome == "unsaved"
     stage, is_retry, reason = Stage.FAILED if is_unsaved else Stage(outcome.outcome), False, outcome.reason
     may_retry = job.stage is not Stage.STOPPING and job.num_retries < job.max_retries

@@ -1,6 +1,6 @@
 """How long jobs have held slots, of those that may hold them for so long only, and which must stop. Writes nothing.
 
-What was before is asked of the store once in each attempt; from then on a clock counts that nobody sets.
+What was before is asked of the store once in each attempt; from then on a monotonic clock counts.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ queues = Table(
     Column("weight", Double, nullable=False),
     Column("floor", Integer, nullable=False),  # slots that it gets back whenever it wants them
     Column("ceiling", Integer),  # slots at most; None: the pool
-    Column("is_open", Boolean, nullable=False),  # everybody is a member
+    Column("is_open", Boolean, nullable=False),  # all users may submit to it
     Column("created_at", Double, nullable=False),
     CheckConstraint("weight > 0", name="weight"),
 )
@@ -287,7 +287,7 @@ allocations = Table(
     Column("release_asked_at", Double),
     Column("until", Double),
     ForeignKeyConstraint(["job", "attempt"], ["attempts.job", "attempts.attempt"], ondelete="CASCADE"),
-    # Whoever has a bug: a slot has one owner.
+    # Even with a bug: a slot has one owner.
     Index(
         "uq_allocations_open_slot",
         "slot",

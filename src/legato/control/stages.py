@@ -41,11 +41,11 @@ HOLDING: Final = frozenset({_S.STARTING, _S.RUNNING, _S.PAUSING, _S.STOPPING})
 UNDECIDED: Final = frozenset({_S.PAUSING, _S.PAUSED, _S.STOPPING})
 
 MOVES: Final[Mapping[Stage, frozenset[Stage]]] = {
-    # Straight to failed: it cannot be started, ever; its spec is one that nobody here understands.
+    # Straight to failed: it cannot be started, ever; this version does not understand its spec.
     _S.QUEUED: frozenset({_S.STARTING, _S.PAUSED, _S.STOPPED, _S.FAILED}),
     # Back to queued: a retry, or paused by the policy. Straight to an end: it was too quick to be seen running.
     _S.STARTING: frozenset({_S.RUNNING, _S.QUEUED, _S.PAUSING, _S.STOPPING}) | ENDED,
-    # Straight to stopped: somebody stopped the driver by hand.
+    # Straight to stopped: a user stopped the driver by hand.
     _S.RUNNING: frozenset({_S.QUEUED, _S.PAUSING, _S.STOPPING}) | ENDED,
     # A job that ends by itself while it is being paused or stopped has ended by itself.
     _S.PAUSING: frozenset({_S.PAUSED, _S.STOPPING, _S.SUCCEEDED, _S.FAILED}),
@@ -129,7 +129,7 @@ def check_ask(action: Action, name: str, owner: str, stage: Stage, asker: Asker)
 def _remedy(action: Action, stage: Stage) -> str:
     if action is Action.RESUME:
         if stage in ENDED or stage is _S.STOPPING:
-            return "What has ended does not begin again; submit it anew."
+            return "A job that has ended cannot be resumed; clone it or submit it again."
         return "Wait until it is paused." if stage is _S.PAUSING else "Only a paused job can be resumed."
     if stage in ENDED:
         return "There is nothing left to stop." if action is Action.STOP else "An ended job changes no more."

@@ -47,7 +47,8 @@ class Accounts:
             row = {"name": name, "role": role, "password_hash": hashed, "created_at": now}
             if not transaction.insert_new(users, row):
                 raise Conflict(
-                    f"Cannot create user '{name}': the name is taken, and is never used again. Take another."
+                    f"Cannot create user '{name}': the name is or was in use. To set a password: legato users password "
+                    f"{name}. Otherwise choose another name."
                 )
             transaction.audit(asker.name, "user.create", name, {"role": role})
             return _get(transaction, name)
@@ -87,9 +88,9 @@ class Accounts:
             return _get(transaction, name)
 
     def set_password(self, name: str, password: str, asker: Asker, now: float) -> None:
-        """Give a user a new password. Everybody may change the own one, an admin that of others.
+        """Give a user a new password. Users may change their own, admins also that of others.
 
-        All tokens of the user are revoked: who changes a password often does so because somebody else has it.
+        All tokens of the user are revoked: users often change a password because another person knows it.
 
         Raises:
             Forbidden: it is another's.
@@ -117,7 +118,7 @@ class Accounts:
         """Return the user whose name and password these are.
 
         Raises:
-            Unauthenticated: they are nobody's; it is not said which of the two is wrong.
+            Unauthenticated: one of the two is wrong; the message does not say which.
         """
         stored = self._read_hash(name)
         with self._database.reading() as connection:
@@ -258,7 +259,7 @@ def _lock(transaction: Transaction, name: str) -> None:
 def _check_not_last_admin(transaction: Transaction, doing: str, name: str) -> None:
     others = select(users.c.name).where(users.c.role == Role.ADMIN, users.c.disabled_at.is_(None), users.c.name != name)
     if transaction.connection.execute(others.limit(1)).first() is None:
-        raise Conflict(f"Cannot {doing}: there would be no admin left. Make somebody else an admin first.")
+        raise Conflict(f"Cannot {doing}: there would be no admin left. Make another user an admin first.")
 
 
 def _missing(name: str) -> NotFound:

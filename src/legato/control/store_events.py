@@ -70,7 +70,7 @@ class Events:
             return value
 
     def read_version(self) -> tuple[int, int]:
-        """Return a version of all that lists of jobs show, to whomever: no two states of it have the same one."""
+        """Return a version of all that lists of jobs show to any user: no two states of it have the same one."""
         statement = select(counters.c.name, counters.c.value).where(counters.c.name.in_((EVENTS, QUIET)))
         with self._database.reading() as connection:
             values = {row.name: row.value for row in connection.execute(statement)}

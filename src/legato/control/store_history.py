@@ -44,7 +44,7 @@ class Span(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A slot that a job was asked to leave. ``taker``: the job that had it next; None: nobody yet."""
+    """A slot that a job was asked to leave. ``taker``: the job that had it next; None: none yet."""
 
     time: float
     slot: str

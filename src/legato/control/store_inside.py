@@ -51,7 +51,7 @@ class Inside(Generic[R]):
         self._read = read
 
     def select(self, sees_only: str | None = None) -> Select[Any]:
-        """Return a query for those that somebody may see. None: all."""
+        """Return a query for those that a user may see. None: all."""
         joined = select(self._table).join(projects, projects.c.id == self._table.c.project)
         return joined.where(sees_project(sees_only))
 
@@ -98,7 +98,7 @@ class Inside(Generic[R]):
         if project is None:
             raise self._missing(made)
         owner = lock_project(transaction, project, asker).owner
-        # Behind the lock, which whoever deletes or changes it holds.
+        # Under the lock, which a deletion or change of it holds.
         this = self.select().where(self._table.c.id == made).with_for_update(of=self._table)
         found = self._read(transaction.connection, this)
         if not found:
@@ -129,8 +129,8 @@ class Inside(Generic[R]):
         number: int = transaction.connection.execute(counting).scalar_one()
         if most is not None and number >= most:
             raise Conflict(
-                f"Cannot {doing}: the project has {number} already, and {most} may be in one. Delete some that nobody "
-                "needs any more, take another project, or ask the operator to raise max_in_project."
+                f"Cannot {doing}: the project has {number} already, and {most} may be in one. Delete some that "
+                "you no longer need, take another project, or ask the operator to raise max_in_project."
             )
 
     def taken(self, doing: str) -> Conflict:

@@ -146,7 +146,7 @@ class Jobs:
 
         Args:
             job: its id.
-            patch: what shall change.
+            patch: the changes.
             asker: who asks.
             now: seconds since 1970.
             version: which the asker has read. None: whichever it is.
@@ -273,7 +273,7 @@ class Jobs:
         return frozenset(seen)
 
     def list_holders(self, sees_only: str | None) -> tuple[Holder, ...]:
-        """Return the jobs that hold slots, whoever may see them, those with most slots first."""
+        """Return all jobs that hold slots, regardless of who may see them, those with most slots first."""
         num_slots = func.count().label("num_slots")
         held = select(allocations.c.job, num_slots).where(allocations.c.until.is_(None)).group_by(allocations.c.job)
         slots = held.subquery()
@@ -282,7 +282,7 @@ class Jobs:
             return _read_holders(connection, statement.order_by(slots.c.num_slots.desc(), jobs.c.id))
 
     def describe(self, these: Collection[str], sees_only: str | None) -> dict[str, Holder]:
-        """Return what these jobs are called, and what they hold, by id, whoever may see them; not of those gone."""
+        """Return what these jobs are called, and what they hold, by id, also of jobs that the user may not see."""
         found: dict[str, Holder] = {}
         meant = sorted(these)
         with self._database.reading() as connection:

@@ -20,7 +20,7 @@ from legato.core.errors import FencedOut
 
 _ODD: Final = 2.0  # times the length of a lease that one can last, where clocks differ by as much
 _LOOP: Final = "loop"
-_HOME: Final = "home"  # who has this is no loop but a home, and it has it for ever
+_HOME: Final = "home"  # the owner of this one is no loop but a home, and keeps it forever
 _LEASE: Final = select(leases).where(leases.c.name == _LOOP)
 _HELD: Final = _LEASE.with_for_update(read=True)
 
@@ -69,7 +69,7 @@ def claim_home(database: Database, home: str, now: float) -> str:
 
 
 def read_lease(connection: Connection) -> Lease | None:
-    """Return the lease as it is; None: nobody ever had it."""
+    """Return the present lease; None: no server ever had it."""
     return read_one(connection, _LEASE, Lease)
 
 
@@ -77,5 +77,5 @@ def check_fence(connection: Connection, fence: int) -> None:
     """Raise FencedOut unless the lease still has this fence; it cannot be taken over until the transaction ends."""
     held = read_one(connection, _HELD, Lease)
     if held is None or held.fence != fence:
-        found = "nobody has it" if held is None else f"it is {held.owner}'s, with number {held.fence}"
+        found = "no server has it" if held is None else f"it is {held.owner}'s, with number {held.fence}"
         raise FencedOut(f"Cannot write as the control loop with number {fence}: the lease is lost, {found}.")

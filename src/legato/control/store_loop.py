@@ -58,11 +58,11 @@ class Loop:
         give_up_lease(self._database, lease, now)
 
     def end_lease(self, now: float) -> None:
-        """Take the lease from whoever has it: for who knows that nobody else can be there."""
+        """Take the lease from its owner: for a caller that knows that no other server can run."""
         end_lease(self._database, now)
 
     def read_lease(self) -> Lease | None:
-        """Return the lease as it is; None: nobody ever had it."""
+        """Return the present lease; None: no server ever had it."""
         with self._database.reading() as connection:
             return read_lease(connection)
 

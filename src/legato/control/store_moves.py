@@ -1,4 +1,4 @@
-"""Reading, locking and moving the row of one job inside of a transaction. Never decides that a job shall move."""
+"""Reading, locking and moving the row of one job inside of a transaction. Never decides that a job is to move."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def lock_job(transaction: Transaction, job: str, sees_only: str | None) -> Job:
 
 
 def missing_job(ref: str, sees_only: str | None) -> NotFound:
-    """Return the error for a job that is not there, or not for these eyes: the two must not be told apart.
+    """Return the error for a job that does not exist or that the user may not see: both look the same.
 
     Args:
         ref: its id or name.
-        sees_only: the user who does not see it. None: somebody who sees all there are.
+        sees_only: the user who does not see it. None: a user who sees all of them.
     """
     if sees_only is None:
         return NotFound(f"There is no job '{ref}'. 'legato ps --all' lists all.")
@@ -80,7 +80,7 @@ def move_job(
         job: as it was read in this transaction.
         stage: where it goes.
         reason: why.
-        by: the user who asked for it. None: nobody did.
+        by: the user who asked for it. None: no user did.
         values: further columns to set.
 
     Returns:

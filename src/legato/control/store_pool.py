@@ -1,4 +1,4 @@
-"""Nodes, slots and who has them, as the store keeps them. Which job shall have a slot is the policy's to say.
+"""Nodes, slots and who has them, as the store keeps them. The policy decides which job gets a slot.
 
 A slot has one owner or none: an open row of `allocations`. A partial unique index makes a second one impossible.
 """
@@ -125,12 +125,12 @@ def open_rows(transaction: Transaction, job: str, attempt: int, granted: Collect
     try:
         connection.execute(insert(allocations), rows)
     except IntegrityError as error:
-        # Only where somebody else writes allocations at the same time, which the lease forbids.
+        # Only if another server writes allocations at the same time, which the lease forbids.
         raise _taken(job, ", ".join(sorted(granted)), "another job got it at the same moment") from error
 
 
 def ask_rows(transaction: Transaction, job: str, attempt: int, released: Collection[str]) -> int:
-    """Mark slots that an attempt shall leave, and return how many were not marked before."""
+    """Mark slots that an attempt is to leave, and return how many were not marked before."""
     meant = (*_rows_of(job, attempt, released), allocations.c.release_asked_at.is_(None))
     return transaction.connection.execute(
         update(allocations).where(*meant).values(release_asked_at=transaction.now)

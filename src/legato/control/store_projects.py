@@ -22,7 +22,7 @@ from legato.core.errors import BadField, Conflict, NotFound, StaleVersion
 KIND: Final = "project"
 """Of events that tell that a project, or something in it, was changed. ``detail``: its id, and what was done."""
 LEAVER: Final = "user"
-"""In the ``detail`` of such an event: who sees the project no more because of it, and is told this one nevertheless."""
+"""In the ``detail`` of such an event: the user who can no longer see the project, and still receives this event."""
 
 _LAST: Final = select(func.max(projects.c.id))
 
@@ -61,7 +61,7 @@ class Projects:
         with writing(self._database, now) as transaction:
             check_may_use_queue(transaction, doing, new.queue, asker)
             members = _check_members(transaction, doing, new.members, asker.name)
-            # Behind it nobody makes another one meanwhile.
+            # Under it no other request creates one in between.
             transaction.lock_sequence()
             _check_owned(transaction, doing, asker, max_owned)
             project = make_id("p", now, self._random_bits, transaction.connection.execute(_LAST).scalar_one())
@@ -112,7 +112,7 @@ class Projects:
 
         Args:
             project: its id.
-            patch: what shall change.
+            patch: the changes.
             asker: who asks.
             now: seconds since 1970.
             version: which the asker has read. None: whichever it is.
@@ -142,7 +142,7 @@ class Projects:
                 members = _check_members(transaction, doing, members, old.owner)
             if not values and members is None:
                 return old
-            # So that nobody takes the name meanwhile.
+            # So that no other request takes the name in between.
             transaction.lock_sequence()
             same = select(projects.c.id).where(projects.c.owner == old.owner, projects.c.name == values.get("name"))
             if transaction.connection.execute(same).first() is not None:
@@ -213,7 +213,7 @@ def check_version(doing: str, version: int, seen: int | None) -> None:
 def tell(
     transaction: Transaction, project: str, asker: Asker, action: str, target: str, detail: dict[str, Any]
 ) -> None:
-    """Write down, and tell those who follow, what somebody did in a project."""
+    """Record and announce what a user did in a project."""
     transaction.audit(asker.name, action, target, {"project": project, **detail})
     transaction.note(
         KIND, f"{action} by '{asker.name}'", detail={"project": project, "action": action, "target": target}
@@ -241,7 +241,7 @@ def _check_owned(transaction: Transaction, doing: str, asker: Asker, max_owned: 
     if number >= max_owned:
         raise Conflict(
             f"Cannot {doing}: '{asker.name}' has {number} projects already, and {max_owned} may be. Delete some that "
-            "nobody needs any more, or ask the operator to raise max_projects."
+            "are no longer needed, or ask the operator to raise max_projects."
         )
 
 
@@ -261,7 +261,7 @@ def _put_members(transaction: Transaction, project: str, members: tuple[str, ...
 
 
 def _tell_leavers(transaction: Transaction, project: str, asker: Asker, leavers: Iterable[str]) -> None:
-    """Tell those who see a project no more that it is so: of all that is told of it this is the last they hear."""
+    """Notify the users who can no longer see a project: this is the last event of it that they receive."""
     for leaver in leavers:
         detail = {"project": project, "action": "project.leave", "target": project, LEAVER: leaver}
         transaction.note(KIND, f"'{leaver}' is in it no more, by '{asker.name}'", detail=detail)

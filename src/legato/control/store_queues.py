@@ -19,7 +19,7 @@ from legato.core.spec import check_name
 from legato.core.spelling import ask_whether
 
 QUEUE: Final = "queue"
-"""The kind of events of queues. Their detail names the queue, and says whether everybody might use it then."""
+"""The kind of events of queues. Their detail names the queue, and says whether it was open to all users then."""
 
 
 class Queues:

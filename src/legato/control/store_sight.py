@@ -1,4 +1,4 @@
-"""Who sees what: conditions for queries over jobs, projects and queues, and the queues that somebody may use."""
+"""Who sees what: conditions for queries over jobs, projects and queues, and the queues that a user may use."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Tokens, as the store keeps them: hashed, with a role and an expiry. The secret of one is seen once.
 
-A code of a link that logs somebody in once is kept as a token too, but nobody can ask with it: its hash is of another
+The code of a link that logs a user in once is kept as a token too, but no request can use it: its hash is of another
 kind.
 """
 
@@ -22,7 +22,7 @@ from legato.control.transactions import Transaction, read_all, read_one, writing
 from legato.core.errors import Conflict, Forbidden, NotFound, Unauthenticated, UsageError
 from legato.core.spec import check_name
 
-_USED_EVERY_S: Final = 60.0  # a token's last use is kept to the minute: not every request shall be a write
+_USED_EVERY_S: Final = 60.0  # a token's last use is kept to the minute: so that not every request writes
 MAX_TOKENS: Final = 50
 """That one user made on purpose and that are good."""
 MAX_SESSIONS: Final = 200
@@ -59,7 +59,7 @@ class Tokens:
         expires_at: float,
         kind: TokenKind = TokenKind.TOKEN,
     ) -> NewToken:
-        """Create a token. Everybody may create own ones with no more than the own role; an admin those of others.
+        """Create a token. Users may create tokens for themselves, with at most their own role; admins also for others.
 
         A user has at most `MAX_TOKENS` that were made on purpose. Of too many sessions the oldest one ends.
 
@@ -113,7 +113,7 @@ class Tokens:
     def create_code(
         self, asker: Asker, now: float, *, expires_at: float, sessions_until: float | None = None
     ) -> NewCode:
-        """Create a code with which somebody logs in once, as the asker, with no more than the role of now.
+        """Create a code that logs a browser in once, as the asker, with at most the present role.
 
         Args:
             asker: who asks.

@@ -109,7 +109,7 @@ def may_use(asker: Asker) -> ColumnElement[bool]:
 
 
 def missing_code(sha256: str) -> NotFound:
-    """Return the error for code that is not there, or not the asker's to use: the two must not be told apart."""
+    """Return the error for code that does not exist or that the user may not use: both look the same."""
     return NotFound(f"There is no uploaded code {sha256} of yours. Upload it first.")
 
 

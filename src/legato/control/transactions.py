@@ -90,7 +90,7 @@ class Transaction:
     def lock_sequence(self) -> None:
         """Let what others write come before all that follows, or after this transaction: nothing in between.
 
-        Called after all other locks: who holds the sequence waits for nobody.
+        Called after all other locks: the holder of the sequence waits for no other lock.
         """
         if self.connection.dialect.name != "sqlite":  # there it is so from the beginning
             self.connection.execute(select(counters.c.value).where(counters.c.name == EVENTS).with_for_update())

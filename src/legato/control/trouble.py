@@ -19,7 +19,7 @@ WELL_S: Final = 300.0
 
 _FIRST_PAUSE_S: Final = 1.0
 _MAX_PAUSE_S: Final = 60.0
-_SILENT_S: Final = 10.0  # nobody is told of a shorter silence: a loaded machine is late now and then
+_SILENT_S: Final = 10.0  # a shorter silence is not reported: a loaded machine is late now and then
 _SLOW_S: Final = 60.0  # nor of a driver that takes so long to begin
 # A driver that does not answer for so long is killed, and the next one adopts the workers. One that slept has none left
 # after a minute: they save and end. One that begins may wait for imports. By whether its job is to end at once:

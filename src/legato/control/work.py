@@ -134,7 +134,7 @@ def check_most_workers(work: Work, told: str, max_workers: int) -> None:
         raise LayoutError(
             f"{told}: max_workers={max_workers} is above {most}, with which it was submitted: its program divides each "
             f"step by that number, and more workers would have nothing to compute. Give {most} or fewer, or submit it "
-            "anew with more."
+            "again with more."
         )
 
 
@@ -244,7 +244,7 @@ def find_module(module: str) -> str:
     except ImportError:
         spec = None
     if spec is None or spec.origin is None:
-        raise UsageError(f"Cannot run the job: this version of Legato has no '{module}'. Submit it anew.")
+        raise UsageError(f"Cannot run the job: this version of Legato has no '{module}'. Submit it again.")
     return spec.origin
 
 

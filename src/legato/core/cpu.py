@@ -65,7 +65,7 @@ def variables_of_capability(capability: str | None) -> dict[str, str]:
 
 
 def check_supported(variables: Mapping[str, str], flags: Collection[str]) -> None:
-    """Raise UsageError if torch is told to use instructions that a CPU does not have: it would die of the first one.
+    """Raise UsageError if torch is set to use instructions that a CPU does not have: the first one would kill it.
 
     Args:
         variables: of a process that will load torch.

@@ -12,7 +12,7 @@ class JobUser(msgspec.Struct, frozen=True, kw_only=True):
         uid: of the user.
         gid: of its first group.
         groups: all of its groups, by number.
-        name: what programs are told that they are called; the system need not know it.
+        name: user name that programs see; the system need not know it.
         home: the user's home directory.
     """
 

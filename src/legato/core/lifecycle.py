@@ -27,7 +27,7 @@ class JobState(enum.StrEnum):
     """Where a job stands."""
 
     ADOPTING = "adopting"  # a new driver waits for the running workers to report
-    FORMING = "forming"  # nobody has the job's state; the first view is being put together
+    FORMING = "forming"  # no worker has the job's state; the first view is being put together
     TRAINING = "training"
     HOLDING = "holding"  # fewer than min_workers are left; the survivors wait
     FINISHING = "finishing"  # a worker's program ran to its end
@@ -51,7 +51,7 @@ WORKER_MOVES: Final[Mapping[WorkerPhase, frozenset[WorkerPhase]]] = {
     _W.JOINING: frozenset({_W.WARM, _W.FINISHED, _W.LEAVING, _W.FAILED}) | _DYING,
     _W.WARM: frozenset({_W.MEMBER, _W.LEAVING, _W.FAILED}) | _DYING,
     _W.MEMBER: frozenset({_W.LEAVING, _W.FINISHED, _W.FAILED}) | _DYING,
-    # A worker that was told to stop may reach the end of its program, or an error, first.
+    # A worker that was asked to stop may reach the end of its program, or an error, first.
     _W.LEAVING: frozenset({_W.FINISHED, _W.FAILED}) | _DYING,
     _W.FINISHED: frozenset({_W.FAILED}) | _DYING,
     _W.FAILED: _DYING,

@@ -22,7 +22,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         memory_bytes: of each worker, with all processes that it starts.
         num_cpus: of each worker.
         num_processes: processes and threads of the whole job.
-        must_hold: a job whose limits cannot be enforced does not run. False: it runs without, and is told.
+        must_hold: a job whose limits cannot be enforced does not run. False: it runs without, with a message.
     """
 
     memory_bytes: int | None = None

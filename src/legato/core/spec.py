@@ -54,7 +54,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         heartbeat_limit_s: a worker that is silent for this long is fenced, unless its process computes or waits. 5:
             longer than pauses of a healthy machine.
         away_limit_s: workers without a driver for this long save and end. 60: a driver restarts well within it.
-        grace_s: from being told to leave to being killed. 10: one step and the exit.
+        grace_s: from the request to leave until the worker is killed. 10: one step and the exit.
         stop_limit_s: from ``stop`` to being killed. 60: one step and one checkpoint.
         start_limit_s: from the start of a process to its Hello. 120: a cold import over a slow disk.
         collective_limit_s: a worker that has neither computed nor got on for this long is fenced, and workers that
@@ -66,11 +66,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             batches, and each change costs a moment.
         broken_patience_s: after a broken collective, wait this long for news of a death before the same workers try
             again. 1: deaths are known within milliseconds.
-        prepare_limit_s: a view that somebody has not connected after this long, without saying why, is made anew. 60:
+        prepare_limit_s: a view that a worker has not connected after this long, without a reason, is replaced. 60:
             far more than a connection takes.
         max_deaths: more deaths than this in one slot in a row, without a step committed that was never committed
             before, and the job (or a joiner's slot) is given up. 5: bad luck is rarely that bad.
-        max_breaks: more views than this in a row that break, or cannot be connected, with nobody dead and no round
+        max_breaks: more views than this in a row that break, or cannot be connected, with no worker dead and no round
             completed, and the job fails.
         memory_bytes: of each worker with all that it starts; the kernel ends a worker that uses more. None: no limit.
         num_cpus: of each worker. None: no limit.

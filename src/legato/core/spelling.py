@@ -1,4 +1,4 @@
-"""What somebody may have meant by a name that is not known. Knows no names of its own."""
+"""Suggests what a user may have meant by an unknown name. Knows no names itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """What a local engine and its warm parent say to one another, and what they keep on disk. Data only; sends nothing.
 
 They talk over a unix socket: every frame is a length of four bytes and one MessagePack-encoded message. The record is a
-small JSON file in the job's directory: whoever opens the engine next finds the warm parent and its workers by it.
+small JSON file in the job's directory: the next process that opens the engine finds the warm parent and its workers by
+it.
 """
 
 from __future__ import annotations

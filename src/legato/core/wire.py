@@ -196,7 +196,7 @@ class Heartbeat(Message, frozen=True):
     Args:
         num_rounds: of a worker: rounds it has the result of.
         num_metrics: of a driver: how many calls of ``run.log``, counted from the first of the job, stand in its
-            records; nobody needs to keep these.
+            records; these need not be kept.
         is_waiting: of a worker: its program waits for other workers or for the driver. None: it is of an earlier
             release, whose heartbeats do not say that.
     """

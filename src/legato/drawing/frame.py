@@ -24,7 +24,7 @@ class Frame:
     Args:
         panels: all of them.
         names: what people call a job, by its id.
-        begin: where the axis begins. None: at the first moment that is told of.
+        begin: where the axis begins. None: at the first moment in the data.
         end: where it ends. None: at the last one.
         by_the_clock: moments are seconds since 1970.
     """

@@ -13,7 +13,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         slot: its name, such as ``node-1/cuda:0``.
-        job: its id. None: somebody's whose jobs the reader may not see.
+        job: its id. None: a job that the reader may not see.
         since: moment.
         until: moment. None: still.
     """
@@ -41,7 +41,7 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         holdings: in any order; those of one slot do not overlap.
-        slots: all of the pool, so that those that nobody ever had are seen too. Empty: those that somebody had.
+        slots: all of the pool, so that never used slots are drawn too. Empty: the used slots.
         marks: in any order; the first few are numbered in the panel and told below it.
         title: what it is called, such as the name of a policy. Empty: nothing.
         told: what there is to say about all of it, in one line beside the title.

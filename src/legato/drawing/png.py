@@ -38,7 +38,7 @@ def check_library() -> None:
 
 
 def to_png(picture: Picture) -> bytes:
-    """Return a picture as a PNG file, light, two dots per pixel. Letters that DejaVu Sans lacks become boxes.
+    """Return a picture as a PNG file, light, two dots per pixel. Letters that are missing in DejaVu Sans become boxes.
 
     Raises:
         UsageError: the library is not installed.

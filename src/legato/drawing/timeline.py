@@ -36,8 +36,8 @@ def draw_timeline(
         panels: at least one; drawn below one another, a job with the same colour in all of them.
         title: of the picture.
         names: what people call a job, by its id; of those that are not there the id is shown.
-        begin: moment at which the axis begins. None: at the first one that is told of.
-        end: moment at which it ends; what is still held is drawn until then. None: at the last one that is told of.
+        begin: moment at which the axis begins. None: at the first one in the data.
+        end: moment at which it ends; what is still held is drawn until then. None: at the last one in the data.
         by_the_clock: moments are seconds since 1970 and shown as times in UTC; otherwise as seconds since ``begin``.
 
     >>> from legato.drawing.holdings import Holding

@@ -54,7 +54,7 @@ def find_job(name: str, home: Path | None = None) -> DriverFile:
 
 
 def render_known_jobs(name: str, running: list[str], known: list[str]) -> str:
-    """Say which jobs there are to somebody who asked for another: what they may mean, what runs, the rest.
+    """List the existing jobs for a user who asked for an unknown one: similar names, running jobs, the rest.
 
     >>> render_known_jobs("bret", ["mnist"], ["bert", "mnist"])
     "Did you mean 'bert'? Known jobs: bert, mnist (running)."
@@ -80,7 +80,7 @@ def wait_for_driver(
     clock: Clock = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wait while a job's driver is just starting and cannot be told anything yet.
+    """Wait while a job's driver is just starting and accepts no messages yet.
 
     Args:
         name: of the job.

@@ -1,6 +1,6 @@
 """The driver's door: a websocket per worker and per client, who may come in, what waits to be sent. Decides nothing.
 
-A worker that does not read never blocks anybody: what it is sent waits in memory, up to a limit.
+A worker that does not read never blocks the driver: its messages wait in memory, up to a limit.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Connections:
             else:
                 await self._serve_worker(connection)
         except ConnectionClosed:
-            pass  # the other side went, or we cut it: both are told by `lose`
+            pass  # the other side closed it, or we did: `lose` reports both
         except (msgspec.DecodeError, UnicodeError) as error:
             _log.warning("Cannot read a message on %s: %s. The connection is closed", connection.request.path, error)
             await connection.close(1002, "cannot read the message")

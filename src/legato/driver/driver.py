@@ -1,8 +1,8 @@
 """One job's driver: carries out what the membership says. Moves bytes and decides nothing.
 
 Events come from workers, clients, the engine and the clock; each is handled at once in memory. What has to be done goes
-through one queue, in order, because a view number must be in the journal before anybody hears of it; engine calls run
-beside the queue, in order for each worker.
+through one queue, in order, because a view number must be in the journal before any worker hears of it; engine calls
+run beside the queue, in order for each worker.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Driver:
         spec: the job. None to take over the job of this directory as it is journaled.
         engine: where its workers run.
         directory: the job's files.
-        observer: who looks on, if anybody.
-        slots: those that the job has at first, when somebody assigns them; None to count from 0 and scale freely.
+        observer: receives events and the status; None: no observer.
+        slots: those that the job has at first, if the platform assigns them; None to count from 0 and scale freely.
         attempt: which life of the job this is, for the journal.
         host: address to listen on.
         port: to listen on; 0 for any free one.
@@ -167,7 +167,7 @@ class Driver:
         return build_status(self._membership.job, self._meter, self._events, self._outcome, self._clock())
 
     async def _take_over_or_begin(self, journal: JobJournal | None) -> list[words.Instruction]:
-        """Set up the membership: adopt the workers that run, or begin anew. Returns the first instructions."""
+        """Set up the membership: adopt the workers that run, or start new ones. Returns the first instructions."""
         directory, name = self._directory, self._directory.path.name
         left = journal if journal is not None and journal.outcome is None and journal.book is not None else None
         running = await self._engine.running() if left is not None else {}
@@ -466,7 +466,7 @@ class Driver:
                 )
             )
         except Exception:
-            # There is no process, so nobody else will say that it is gone.
+            # There is no process, so the engine will not report its end.
             self._feed_safely(Exited(number, EXIT_UNSTARTED))
             raise
 

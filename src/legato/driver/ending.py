@@ -64,7 +64,7 @@ def note_failed(job: Job, worker: Worker, failed: Failed) -> None:
 
 
 def give_up_slot(job: Job, worker: Worker, kind: str, reason: str, detail: str | None = None) -> None:
-    """Start nobody in this worker's slot again; the job goes on with what is there."""
+    """Start no worker in this worker's slot again; the job continues with the other workers."""
     if worker.slot not in job.wanted:
         # A leaver's slot is not the job's to give up: what it was wanted for later is another matter.
         job.record(kind, f"{reason}; slot {worker.slot} was not wanted any more", worker, "warning", detail or None)
@@ -94,7 +94,7 @@ def _find_spare(job: Job) -> int | None:
 
 
 def fail(job: Job, reason: str, exit_code: int = 1, detail: str | None = None, worker: Worker | None = None) -> None:
-    """End the job as failed: everybody is asked to stop, and killed after the grace period."""
+    """End the job as failed: all workers are asked to stop, and killed after the grace period."""
     job.move(JobState.FAILING, reason)
     job.end_reason = reason
     job.exit_code = exit_code

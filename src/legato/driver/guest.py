@@ -32,7 +32,7 @@ class Host(Protocol):
 
     @property
     def directory(self) -> Path:
-        """Where the guest keeps what a new driver must know. It exists, and is another one when a job begins anew."""
+        """Where the guest keeps what a new driver must know. A job that starts from scratch gets an empty one."""
         ...
 
     @property
@@ -57,7 +57,7 @@ class Host(Protocol):
         ...
 
     def give_up(self, worker: int, reason: str) -> None:
-        """Have a worker killed, and its place filled again; ``reason`` is told behind "worker N"."""
+        """Have a worker killed, and its place filled again; ``reason`` follows "worker N" in the event."""
         ...
 
 

@@ -169,7 +169,7 @@ def _may_be_stuck(job: Job, worker: Worker) -> bool:
 def stall_s(job: Job, last_tick: float) -> float:
     """Return for how long the driver itself slept, 0.0 if its ticks came in time.
 
-    A suspended driver has heard nobody, which says nothing about the workers.
+    A suspended driver received no messages, which says nothing about the workers.
     """
     late_s = job.now - last_tick - job.spec.heartbeat_interval_s
     return late_s if late_s > job.spec.heartbeat_limit_s / 2 else 0.0

@@ -65,7 +65,7 @@ def brief(job: Job, worker: Worker) -> None:
 
 
 def _follow_switch(job: Job, view_number: int) -> None:
-    """Put a view in force when somebody already speaks from it: all its incumbents switched after the same step."""
+    """Put a view in force when a message from it arrives: all its incumbents switched after the same step."""
     view = job.views.get(view_number)
     if view is not None and job.current is not None and view.number > job.current.number:
         job.put_in_force(view, recovering=None)

@@ -31,7 +31,7 @@ class Worker:
         finished_in: number and rank of the view in which its program ended.
         trained: whether its program called Legato's training, as it said at its end; None before that.
         saved: the path of the checkpoint that it said last that it had written.
-        repeats: what it will say of one again, because it has connected anew.
+        repeats: messages that it will send again, because it has connected again.
         works: it has had some of a guest's work in hand, as far as this driver knows.
         told_step: an earlier driver knew of checkpoints up to this step, of which it may tell again; -1 for none.
         is_adopted: it was started by an earlier driver and has not reported to this one.
@@ -109,25 +109,25 @@ class Job:
     """All facts of one job, and the instructions that handling the present event gave so far.
 
     Args:
-        wanted: the slots that it shall use.
-        given_up: slots it has, but in which nobody is started again.
+        wanted: the slots that it is to use.
+        given_up: slots it has, but in which no worker is started again.
         surplus: slots that the platform gave it and that cannot help: its step has too few micro-batches.
         num_micro_batches: of a step, as its workers say; None: not known yet, or any number of workers helps.
         shares_freely: every step is cut for as many workers as there are, up to that number.
-        is_assigned: somebody else decides which slots it has.
-        current: the view in force: the newest Recover, or the newest proposal that somebody switched to.
+        is_assigned: the platform decides which slots it has.
+        current: the view in force: the newest Recover, or the newest proposal that a worker switched to.
         in_force_since: when ``current`` was put in force.
         recovering: the reason of the Recover that made ``current``; None if a proposal did.
         pending: the proposal that is out and not in force.
         proposed_at: when ``pending`` was proposed.
-        unbuilt: what a worker said that could not connect ``pending``; None if nobody did.
-        num_unbuilt: proposals in a row that somebody could not connect.
+        unbuilt: what a worker said that could not connect ``pending``; None if none did.
+        num_unbuilt: proposals in a row that a worker could not connect.
         views: the newest views by number, also void proposals: a worker may have switched to one.
         prepared: view → the workers that are connected in it, of the newest views.
         torn: why ``current`` must be replaced although no member is known to be lost; None if it need not.
         broken_since: when a member first reported that ``current`` broke, or that it could not connect it.
-        num_breaks: breaks in a row with nobody dead and no round completed.
-        held: the workers that were told to hold.
+        num_breaks: breaks in a row with no worker dead and no round completed.
+        held: the workers that were asked to hold.
         deaths: slot → deaths in a row.
         rests: slot → when another start may be tried in it.
         best_step: the highest step ever committed; ``best_round`` likewise.
@@ -206,12 +206,12 @@ class Job:
         return next((worker for worker in self.present() if worker.slot == slot), None)
 
     def startable(self) -> list[int]:
-        """Return the wanted slots that nobody holds and in which a start may be tried now."""
+        """Return the wanted slots that no worker holds and in which a start may be tried now."""
         rested = (slot for slot in sorted(self.wanted) if self.now >= self.rests.get(slot, self.now))
         return [slot for slot in rested if self.occupant(slot) is None]
 
     def is_bereft(self, slot: int) -> bool:
-        """Whether the last worker of a slot died: nobody asked it to, and its program had not ended."""
+        """Whether the last worker of a slot died: it was not asked to end, and its program had not ended."""
         last = max((worker.number for worker in self.workers.values() if worker.slot == slot), default=None)
         return last is not None and self.workers[last].farewell is None
 
@@ -240,7 +240,7 @@ class Job:
 
     @property
     def ending(self) -> bool:
-        """Whether the job takes nobody in any more."""
+        """Whether the job admits no further workers."""
         return self.ended or self.state in (JobState.FINISHING, JobState.STOPPING, JobState.FAILING)
 
     def book(self) -> Book:
@@ -363,7 +363,7 @@ class Job:
         self.unbuilt = None
 
     def put_in_force(self, view: View, recovering: str | None) -> None:
-        """Make a view the current one: by a Recover, or because somebody switched to a proposal."""
+        """Make a view the current one: by a Recover, or because a worker switched to a proposal."""
         self.current = view
         self.in_force_since = self.now
         self.recovering = recovering

@@ -185,7 +185,7 @@ class JobDirectory:
                 make_folder_for(self.work, self.user)  # of a home that was restored, all is ours at first
 
     def _take(self, descriptor: int) -> None:
-        """Take the lock; whoever looks at this moment whether it is held is waited for."""
+        """Take the lock; wait for processes that test it at this moment."""
         give_up_at = time.monotonic() + _LOCK_LIMIT_S
         while True:
             try:
@@ -242,7 +242,7 @@ class JobDirectory:
         except msgspec.DecodeError as error:
             raise UsageError(
                 f"Cannot read the journal {self.journal_file}: {error}. It was written by another version of Legato; "
-                "move the job's directory away to start anew."
+                "move the job's directory away to start from scratch."
             ) from error
 
     def write_journal(self, journal: JobJournal) -> None:

@@ -101,7 +101,7 @@ def read_marks(lines: Iterable[bytes]) -> tuple[Stretch, ...]:
             if stretches and stretches[-1].worker == worker:
                 stretches.pop()
             if end < known.get(worker, 0):
-                # It was begun anew, so what stood in it before is gone.
+                # The file was truncated, so its earlier content is gone.
                 begun[worker] = len(stretches)
             known[worker] = end
             stretches.append(Stretch(worker, end))

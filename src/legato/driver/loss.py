@@ -49,7 +49,7 @@ def note_exited(job: Job, worker: Worker, exit_code: int, reason: str = "") -> N
             how = "exited without finishing" if exit_code == 0 else describe_exit(exit_code, reason)
             note_death(job, worker, how)
     if exit_code == EXIT_UNSTARTED:
-        # The machine lacks something that it may have in a while: memory, or room for another process.
+        # The machine is short of something for a while: memory, or room for another process.
         pause_s = _FIRST_REST_S * 2.0 ** (job.deaths.get(worker.slot, 1) - 1)
         job.rests[worker.slot] = job.now + pause_s
 
@@ -64,7 +64,7 @@ def fence(job: Job, worker: Worker, reason: str) -> None:
 
 
 def note_death(job: Job, worker: Worker, how: str) -> None:
-    """A worker died: nobody asked it to, and nobody had given it up."""
+    """A worker died although it was neither asked to end nor given up."""
     job.record("died", f"worker {worker.number} died: {how}", worker, "warning")
     _count_death(job, worker, how)
 
@@ -78,7 +78,7 @@ def refuse(job: Job, worker: Worker, reason: str) -> None:
 
 
 def note_commit(job: Job, worker: Worker, *, step: int = 0, num_rounds: int = 0) -> None:
-    """A member got further than anybody before: what went wrong until now is forgiven."""
+    """A member made progress: reset the counts of failures."""
     if not worker.has_state or (step <= job.best_step and num_rounds <= job.best_round):
         return
     job.best_step = max(job.best_step, step)

@@ -40,7 +40,7 @@ from legato.driver.words import (
 from legato.engines.base import EngineEvent, Exited, Noted, Started, StoreMoved
 from legato.processes import Vital
 
-# Whoever starts in their slot later is not there in their place.
+# A worker that starts in their slot later does not replace them.
 _LEFT_ON_REQUEST: Final = ("shrunk", "dismissed", "superseded")
 
 
@@ -53,7 +53,7 @@ class Membership:
         checkpoint_dir: where workers write checkpoints.
         now: seconds that never go backwards, as in every call.
         after: the journal of an earlier run under this name that did not end; its numbers are not used again.
-        slots: those that the job has at first, when somebody assigns them; None to count from 0 and scale freely.
+        slots: those that the job has at first, if the platform assigns them; None to count from 0 and scale freely.
     """
 
     def __init__(
@@ -208,7 +208,9 @@ class Membership:
         self._last_tick = job.now
         if stalled_s > 0:
             health.forgive(job, stalled_s)
-            job.record("note", f"the driver itself slept for {stalled_s:.1f} s; nobody is blamed", level="warning")
+            job.record(
+                "note", f"the driver itself slept for {stalled_s:.1f} s; no worker is fenced for it", level="warning"
+            )
         for number, vital in vitals.items():
             if number in job.workers:
                 job.workers[number].evidence.take(vital, job.now, job.spec.heartbeat_limit_s)
@@ -318,7 +320,7 @@ class Membership:
             job.resume = True
             job.record("resumed", f"{reason}: going on from the newest checkpoint, or from the start", level="warning")
         for worker in job.where(lambda worker: worker.phase in (WorkerPhase.JOINING, WorkerPhase.WARM)):
-            job.welcome(worker)  # it was told to resume or not before this happened
+            job.welcome(worker)  # it received its order to resume or not before this happened
 
     def _tell(self, message: Prepare) -> None:
         """Send a proposal to all whom it concerns: its members and the incumbents, leavers too, since all vote."""
@@ -329,7 +331,7 @@ class Membership:
         job = self.job
         if job.state in (JobState.ADOPTING, JobState.STOPPING, JobState.FAILING):
             return
-        # Who waits for a state that went with the last of those who had it would begin the job anew.
+        # A worker that waits for a state that no worker has any more would start the job from scratch.
         is_late = job.closed and not any(worker.has_state for worker in job.present())
         for worker in job.present():
             # While a program that trains nothing ends, the others run it to its end too.
@@ -390,7 +392,7 @@ class Membership:
         job.record("adopted", reason, level="warning" if present < len(job.wanted) else "info")
         if job.current is not None:
             if book.current is not None and book.current.number > number:
-                job.torn = f"view {book.current.number} of the last driver did not reach everybody"
+                job.torn = f"view {book.current.number} of the last driver did not reach all workers"
             elif not job.settled and not job.finishing:
                 job.torn = "the workers were between two views when the last driver died"
         if job.torn is None and job.pending is not None:

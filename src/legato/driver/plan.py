@@ -34,7 +34,7 @@ class HoldAll(msgspec.Struct, frozen=True):
 
 
 class StartOver(msgspec.Struct, frozen=True):
-    """Nobody has the state any more: form a first view again. ``lost``: there was a state to lose."""
+    """No worker has the state any more: form a first view again. ``lost``: there was a state to lose."""
 
     lost: bool
     reason: str
@@ -90,7 +90,7 @@ def describe_loss(job: Job) -> str | None:
 
 
 def propose_again_s(job: Job) -> float:
-    """Return how long after a proposal that somebody could not connect the next one follows."""
+    """Return how long after a proposal that a worker could not connect the next one follows."""
     doubled = job.spec.broken_patience_s * 2.0 ** min(job.num_unbuilt, _MAX_DOUBLINGS)
     return min(doubled, job.spec.prepare_limit_s)
 
@@ -128,7 +128,7 @@ def describe_refusal(number: int, difference: str) -> str:
 
 
 def _left_with_all(job: Job, worker: Worker) -> bool:
-    """Whether a worker leaves by agreement with all others: nobody waits for it in a collective."""
+    """Whether a worker leaves by agreement with all others: no worker waits for it in a collective."""
     agreed = worker.farewell in ("stopped", "orphaned")
     return agreed and (job.ending or worker.phase is not WorkerPhase.GONE)
 
@@ -174,7 +174,7 @@ def _decide_recovery(job: Job, loss: str) -> Change | None:
     if not survivors:
         if job.ending:
             return None
-        return StartOver(lost=any(worker.view for worker in job.members()), reason=f"{loss}; nobody has the state")
+        return StartOver(lost=any(worker.view for worker in job.members()), reason=f"{loss}; no worker has the state")
     if len(survivors) >= _num_needed(job):
         return Recover(tuple(worker.member for worker in survivors), f"{loss}; {_count(survivors)} going on")
     joining = [worker for worker in _warm(job) if worker not in survivors]
@@ -191,7 +191,7 @@ def _decide_recovery(job: Job, loss: str) -> Change | None:
 
 
 def _is_overdue(job: Job) -> bool:
-    """Whether somebody neither connected the view that was put in force by a Recover, nor said why it cannot."""
+    """Whether a worker neither connected the view that was put in force by a Recover, nor said why it cannot."""
     if job.current is None or job.recovering is None or not job.unprepared(job.current):
         return False
     return job.now - job.in_force_since >= job.spec.prepare_limit_s
@@ -207,7 +207,7 @@ def _decide_mending(job: Job) -> Change | None:
         missing = job.unprepared(job.current)
         what = f"workers {missing} did not connect view {number} within {job.spec.prepare_limit_s:g} s"
     elif job.broken_since is not None and job.now - job.broken_since >= job.spec.broken_patience_s:
-        what = f"view {number} broke, or could not be connected, although nobody died"
+        what = f"view {number} broke, or could not be connected, although no worker died"
     else:
         return None
     if job.num_breaks >= job.spec.max_breaks:

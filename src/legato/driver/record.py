@@ -77,7 +77,7 @@ class Records:
         wall_clock: seconds since 1970.
 
     Attributes:
-        num_metrics: how many calls of ``run.log``, counted from the first, need not be told again: they are on disk, or
+        num_metrics: how many calls of ``run.log``, counted from the first, need not be sent again: they are on disk, or
             the disk refused them.
     """
 
@@ -172,7 +172,7 @@ class Records:
         self._last_reported.pop(worker, None)
 
     def describe_gap(self) -> str | None:
-        """Say which steps nobody reported although later ones were; None if there are none.
+        """Return the steps that were not reported although later ones were; None if there are none.
 
         Asked at the end only: before it, a report may still be on its way from a worker that was cut off.
         """

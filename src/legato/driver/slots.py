@@ -1,4 +1,4 @@
-"""Which slots a job wants: by a number of workers, or exactly as somebody assigns them. Starts and ends nobody."""
+"""Which slots a job wants: by a number of workers, or exactly as the platform assigns them. Starts nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def scale(job: Job, num_workers: int, reason: str) -> None:
     """Want another number of slots; the workers in which least is lost go first.
 
     Raises:
-        UsageError: the job may not have that many, or somebody else decides about its slots.
+        UsageError: the job may not have that many, or the platform decides about its slots.
     """
     job.spec.check_num_workers(num_workers)
     before = len(job.wanted)

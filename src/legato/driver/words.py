@@ -36,14 +36,14 @@ class Tick(msgspec.Struct, frozen=True):
 
 
 class ScaleAsked(msgspec.Struct, frozen=True):
-    """Somebody asks for another number of workers."""
+    """A user asks for another number of workers."""
 
     num_workers: int
     reason: str
 
 
 class SlotsAssigned(msgspec.Struct, frozen=True):
-    """Somebody says which slots the job has, all of them, and within which bounds; None: as before."""
+    """The platform assigns all slots of the job, and its bounds; None: as before."""
 
     slots: tuple[int, ...]
     reason: str
@@ -52,7 +52,7 @@ class SlotsAssigned(msgspec.Struct, frozen=True):
 
 
 class StopAsked(msgspec.Struct, frozen=True):
-    """Somebody asks the job to end; with ``now``, without a checkpoint."""
+    """A user or the platform asks the job to end; with ``now``, without a checkpoint."""
 
     now: bool
     reason: str
@@ -63,7 +63,7 @@ class Worked(msgspec.Struct, frozen=True):
 
     Args:
         is_left: whether there is some left that only workers can do.
-        by: who did some of it just now, if anybody.
+        by: the worker that did some of it just now, if any.
     """
 
     is_left: bool
@@ -146,11 +146,11 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
         next_worker: the next free worker number.
         slots: worker → slot of all workers that may run.
         wanted: the slots that the job has.
-        given_up: slots in which nobody is started again although the job has them.
+        given_up: slots in which no worker is started again although the job has them.
         surplus: slots in which no worker runs because its step has too few micro-batches for another one.
         num_micro_batches: of a step; None: not known, or there is no such limit.
         shares_freely: every step is cut for as many workers as there are, up to that number.
-        is_assigned: somebody else decides which slots the job has.
+        is_assigned: the platform decides which slots the job has.
         current: the newest view that was put in force.
         pending: the proposal that is out.
         resume: whether workers start from the newest checkpoint.

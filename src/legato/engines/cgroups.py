@@ -241,7 +241,7 @@ class JobGroup:
 
 
 def explain_oom(limit: int | None) -> str:
-    """Return what is told of a worker that the kernel killed for memory. ``limit``: it had reached it; None: no."""
+    """Describe the death of a worker that the kernel killed for memory. ``limit``: it had reached it; None: no."""
     if limit is None:
         return (
             "killed by the kernel: the machine was out of memory. Use a smaller micro-batch, fewer workers on this "
@@ -254,7 +254,7 @@ def explain_oom(limit: int | None) -> str:
 
 
 def tell_oom_nearby(num_killed: int) -> str:
-    """Return what is told of a worker that was killed where the kernel does not say why, only that it killed some."""
+    """Describe the death of a worker that was killed where the kernel does not say why, only that it killed some."""
     processes = "1 process" if num_killed == 1 else f"{num_killed} processes"
     return (
         f"killed by SIGKILL, it is not known by whom. While it ran, the kernel killed {processes} of this machine "

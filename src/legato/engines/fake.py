@@ -116,7 +116,7 @@ class FakeEngine:
         self._error: LegatoError | None = None
 
     async def open(self) -> None:
-        """Become the machine's engine; the one before it is told that it was replaced."""
+        """Become the machine's engine; the previous one learns that it was replaced."""
         if self.machine.engine is not None:
             self.machine.engine.replace()
         self.machine.engine = self

@@ -73,7 +73,7 @@ def choose_devices(found: tuple[str, ...], asked: str | None) -> tuple[str, ...]
     """Return those of the devices found that ``LEGATO_DEVICE`` asks for; none for the CPU.
 
     Raises:
-        UsageError: it asks for a GPU that is not there, or for what nobody knows.
+        UsageError: it asks for a GPU that is not there, or for an unknown device.
 
     >>> choose_devices(("GPU-6e", "GPU-91"), "cuda:1"), choose_devices(("GPU-6e",), "cpu"), choose_devices((), None)
     (('GPU-91',), (), ())
@@ -187,7 +187,7 @@ def _names(nvml: Any, handle: Any) -> Iterator[str]:
         try:
             part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
         except nvml.NVMLError:
-            # Places for parts that nobody has made.
+            # Places for parts that do not exist.
             continue
         yield nvml.nvmlDeviceGetUUID(part)
 

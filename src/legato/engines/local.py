@@ -1,7 +1,7 @@
 """Workers as processes of this machine, forked by a warm parent. Loads no torch, decides nothing.
 
 The engine is the driver's end of a unix socket; the processes belong to the warm parent (`legato.train.warm_parent`),
-which outlives the driver. What is found in the job's directory is opened again; what has died is started anew.
+which outlives the driver. What is found in the job's directory is opened again; what has died is started again.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ class LocalEngine:
             if isinstance(event, Started | Exited):
                 known = AcknowledgeStarted if isinstance(event, Started) else AcknowledgeExited
                 self._send(known(worker=event.worker))
-        # Left for whoever asks again.
+        # Kept for the next request.
         self._events.put_nowait(None)
         if self._error is not None:
             raise self._error
@@ -440,14 +440,14 @@ class LocalEngine:
             self._writer.write(encode_frame(message))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        """Hear the warm parent to its end, then see to another one. What goes wrong is told to who waits for events."""
+        """Hear the warm parent to its end, then see to another one. Errors go to the reader of events."""
         try:
             await self._hear_all(reader)
             if not self._closing and self._error is None:
                 await self._replace_parent()
         except LegatoError as error:
             self._fail(error)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, nobody else awaits this task
+        except Exception as error:  # noqa: BLE001 -- no other code awaits this task
             _log.exception("The engine of %s ends", self._directory)
             told = f"Cannot go on with the workers of {self._directory}: {error!r}. They train on; start a new driver."
             self._fail(LegatoError(told))

@@ -1,4 +1,4 @@
-"""The process behind the local engine: start a warm parent, end one that does not answer. Speaks to nobody."""
+"""The process behind the local engine: start a warm parent, end one that does not answer. Sends it no messages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def read_record(path: Path) -> Record | None:
             "end them by hand, then remove the file."
         ) from error
     if record.boot not in ("", boot_id()):
-        # The machine has been started anew since: all of them are gone, whoever has their numbers now.
+        # The machine was rebooted since: all of them are gone, even if other processes have their numbers now.
         record.pid = record.start_time = 0
         for entry in record.workers.values():
             entry.exit_code = UNKNOWN_EXIT_CODE if entry.exit_code is None else entry.exit_code

@@ -79,7 +79,8 @@ def digest(variables: Mapping[str, str]) -> str:
 
 def _large_pages(variables: Mapping[str, str]) -> dict[str, str]:
     # The C library reads it when a process starts. Memory that a worker touches for the first time costs a hundredth of
-    # the page faults then; a training process does that with all of its state when it joins, in everybody's way.
+    # the page faults then; a training process does that with all of its state when it joins, while all other workers
+    # wait.
     said = variables.get("GLIBC_TUNABLES", "")
     if "glibc.malloc.hugetlb" in said:
         return {}

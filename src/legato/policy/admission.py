@@ -2,7 +2,7 @@
 
 Every queue has its floor set aside as far as its jobs could use it; the rest is common. The queue with the least per
 weight goes next, with the first of its jobs; a minimum that does not fit is refused, and those behind it may still fit.
-Because everything is dealt out anew each time, in the same order, whoever was refused gets its minimum as soon as those
+Because all slots are divided from scratch each time, in the same order, a refused job gets its minimum as soon as those
 before it leave enough, whatever those behind it have taken meanwhile.
 """
 
@@ -76,7 +76,7 @@ class Reservations:
             # Who runs is left to run: to stop it would free nothing that is needed yet.
             kept = not claim.held and not self._keeping.isdisjoint((None, name))
             return Refusal("reserved", left) if kept else None
-        # What a ceiling keeps back concerns its own queue alone; what is not there concerns everybody.
+        # What a ceiling keeps back concerns its own queue only; missing slots concern all jobs.
         scope = name if budget.common + budget.set_aside[name] >= claim.lo else None
         first = scope not in self._refused
         self._refused.add(scope)

@@ -1,8 +1,8 @@
 """How far jobs are behind their own fair finish, and how much that counts when minimums do not all fit. Counts no time.
 
 Who has had less than was due to it for long, because its minimum did not fit or was wide, goes before others of the
-same priority, and before those of a higher one if it is far behind. What is due is set by `due`; whoever carries the
-decisions out counts how many seconds of slots that makes, and how many the job had.
+same priority, and before those of a higher one if it is far behind. What is due is set by `due`; the caller that
+carries the decisions out counts how many seconds of slots that makes, and how many the job had.
 """
 
 from __future__ import annotations

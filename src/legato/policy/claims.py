@@ -27,7 +27,7 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
         why: ``pool`` and ``ceiling``: it can never fit as things are; ``room`` and ``queue``: others go first in the
             pool, or in its queue, which is at its ceiling; ``reserved``: slots are kept for one that goes first.
         left: slots that are left for it.
-        first: nobody before it was refused for the same reason: what is left is reserved for it.
+        first: no job before it was refused for the same reason: what is left is reserved for it.
     """
 
     why: Literal["pool", "ceiling", "room", "queue", "reserved"]
@@ -42,17 +42,17 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
         job: as in the snapshot.
         order: who goes first: the smaller.
         behind: how often its precedence is doubled.
-        due: what it would have if everybody could have a fraction of a slot.
+        due: what it would have if slots were divisible.
         lo: its smallest size.
         hi: its largest useful size.
-        slots: what it holds: usable and not leaving; after `place`, what it shall have.
+        slots: what it holds: usable and not leaving; after `place`, its new slots.
         held: how many it held before that.
         lost: slots that it still has and that are not usable any more.
         leaving: slots that it is giving back already.
         refusal: None: it has its minimum.
         share: exact.
         target: what it should have in the end.
-        size: what it shall have now.
+        size: the number of slots that it is to have now.
         since: since when the target is on the same side of what it holds. None: it is what it holds.
         ready_at: when it may be resized for mere fairness or growth.
         from_free: how many of the slots that it still needs are free already, and kept for it.
@@ -100,7 +100,7 @@ class Pool(msgspec.Struct, eq=False, kw_only=True):
         now: this moment.
         claims: all jobs, in order of precedence.
         queues: all queues, those that only jobs name too.
-        capacity: slots that are usable, whoever has them.
+        capacity: all usable slots, free or not.
         free: slots that can be given now.
         leaving: usable slots that are being given back, by holder; None for holders that are not in the snapshot.
     """

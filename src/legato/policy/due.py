@@ -1,4 +1,4 @@
-"""What is due to every job: what it would have if everybody could have a fraction of a slot. Gives nothing.
+"""What is due to every job: its slots if they were divisible. Assigns nothing.
 
 That is its weighted share between nothing and what helps it, whatever its minimum is. To ask for more than one's share
 makes it no larger.

@@ -25,7 +25,7 @@ from legato.policy.steadiness import settle
 
 
 def decide(snapshot: Snapshot, rules: Rules) -> Decisions:
-    """Decide what every job of a snapshot shall have now, and say why.
+    """Decide which slots each job of a snapshot is to have now, and say why.
 
     The result is the same for the same snapshot, in whatever order its parts come. Carry the decisions out, hand
     ``wanted`` and ``wanted_since`` back, and decide again: when nothing else happens, decisions soon stay the same.

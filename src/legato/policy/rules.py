@@ -19,7 +19,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """How to decide.
 
     Args:
-        policy: who comes first. fair: nobody is shut out by somebody who came earlier or asked for more.
+        policy: which job comes first. fair: no job is shut out by one that came earlier or asked for more.
         stability_s: seconds; a change for mere fairness, or a growth, waits until it has been wanted this long. Starts,
             and the shrinks that make room for them, never wait. 3: a job that ends and the next one that comes in its
             place do not resize the others twice, and people do not notice.
@@ -27,13 +27,13 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
             resize cost. 20: at most a twentieth of a job's time goes into resizes; in simulation that removed 38 % of
             them at no cost in mean completion time.
         gather_s: seconds; while slots are being freed, a job that could start or grow with fewer waits this long for
-            all of its share, so that it is not resized again at once. 10: a worker that is told to leave is
+            all of its share, so that it is not resized again at once. 10: a worker that has to leave is
             gone or killed within that time.
         reserve_after_s: seconds; a job whose minimum does not fit always goes before those behind it as soon as it
-            fits, and they pause for it. When it is older than this, nobody behind it is started any more either: fewer
+            fits, and they pause for it. When it is older than this, no job behind it is started any more either: fewer
             pauses, but slots may stay idle. None: they may always start, because a pause costs seconds.
         ageing_s: seconds of waiting that weigh as much as 5000 points of priority when a fair share decides whose
-            minimum comes first, so that nobody is overtaken for ever. None: priority decides, and age only among
+            minimum comes first, so that no job is overtaken forever. None: priority decides, and age only among
             equals.
         fair_finish_s: seconds; who has had less than its share for longer goes before others when a fair share decides
             whose minimum comes first: twice its priority counts if it had half of what was due to it, up to eight

@@ -95,9 +95,9 @@ class Part(NamedTuple):
 
 
 def make_whole(total: int, parts: Sequence[Part]) -> list[int]:
-    """Deal out ``total`` so that nobody is a whole slot away from the exact share.
+    """Divide ``total`` so that no claim is a whole slot away from its exact share.
 
-    Everybody gets the floor of the exact share; the rest goes one by one to the smallest (a + 1/2) / weight, a being
+    Each claim gets the floor of its exact share; the rest goes one by one to the smallest (a + 1/2) / weight, a being
     what the claimant has so far, and never above the ceiling of the exact share.
 
     Args:
@@ -112,7 +112,7 @@ def make_whole(total: int, parts: Sequence[Part]) -> list[int]:
     if rest <= 0:
         return sizes
     split = [index for index, part in enumerate(parts) if part.share > sizes[index]]
-    # Nobody can get two: the ceiling is one above the floor.
+    # No claim can get two: the ceiling is one above the floor.
     split.sort(key=lambda index: deal_key(sizes[index], *parts[index][1:]))
     for index in split[:rest]:
         sizes[index] += 1

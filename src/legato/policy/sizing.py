@@ -44,7 +44,7 @@ def decide_targets(pool: Pool, rules: Rules) -> None:
 
 
 def _size_alone(claim: Claim, budget: Budget) -> None:
-    """Size one that shares with nobody: the most that is left for it."""
+    """Size a claim that shares with no other: the most that is left for it."""
     most = min(claim.hi, claim.lo + budget.available(claim.job.queue))
     claim.share = float(most)
     claim.target = fit_size(claim.job, most)

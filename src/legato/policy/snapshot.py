@@ -21,8 +21,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         id: unique in the pool.
         node: the machine it is on.
         device: what a worker gets there, for people.
-        holder: the job that has it, or whose worker is still in it. None: nobody.
-        leaving: its holder was told to give it back, and the worker is not yet confirmed gone: nobody's for now.
+        holder: the job that has it, or whose worker is still in it. None: no job.
+        leaving: its holder was asked to give it back, and the worker is not yet confirmed gone.
         usable: its node is up and not drained. What is not usable is taken away and never given.
     """
 
@@ -118,7 +118,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         now: this moment.
         slots: all of the pool, also those that are not usable.
         jobs: all that have slots or want some.
-        queues: all that somebody described.
+        queues: all that are configured.
     """
 
     now: float
@@ -139,12 +139,12 @@ class Verb(enum.StrEnum):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one job shall have now.
+    """The decision about one job.
 
     Args:
         job: its id.
-        slots: ids of the slots it shall hold now, sorted: those it keeps, and only such new ones as are free now.
-        verb: how their number differs from the slots it has now; which slots they are is told by ``slots`` alone.
+        slots: ids of the slots that it is to hold now, sorted: those it keeps, and only such new ones as are free now.
+        verb: how their number differs from the slots it has now; only ``slots`` says which slots they are.
         reason: one sentence, for people; it stays the same while the situation does.
         wanted: how many slots it would have if every change were done at once and cost nothing.
         wanted_since: since when ``wanted`` is on the same side of what it has. None: it has what is wanted.
@@ -152,7 +152,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         share: its exact share, of which ``wanted`` is the whole number; 0 if its minimum does not fit.
         because: ids of the jobs that are the cause, at most five: who gains if it loses, who has what it waits for,
             with whom it shares.
-        due: what it would have if everybody could have a fraction of a slot; 0 where that does not count.
+        due: what it would have if slots were divisible; 0 where that does not count.
         behind: how often its precedence was doubled because it has had less than that. Hand it back too.
         ceiling: of its queue, if with a higher one it would have more. None: that would not help it.
     """
@@ -171,7 +171,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Decisions(msgspec.Struct, frozen=True, kw_only=True):
-    """What all jobs shall have now.
+    """The decisions about all jobs.
 
     Args:
         decisions: one per job, in order of submission.

@@ -42,7 +42,7 @@ def settle(pool: Pool, rules: Rules) -> float | None:
     ready = [claim for claim in shrinkable if claim.ready_at <= pool.now]
     needed += sum(number for _, number in growing)
     shrunk += _shrink(ready, needed - supply - shrunk)
-    # What nobody will ever want is given back: a slot that does not help, or one above a ceiling.
+    # Slots that no job can use are given back: a slot that does not help, or one above a ceiling.
     over = sum(claim.size - claim.target for claim in shrinkable)
     wanted = sum(claim.target - claim.held for claim in moving if claim.target > claim.held)
     shrunk += _shrink(ready, over - max(wanted - supply - shrunk, 0))
@@ -87,7 +87,7 @@ def _worth(claim: Claim, now: float) -> tuple[bool, bool, int, float, float, str
 def _shrink(shrinkable: Sequence[Claim], missing: int) -> int:
     """Shrink claims, one after the other, until so many slots are freed; return how many are.
 
-    Nobody loses more than is missing: the rest of the way to the target is mere fairness.
+    No job loses more than is missing: the rest of the way to the target only makes shares fairer.
     """
     freed = 0
     for claim in shrinkable:
@@ -136,7 +136,7 @@ def _give(pool: Pool, needs: Sequence[Need], coming: int, rules: Rules) -> list[
         if left <= 0:
             break
         if claim.frozen or (claim.leaving and not claim.held):
-            # Its last workers must be gone before it starts anew.
+            # Its last workers must be gone before it starts again.
             left -= min(left, need)
             continue
         size = claim.target if need <= left else fit_size(claim.job, claim.held + left)

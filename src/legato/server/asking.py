@@ -68,7 +68,7 @@ class Gatekeeper:
             raise Unauthenticated(reason)
         is_new = not self._proven.has(key)
         if is_new:
-            # Before the store is asked: nobody makes it look for token after token that was made up.
+            # Before the store is read, so that made-up tokens cause no queries.
             self._begin_guess(address, now)
         begun, begun_refusal = self._recognized.begin(), self._unrecognized.begin()
         try:
@@ -204,7 +204,7 @@ class Gatekeeper:
 
     @contextlib.contextmanager
     def secret_login(self, scope: Scope) -> Iterator[None]:
-        """Count an attempt to log in with a secret that nobody guesses, if what the block does with it fails.
+        """Count an attempt to log in with a secret that cannot be guessed, if the block fails.
 
         Raises:
             Problem: it was wrong, and so were too many before it; or the address floods the server with wrong ones.

@@ -244,7 +244,7 @@ class NewUser(Body):
 
 
 class UserPatch(Body):
-    """What shall change of a user."""
+    """Changes of a user."""
 
     role: GivenRole | None = None
     is_disabled: bool | None = None

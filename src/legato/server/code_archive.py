@@ -19,7 +19,7 @@ def pack_code(folder: Path) -> BinaryIO:
     Raises:
         FileNotFoundError: something of it was taken away meanwhile.
     """
-    packed = tempfile.TemporaryFile()  # noqa: SIM115 -- whoever sends it closes it
+    packed = tempfile.TemporaryFile()  # noqa: SIM115 -- the sender closes it
     try:
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             for path in sorted(Path(top, name) for top, _, names in os.walk(folder) for name in names):

@@ -51,7 +51,7 @@ def _read(file: Path) -> ConsoleFile | None:
     kind = _KINDS.get(file.suffix)
     if kind is None or not file.is_file():
         return None
-    # Built anew while the server runs: the new one is read.
+    # Rebuilt while the server runs: read the new one.
     state = file.stat()
     return _pack(file, kind, (state.st_mtime_ns, state.st_size))
 

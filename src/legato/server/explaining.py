@@ -38,7 +38,7 @@ class Party(msgspec.Struct, frozen=True):
 
 
 class LostSlot(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot that a job was asked to leave, and who has it since. ``job`` and ``title`` None: nobody, or not yet."""
+    """A slot that a job was asked to leave, and the job that has it since. ``job`` and ``title`` None: none yet."""
 
     slot: str
     time: float
@@ -75,7 +75,7 @@ class Explainer:
 
     Args:
         store: where the facts are.
-        asker: who shall understand.
+        asker: the user who gets the explanation.
         now: seconds since 1970.
     """
 
@@ -118,7 +118,7 @@ class Explainer:
         if job.progress is not None and (total := job.progress.num_micro_batches or 0) > job.max_workers:
             sentences.append(f"Each step has {total} micro-batches, for at most {_count_workers(job)}.")
         if job.stage is Stage.PAUSED:
-            sentences.append("It wants no slots until somebody resumes it.")
+            sentences.append("It gets no slots until a user resumes it.")
             # What it lost before is no reason for where it is now.
             return (
                 *sentences,
@@ -204,7 +204,7 @@ class Explainer:
 
 
 def _tell_taker(lost: LostSlot) -> str:
-    return f"{lost.title} has it now" if lost.title else "nobody has it yet"
+    return f"{lost.title} has it now" if lost.title else "no job has it yet"
 
 
 def _make_party(holder: Holder) -> Party:

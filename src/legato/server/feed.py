@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 
 class Told(NamedTuple):
-    """Events of a follower. ``upto``: all that it may see up to here are told."""
+    """Events of a follower. ``upto``: all events up to here that it may see are sent."""
 
     events: tuple[Event, ...]
     upto: int
@@ -95,7 +95,7 @@ class Feed:
 
     @contextlib.contextmanager
     def following(self) -> Iterator[None]:
-        """Count somebody who follows."""
+        """Count a follower."""
         self.num_followers += 1
         try:
             yield
@@ -159,7 +159,7 @@ class Feed:
         return Told(tuple(found), newer[-1].seq if newer else seq)
 
     async def wait_beyond(self, seq: int, limit_s: float) -> bool:
-        """Wait for an event after ``seq``; False if none came in time, or no more will be told."""
+        """Wait for an event after ``seq``; False if none came in time, or no more will come."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s), self._news:
                 await self._news.wait_for(lambda: self._is_beyond(seq) or self.is_closing)
@@ -201,10 +201,10 @@ def _queue_of(event: Event) -> str | None:
 
 
 def _was_open(event: Event) -> bool:
-    """Return whether an event is of a queue that everybody might use then."""
+    """Return whether an event is of a queue that was open to all users then."""
     return event.kind == QUEUE and bool(event.detail and event.detail.get("is_open"))
 
 
 def _leaver_of(event: Event) -> str | None:
-    """Return who sees a project no more because of an event, and is told it all the same; None: nobody."""
+    """Return the user who can no longer see a project because of an event, and still receives it; None: no user."""
     return event.detail.get(LEAVER) if event.kind == PROJECT and event.detail else None

@@ -1,4 +1,4 @@
-"""Figures for Prometheus: requests as they come, the platform as it is when somebody looks. Names nobody."""
+"""Figures for Prometheus: requests as they come, the platform as it is at each scrape. Contains no names of users."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Figures:
 
 
 class _Platform:
-    """Collects what the loop and the store say when somebody looks."""
+    """Collects figures of the loop and the store at each scrape."""
 
     def __init__(self, store: Store, pulse: Pulse, leads: Callable[[], bool], num_followers: Callable[[], int]) -> None:
         self._store = store
@@ -97,7 +97,7 @@ class _Platform:
         yield SummaryMetricFamily("legato_round_seconds", told, count_value=pulse.num_done, sum_value=pulse.elapsed_s)
         told = "When the last whole round ended, in seconds since 1970; 0: there was none, or another server decides."
         yield GaugeMetricFamily("legato_last_round_time_seconds", told, value=pulse.done_at or 0.0)
-        told = "Drivers that could not be told something."
+        told = "Messages that could not be sent to drivers."
         yield CounterMetricFamily("legato_failed_calls", told, value=pulse.num_failed_calls)
         drivers = GaugeMetricFamily(
             "legato_drivers", "Drivers of jobs that died, or do not answer, in the last round.", labels=["state"]

@@ -1,4 +1,4 @@
-"""Guests: applications that answer under paths of their own, and know of the platform what its REST says to anybody.
+"""Guests: applications that answer under paths of their own, and know of the platform only what its REST answers.
 
 The door looks at host, origin and zero bytes before a guest is asked, and writes its line of the log after. All else is
 the guest's: who asks, how large bodies may be, how errors look. What it wants of the platform it asks for through
@@ -93,7 +93,7 @@ class Guests:
             inner[_INSIDE] = True
             await self._platform(inner, receive, send)
             if (asker := inner["state"].get("asker")) is not None:
-                scope["state"]["asker"] = asker  # for the log: whoever asks inside has sent the request of the guest
+                scope["state"]["asker"] = asker  # for the log: the asker inside sent the request of the guest
 
         return httpx.AsyncClient(
             transport=httpx.ASGITransport(ask, client=(client[0], client[1]), raise_app_exceptions=False),

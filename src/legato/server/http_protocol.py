@@ -1,7 +1,7 @@
 """How much of HTTP a connection may use before a request of it is looked at: bytes, fields, time, and connections.
 
 Uvicorn parses with httptools, which bounds none of this: a head without an end would be kept in memory, and half a head
-would keep its connection for ever. Everything here is counted per connection or per address and costs no timer per
+would keep its connection forever. Everything here is counted per connection or per address and costs no timer per
 piece. Knows no route and no user.
 """
 
@@ -193,7 +193,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Read what has come, within the limits."""
         if self._is_refused:
             return
-        # Counted by what the parser holds back: all that no callback below was told of.
+        # Counted by what the parser holds back: all that reached no callback below.
         self._num_silent_bytes += len(data)
         super().data_received(data)
         if self._num_silent_bytes > self._limits.head_bytes and not self._is_refused:
@@ -205,7 +205,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._await_head()
 
     def pause_writing(self) -> None:
-        """Wait for the client to read, but not for ever."""
+        """Wait for the client to read, but not forever."""
         super().pause_writing()
         if self._unread is None:
             self._unread = self.loop.call_later(_UNREAD_LIMIT_S, self.transport.abort)

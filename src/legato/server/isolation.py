@@ -48,9 +48,9 @@ def check_isolation(settings: Settings, *, is_open: bool) -> None:
         if is_open and not settings.allow_jobs_as_server:
             raise UsageError(
                 f"Cannot start: other machines can reach {settings.host}, and jobs would run as the user that runs "
-                "this server. Whoever may submit a job could read and change all that this user can, the store and "
-                "everybody's jobs included. Set run_jobs_as to pool or submitter; or, if you trust everybody who may "
-                "submit a job with that, set allow_jobs_as_server=true."
+                "this server. Each user who may submit a job could read and change everything that this user can, "
+                "including the database and the jobs of all users. Set run_jobs_as to pool or submitter; or, if you "
+                "trust all users who may submit jobs with that, set allow_jobs_as_server=true."
             )
         return
     told = f"Cannot start with run_jobs_as={mode}"

@@ -1,4 +1,4 @@
-"""How often and how much at once somebody may ask. Reads no clock; forgets who has not come for long."""
+"""Limits the rate and number of requests of a user or address. Reads no clock; forgets idle ones."""
 
 from __future__ import annotations
 

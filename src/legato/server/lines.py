@@ -98,7 +98,7 @@ class Lines(Generic[T]):
                 yield from self._choose(found, after)
             yield from self._choose(self._decode(rest), after)
         finally:
-            # Also where whoever reads has had enough.
+            # Also where the reader stops early.
             self._remember(path, _Known(known.file, tuple(stretches)))
 
     def _choose(self, lines: list[T], after: int | None) -> list[T]:

@@ -1,7 +1,7 @@
-"""Logs in whoever runs the server, on its machine: a token in a file of the home that this system user alone can read.
+"""Logs in the system user of the server on its machine, by a token in a file that only this user can read.
 
-Whoever can read it could read the store as well. It lives for a day, is replaced long before its end, and ends with the
-server; after a crash the next start ends it.
+A process that can read it could read the store as well. The token lives for a day, is replaced long before its end, and
+ends with the server; after a crash the next start ends it.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ async def keep_local_login(
                 renewed = clock()
                 await asyncio.to_thread(login.renew, now + renewed - began)
         except (LegatoError, OSError) as error:
-            _log.warning("whoever runs the server could not be logged in on its machine", error=str(error))
+            _log.warning("the system user of the server could not be logged in on this machine", error=str(error))
 
 
 def write_private(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""How often somebody may fail to log in: per account and address, per account, per address, and per known device.
+"""Limits failed log-ins: per account and address, per account, per address, and per known device.
 
 One guesser at one address uses up what that address has for that account, and thirty addresses use up what the account
 has. Neither keeps its owner out: a device that has logged in as this user before (it shows a secret that it was given

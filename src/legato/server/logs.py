@@ -132,11 +132,11 @@ class Addition(NamedTuple):
 
 
 class Place(NamedTuple):
-    """How far the logs of a job were told.
+    """How far the logs of a job were sent.
 
     Args:
         positions: by log.
-        quiet_until: what is not named, and was last written at or before this, was told to its end. Seconds since 1970,
+        quiet_until: what is not named, and was last written at or before this, was sent to its end. Seconds since 1970,
             by the clock of the files. None: what is not named was not told.
     """
 
@@ -152,7 +152,7 @@ class Reader:
     Args:
         root: the job's directory.
         chosen: logs to read. Empty: those of all workers, also of those that come later.
-        place: how far they were told before.
+        place: how far they were sent before.
         is_bounded: what is added after the first look is left out.
     """
 
@@ -168,7 +168,7 @@ class Reader:
 
     @property
     def place(self) -> Place:
-        """How far the logs were told; not longer than it must be, however many workers came and went."""
+        """How far the logs were sent; as short as possible, however many workers there were."""
         named = {log: at for log, at in self._positions.items() if log not in self._quiet}
         return Place(named, self._quiet_until)
 
@@ -242,7 +242,7 @@ class Reader:
         return Addition(log, lines.decode(errors="replace"), at + len(lines)) if lines else None
 
     def note(self, addition: Addition) -> None:
-        """Note that this is told."""
+        """Note that this is sent."""
         self._positions[addition.log] = addition.end
         self._quiet.discard(addition.log)
 
@@ -270,7 +270,7 @@ class Reader:
         return at
 
     def _forget_quiet(self, listed: list[Log]) -> None:
-        """Name no more, where there are many, the logs that were told to their end and are silent for longest."""
+        """Name no more, where there are many, the logs that were sent to their end and are silent for longest."""
         num_named = len(self._positions) - len(self._quiet)
         if num_named <= _MAX_NAMED:
             return
@@ -289,7 +289,7 @@ class Reader:
 
 
 def render_place(place: Place) -> str:
-    """Return how far logs were told as the id of a message.
+    """Return how far logs were sent as the id of a message.
 
     >>> render_place(Place({"worker-0": 12, "worker-1": 0}))
     'worker-0=12,worker-1=0'

@@ -25,7 +25,7 @@ def find_slots(num_slots: int | None) -> tuple[str, ...]:
     """Return the torch device of each slot of this machine.
 
     Args:
-        num_slots: how many there shall be. None: one per GPU, or one per CPU core where there is no GPU.
+        num_slots: the number of slots. None: one per GPU, or one per CPU core where there is no GPU.
 
     Raises:
         SettingsError: there are fewer GPUs.
@@ -69,7 +69,7 @@ class Declaration:
         self._devices = tuple(devices)
 
     def declare(self, lease: Lease, now: float) -> None:
-        """Declare this machine's slots, and that nobody drives those of others any more.
+        """Declare this machine's slots, and that no server manages those of other machines any more.
 
         Raises:
             FencedOut: the lease is another's by now.

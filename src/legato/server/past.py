@@ -1,4 +1,4 @@
-"""What was on the pool, as somebody may see it: who held how many slots when, and who gave slots up to whom."""
+"""The history of the pool as a user may see it: slots held over time, and slots that moved between jobs."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class SlotMove(msgspec.Struct, frozen=True):
         slot: its id.
         from_job: None if the asker may not see it.
         from_title: its owner and name.
-        to_job: None if the asker may not see it, or nobody had it yet.
-        to_title: None: nobody had it yet.
+        to_job: None if the asker may not see it, or no job had it yet.
+        to_title: None: no job had it yet.
         reason: of the decision; empty where it is not known any more.
     """
 
@@ -74,7 +74,7 @@ def draw_timeline(
 
     Args:
         store: where the facts are.
-        asker: who shall see it.
+        asker: the user who sees it.
         by: whose slots are one line.
         since: seconds since 1970.
         until: seconds since 1970.

@@ -63,7 +63,7 @@ def imagine(snapshot: policy.Snapshot, new: NewJob, asker: Asker, rules: Rules, 
 
 
 def look(store: Store, works: Works, now: float) -> policy.Snapshot:
-    """Return the pool as the policy sees it when nobody is being resized."""
+    """Return the pool as the policy sees it when no job is being resized."""
     facts = store.loop.read_facts()
     snapshot = make_snapshot(Pool(facts), {}, {}, works.of(facts), now, LeftOut())
     return msgspec.structs.replace(snapshot, jobs=tuple(_as_settled(job) for job in snapshot.jobs))
@@ -88,7 +88,7 @@ def check_queue(store: Store, queue: str, asker: Asker) -> None:
 
 
 def _as_settled(job: policy.Job) -> policy.Job:
-    """Return a job as it is when nobody is being resized: a plan looks beyond that."""
+    """Return a job as it is when it is not being resized: a plan looks beyond that."""
     if job.standing is not policy.Standing.RESIZING:
         return job
     return msgspec.structs.replace(job, standing=policy.Standing.RUNNING)

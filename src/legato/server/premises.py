@@ -1,4 +1,4 @@
-"""What must be so before a server starts: a directory it may write, that is nobody else's, and a port to listen on.
+"""What must be so before a server starts: a directory that it alone may write, and a port to listen on.
 
 Each that is not so is an error with its remedy, and nothing was started. Loads nothing of what a server needs: to find
 out that none can start here must not take as long as to start one.
@@ -69,7 +69,7 @@ def open_home(home: Path) -> None:
 def close_home(home: Path) -> None:
     """Take a home, and all that is in it, from other system users, if any of them may read or write it.
 
-    Whoever may only pass through it, as where jobs run as other users, stays able to. Nothing is changed in a directory
+    Users who may only pass through it, as where jobs run as other users, still can. Nothing is changed in a directory
     that holds other things than a platform, such as ``/srv``. Who may read the folder of data, its operator decides.
 
     Raises:
@@ -114,7 +114,7 @@ def _close(name: str, folder: int) -> None:
 def allow_files() -> int:
     """Let this process have as many open files and connections as the system allows it; return how many that is.
 
-    The usual 1024 are fewer than the streams of two users. More than some ten thousand help nobody.
+    The usual 1024 are fewer than the streams of two users. More than some ten thousand are of no use.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _NUM_FILES if hard == resource.RLIM_INFINITY else min(hard, _NUM_FILES)
@@ -200,7 +200,7 @@ def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
         if family == socket.AF_INET6:
             opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         opened.bind(address)
-        # Already here: a port that somebody else bound in the same way is refused only now.
+        # Already here: a port that another process bound in the same way is refused only now.
         opened.listen(_BACKLOG)
     except OSError:
         opened.close()

@@ -32,7 +32,7 @@ from legato.core.errors import (
 MEDIA_TYPE: Final = "application/problem+json"
 _PREFIX: Final = "urn:legato:problem:"
 
-# Name, status, title. The names are promised for ever; `docs/rest.md` lists them.
+# Name, status, title. The names never change; `docs/rest.md` lists them.
 TITLES: Final[Mapping[str, tuple[int, str]]] = {
     "bad-request": (400, "The request cannot be read"),
     "unauthenticated": (401, "Who asks is not known"),
@@ -127,7 +127,7 @@ class Problem(LegatoError):
 
 
 def too_many(detail: str, wait_s: float) -> Problem:
-    """Return the problem of somebody who asks too often."""
+    """Return the problem for too many requests."""
     return Problem("too-many-requests", detail, headers={"Retry-After": str(max(math.ceil(wait_s), 1))})
 
 

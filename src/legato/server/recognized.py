@@ -1,7 +1,7 @@
 """What the store said of a token a moment ago: not every request asks it. Reads no clock; keeps no secret.
 
-What a token may is so for one second more at most. Whoever takes something away on this server says so, and it is gone
-at once; what was taken away on another server of the same store is gone within that second.
+A right of a token may outlive its removal by one second at most. A removal on this server is announced, and the right
+is gone at once; what was taken away on another server of the same store is gone within that second.
 """
 
 from __future__ import annotations

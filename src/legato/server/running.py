@@ -169,7 +169,7 @@ def check_places_here(here: Services, told: str, new: NewJob, owner: str) -> Non
         check_places(told, where, directory=work.directory, program=work.script, data=work.data, user=user)
         _check_limits(work, here, told)
     except UsageError:
-        # Asked last: most often all is there, and nobody need know who leads.
+        # Checked last: most often all is there, and the leader does not matter.
         if here.leads():
             raise
 

@@ -96,7 +96,7 @@ class Services:
         upload_turn: so many uploads are unpacked, or packed again, at once; each may be large.
         arrivals: counts uploads that are being received.
         lists: of jobs; those who ask for the same at once share one.
-        pictures: of the pool, which take long to draw; a second old where nobody has heard of anything since.
+        pictures: of the pool, which take long to draw; a second old if no event came since.
         probes: of whether anything can be written.
         plans: of what would be; users who ask the same share one, and each user has one computed at a time.
         turns: of users whose plans are computed.

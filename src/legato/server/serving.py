@@ -63,9 +63,9 @@ _END_LIMIT_S: Final = 5
 _IDLE_LIMIT_S: Final = 75
 _ADMIN: Final = "admin"
 _WARNING: Final = (
-    "Warning: other machines can reach this server, and jobs run here as the user that runs it. Whoever may submit a "
-    "job can read and change all that this user can, the store and everybody's jobs included: let in only those whom "
-    "you trust with that, and use TLS."
+    "Warning: other machines can reach this server, and jobs run here as the user that runs it. Each user who may "
+    "submit a job can read and change everything that this user can, including the database and the jobs of all users. "
+    "Add only users whom you trust with that, and use TLS."
 )
 
 _Part = Callable[[], Coroutine[Any, Any, None]]  # runs until it is cancelled
@@ -96,7 +96,7 @@ def serve(
     Args:
         settings: see `legato.control.settings`.
         sockets: as of `legato.server.premises.enter`, which holds the directory too for as long as this takes.
-        say: shows a line to whoever started it. Lines of the log go to standard error beside it.
+        say: shows a line to the user who started it. Lines of the log go to standard error beside it.
         is_terminal: what is said is read by a person at a terminal, and kept nowhere.
         runs_jobs: offer the slots of this machine, and take part in the election of the one control loop. False: only
             answer requests, beside a server that does.
@@ -206,7 +206,7 @@ def make_admin_token(settings: Settings, name: str) -> str:
     with open_store(settings.store_url) as store:
         now = time.time()
         first = store.tokens.create_first(now)
-        # Not one of those that are counted: whoever has too many must not be kept out.
+        # Not one of those that are counted: a user with too many must not be kept out.
         made = first or store.tokens.create(
             _ADMIN,
             name,
@@ -235,7 +235,7 @@ def make_link(store: Store, url: str, now: float) -> str:
 
 
 class _Web(uvicorn.Server):
-    """Uvicorn without signals of its own: whoever runs it says when to stop."""
+    """Uvicorn without signal handlers: its caller stops it."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -390,7 +390,7 @@ def _begin_local(local: LocalLogin) -> None:
         local.renew(time.time())
     except (LegatoError, OSError) as error:
         # Not without it: others log in as ever.
-        _log.warning("whoever runs the server could not be logged in on its machine", error=str(error))
+        _log.warning("the system user of the server could not be logged in on this machine", error=str(error))
 
 
 def _tell_first(first: NewToken, link: str) -> Iterator[str]:
@@ -431,7 +431,7 @@ def _written(told: ServerFile, settings: Settings) -> Iterator[None]:
     try:
         yield
     finally:
-        # Of several servers on one directory the one that started last is told of; it may live on.
+        # Of several servers on one directory the one that started last is reported; it may still run.
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             if decode(file.read_bytes(), ServerFile) == told:
                 file.unlink()

@@ -1,6 +1,7 @@
 """Sessions of browsers: the cookie that holds a token, and the value that proves that a page of ours asks.
 
-A browser sends a cookie along whoever made it ask. SameSite keeps other sites out, but a program on another port of
+A browser sends a cookie along with requests of any page. SameSite keeps other sites out, but a program on another port
+of
 the same host counts as the same site. So whatever may change something needs a header with a value that only pages of
 this server can read. Keeps nothing, and knows no user.
 """
@@ -102,7 +103,7 @@ def read_device(scope: Any) -> str | None:
 
 
 def render_device(device: str, scope: Any) -> str:
-    """Return the header ``Set-Cookie`` that lets the server know a browser again; it logs nobody in."""
+    """Return the header ``Set-Cookie`` that lets the server recognize a browser; it is no log-in."""
     return _render(_name(_DEVICE_COOKIE, scope), device, _DEVICE_S, scope)
 
 

@@ -40,7 +40,8 @@ class Shared:
             key: the same for the same answer alone: all that was asked, and whatever the asker may see.
             version: of all that the answer is made of, as the asker knows it; grows with each change. An answer that
                 was begun with a lower one is not given.
-            compute: returns the answer; called in a thread. What it raises all hear who wait, and nobody later.
+            compute: returns the answer; called in a thread. Errors are raised to all present waiters, and not to later
+            ones.
         """
         while (known := self._asked.get(key)) is not None and known.version < version and not known.task.done():
             await asyncio.wait([known.task])
@@ -74,5 +75,5 @@ class Turns:
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     def of(self, key: str) -> asyncio.Lock:
-        """Return the turn of a key; it is there for as long as anybody has it or waits for it."""
+        """Return the turn of a key; it exists as long as a task has it or waits for it."""
         return self._turns.setdefault(key, asyncio.Lock())

@@ -1,4 +1,4 @@
-"""Lines of steps: how many slots somebody held when, drawn of single spans and thinned. Reads no store and no clock."""
+"""Step lines: the slots held over time, computed from spans and thinned. Reads no store and no clock."""
 
 from __future__ import annotations
 

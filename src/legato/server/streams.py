@@ -1,4 +1,4 @@
-"""Server-sent events: how a stream is written, and when it ends. Knows nothing of what is told."""
+"""Server-sent events: how a stream is written, and when it ends. Knows nothing of the content."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MEDIA_TYPE: Final = "text/event-stream"
 
 
 def render_message(data: Any, *, event: str, message_id: str | None) -> bytes:
-    r"""Return one message. Without an id, whoever goes on does so after the last one that has one.
+    r"""Return one message. Without an id, a client continues after the last message that has one.
 
     >>> render_message({"a": 1}, event="stage", message_id="7")
     b'id: 7\nevent: stage\ndata: {"a":1}\n\n'
@@ -77,7 +77,7 @@ async def _until_away(messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     try:
         async for message in messages:
             yield message
-            # What is sent waits for nobody: only now can it be heard that the reader is gone.
+            # Sending does not wait, so only now can we notice that the reader is gone.
             await asyncio.sleep(0)
     except StoreError as error:
         _log.warning("a stream was ended, because the store cannot be read", error=str(error))

@@ -137,7 +137,7 @@ class CodeRoom:
     def take_away(self, purged: Purged) -> None:
         """Delete code that the store knows no more. In one's `turn`."""
         for sha256 in purged.uploads:
-            # In one step, so that nobody takes a part of it for the whole.
+            # In one step, so that no reader takes a part of it for the whole.
             gone = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=self.path))
             with contextlib.suppress(FileNotFoundError):
                 (self.path / sha256).rename(gone / "code")

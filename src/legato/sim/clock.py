@@ -1,6 +1,6 @@
-"""Virtual time for asyncio: whoever sleeps wakes at the right moment, and nobody waits for it. Knows no jobs.
+"""Virtual time for asyncio: each sleeper wakes at the right moment, and no real time passes. Knows no jobs.
 
-When nothing is left to do at a moment, the clock jumps to the next one at which somebody wants to wake. So hours pass
+When nothing is left to do at a moment, the clock jumps to the next one at which a task wants to wake. So hours pass
 in milliseconds, and the same program runs the same way every time.
 """
 
@@ -24,7 +24,7 @@ class _Skipping(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         found = super().select(0)
         if found or timeout is None or timeout <= 0:
-            assert found or timeout is not None, "everybody waits, and nothing will ever happen"
+            assert found or timeout is not None, "all simulated parts wait, so the simulation cannot continue"
             return found
         self.now += timeout
         return found

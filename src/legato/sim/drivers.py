@@ -42,7 +42,7 @@ class MadeUpDrivers:
             return
         if self._refused.get(order.job):
             self._refused[order.job] -= 1
-            raise LegatoError(f"The driver of {order.job} cannot be started: it was told not to.")
+            raise LegatoError(f"The driver of {order.job} cannot be started: as planned for this test.")
         if last is not None and last.order.attempt > order.attempt:
             raise LegatoError(f"Attempt {order.attempt} of job {order.job} is over: {last.order.attempt} has begun.")
         if last is not None and last.order.attempt == order.attempt:

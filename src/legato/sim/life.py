@@ -168,12 +168,12 @@ class Life:
             self._begin_end(Outcome("failed", 1, reason), 0.0)
 
     def die(self) -> None:
-        """Lose the driver, if there is one; nobody knows anything until it is started again."""
+        """Lose the driver, if there is one; there are no reports until it is started again."""
         if self.state in (DriverState.ENDED, DriverState.GONE):
             return
         self._catch_up()
         if self._ending is not None and self._ending.outcome == "stopped":
-            # It is not written down; whoever wants it says it again.
+            # It is not stored; the caller repeats it.
             self._ending = None
         self.state = DriverState.GONE
         self._away = self._loop.call_later(self._house.costs.away_limit_s, self._give_up)
@@ -191,7 +191,7 @@ class Life:
             self._fill()
 
     def start_again(self) -> None:
-        """Start the driver anew if it died; it adopts the workers that live."""
+        """Start the driver again if it died; it adopts the workers that live."""
         if self.state is DriverState.GONE:
             if self._away is not None:
                 self._away.cancel()
@@ -199,7 +199,7 @@ class Life:
             self._loop.call_later(self._house.costs.driver_s, self._answer)
 
     def give_up(self, reason: str) -> None:
-        """Kill the workers, if nobody drives them, and have the attempt fail."""
+        """Kill the workers, if they have no driver, and have the attempt fail."""
         if self.state is not DriverState.GONE:
             return
         if self._away is not None:
@@ -241,7 +241,7 @@ class Life:
         self._catch_up()
         if self._ending is None:
             if not self.members:
-                # Nobody has the state any more.
+                # No worker has the state any more.
                 self.step = self.saved.step
             for slot in sorted(self._assigned - {worker.slot for worker in self._workers}):
                 self._num_workers_ever += 1
@@ -268,7 +268,7 @@ class Life:
         if worker.phase is not Phase.STARTING or worker not in self._workers or self._ending is not None:
             return
         if self.state is not DriverState.RUNNING:
-            # Nobody is there to take it in.
+            # No member is there to admit it.
             self._loop.call_later(self._house.costs.start_s, self._join, worker)
             return
         self._catch_up()
@@ -337,7 +337,7 @@ class Life:
     def _begin_end(self, outcome: Outcome, after_s: float, *, saves: bool = False) -> None:
         self._catch_up()
         if saves:
-            # The members write it; of nobody there is nothing new to write.
+            # The members write it; without members there is nothing new to write.
             self.saved.step = self.step
         self._ending = outcome
         for worker in self._workers:
@@ -346,7 +346,7 @@ class Life:
         self._settle()
 
     def _give_up(self) -> None:
-        """Save and end the workers that nobody has driven for too long."""
+        """Save and end the workers that have had no driver for too long."""
         self._catch_up()
         self.saved.step = max(self.saved.step, self.step)
         for worker in list(self._workers):

@@ -118,7 +118,7 @@ class World:
         return not self.books.num_going_on
 
     def is_stuck(self) -> bool:
-        """Whether nobody has a slot, nobody gets one, and nothing but news could change that."""
+        """Whether no job has a slot or gets one, and only a new event could change that."""
         last = self._loops[-1].decisions if self._loops else None
         if self.books.open or last is None or last.decide_again_at is not None:
             return False
@@ -140,7 +140,7 @@ def simulate(
 ) -> World:
     """Run a workload to its end and return the world as it is then.
 
-    Jobs that can never start, because nobody is left who could make room for them, are left in their queue.
+    Jobs that can never start, because no other job is left that could make room for them, stay in their queue.
 
     Args:
         plans: of the workload.

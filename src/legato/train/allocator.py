@@ -1,6 +1,6 @@
 """How the C library keeps memory of a training process. A setting, made once; knows nothing of tensors.
 
-Gradients and the optimizer's temporaries are allocated anew in every step. The C library of most Linux systems takes
+Gradients and the optimizer's temporaries are allocated again in every step. The C library of most Linux systems takes
 blocks of this size fresh from the kernel and gives them back each time, which costs a page fault for every 4 KiB: about
 a fifth of a step of ten million parameters. Keeping them costs memory that the next step needs anyway.
 """
@@ -18,7 +18,7 @@ _LARGEST_KEPT_BYTES: Final = 32 * 2**20
 
 
 def keep_large_blocks() -> bool:
-    """Let the C library keep large blocks for the next step; returns whether it does (only glibc can be told)."""
+    """Let the C library keep large blocks for the next step; returns whether it does (only glibc has the setting)."""
     if sys.platform != "linux":
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

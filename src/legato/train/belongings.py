@@ -226,7 +226,7 @@ class Belongings:
         if not trainable:
             raise ProgramError(
                 "There is nothing to train: no parameter of the prepared models requires a gradient. "
-                "Pass the model to run.prepare(...), and leave requires_grad=True on what shall be trained."
+                "Pass the model to run.prepare(...), and leave requires_grad=True on the parameters to train."
             )
         return trainable
 

@@ -63,7 +63,7 @@ def serve_store(lifeline: int, report: int) -> NoReturn:
         _set_title("legato-store")
         from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-        # Left to itself, the store would listen on all interfaces; nobody but this machine's workers needs it.
+        # Left to itself, the store would listen on all interfaces; only this machine's workers need it.
         listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
         port = listener.getsockname()[1]
         store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())

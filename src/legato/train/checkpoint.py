@@ -68,7 +68,7 @@ class Store:
         """Write a checkpoint, then delete all but the newest ``keep``. The one just written is never deleted.
 
         Args:
-            state: see `refuse_unreadable`; nobody may change it meanwhile.
+            state: see `refuse_unreadable`; it must not be changed in between.
             step: number of the last step that is in the state.
             meta: anything that JSON can hold.
 

@@ -19,7 +19,7 @@ def copy_to_cpu(state: Any, into: Any = None) -> Any:
 
     Args:
         state: as `refuse_unreadable` allows it.
-        into: an earlier copy that nobody needs any more. Its tensors are written over and used again where dtype, shape
+        into: an earlier copy that is no longer needed. Its tensors are written over and used again where dtype, shape
             and strides are the same; None to allocate all.
 
     Raises:
@@ -126,7 +126,7 @@ class BackgroundWriter:
     def _write(self, task: _Task) -> None:
         try:
             path = self._store.save(task.state, step=task.step, meta=task.meta)
-        except Exception as error:  # noqa: BLE001 - a checkpoint that fails must not end the training; the user is told
+        except Exception as error:  # noqa: BLE001 - a checkpoint that fails must not end the training; an event reports it
             self._on_failed(task.step, error)
         else:
             self._on_saved(task.step, path)

@@ -1,7 +1,7 @@
 """This worker's place among the others: the view it is in, how it gets into the next, and what is shared then.
 
 The rules and their argument are in ``docs/membership.md``. In short: a planned view is prepared in the background and
-entered by all after the same round, which the control words of that round say; after a break everybody waits for the
+entered by all after the same round, which the control words of that round say; after a break all workers wait for the
 driver's next view, and there those who completed the broken round give its result to those who did not. Knows nothing
 of gradients or data: a round is whatever can `send` and `receive` its result.
 """
@@ -190,7 +190,7 @@ class Cohort:
             may_join: a joiner could enter here; else a view with joiners waits for the next place where one can.
 
         Raises:
-            BrokenView: somebody died at this moment; `recover` follows.
+            BrokenView: a worker died at this moment; `recover` follows.
             Leave: this worker is not a member of it.
         """
         number = self._agreed
@@ -215,7 +215,7 @@ class Cohort:
             broken: the round that did not complete here, or None between rounds.
 
         Raises:
-            Leave: this worker is not a member of it, or is told to stop.
+            Leave: this worker is not a member of it, or is asked to stop.
         """
         if self._link is None:
             raise LegatoError(f"A program that runs alone cannot lose a peer: {error}")
@@ -232,7 +232,7 @@ class Cohort:
                 error = again
 
     def ensure_exchange(self, layout: str) -> Exchange:
-        """Return the exchange of this view; make it anew if the gradients' layout has changed since it was built.
+        """Return the exchange of this view; rebuild it if the gradients' layout has changed since it was built.
 
         All ranks call this at the same boundary, where their layouts are equal, so they decide alike.
 
@@ -322,7 +322,7 @@ class Cohort:
             try:
                 connection = self._connect(view)
             except Exception as error:
-                # A thread of its own: told to nobody, it would hold the change up without a word.
+                # An error in this thread must be reported, or it would silently delay the change.
                 self._say(wire.Unbuilt(failed=view.number, reason=str(error) or repr(error)))
                 if isinstance(error, BrokenView):
                     return

@@ -42,7 +42,7 @@ def main(words: Sequence[str]) -> None:
         SystemExit: with its exit code, if that is not 0.
         UsageError: there is no command.
     """
-    # The worker put our own folder first, which is nobody's to import from.
+    # The worker put our own folder first, from which programs must not import.
     sys.path[:] = [entry for entry in sys.path if Path(entry) != Path(__file__).parent]
     if not words:
         raise UsageError("There is no command to run. Name it in the training definition.")
@@ -53,7 +53,7 @@ def main(words: Sequence[str]) -> None:
         return
     directory = Path(_GANGS, name_attempt(Path(os.environ["LEGATO_DRIVER_FILE"])))
     gang = Gang(directory.absolute(), int(os.environ["LEGATO_WORKER"]), num_nodes)
-    # Held until this process ends: nobody else gets it before the command asks for it.
+    # Held until this process ends: no other process gets it before the command asks for it.
     with reserve_port() as held:
         seat = gang.meet(f"{os.environ.get('LEGATO_HOST', '127.0.0.1')}:{held.getsockname()[1]}")
         _run(words, variables_of_seat(seat))
@@ -79,7 +79,7 @@ def _run(words: Sequence[str], more: Mapping[str, str]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        # In the worker's own group: whoever kills the worker kills all of it.
+        # In the worker's own group: killing the worker kills all of it.
         child = subprocess.Popen([found, *words[1:]], env=environment, stdin=subprocess.DEVNULL)
     except OSError as error:
         sys.stderr.write(f"legato: The command '{words[0]}' cannot be run: {error.strerror or error}.\n")

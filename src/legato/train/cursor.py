@@ -118,7 +118,7 @@ class Cursor(msgspec.Struct):
         self.evaluations[self.num_evaluations] = result
         self.num_evaluations += 1
 
-    # ------------------------------------------------------------ what the driver is told
+    # ------------------------------------------------------------ messages to the driver
 
     def past(self, num_told: int, *, num_samples: int, resumed: bool = False) -> wire.Progress:
         """Return a report of all steps but the first ``num_told``: of a driver's ledger none may be missing."""
@@ -135,7 +135,7 @@ class Cursor(msgspec.Struct):
         )
 
     def log(self, values: dict[str, float]) -> wire.Metrics:
-        """Take note of metrics, and return how they are told."""
+        """Take note of metrics, and return their message."""
         self.logs.append((self.step, self.epoch, values))
         self.num_logs += 1
         return wire.Metrics(index=self.num_logs - 1, step=self.step, epoch=self.epoch, values=values)

@@ -34,7 +34,7 @@ class DatasetState:
 
     def __init__(self, *things: Any) -> None:
         self._things = things
-        # What is told apart by its address must not be freed: another object could get that address.
+        # Objects that are identified by their address must not be freed: another object could get that address.
         self._alive: list[Any] = []
         self._digest = self._read(self._alive)
 

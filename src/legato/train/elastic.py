@@ -52,7 +52,7 @@ def elastic(
     """Begin an elastic run; build the model after this call, so that it starts from the seed.
 
     Args:
-        global_batch_size: samples per optimizer step, whoever computes them.
+        global_batch_size: samples per optimizer step, on all workers together.
         micro_batch_size: samples per turn of the loop; divides ``global_batch_size``. More workers than
             ``global_batch_size / micro_batch_size`` cannot help, and a job is given no more.
         seed: of everything random: the model's start, the order of the data, dropout, augmentation. A job that was
@@ -227,7 +227,7 @@ class Run:
             session.is_broken_off = True
             raise
         finally:
-            # A notebook that trains again and again would gather processes; whoever still evaluates starts new ones.
+            # A notebook that trains again and again would gather processes; a later evaluation starts new ones.
             self._close_loaders()
         self._replay.end_epochs()
 
@@ -268,7 +268,7 @@ class Run:
 
         Args:
             steps: how the pass is cut.
-            source: is told which micro-batches are this worker's, and brings them.
+            source: receives the numbers of this worker's micro-batches, and returns their batches.
             data: tells data sets apart; workers with another one are refused.
         """
         session = self._session
@@ -414,7 +414,7 @@ class Run:
             private_fds=session.private_fds,
         )
         self._loaders.append((kind, (order, loader)))
-        # A program that makes a data set anew for each pass would gather processes.
+        # A program that makes a new data set for each pass would gather processes.
         idle = [entry for entry in self._loaders if entry[0][1] == purpose][:-_MAX_LOADERS]
         for entry in idle:
             self._loaders.remove(entry)

@@ -183,7 +183,7 @@ class SharedExchange:
 
     Each rank writes its own segment only. Two orderings make that safe. A rank may read a peer's blocks once the peer
     has announced them, and its part of the result once the peer has announced that. A rank may overwrite its blocks
-    when nobody reads them any more: large buckets are announced twice a step, and the second announcement says that
+    when no peer reads them any more: large buckets are announced twice a step, and the second announcement says that
     the reader is done; small ones alternate between two places, and the next step's announcement says it.
 
     Args:
@@ -224,7 +224,7 @@ class SharedExchange:
         self._results = [_like(bucket, bucket.numel) if self._direct(bucket) else None for bucket in self._buckets]
 
     def hide(self) -> None:
-        """Let nobody else map the own segment: every peer has."""
+        """Prevent further mappings of this rank's segment, because every peer has mapped it."""
         self._own().hide()
 
     def begin_step(self) -> None:
@@ -262,7 +262,7 @@ class SharedExchange:
         return [whole] if whole is not None else [places[bucket.index].result for places in self._places]
 
     def close(self) -> None:
-        """Let go of the own segment; its memory goes when nobody maps it."""
+        """Let go of the own segment; its memory is freed with the last mapping."""
         self._own().hide()
 
     def _own(self) -> Segment:

@@ -84,7 +84,7 @@ def _first_sample(dataset: Dataset[Any], seed: int) -> str:
         seed_sample(seed, 0, 0)
         try:
             return _digest(dataset[0])
-        except Exception:  # noqa: BLE001 - it is told, with its sample, when the sample is trained
+        except Exception:  # noqa: BLE001 - it is reported, with its sample, when the sample is trained
             return "unreadable"
 
 

@@ -137,10 +137,10 @@ def name_attempt(driver_file: Path) -> str:
 
 
 def reserve_port() -> socket.socket:
-    """Return a socket bound to a free port of this machine, at which nobody listens yet.
+    """Return a socket bound to a free port of this machine, at which no process listens yet.
 
-    As long as it is open, the system gives the port to nobody who asks for any port. A server that asks for this very
-    port, as those of torch and TensorFlow do, gets it: they, too, allow that an address is used again.
+    As long as it is open, the system gives the port to no process that asks for any port. A server that asks for this
+    very port, as those of torch and TensorFlow do, gets it: they, too, allow that an address is used again.
     """
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

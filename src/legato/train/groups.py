@@ -1,7 +1,7 @@
 """Process groups of one view, behind a thin door: build, swap, break, drop. Decides nothing about membership.
 
 Raw ``ProcessGroupGloo`` objects are used, never ``init_process_group``: a worker holds the groups of two views at once
-while it switches, and drops a broken one without asking anybody. A gloo operation whose peer is stopped blocks for ever
+while it switches, and drops a broken one without agreement. A gloo operation whose peer is stopped blocks forever
 and no call of torch ends it. Shutting down the group's own TCP connections ends most of them, in milliseconds. So every
 group knows the listening ports of its members, by which it finds its connections again among the open files of the
 process. But gloo forgets an operation of which a part is sent or received when the connection ends: its wait never
@@ -103,7 +103,7 @@ class _Fate:
 
 
 class _Waits:
-    """Counts the operations of a group that somebody waits for now."""
+    """Counts the operations of a group that a thread waits for now."""
 
     def __init__(self) -> None:
         self.num = 0
@@ -121,7 +121,7 @@ class _Waits:
 class Group:
     """The connections between the members of one view.
 
-    ``reads_peers`` is set by whoever has found out that the members can read each other's memory.
+    ``reads_peers`` is set by the code that has found out that the members can read each other's memory.
     ``waits`` is entered for as long as this rank waits for its peers.
 
     Args:
@@ -167,7 +167,7 @@ class Group:
         return self.waits.num > 0
 
     def among(self, ranks: Sequence[int]) -> Group:
-        """Return the part of this group that some of its ranks form, numbered anew; this rank must be one of them."""
+        """Return the part of this group that some of its ranks form, renumbered; this rank must be one of them."""
         part = copy.copy(self)
         part.rank, part.size = ranks.index(self.rank), len(ranks)
         part.peers = tuple(peer for peer in range(part.size) if peer != part.rank)
@@ -304,7 +304,7 @@ class Group:
             raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
 
     def break_connections(self) -> None:
-        """Shut every connection of this group down: whoever waits in it, here or at a peer, gets an error at once.
+        """Shut every connection of this group down: threads that wait in it, here or at a peer, get an error at once.
 
         Callable from any thread and more than once. The listening socket is left alone: touching it ends the process.
         """
@@ -367,7 +367,7 @@ def build(view: View, worker: int, key: str, device: torch.device) -> Group:
         device: where this worker's gradients are.
 
     Raises:
-        BrokenView: somebody did not come in time.
+        BrokenView: a member did not come in time.
     """
     with _starting:
         # The cache alone would let two threads that come at once start two.
@@ -409,7 +409,7 @@ def _listen(host: str) -> tuple[Any, int]:
     program, or a thread of ours, has begun to listen at the same moment, and it is done again.
 
     Raises:
-        RuntimeError: it never could be told which socket is gloo's, or the address is none of this machine's.
+        RuntimeError: it was never clear which socket is gloo's, or the address is none of this machine's.
     """
     for _ in range(_NUM_TRIES):
         with _listening:

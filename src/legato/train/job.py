@@ -83,7 +83,7 @@ def has_run() -> bool:
 
 
 def expect_no_run() -> None:
-    """Say that this program is meant to do without `legato.elastic`: then nobody is told that it never called it."""
+    """Say that this program is meant to do without `legato.elastic`: then no event says that it never called it."""
     if _place is not None:
         _place.is_independent = True
 
@@ -97,7 +97,7 @@ def at_end(ending: Callable[[], None]) -> None:
 
 
 def is_to_leave() -> bool:
-    """Return whether this worker was told to come to its end."""
+    """Return whether this worker was asked to end."""
     return _place is not None and _place.link is not None and _place.link.stop_reason is not None
 
 

@@ -257,12 +257,12 @@ class Link:
 
 
 def _ignore(view: View) -> None:
-    """Do nothing about a view: nobody waits for one yet."""
+    """Do nothing about a view: the program does not wait for one yet."""
     del view
 
 
 def _is_not_waiting() -> bool:
-    """Say that the program waits for nobody: the worker is in no view yet."""
+    """Report that the program waits for no other worker: this worker is in no view yet."""
     return False
 
 

@@ -1,6 +1,6 @@
 """The loader: hands this worker its micro-batches in the order in which it will train them, loaded ahead of need.
 
-Never decides who trains what: it is told the keys, and told anew at every change of membership. What is already loaded
+Never decides who trains what: it receives the keys, and new ones at every change of membership. What is already loaded
 or being loaded and still wanted soon is kept.
 """
 

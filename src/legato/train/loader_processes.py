@@ -162,7 +162,7 @@ class LoaderProcesses:
         self._state = None
         processes, self._processes = self._processes, []
         for each in processes:
-            # Whoever waits for a request, or for room for a result, wakes up and ends.
+            # Processes that wait for a request, or for room for a result, wake up and end.
             each.requests.close()
             each.results.close()
         deadline = monotonic() + CLOSE_LIMIT_S
@@ -289,7 +289,7 @@ def _send(results: Connection, token: int, batch: Any) -> None:
         results.send((token, batch))
     except OSError:
         raise
-    except Exception as error:  # noqa: BLE001 - pickling runs code of the user's; all of it is told to the parent
+    except Exception as error:  # noqa: BLE001 - pickling runs code of the user's; all of it is sent to the parent
         results.send((token, _failure(f"the batch cannot be sent to the trainer: {told(error)}", error)))
 
 

@@ -1,7 +1,7 @@
 """Plain sockets between the members of a view, for the small messages on which every step waits.
 
 Gloo carries bulk well, but each of its messages wakes two other threads at both ends; here the training thread itself
-writes and reads. Every rank sends before it receives, so nobody waits for somebody who waits. Knows bytes only.
+writes and reads. Every rank sends before it receives, so there is no circle of waiting ranks. Knows bytes only.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def connect(store: Any, rank: int, hosts: Sequence[str], limit_s: float) -> Mesh
         limit_s: the longest this may take.
 
     Raises:
-        OSError: somebody did not come in time.
+        OSError: a peer did not come in time.
         RuntimeError: the store did not answer.
     """
     connections: dict[int, socket.socket] = {}

@@ -71,7 +71,7 @@ class Layout:
 
 
 class Steps(Protocol):
-    """How a pass is cut into steps; asked anew at each step, so that what is not begun may be cut otherwise."""
+    """How a pass is cut into steps; asked again at each step, so that later steps may be cut otherwise."""
 
     @property
     def num_steps(self) -> int:

@@ -1,7 +1,7 @@
 """What a worker has to say to its driver, kept in order until it is said. Loses nothing and never waits for the driver.
 
-A driver that is stopped does not read, and whoever writes to it waits for as long. That is one thread's business:
-everybody else only puts something into the box. How much may gather is bounded by the time that workers train without a
+A driver that is stopped does not read, and a writer to it waits for as long. Only one thread does that;
+all others only put messages into the box. How much may gather is bounded by the time that workers train without a
 driver.
 """
 
@@ -40,7 +40,7 @@ class Outbox:
         Raises:
             ProgramError: it is larger than any driver takes.
         """
-        # Here, where whoever says it can be told, and not in the thread that sends.
+        # Here, where the caller gets the error, and not in the thread that sends.
         message = wire.sendable(message)
         with self._changed:
             if isinstance(message, wire.Metrics):
@@ -131,7 +131,7 @@ class Outbox:
                 if self._unsent and self._unsent[0] is message:
                     self._unsent.popleft()
                 else:
-                    # The driver has welcomed this worker anew, and `connect` has put others before it, or left it out.
+                    # The driver has welcomed this worker again, and `connect` has put others before it, or left it out.
                     self._unsent = deque(other for other in self._unsent if other is not message)
                 self._changed.notify_all()
 

@@ -1,8 +1,8 @@
 """Memory of another process of this machine, read where it lies: one copy, and its owner does nothing for it.
 
 The owner *lends* tensors and goes on; a peer *borrows* them with the system's own call for that. A loan ends when its
-mark is wiped: whoever finds the mark after reading knows that nothing had changed until then. Knows nothing of what the
-tensors mean, and is used only between processes that have tried it on each other (`can_read_each_other`).
+mark is wiped: a reader that finds the mark after reading knows that nothing had changed until then. Knows nothing of
+what the tensors mean, and is used only between processes that have tried it on each other (`can_read_each_other`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Loan:
         }
 
     def wait(self, limit: datetime.timedelta) -> None:  # noqa: ARG002 -- as `groups.Pending` has it
-        """End it, whoever still reads."""
+        """End it, even if peers still read."""
         self._mark.zero_()
         self._parts.clear()
 

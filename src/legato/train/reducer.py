@@ -333,7 +333,7 @@ class StepReducer:
     # ------------------------------------------------------------ a result that a rank missed
 
     def send(self, group: Group, peer: int) -> None:
-        """Send the last complete result to a rank that lacks it.
+        """Send the last complete result to a rank that does not have it.
 
         Raises:
             BrokenView: that peer is gone too.

@@ -1,4 +1,4 @@
-"""Finds the learning-rate schedulers of a program, which it hands to nobody: by their optimizer. Steps none of them."""
+"""Finds learning-rate schedulers that a program did not pass to Legato, by their optimizer. Steps none of them."""
 
 from __future__ import annotations
 

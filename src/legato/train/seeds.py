@@ -1,7 +1,7 @@
 """Seeds: which random numbers a job, a micro-batch and a sample see. Never draws from a generator that it did not seed.
 
-Randomness must not depend on who computes what. So the generators are seeded anew at fixed places, each time with a
-64-bit number that is a pure function of the job's seed and of the place:
+Randomness must not depend on which worker computes what. So the generators are seeded again at fixed places, each time
+with a 64-bit number that is a pure function of the job's seed and of the place:
 
 * once per process before the model is built (`seed_job`),
 * before the forward pass of every micro-batch (`seed_micro_batch`),

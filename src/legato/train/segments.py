@@ -1,7 +1,7 @@
 """Memory shared by the workers of one machine: each writes only its own segment and reads those of its peers.
 
 A segment is anonymous memory. Peers map it by way of ``/proc/PID/fd`` while its owner holds it open; it has no name
-anywhere, so none is left behind whoever dies. It is reserved in full before it is mapped: a later shortage would
+anywhere, so none is left behind after any death. It is reserved in full before it is mapped: a later shortage would
 end the process with SIGBUS. Processes that a worker forks do not get it. Knows nothing of what is written there.
 """
 
@@ -65,7 +65,7 @@ class Segment:
         return self._bytes[offset_bytes : offset_bytes + num_bytes].view(dtype)
 
     def hide(self) -> None:
-        """Let nobody map it any more; it lives on while somebody does. Idempotent."""
+        """Prevent further mappings; it exists until the last mapping ends. Idempotent."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with contextlib.suppress(OSError):

@@ -117,7 +117,7 @@ class Session:
 
     @property
     def _settings(self) -> wire.Welcome:
-        # The driver may say them anew: after a loss of all workers, to resume.
+        # The driver may send them again: after a loss of all workers, to resume.
         said = self.place.link.settings if self.place.link is not None else None
         return said or self._settings_alone
 
@@ -208,7 +208,7 @@ class Session:
                 outgoing, self.outgoing = self.outgoing, []
                 group.finish(outgoing)
         except BrokenView:
-            # Whoever waits for this rank in that view need not wait until the driver says so.
+            # Ranks that wait for this one in that view need not wait for the driver's message.
             group.break_connections()
             self._entry = None
             return
@@ -221,7 +221,7 @@ class Session:
         if group.rank in entry.joiners:
             plain = state.decode(state.receive_bytes(group, entry.sources[0]))
             return Cursor.from_plain(plain["cursor"])
-        # Nobody has the state, and this is the first rank: the job begins here, or goes on from a checkpoint.
+        # No worker has the state, and this is the first rank: the job starts here, or resumes from a checkpoint.
         cursor = Cursor()
         found = self._saver.newest() if self._saver is not None and self._settings.resume else None
         if found is None and self._is_spoiled:
@@ -245,7 +245,7 @@ class Session:
     def _send_state(self, entry: Entry) -> None:
         """Start sending the state to those who join; it must not change until `outgoing` is finished.
 
-        If the state cannot be carried, the joiners are told why, and leave; the others go on.
+        If the state cannot be carried, the joiners receive the reason, and leave; the others continue.
         """
         if not entry.joiners:
             return
@@ -260,7 +260,7 @@ class Session:
         except BrokenView:
             raise
         except BaseException:
-            # This error ends the program. Whoever waits for something from this rank must not wait for ever.
+            # This error ends the program. Peers that wait for this rank must not wait forever.
             group.give_up(self.outgoing)
             self.outgoing = []
             raise
@@ -478,7 +478,7 @@ class Session:
     def _repair(self, group: Group) -> None:
         """Give the state of rank 0 to all others."""
         if group.rank == 0:
-            # What nobody noticed counts as well.
+            # Unnoticed ones count as well.
             self.reducer.buffers.rebase()
             group.finish(state.send_tree(group, (0,), tuple(range(1, group.size)), self._state()))
         else:
@@ -497,7 +497,8 @@ class Session:
         """Have a checkpoint of the present state written in the background."""
         if self._saver is not None and self.is_loaded:
             if self.place.link is not None:
-                # No step may stand in a checkpoint that the ledger has not heard of: after it nobody reports it again.
+                # No step may stand in a checkpoint that the ledger has not heard of: after it no worker reports it
+                # again.
                 self.place.link.flush()
             self._saver.save(self._state, self.cursor.step)
 

@@ -23,7 +23,7 @@ from legato.train.order import Key, Steps, epochs_before
 from legato.train.seeds import seed_micro_batch
 from legato.train.session import Session
 
-_FOR_EVER: Final = 10**9
+_ENDLESS: Final = 10**9
 _AFTER_STEP: Final = 2**31
 _BEFORE_EPOCH: Final = 2**31 + 1
 _AFTER_PASS: Final = 2**31 + 2
@@ -74,7 +74,7 @@ class Stepper:
                 if followed != (number, step):
                     loader.follow(keys(order, pass_index, step, session.cohort.group))
                 yield from self._turns(order, step, loader)
-                # If the step broke, the loader is told anew what comes.
+                # If the step broke, the loader receives the coming keys again.
                 followed = (number, step + 1)
         finally:
             # Also where the program leaves the loop: it may change the state now.
@@ -121,7 +121,7 @@ class Stepper:
             completed = True
             cohort.hear(words)
             session.cursor.differed_step = session.agreement.hear([word[-len(NO_WORD) :] for word in words])
-            # Whoever received state has taken part in this round, so everything has arrived.
+            # Joiners that received state have taken part in this round, so everything has arrived.
             session.finish_sending()
         if completed:
             self._commit()
@@ -161,8 +161,8 @@ class Stepper:
 
     def _progress(self) -> wire.Progress:
         session, cursor = self._session, self._session.cursor
-        # A program that means "for ever" says it with some huge number.
-        num_epochs = self.num_epochs if self.num_epochs is not None and self.num_epochs < _FOR_EVER else None
+        # A program that trains without end passes some huge number.
+        num_epochs = self.num_epochs if self.num_epochs is not None and self.num_epochs < _ENDLESS else None
         num_steps = None if num_epochs is None else num_epochs * session.num_steps_of_pass
         if num_epochs is not None and session.order is not None:
             num_epochs *= session.order.num_epochs

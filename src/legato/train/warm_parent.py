@@ -240,7 +240,7 @@ class WarmParent:
     # ------------------------------------------------------------ workers
 
     def _start_worker(self, message: StartWorker) -> None:
-        # The child runs only after it stands in the record: whatever dies when, no worker runs that nobody knows of.
+        # The child runs only after it stands in the record: whatever dies when, no unknown worker runs.
         gate, opener = os.pipe()
         try:
             pid = self._fork()

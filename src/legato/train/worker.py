@@ -67,7 +67,7 @@ def _run(program: list[str], place: job.Place, link: Link, snapshot: Snapshot | 
         number = link.view.number if link.view else 0
         link.send(wire.Finished(view=number, num_rounds=link.num_rounds, trained=place.taken or place.is_independent))
         return 0
-    except BaseException as error:  # noqa: BLE001 - whatever ends the program is told, once, where the user looks
+    except BaseException as error:  # noqa: BLE001 - the reason for the end of the program is reported once, where the user looks
         return _tell_failure(error, link)
 
 

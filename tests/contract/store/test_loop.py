@@ -100,7 +100,7 @@ def test_a_loop_that_lost_its_lease_changes_nothing(store: Store) -> None:
 
 
 def test_without_a_lease_nothing_is_written(store: Store) -> None:
-    with pytest.raises(FencedOut, match="nobody has it"):
+    with pytest.raises(FencedOut, match="no server has it"):
         store.loop.write([], 1, NOW)
 
 

@@ -45,7 +45,7 @@ def test_the_file_is_for_its_owner_alone_and_nothing_else_is_left(file: Path) ->
 
 def test_a_file_that_cannot_be_read_says_what_to_do(file: Path) -> None:
     file.write_text('{"current": 7}')
-    with pytest.raises(UsageError, match=f"Cannot read '{file}'.*Mend it, or delete it and log in anew"):
+    with pytest.raises(UsageError, match=f"Cannot read '{file}'.*Correct it, or delete it and log in again"):
         find_server(environment={}, file=file)
     file.unlink()
     file.mkdir()

@@ -492,7 +492,7 @@ def test_people(platform: Platform, call: Call) -> None:
     assert call("audit")[1].splitlines()[1].endswith("anna  user.create  ben     role: user")
     call("users", "add", "anna")
     told = call("users", "password", "--password-stdin", given="other-5678\n")
-    assert told[1] == "Your password is set, and your tokens have ended: log in anew with 'legato login'.\n"
+    assert told[1] == "Your password is set, and your tokens are revoked. Log in again with 'legato login'.\n"
 
 
 def test_a_token_is_shown_once_and_alone(platform: Platform, call: Call) -> None:
@@ -529,7 +529,7 @@ def test_how_the_pool_is_shared(platform: Platform, call: Call) -> None:
     ]
     assert json.loads(call("shares", "-o", "json")[1])[1] == unknown
     platform.canned["/moves"] = {"items": []}
-    assert call("moves")[1] == "Nobody was asked to give a GPU up in that time.\n"
+    assert call("moves")[1] == "No GPU moved between jobs in that time.\n"
     move = {"time": NOW, "slot": "node/1", "from_job": None, "from_title": "anna/a", "to_job": None, "to_title": None}
     platform.canned["/moves"] = {"items": [move | {"reason": "shrinks"}, move | {"reason": "", "to_title": "ben/b"}]}
     rows = [row.split()[1:] for row in call("moves", "--since", "8h", "--limit", "7")[1].splitlines()[1:]]
@@ -557,7 +557,7 @@ def test_who_had_how_much_when(platform: Platform, call: Call) -> None:
     assert (float(asked["since"]), asked["by"], asked.get_list("job")) == (NOW - 7200, "project", ["a", "b"])
     assert json.loads(call("timeline", "-o", "json")[1]) == told
     platform.canned["/timeline"] = told | {"items": []}
-    assert call("timeline")[1] == "Nobody held a GPU in that time.\n"
+    assert call("timeline")[1] == "No job held a GPU in that time.\n"
     assert "Write job or owner or queue or project" in call("timeline", "--by", "node")[2]
 
 

@@ -530,7 +530,7 @@ def test_nothing_is_said_too(platform: Platform, call: Call) -> None:
     assert call("ps")[1] == "No such jobs. 'legato ps --all' lists those that have ended too.\n"
     assert call("ps", "-a")[1] == "No such jobs. 'legato submit' submits one.\n"
     assert call("nodes")[1] == call("slots")[1] == "No machine has offered anything yet.\n"
-    assert call("usage")[1] == "Nobody whom you may see had any slots in that time.\n"
+    assert call("usage")[1] == "No user whom you may see had slots in that time.\n"
     assert call("queues")[1].startswith("No queue is open to you.")
     assert call("tokens")[1] == "There are no tokens.\n"
     for command in ("ps", "nodes", "slots", "usage", "queues", "tokens", "users"):

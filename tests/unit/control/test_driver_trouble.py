@@ -18,7 +18,7 @@ from legato.sim.load import Load
 from legato.sim.workload import Plan
 from legato.sim.world import Setting, World
 
-WHY = "its driver cannot be started: The driver of {} cannot be started: it was told not to"
+WHY = "its driver cannot be started: The driver of {} cannot be started: as planned for this test"
 FOR_EVER = 10**6
 PAUSES = [1, 2, 4, 8, 16, 32, 60]
 

@@ -135,7 +135,7 @@ def test_code_that_is_gone_or_does_not_fit_is_said_and_leaves_nothing(
 ) -> None:
     job = tmp_path / "job"
     job.mkdir()
-    with pytest.raises(LegatoError, match=r"Its code is gone: there is no .*nothing any more\. Submit it anew\."):
+    with pytest.raises(LegatoError, match=r"Its code is gone: there is no .*nothing any more\. Submit it again\."):
         copy_code(tmp_path / "nothing", job)
 
     def copy2(source: str, target: str, **_options: Any) -> None:

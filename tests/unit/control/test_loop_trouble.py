@@ -51,7 +51,7 @@ def test_a_job_whose_spec_nobody_understands_fails_and_keeps_nobody_waiting() ->
         assert found.reason.startswith(
             "it cannot be started: Cannot read the job's spec: Object contains unknown field"
         )
-        assert found.reason.endswith(". Submit it anew")
+        assert found.reason.endswith(". Submit it again")
         assert (found.exit_code, found.attempt, found.num_slots) == (2, 0, 0)
         assert stage_of(world, good) is Stage.RUNNING
 

@@ -58,7 +58,7 @@ def test_each_action_is_a_legal_move_or_a_sentence(action: Action, stage: Stage)
         (
             Action.RESUME,
             Stage.FAILED,
-            "Cannot resume job 'x': it has failed. What has ended does not begin again; submit it anew.",
+            "Cannot resume job 'x': it has failed. A job that has ended cannot be resumed; clone it or submit it again.",  # noqa: E501
         ),
         (Action.PAUSE, Stage.STOPPING, "Cannot pause job 'x': it is being stopped. Wait until it has ended."),
         (Action.STOP, Stage.SUCCEEDED, "Cannot stop job 'x': it has succeeded. There is nothing left to stop."),

@@ -242,7 +242,7 @@ def test_workers_that_all_wait_for_one_another_are_connected_again() -> None:
     world.calm(62)
     assert "waited for one another for 60 s: a deadlock" in kinds(world, "broken")[0].reason
     world.calm(2)
-    assert "although nobody died: the same workers try again" in kinds(world, "recovered")[0].reason
+    assert "although no worker died: the same workers try again" in kinds(world, "recovered")[0].reason
     assert not kinds(world, "fenced")
 
 

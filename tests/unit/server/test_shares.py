@@ -65,7 +65,7 @@ def test_what_other_queues_would_mean(platform: Platform, two: dict[str, str]) -
     assert [one["after"] for one in told["effects"]] == [3, 1]
     assert [one["queue"] for one in told["shares"]] == ["default", "new", "night"]
     same = plan(platform, {"name": "night", "weight": 3}).json()
-    assert (same["effects"], same["reason"]) == ([], "nobody would have more or fewer slots")
+    assert (same["effects"], same["reason"]) == ([], "no job would have more or fewer slots")
     assert plan(platform).json()["effects"] == []
 
 

@@ -98,7 +98,7 @@ def test_jobs_that_want_nothing_more(platform: Platform) -> None:
     assert platform.get(f"jobs/{shrunk}/explain")["sentences"] == ["ann/shrunk has succeeded: it ended."]
     other = platform.submit(name="paused")
     platform.ask("POST", f"jobs/{other}/pause")
-    assert platform.get(f"jobs/{other}/explain")["sentences"][-1] == "It wants no slots until somebody resumes it."
+    assert platform.get(f"jobs/{other}/explain")["sentences"][-1] == "It gets no slots until a user resumes it."
 
 
 def test_a_paused_job_tells_of_its_pause_and_of_nothing_before_it(platform: Platform) -> None:
@@ -116,8 +116,8 @@ def test_a_paused_job_tells_of_its_pause_and_of_nothing_before_it(platform: Plat
     told = platform.get(f"jobs/{job}/explain")
     assert told["sentences"] == [
         "ann/mnist is paused: paused by 'ann'.",
-        "It wants no slots until somebody resumes it.",
-        "The pause freed slot node/0; nobody has it yet.",
+        "It gets no slots until a user resumes it.",
+        "The pause freed slot node/0; no job has it yet.",
     ]
     freed: dict[str, Any] = {"slot": "node/0", "time": NOW + 10, "reason": "paused by 'ann'"}
     assert [one["slot"] for one in told["lost"]] == ["node/0", "node/1"]

@@ -62,7 +62,7 @@ class Book:
         except msgspec.MsgspecError as error:
             raise UsageError(
                 f"Cannot go on with the tasks in {self._path}: {error}. They were written by another version of "
-                "Legato; begin the job anew."
+                "Legato; start the job from scratch."
             ) from error
         commands: list[Command] = []
         for line in rest:

@@ -159,7 +159,7 @@ def _check_here(client: Client, order: Order) -> None:
         check_folders(order.host_folders)
     elif order.host_folders:
         folders = ", ".join(volume.folder for volume in order.host_folders)
-        _notice(f"{folders} must be there on the machines of {client.server.url}; nobody has looked.")
+        _notice(f"{folders} must be there on the machines of {client.server.url}. Legato did not check that.")
 
 
 def _check_name(client: Client, name: str) -> None:

@@ -98,7 +98,9 @@ class AllReduceController:
     def _join(self) -> None:
         if self._model is None or self._optimizer is None:
             missing = "set_broadcast_model" if self._model is None else "set_broadcast_optimizer"
-            raise ProgramError(f"The training begins, and nobody has called {missing}. Call it before the loop.")
+            raise ProgramError(
+                f"Cannot begin the training: the program has not called {missing}. Call it before the loop."
+            )
         self._training.begin(self._model, self._optimizer, is_fixed=is_fixed(self._optimizer))
 
     # ------------------------------------------------------------ the loop

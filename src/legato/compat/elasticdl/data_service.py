@@ -230,8 +230,8 @@ class DataShardService:
                 self._feed = Feed(self.batch_size, self._ask_directly, self._generation)
             elif self._address is None:
                 raise UsageError(
-                    "A loader process asks for records, and nobody has seen its loader begin. Let the data set that is "
-                    "given to the DataLoader keep the data shard service as an attribute."
+                    "A loader process asks for records, but its loader did not register with Legato. Store the data "
+                    "shard service as an attribute of the data set that is given to the DataLoader."
                 )
             else:
                 self._feed = feed_of_loader(self.batch_size, self._address, self._generation)

@@ -171,7 +171,7 @@ class Dataset:
         return len(lost)
 
     def reset(self, worker: int = 0, ask: str = "") -> None:
-        """Begin anew. What is handed out counts no more.
+        """Start from scratch. What is handed out counts no more.
 
         Args:
             worker: who says so.

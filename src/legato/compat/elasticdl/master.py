@@ -170,7 +170,7 @@ class Master:
     def _note_stranger(self, worker: int) -> None:
         if not self.is_there(worker) and worker not in self._strangers:
             self._strangers.add(worker)
-            self._host.tell(f"somebody asks for tasks as worker {worker}, which is not there: it gets none", "warning")
+            self._host.tell(f"a client asks for tasks as worker {worker}, which does not run: it gets none", "warning")
 
     def _read_option(self, name: str, default: int, *, at_least: int) -> int:
         guest = self._host.spec.guest

@@ -42,7 +42,8 @@ class Start(int):
         if other:
             raise UsageError(
                 f"Cannot go on from this checkpoint of shards: it was written with {'; '.join(other)}. Other records "
-                "would be trained twice, or never. Make the data shard service as it was then, or begin anew."
+                "would be trained twice, or never. Create the data shard service with the same arguments as "
+                "then, or start from scratch."
             )
 
 
@@ -92,5 +93,7 @@ def read_place(content: str) -> Start | None:
     if type(place) is not int or place < 0:
         return None
     if not isinstance(order, dict):
-        raise DataError("Cannot go on from this checkpoint of shards: it does not say of what order. Begin anew.")
+        raise DataError(
+            "Cannot go on from this checkpoint of shards: it does not say of what order. Start from scratch."
+        )
     return Start(place, order)

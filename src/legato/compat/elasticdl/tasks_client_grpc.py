@@ -40,8 +40,8 @@ def connect_tasks(environment: Mapping[str, str] = os.environ) -> GrpcTasksClien
     address, worker = environment.get("MASTER_ADDR", ""), environment.get("WORKER_ID", "")
     if ":" not in address or not worker.isdigit():
         raise TasksUnreachable(
-            "Nobody hands out tasks here: MASTER_ADDR and WORKER_ID are not both set. Run the program as a job, with "
-            "'elasticdl train'."
+            "No driver hands out tasks here: MASTER_ADDR and WORKER_ID are not both set. Run the program as a job, "
+            "with 'elasticdl train'."
         )
     return GrpcTasksClient(address, int(worker), environment.get("MY_POD_IP", "localhost"))
 

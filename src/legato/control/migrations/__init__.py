@@ -1,1 +1,1 @@
-"""The history of the store's tables, for Alembic; `legato.control.migrate` runs it. Imported by nobody."""
+"""The history of the store's tables, for Alembic; `legato.control.migrate` runs it. No module imports it."""

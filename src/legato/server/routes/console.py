@@ -27,7 +27,7 @@ _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Vary": "Accept-Encoding",
 }
-_FOR_EVER: Final = "public, max-age=31536000, immutable"
+_IMMUTABLE: Final = "public, max-age=31536000, immutable"
 _MISSING: Final = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><title>Legato</title></head>
@@ -35,9 +35,9 @@ _MISSING: Final = """<!doctype html>
 <h1>The console is not built</h1>
 <p>This server was started from a source tree whose pages were not built yet. In that tree run</p>
 <pre>make console</pre>
-<p>which needs npm (Node.js 20.19 or newer), then load this page again; the server need not be started anew. What is
-installed as a wheel has its pages inside.</p>
-<p>Everything else works meanwhile: <code>legato --help</code>, and REST below <code>/api/v1</code>.</p>
+<p>which needs npm (Node.js 20.19 or newer), then load this page again; you do not have to restart the server. A
+wheel contains the pages.</p>
+<p>Everything else works without it: <code>legato --help</code>, and REST below <code>/api/v1</code>.</p>
 </body>
 </html>
 """
@@ -54,11 +54,11 @@ def get_page(request: Request) -> Response:
 
 @router.api_route(PREFIX + "{name}", methods=_METHODS)
 def get_asset(name: str, request: Request) -> Response:
-    """Return one of its files. Its name changes with what is in it, so it may be kept for ever."""
+    """Return one of its files. Its name changes with what is in it, so it may be cached forever."""
     asset = console_files.read_asset(name)
     if asset is None:
         raise HTTPException(404)
-    return _send(request, asset, _FOR_EVER)
+    return _send(request, asset, _IMMUTABLE)
 
 
 def _send(request: Request, file: ConsoleFile, kept: str) -> Response:

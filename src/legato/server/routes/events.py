@@ -46,7 +46,7 @@ class Told(msgspec.Struct, Generic[T], frozen=True):
 
 @dataclass(frozen=True)
 class _View:
-    """Which events somebody may see, and wants.
+    """Which events a user may see, and wants.
 
     Args:
         job: only of this job; that it may be seen was asked before.

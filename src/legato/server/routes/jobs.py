@@ -88,7 +88,7 @@ def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, k
     spec = here.store.jobs.read_spec(found.id)
     origin = _find_origin(found, here, asker)
     if found.owner != asker.name:
-        # Its owner may have added variables that the definition has not: those are nobody else's.
+        # Its owner may have added variables that the definition has not: no other user may see them.
         shared = None if origin.definition is None else here.store.definitions.find(origin.definition, asker)
         spec["environment"] = {} if shared is None else shared.environment
     if said.program is not None and spec.get("launcher") is not None:
@@ -218,7 +218,7 @@ def patch(job: str, body: Patch, here: Here, asker: WhoAsks, if_match: IfMatch =
         found = here.store.jobs.find(job, asker)
         values, seen = dict(given), version
         if "labels" in given:
-            # A merge rests on what was there; if that changes meanwhile it is merged anew.
+            # A merge rests on what was there; if that changes in between it is merged again.
             values["labels"] = _merge(found.labels, given["labels"])
             seen = found.version if version is None else version
         try:
@@ -308,7 +308,7 @@ def read_labels(given: list[str]) -> dict[str, str]:
 
 
 def may_see_inside(job: Job, asker: Asker) -> bool:
-    """Return whether somebody may see the variables and files of a job, which may hold secrets."""
+    """Return whether a user may see the variables and files of a job, which may hold secrets."""
     return asker.role is Role.ADMIN or (asker.role is Role.USER and asker.name == job.owner)
 
 
@@ -394,7 +394,7 @@ def _find_origin(job: Job, here: Services, asker: Asker) -> NewOrigin:
 
 
 def _check_may_use(job: Job, code: str, here: Services, asker: Asker) -> None:
-    """Raise Forbidden unless a clone of the job may run its code: whoever runs it can read it."""
+    """Raise Forbidden unless a clone of the job may run its code: a user who runs it can read it."""
     try:
         here.store.uploads.get(code, asker)
     except NotFound as error:

@@ -145,14 +145,14 @@ async def _follow(here: Services, watch: Watch, reader: Reader, *, is_over: bool
             if has_ended:
                 yield END
                 return
-            # Asked before the last reading: what was written until then is told.
+            # Checked before the last reading, so that all earlier lines are sent.
             has_ended = await watch.has_ended()
             if not has_ended:
                 await asyncio.sleep(_POLL_S)
 
 
 def _name(reader: Reader, *, is_last: bool) -> str | None:
-    """Return the id of the message that was told last; None: whoever goes on is told some of them again.
+    """Return the id of the message that was sent last; None: a client that continues gets some of them again.
 
     Where there are many logs an id is longer than most messages; then only the last one of those told together has one.
     """

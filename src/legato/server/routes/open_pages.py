@@ -1,4 +1,4 @@
-"""Pages that need no token: does it live, is it ready, which version is it, and figures. Name nobody."""
+"""Pages that need no token: does it live, is it ready, which version is it, and figures. Without names of users."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Readiness(msgspec.Struct, frozen=True):
         ready: whether it can.
         store: whether the store can be read and written.
         disk: whether files can be written to the home.
-        loop: who decides; ``late``: nobody did of late, or this server could not.
+        loop: which server decides; ``late``: no server did recently, or this one could not.
     """
 
     ready: bool

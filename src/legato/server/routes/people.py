@@ -27,7 +27,7 @@ _HOUR_S: Final = 3600.0
 
 
 class Me(msgspec.Struct, frozen=True):
-    """Who a token says that somebody is; the role is the lower of the token's and the user's."""
+    """The user of a token; the role is the lower of the token's and the user's."""
 
     name: str
     role: Role
@@ -152,7 +152,7 @@ async def create_token(body: NewTokenBody, request: Request, here: Here, asker: 
 
 
 def _check_session(here: Services, shown: Token, name: str, expires_at: float) -> None:
-    """Raise Forbidden if a token would outlive the log-in that asks for it: whoever took that over would keep it."""
+    """Raise Forbidden if a token would outlive the log-in that asks for it: an attacker could keep it."""
     ends = shown.expires_at or 0.0
     if expires_at > ends:
         raise Forbidden(

@@ -53,7 +53,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlotState(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot and who has it. ``job``: None if nobody has it, or the asker may not see who."""
+    """A slot and its job. ``job``: None if no job has it, or the asker may not see the job."""
 
     id: str
     node: str

@@ -47,7 +47,7 @@ class DefinitionTold(Definition, frozen=True, kw_only=True):
 
 
 @router.get("/frameworks", **tells(Listed[FrameworkTold]))
-def list_frameworks(frameworks: Frameworks, asker: WhoAsks) -> Response:  # noqa: ARG001 -- somebody asks
+def list_frameworks(frameworks: Frameworks, asker: WhoAsks) -> Response:  # noqa: ARG001 -- a user must be logged in
     """List what can run training definitions."""
     return Answer(
         Listed(

@@ -64,7 +64,7 @@ async def list_shares(here: Here, asker: WhoAsks) -> Response:
     def describe() -> tuple[QueuePart, ...]:
         return _describe(here, snapshot, make_rules(here.settings))
 
-    # Of all queues: each asker is told of those that are the asker's.
+    # Of all queues: each asker sees only the asker's.
     parts = await here.pictures.get("shares", here.feed.last, describe)
     seen = {queue.name for queue in await run_in_threadpool(here.store.queues.list, asker.sees_only)}
     return Answer(Listed(tuple(part for part in parts if part.queue in seen)))
@@ -118,6 +118,6 @@ def _describe(here: Services, snapshot: Snapshot, rules: Rules) -> tuple[QueuePa
 def _tell(effects: Iterable[Effect]) -> str:
     told = [f"{effect.title} {effect.before} → {effect.after}" for effect in effects]
     if not told:
-        return "nobody would have more or fewer slots"
+        return "no job would have more or fewer slots"
     more = f" and {len(told) - 3} more" if len(told) > 3 else ""
     return f"in the end {', '.join(told[:3])}{more}"

@@ -305,10 +305,10 @@ def test_batches_of_another_size_are_refused_where_no_loader_says() -> None:
 
 def test_a_model_must_be_there_before_the_loop() -> None:
     controller = make()
-    with pytest.raises(ProgramError, match="nobody has called set_broadcast_model"):
+    with pytest.raises(ProgramError, match="the program has not called set_broadcast_model"):
         controller.elastic_run(print)()
     controller.set_broadcast_model(torch.nn.Linear(1, 1))
-    with pytest.raises(ProgramError, match="nobody has called set_broadcast_optimizer"):
+    with pytest.raises(ProgramError, match="the program has not called set_broadcast_optimizer"):
         controller.elastic_run(print)()
 
 

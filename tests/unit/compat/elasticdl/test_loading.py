@@ -103,7 +103,7 @@ def test_a_loader_whose_data_set_hides_the_service_is_refused_in_words(program: 
     command = [sys.executable, launch.__file__, str(program), "fork", "1", "hidden"]
     done = fork_server.run(command, timeout=110, env=environment())
     assert done.returncode != 0
-    assert "Let the data set that is given to the DataLoader keep the data shard service as an attribute" in done.stderr
+    assert "Store the data shard service as an attribute of the data set that is given to the DataLoader" in done.stderr
 
 
 LEFT_EARLY = """

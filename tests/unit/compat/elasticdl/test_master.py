@@ -282,7 +282,7 @@ def test_a_stranger_gets_nothing_and_is_told_of_once(tmp_path: Path) -> None:
         for _ in range(2):
             assert await client.ask_records("get_task", {1: 9, 2: TRAINING}) == (0, NONE, [])
         assert [text for text, _ in host.told] == [
-            "somebody asks for tasks as worker 9, which is not there: it gets none"
+            "a client asks for tasks as worker 9, which does not run: it gets none"
         ]
 
     run(tmp_path, play)
@@ -504,7 +504,7 @@ def test_a_port_that_is_taken_meanwhile_is_told_of(tmp_path: Path) -> None:
 
 def test_tasks_of_another_version_are_refused(tmp_path: Path) -> None:
     (tmp_path / "tasks.jsonl").write_text('{"port":"far"}\n')
-    with pytest.raises(UsageError, match="begin the job anew"):
+    with pytest.raises(UsageError, match="start the job from scratch"):
         asyncio.run(Master(Host(tmp_path)).open())
 
 

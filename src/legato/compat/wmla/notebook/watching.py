@@ -108,8 +108,8 @@ class Watch:
             self._say(f"Interrupted, but job {job.name} was not told to stop: {error}")
         else:
             self._say(
-                f"Interrupted: job {job.name} stops after its present step, with a checkpoint. To begin anew, run the "
-                "cell again."
+                f"Interrupted: job {job.name} stops after its present step, with a checkpoint. To start from scratch, "
+                "run the cell again."
             )
         self._say(
             f"To see how it ended, or to stop it at once: legato explain {job.name}, legato stop --now {job.name}"

@@ -215,7 +215,7 @@ async def _read_form(request: Request, limits: Limits) -> FormData:
             )
             return await parser.parse()
         except MultiPartException as error:
-            raise Refusal(400, f"The form cannot be read: {error.message} Send it anew.") from error
+            raise Refusal(400, f"The form cannot be read: {error.message} Send it again.") from error
     text = b"".join([chunk async for chunk in body])
     if kind == "application/json" and text:
         return FormData([("data", text.decode(errors="replace"))])

@@ -1,1 +1,1 @@
-"""One file for each version of the tables, the oldest first. Imported by nobody but Alembic."""
+"""One file for each version of the tables, the oldest first. Only Alembic imports it."""

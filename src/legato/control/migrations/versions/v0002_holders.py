@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the table of those who hold code; whoever uploaded it does."""
+    """Make the table of the holders of code: its uploaders."""
     op.create_table(
         "code_holders",
         sa.Column("sha256", sa.String(length=64), nullable=False),
