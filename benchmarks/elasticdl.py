@@ -238,5 +238,5 @@ def _begun_anew(diaries: dict[int, Diary], blows: list[Blow]) -> list[str]:
     for blow in blows:
         before = max(step for at, step in commits if at <= blow.at)
         after = statistics.median([step for at, step in commits if at > blow.at][:3])
-        told += [f"after the death of worker {blow.worker} it began anew"] if after < before else []
+        told += [f"after the death of worker {blow.worker} it restarted from scratch"] if after < before else []
     return told

@@ -74,7 +74,7 @@ class Look:
 
     async def wait_for_steps(self, num_steps: int) -> None:
         """Wait until that many more steps are committed."""
-        # Steps are told some at a time: what is known now may be older than what was waited for before.
+        # Steps are reported in groups: the present report may be older than the one that was awaited before.
         known = self._step()
         await self.wait_until(lambda: self._step() > known, "a step is committed")
         goal = self._step() + num_steps
@@ -155,7 +155,7 @@ def run_job(
         args: of it.
         directory: of the job.
         num_workers: with which it begins.
-        max_workers: that it may have; as many as it begins with, if nobody says.
+        max_workers: that it may have; None: as many as it begins with.
         conduct: asks for changes.
         heartbeat_limit_s: a worker silent for so long is given up.
         limit_s: for the whole job.

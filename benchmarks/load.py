@@ -116,7 +116,7 @@ def _submit_to_store(file: Path, num_jobs: int) -> float:
 
 
 def make_submission(name: str) -> dict[str, Any]:
-    """Return the body of a submission whose job waits for ever: it needs two slots."""
+    """Return the body of a submission whose job waits without end: it needs two slots."""
     # The server looks whether the program is there; it is never run.
     return {
         "name": name,

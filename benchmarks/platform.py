@@ -35,7 +35,7 @@ class Platform:
         url: where it answers, from the first start on.
         token: of its administrator.
         client: of that one.
-        environment: for commands that shall ask it.
+        environment: for commands that use it.
     """
 
     def __init__(self, home: Path, *, slots: int, prefix: Sequence[str] = (), **settings: object) -> None:

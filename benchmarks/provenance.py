@@ -15,7 +15,7 @@ from benchmarks.jobs import ROOT
 
 
 def provenance(*, quick: bool) -> dict[str, Any]:
-    """Return what somebody must know to judge a figure."""
+    """Return what a reader must know to judge a figure."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "--short=12", "HEAD") or "unknown",

@@ -190,7 +190,7 @@ def _elasticdl(rows: Sequence[dict[str, Any]]) -> list[str]:
         "pause": "2 → 3 workers: what the longest step of the others took longer than usual",
         "kill": "SIGKILL of one of 3: until the others' next step",
         "collapse": "SIGKILL of one of 3: jobs that came to nothing",
-        "forming": "SIGKILL while a new world forms: jobs that came to nothing, or began anew",
+        "forming": "SIGKILL while a new world forms: jobs that failed, or restarted from scratch",
     }
     table = [
         (

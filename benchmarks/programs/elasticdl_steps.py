@@ -1,6 +1,6 @@
 """A program for ElasticDL as its tutorial writes them: digits, two loader processes, a fixed global batch.
 
-Each mini-batch takes as long as it is told to, which stands for an accelerator's time. What it writes down is all that
+Each mini-batch takes a configured time, which stands for an accelerator's time. What it writes down is all that
 users' programs do not. The first argument is a JSON object: directory, num_records, num_epochs, batch_size, wait_s.
 """
 

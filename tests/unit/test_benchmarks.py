@@ -86,7 +86,7 @@ def test_a_job_that_begins_anew_is_seen():
     assert elasticdl._begun_anew({0: Diary(commits=went_on)}, [blow]) == []
     other = Diary(commits={step: (step + 10.0, 2) for step in range(1, 4)})
     (told,) = elasticdl._begun_anew({0: Diary(commits=commits), 2: other}, [blow])
-    assert told == "after the death of worker 1 it began anew"
+    assert told == "after the death of worker 1 it restarted from scratch"
 
 
 def test_what_could_not_be_measured_is_told():

@@ -31,11 +31,8 @@ BANNED: Final = {
 """Turns that readers had to read twice, and what to write."""
 
 NOT_YET: Final = {
-    "docs/design/*": frozenset(BANNED),
-    "src/*": frozenset(BANNED),
-    "console/src/*": frozenset(BANNED),
+    "docs/design/*": frozenset(BANNED) - {r"(leaves?|left|leaving) off"},
     "tests/*": frozenset(BANNED),
-    "benchmarks/*": frozenset(BANNED),
 }
 """Files, and the turns that they still contain. Take out what you have mended; add nothing."""
 

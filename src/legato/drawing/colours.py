@@ -12,7 +12,7 @@ PALETTE: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e0
 NUM_TEXTURES: Final = 3  # plain, and lines one way and the other
 STYLES: Final = tuple(Style(colour, texture) for texture in range(NUM_TEXTURES) for colour in PALETTE)
 TEXTURE_OPACITY: Final = 0.4
-NOBODY: Final = Style("#9aa5b1")
+EMPTY: Final = Style("#9aa5b1")
 
 INKS: Final = ("#000000", "#ffffff")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from legato.drawing.axis import choose_ticks, tell_elapsed, tell_moment
-from legato.drawing.colours import NOBODY, assign_styles
+from legato.drawing.colours import EMPTY, assign_styles
 from legato.drawing.holdings import Holding, Panel, list_slots
 from legato.drawing.shapes import Style, measure
 
@@ -80,7 +80,7 @@ class Frame:
 
     def style(self, job: str | None) -> Style:
         """Return the style of a job that is seen."""
-        return self._styles[job] if job else NOBODY
+        return self._styles[job] if job else EMPTY
 
     def place(self, job: str | None) -> int:
         """Return the place of a job that is seen among all, in the order in which they began."""

@@ -36,7 +36,7 @@ class Misused(UsageError):
 
 
 class HelpAsked(Exception):
-    """Somebody asks for help, which is the text of this."""
+    """A request for help, which is the text of this."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ def read_switch(text: str) -> bool:
 
 
 def explain_unknown(asked: Asked) -> list[str]:
-    """Return a sentence about each flag that is passed over because nobody knows it."""
+    """Return a sentence about each unknown flag, which is ignored."""
     told = []
     names = [flag.name for flag in FLAGS[asked.command]]
     for word in asked.unknown:

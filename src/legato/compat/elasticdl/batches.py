@@ -1,7 +1,7 @@
 """What a program gives its training function: which of it is the batch, and how it is cut to size. Pure.
 
 The last batch of a training is short. Its loader is given the last record again until it is full, so what belongs to
-the batch can be told by that: its last entries are alike.
+the batch can be recognized by that: its last entries are alike.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def cut_batch(node: Any, batch_size: int, num_records: int, constants: Collectio
 
 
 class Arguments:
-    """What a program gives its training function, call by call: by that constants are told from batches."""
+    """What a program gives its training function, call by call: by that constants are distinguished from batches."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[weakref.ref[Any], int | None]] = []
@@ -159,7 +159,7 @@ def _leaves_of(node: Any) -> list[Leaf]:
 
 
 def _version_of(leaf: Leaf) -> int | None:
-    """Return what grows when a tensor is written to; None if nobody counts."""
+    """Return what grows when a tensor is written to; None if it has no such counter."""
     if not isinstance(leaf, torch.Tensor) or leaf.is_inference():
         return None
     return int(leaf._version)

@@ -1,6 +1,6 @@
 """The commands of the guest on disk: a state, and what was carried out since. A new driver reads them and goes on.
 
-What is here is in the kernel's hands before anybody hears of it, so it outlasts the driver. Decides nothing.
+Each entry is written to the kernel before its effect is visible, so it outlasts the driver. Decides nothing.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class MasterClient:
     """
 
     def __init__(self, channel: Any = None, worker_id: Any = None) -> None:
-        """Connect to nobody yet: most programs only hand it on."""
+        """Do not connect yet: most programs only pass it on."""
 
     @property
     def tasks(self) -> TasksClient:
@@ -123,7 +123,7 @@ class MasterClient:
         self.tasks.report_training_loop(inside=status == _START)
 
     def reset_dataset(self, dataset_name: str) -> None:
-        """Begin a data set anew."""
+        """Restart a data set."""
         self.tasks.reset_dataset(dataset_name)
 
     def get_dataset_epoch(self, dataset_name: str) -> int:
@@ -155,7 +155,7 @@ class MasterClient:
         self.tasks.delete_all_worker_syncs()
 
     def report_used_resource(self, memory: float, cpu_percent: float) -> None:
-        """Nobody asks for it: Legato sees what its processes use."""
+        """Do nothing: Legato measures what its processes use."""
 
 
 def build_master_client(master_addr: str | None = None) -> MasterClient:  # noqa: ARG001 - as programs call it

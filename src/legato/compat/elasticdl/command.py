@@ -71,7 +71,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def run() -> None:
     """Be the program `elasticdl`."""
-    # Whoever reads the listing may have had enough, as `head`.
+    # The reader of the listing may close the pipe, as `head`.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())
 
@@ -163,7 +163,7 @@ def _check_here(client: Client, order: Order) -> None:
 
 
 def _check_name(client: Client, name: str) -> None:
-    """Refuse a name that is in use, as Kubernetes would: nobody submits the same job twice by mistake."""
+    """Refuse a name that is in use, as Kubernetes would: so that no user submits the same job twice by mistake."""
     own = client.me().name
     found = next((job for job in client.jobs(stage=_NOT_ENDED, owner=own, name=name) if job.name == name), None)
     if found is not None:

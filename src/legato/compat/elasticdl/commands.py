@@ -48,7 +48,7 @@ class SetWorkers(_Command, frozen=True):
 
 
 class Reset(_Command, frozen=True):
-    """Begin a data set anew."""
+    """Restart a data set."""
 
     dataset: str = ""
     worker: int = 0

@@ -157,7 +157,7 @@ class DataShardService:
     def begin_loading(self, num_processes: int, *, is_ordered: bool) -> InOrder | AsAsked | None:
         """Take note that a loader begins, before its processes are started; returns what hands out its batches."""
         handing: InOrder | AsAsked | None = None
-        # Nobody is asked for tasks before the processes run: they may be forked.
+        # No tasks are requested before the processes run: they may be forked.
         if self.training is not None:
             self._generation = self.training.plan.begin_generation()
             self._feed = None
@@ -178,7 +178,7 @@ class DataShardService:
         return handing
 
     def end_beginning(self) -> None:
-        """Take note that the loader's processes are started: who comes later is of one that nobody has seen begin."""
+        """Take note that the loader's processes are started: a later one belongs to a loader that did not register."""
         if self.training is None:
             self._generation = 0
 
@@ -209,7 +209,7 @@ class DataShardService:
             known = self._passes.get(generation)
             return None if known is None else known.ask(number)
         if not self.training.has_begun and not generation and self._join is not None:
-            # Nobody has seen this loader begin: its data set hides the service.
+            # This loader did not register: its data set hides the service.
             self._join()
         return self.training.plan.ask(number, generation)
 
@@ -302,7 +302,7 @@ class DataShardService:
         return min(self.training.place * self.batch_size // stream.num_records, stream.num_epochs - 1) + 1
 
     def reset_dataset(self) -> None:
-        """Begin the data set anew.
+        """Restart the data set.
 
         Raises:
             UsageError: a controller trains these records.
@@ -339,7 +339,7 @@ class DataShardService:
         self._hand_out()
         return self._client().restore_checkpoint(shard_checkpoint)
 
-    # ------------------------------------------------------------ in processes that are started anew
+    # ------------------------------------------------------------ in processes that are spawned
 
     def __getstate__(self) -> dict[str, Any]:
         return {

@@ -54,7 +54,7 @@ class DatasetState(msgspec.Struct, kw_only=True):
         returned: what came back, in order; handed out again before the next epoch.
         doing: number → what is handed out under it.
         num_done: records that are done, each time they are.
-        resets: worker → the name of its last request to begin the data set anew.
+        resets: worker → the name of its last request to restart the data set.
     """
 
     epoch: int = 0
@@ -136,7 +136,7 @@ class Dataset:
             worker: who gets it.
             number: names it.
             ask: names the request.
-            names_records: False: nobody reads which records of a shuffled data set are in it.
+            names_records: False: its reader does not need the records of a shuffled data set.
         """
         piece = self._next()
         if piece is None:

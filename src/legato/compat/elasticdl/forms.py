@@ -21,8 +21,8 @@ class ServiceForm(NamedTuple):
 
     Args:
         batch_size: records of a mini-batch.
-        num_epochs: None: nobody says.
-        dataset_size: records; None: nobody says.
+        num_epochs: None: not given.
+        dataset_size: records; None: not given.
         shuffle: another order in each epoch.
         shuffle_shards: another order of tasks.
         task_type: a number of the historic protocol.

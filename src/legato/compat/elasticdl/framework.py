@@ -62,7 +62,7 @@ class ElasticPrograms:
                 preloads=True,
                 environment=environment,
                 guest=GuestSpec(entry=_GUEST, options={"num_workers": str(wanted.max_nodes), **told}),
-                # The mini-batches of a step: whoever comes beyond them would have none.
+                # The mini-batches of a step: further workers would have none.
                 most_workers=wanted.max_nodes,
             ),
         )

@@ -63,7 +63,7 @@ class Pass(abc.ABC):
     def close(self) -> None:
         """Hand nothing out any more, also to those who wait, and take back what is not done. At the end: do nothing.
 
-        Takes no lock and asks nobody, because a finaliser calls it.
+        Takes no lock and sends no requests, because a finaliser calls it.
         """
         if not self.is_closed:
             self.is_closed = True
@@ -102,7 +102,7 @@ class HandedOut:
         self._num_asking = 0  # who waits for records now
         self._num_restarts = 0  # how often all tasks were given back
         self._error: Exception | None = None
-        # Numbers of tasks that the driver must be told to hand out again, and why. It is told before it is asked again.
+        # Numbers of tasks that the driver must hand out again, and why. They are sent before the next request.
         self._to_give_back: deque[tuple[int, str]] = deque()
         self._left_passes: queue.SimpleQueue[Pass] = queue.SimpleQueue()
         _watch_left_loops()
@@ -291,7 +291,7 @@ class HandedOut:
 
 
 class AsAsked(Pass):
-    """One pass of a loader whose processes take what comes next; nobody knows what of it they have brought."""
+    """One pass of a loader whose processes take what comes next; what of it they have brought is unknown."""
 
     def ask(self, number: int) -> tuple[Record, ...] | None:  # noqa: ARG002 - the processes count each for themselves
         """Return the records of the next batch; None at the end, and when the pass is over."""

@@ -17,7 +17,7 @@ def make_class(module: str) -> type[Any]:
     """Return the class.
 
     Args:
-        module: where programs find it; loader processes that are started anew find it there.
+        module: where programs find it; loader processes that are spawned find it there.
 
     Raises:
         ImportError: there is no torchvision.
@@ -60,7 +60,7 @@ def make_class(module: str) -> type[Any]:
             self._data_shard_service = data_shard_service
 
         def __len__(self) -> int:
-            # How many images this worker will read, nobody knows.
+            # How many images this worker will read is unknown.
             return sys.maxsize if self._data_shard_service is not None else len(self.samples)
 
         def __getitem__(self, index: int) -> Any:

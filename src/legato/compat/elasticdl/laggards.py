@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from legato.compat.elasticdl.syncs import Point, Syncs
 
-LIMIT_S: Final = 3600.0  # as ever, from the first that reaches a point; a new driver counts anew
+LIMIT_S: Final = 3600.0  # as ever, from the first that reaches a point; a new driver restarts the count
 
 
 class _Watched(NamedTuple):
@@ -20,7 +20,7 @@ class Laggards:
     """The clock of all named points.
 
     Args:
-        give_up: has a worker killed, for a reason that is told behind "worker N".
+        give_up: has a worker killed, for a reason that follows "worker N".
     """
 
     def __init__(self, give_up: Callable[[int, str], None]) -> None:
@@ -28,7 +28,7 @@ class Laggards:
         self._watched: dict[str, _Watched] = {}
 
     def follow(self, syncs: Syncs) -> None:
-        """Take note of the points that somebody is waited for at, all of them, whenever that may have changed."""
+        """Take note of all points at which workers wait for others, whenever that may have changed."""
         awaited = {name: point for name, point in syncs.points.items() if point.awaited and not point.is_notified}
         for name, watched in [*self._watched.items()]:
             if name not in awaited:
@@ -40,7 +40,7 @@ class Laggards:
             self._watched[name] = _Watched(awaited[name], timer)
 
     def close(self) -> None:
-        """Wait for nobody any more."""
+        """Stop waiting for workers."""
         for watched in self._watched.values():
             watched.timer.cancel()
         self._watched.clear()

@@ -1,7 +1,7 @@
 """Where a program's loader gets its records: in the program's process from the plan, in loader processes by asking.
 
 Also what must be so when a `DataLoader` of such records begins: its batches have the size of the service's, its
-processes run before this worker joins, so that nobody waits for their start, and they end with it.
+processes run before this worker joins, so that no worker waits for their start, and they end with it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Loaded(Protocol):
             is_ordered: its batches are those of the service, in their order.
 
         Returns:
-            What hands out its batches, if nobody plans them and they have an order or come from processes.
+            What hands out its batches, if they are not planned and have an order or come from processes.
         """
 
     def end_beginning(self) -> None:
@@ -188,9 +188,9 @@ def _is_ordered(loader: DataLoader[Any], batch_size: int) -> bool:
 class _Loop:
     """What a program's loop goes through: the batches of torch's iterator, of which a service takes note.
 
-    A loop may end in a finaliser, on any thread. So `close` takes no lock and waits for nobody. Torch's iterator does
+    A loop may end in a finaliser, on any thread. So `close` takes no lock and does not wait. Torch's iterator does
     wait when it is finalised: for its processes, which may wait for an answer that only the interrupted thread gives.
-    So it is kept until the loop is over, and then let go by a thread that nobody waits for.
+    So it is kept until the loop is over, and then released by a thread that is not joined.
 
     Args:
         batches: torch's iterator.

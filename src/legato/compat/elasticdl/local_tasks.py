@@ -32,7 +32,7 @@ class LocalTasks:
         with self._lock:
             self._tasks.register(params)
 
-    def get_task(self, dataset: str = "", *, wait: bool = True) -> Task | None:  # noqa: ARG002 - nobody could be waited for
+    def get_task(self, dataset: str = "", *, wait: bool = True) -> Task | None:  # noqa: ARG002 - there is no other worker to wait for
         """Return the next task, None at the end of the data."""
         with self._lock:
             found = self._tasks.get(self.worker, dataset)
@@ -44,7 +44,7 @@ class LocalTasks:
             self._tasks.report(task, error=error)
 
     def reset_dataset(self, dataset: str = "") -> None:
-        """Begin a data set anew."""
+        """Restart a data set."""
         with self._lock:
             self._tasks.reset(dataset)
 
@@ -87,7 +87,7 @@ class LocalTasks:
         return Standing(rank=0, world_size=1, rendezvous=1)
 
     def report_training_loop(self, *, inside: bool) -> None:
-        """Nobody needs to know."""
+        """Do nothing."""
 
     def close(self) -> None:
         """There is nothing to let go of."""

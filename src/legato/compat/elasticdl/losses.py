@@ -15,7 +15,7 @@ import torch
 def hearing_losses(note: Callable[[float], None]) -> Iterator[None]:
     """Call a function with each loss, shape ``[]`` or of one element, whose backward pass this thread begins inside.
 
-    A loss that a `torch.amp.GradScaler` has scaled is told as it was before.
+    A loss that a `torch.amp.GradScaler` has scaled is reported unscaled.
     """
     original, original_scale, own = torch.Tensor.backward, torch.amp.GradScaler.scale, threading.get_ident()
     scaled: list[tuple[torch.Tensor, float]] = []

@@ -53,7 +53,7 @@ class PodsJob(msgspec.Struct, frozen=True, kw_only=True):
         namespace: of everything.
         release: whose names pods have.
         command: what each worker runs, a line for a shell.
-        num_workers: that programs are told.
+        num_workers: that programs see.
         variables: of master and workers, in their order.
         populated: variables of the master that workers get too.
         volumes: of master and workers.

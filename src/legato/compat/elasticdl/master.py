@@ -29,7 +29,7 @@ class Master:
     """Who hands out the tasks of a job.
 
     Options: ``num_minibatches_per_task`` for data sets that do not say, 8 if it is missing; ``num_workers`` that
-    programs are told (`WORKER_NUM`), the job's maximum if it is missing; ``seed`` of all orders, 0 if it is missing.
+    programs see as `WORKER_NUM`, the job's maximum if it is missing; ``seed`` of all orders, 0 if it is missing.
 
     Args:
         host: the driver.
@@ -149,10 +149,10 @@ class Master:
         return worker in self.desk.tasks.workers
 
     def find_worker(self, address: str) -> int | None:
-        """Return the worker that was told that this is its address; None if there is none."""
+        """Return the worker that received this address; None if there is none."""
         return next((worker for worker in self.desk.tasks.workers if address_of(worker) == address), None)
 
-    # ------------------------------------------------------------ what is told
+    # ------------------------------------------------------------ messages
 
     def _note_report(self, command: Report, reported: Reported) -> None:
         if reported.worker is None:

@@ -30,7 +30,7 @@ Answer = Callable[[int, int], Any]
 
 
 class Address(NamedTuple):
-    """Where an office is, as loader processes are told.
+    """Where an office is, as loader processes see it.
 
     Args:
         path: of its socket.
@@ -82,7 +82,7 @@ class Office:
             Path(self.address.path).unlink(missing_ok=True)
 
     def file_descriptors(self) -> list[int]:
-        """Return what a forked process must not hold open: else nobody hears that this one is gone."""
+        """Return what a forked process must not hold open: else its end remains unnoticed."""
         found = [connection.fileno() for connection in [*self._connections] if not connection.closed]
         listening = self._listener.fileno()
         return [*found, listening] if listening >= 0 else found
@@ -92,7 +92,7 @@ class Office:
             try:
                 accepted, _ = self._listener.accept()
             except OSError:
-                # Out of descriptors, perhaps: whoever holds them must get on.
+                # Out of descriptors, perhaps: their holders must make progress.
                 self._closed.wait(_ACCEPT_AGAIN_S)
                 continue
             if not _is_own(accepted):

@@ -1,6 +1,6 @@
 """Tells whether who asks over this machine's loopback is a process of the job's user. Linux says so; elsewhere all are.
 
-The historic protocol has no passwords, so nothing that its clients send could tell. Refuses nobody itself.
+The historic protocol has no passwords, so its clients send no proof of identity. Refuses no client itself.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Peers:
 
     def _find_owner(self, peer: str) -> int | None:
         lines = [*self._read()]
-        # Where the tables are not shown, or not whole, nobody can tell.
+        # Where the tables are not shown, or not whole, it is unknown.
         return find_owner(lines, peer, self._port) if shows_listener(lines, self._port) else self._uid
 
 

@@ -117,19 +117,19 @@ class Plan:
     # ------------------------------------------------------------ tickets
 
     def begin_generation(self) -> int:
-        """Begin anew with ticket 0: another loader asks. Returns its name."""
+        """Restart with ticket 0 for another loader. Returns its name."""
         with self._changed:
             self.generation += 1
             self._tickets.clear()
             self._answered.clear()
             self._num_calls = self._num_delivered = 0
-            # Planned anew: some of it was given to the loader that is gone.
+            # Planned again: some of it was given to the loader that is gone.
             self._num_planned = 0
             self._changed.notify_all()
             return self.generation
 
     def close(self) -> None:
-        """Say that nothing will be trained any more: whoever asks is told that the data are at their end."""
+        """End the training: every later request gets the end of the data."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -169,7 +169,7 @@ class Plan:
     def _find(self, number: int) -> int | None:
         """Return the place of a ticket; None if all that is known to be this worker's is given to others."""
         for earlier in range(self._num_calls, number + 1):
-            # What a loader has and nobody wants any more keeps its ticket: it will come, and be passed over.
+            # Data that a loader has and that are no longer wanted keep their ticket: they will come, and be skipped.
             if self._tickets.get(earlier) is None and earlier not in self._answered:
                 place = self._next_place()
                 if place is None:
@@ -178,7 +178,7 @@ class Plan:
         return self._tickets.get(number)
 
     def _next_place(self) -> int | None:
-        """Return the next place that nobody has asked for yet."""
+        """Return the next place that has not been requested yet."""
         known = self._known()
         while self._num_planned < len(self._ahead) or self._look_ahead():
             _, place = self._ahead[self._num_planned]

@@ -55,7 +55,7 @@ Handler = Callable[[Any, "aio.ServicerContext[bytes, bytes]"], Awaitable[Any]]
 
 
 def address_of(worker: int) -> str:
-    """Return the address by which a worker of this machine is told from all others: one of its own, of the loopback.
+    """Return the address that identifies a worker of this machine: a separate one of the loopback interface.
 
     >>> address_of(0), address_of(300)
     ('127.64.0.1', '127.64.1.45')
@@ -114,7 +114,7 @@ class Service:
 
     async def _hand_out(self, worker: int, dataset: str, context: Any) -> m.TaskMessage:
         told = dict(context.invocation_metadata() or ())
-        # Others in a loop with collectives would wait for it there: it is told to leave, as it always was.
+        # Others in a loop with collectives would wait for it there: it gets the order to leave, as in the original.
         is_in_loop = worker in self._master.desk.world.state.inside
         waits = told.get(m.WAITS, "no" if is_in_loop else "yes") == "yes"
         computes = told.get(m.COMPUTES, "") == "yes"
@@ -224,7 +224,7 @@ class Service:
     # ------------------------------------------------------------ what other strategies ask
 
     async def _nothing(self, _asked: m.Empty, _context: Any) -> m.Empty:
-        """Answer what asks for nothing here, or tells what nobody wants to know: with a message that is empty."""
+        """Answer calls that have no meaning here with an empty message."""
         return m.Empty()
 
     async def _get_status(self, _asked: m.Empty, _context: Any) -> m.NumberResponse:
@@ -299,7 +299,7 @@ class Service:
 
 
 def _spoken(kind: type[Any], handler: Handler) -> Callable[[bytes, Any], Awaitable[bytes]]:
-    """Return a handler of bytes from one of messages. What makes no sense is told the asker as that."""
+    """Return a handler of bytes from one of messages. An invalid message is answered with an error."""
 
     async def handle(request: bytes, context: Any) -> bytes:
         try:

@@ -1,4 +1,4 @@
-"""Shards and tasks as programs know them, made of records and of the driver's tasks. Asks nobody for any."""
+"""Shards and tasks as programs know them, made of records and of the driver's tasks. Requests none."""
 
 from __future__ import annotations
 

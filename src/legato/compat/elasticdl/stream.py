@@ -157,7 +157,7 @@ class Stream:
 
 
 class StreamSteps:
-    """How a stream is cut into steps: each takes so many micro-batches, as long as nobody says otherwise.
+    """How a stream is cut into steps: each takes so many micro-batches, unless set otherwise.
 
     Args:
         stream: what is trained.

@@ -10,7 +10,7 @@ from legato.core.errors import UsageError
 
 
 def num_workers_asked() -> int:
-    """Return how many mini-batches a step has: as many as the job was submitted with workers; 1 if nobody says.
+    """Return how many mini-batches a step has: as many as the job was submitted with workers; 1 if not given.
 
     Raises:
         UsageError: it is no whole number above 0.

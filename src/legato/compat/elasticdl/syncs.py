@@ -15,9 +15,9 @@ class Point(msgspec.Struct):
 
     Args:
         awaited: workers that ran when the first reached it, run still, and have not reached it.
-        is_notified: somebody said that it is passed, whoever has reached it.
-        is_reached: somebody has reached it, so that ``awaited`` says something.
-        told: workers that were told that it is passed.
+        is_notified: a client declared it passed, regardless of who has reached it.
+        is_reached: a worker has reached it, so that ``awaited`` says something.
+        told: workers that know that it is passed.
         is_forgotten: it was passed, and its name is free for another one: who was not told is still to be.
     """
 
@@ -41,7 +41,7 @@ class Syncs:
     def reach(self, name: str, worker: int, workers: Collection[int]) -> bool:
         """A worker has reached a point; ``workers`` run now. Returns whether all have that are awaited.
 
-        Who comes to one that was forgotten behind the others, because it began later or was told nothing yet, has
+        Who comes to one that was forgotten behind the others, because it began later or got no message yet, has
         passed it too: else it would await them at another one, to which they do not come.
         """
         point = self.points.setdefault(name, Point())
@@ -65,7 +65,7 @@ class Syncs:
         self.points[name].is_notified = True
 
     def is_passed(self, name: str) -> bool:
-        """Return whether all have reached a point, or somebody said that it is passed."""
+        """Return whether all have reached a point, or a client declared it passed."""
         point = self.points.get(name)
         if point is None or point.is_forgotten:
             return False
@@ -82,10 +82,10 @@ class Syncs:
             del self.points[one]
 
     def set_workers(self, workers: Collection[int]) -> None:
-        """Wait for nobody who does not run any more."""
+        """Stop waiting for workers that no longer run."""
         for name, point in [*self.points.items()]:
             point.awaited &= set(workers)
             point.told &= set(workers)
             if point.is_forgotten and not point.told:
-                # All who passed it are gone: who comes now begins anew, with each other.
+                # All workers that passed it are gone: new ones wait for each other again.
                 del self.points[name]

@@ -141,7 +141,7 @@ class TaskManager:
             worker: who asks.
             dataset: the name of the data set; empty for the default one.
             ask: names the request. Who did not hear the answer asks again by this name, and is handed out the same.
-            names_records: False: nobody reads which records of a shuffled data set are in the task.
+            names_records: False: its reader does not need the records of a shuffled data set in the task.
 
         Returns:
             The task. `TaskKind.WAIT`: nothing is left, but others hold tasks, which may come back; not said to a worker
@@ -186,7 +186,7 @@ class TaskManager:
     # ------------------------------------------------------------ data sets
 
     def reset(self, dataset: str = "", worker: int = 0, *, ask: str = "") -> bool:
-        """Begin a data set anew; returns False if there is none of this name. See `Dataset.reset`."""
+        """Restart a data set; returns False if there is none of this name. See `Dataset.reset`."""
         asked = self._find(dataset)
         if asked is not None:
             asked.reset(worker, ask)

@@ -57,7 +57,7 @@ class TasksClient(Protocol):
         ...
 
     def reset_dataset(self, dataset: str = "") -> None:
-        """Begin a data set anew: its first epoch, no task done; tasks that are handed out count no more."""
+        """Restart a data set: its first epoch, no task done; tasks that are handed out count no more."""
         ...
 
     def get_dataset_epoch(self, dataset: str = "") -> int:
@@ -77,7 +77,7 @@ class TasksClient(Protocol):
         ...
 
     def wait_worker_sync(self, name: str, *, notify: bool = False) -> bool:
-        """Return whether a named point was passed: somebody has said so with ``notify``, or all have reached it."""
+        """Return whether a named point was passed: a client declared so with ``notify``, or all have reached it."""
         ...
 
     def delete_worker_sync(self, name: str) -> None:

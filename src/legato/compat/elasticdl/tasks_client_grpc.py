@@ -143,7 +143,7 @@ class GrpcTasksClient:
         self._ask("report_dataset_task_result", asked, m.Empty)
 
     def reset_dataset(self, dataset: str = "") -> None:
-        """Begin a data set anew; see `TasksClient`."""
+        """Restart a data set; see `TasksClient`."""
         asked = m.ResetRequest(dataset_name=dataset, worker_id=self._worker, ask=self._name_request())
         self._ask("reset_dataset", asked, m.Empty)
 

@@ -34,9 +34,9 @@ class Progress:
 
     Args:
         between: knows what the program does after its steps.
-        steps: are told where the training is.
+        steps: learn where the training is.
         place: where it begins.
-        num_per_step: micro-batches of a step, until somebody says otherwise.
+        num_per_step: micro-batches of a step, unless set otherwise.
     """
 
     def __init__(self, between: BetweenSteps, steps: StreamSteps, place: int, num_per_step: int) -> None:
@@ -147,7 +147,7 @@ class Training:
             try:
                 self._join(model, optimizer, is_fixed)
             except BaseException as error:
-                # Another thread than the program's may have come here: the program is told when it calls.
+                # Another thread than the program's may have come here: the program gets the error when it calls.
                 self._failure = error
                 self._is_told = threading.current_thread() is threading.main_thread()
                 self.plan.close()
@@ -238,7 +238,7 @@ class Training:
                     break
                 self._advance()
         except BaseException:
-            # Also where this worker leaves: nobody shall wait for its loaders.
+            # Also where this worker leaves: no process may wait for its loaders.
             self.plan.close()
             raise
         finally:
@@ -260,7 +260,7 @@ class Training:
 
     def _compute(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         assert self._run is not None and self._due is not None
-        # Anew: between the turn's begin and here the program may have drawn numbers, or its loader.
+        # Again: between the turn's begin and here the program may have drawn numbers, or its loader.
         seed_micro_batch(self._seed, self._run.step, self._due[0].index)
         with hearing_losses(self._run.note_loss):
             result = function(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""The names of the variables in which a program of ElasticDL is told of its job. Reads none of them."""
+"""The names of the variables that describe the job to a program of ElasticDL. Reads none of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Who is in the training loop, as programs ask that bring their own collectives: ranks, and when these change. Pure.
 
-A new world is formed when every member of the present one knows of that, or cannot any more: so nobody starts to
+A new world is formed when every member of the present one knows of that, or cannot any more: so no member starts to
 connect in a world that is superseded before the others have heard of it.
 """
 

@@ -47,7 +47,7 @@ def write_dockerfile(asked: Asked, here: Path) -> list[str]:
     """Write ``Dockerfile`` into a folder, and return what is to be said of it.
 
     Raises:
-        UsageError: there is one that somebody else wrote.
+        UsageError: there is one that Legato did not write.
     """
     text = render_dockerfile(asked)
     file = here / "Dockerfile"

@@ -185,7 +185,7 @@ def split_words(text: str) -> list[str]:
 
 
 def hide_secrets(text: str) -> str:
-    """Return an argument string as it may be shown to whoever may see the job.
+    """Return an argument string as it may be shown to all users who may see the job.
 
     Values of variables and of passwords are taken out. What cannot be split is not shown at all.
 

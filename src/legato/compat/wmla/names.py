@@ -40,7 +40,7 @@ TRAINED: Final = "train"
 """In `MODEL`: ``model_epoch_1.pth``, …, ``model_epoch_final.pth``."""
 
 JOB_STATE: Final = "state"
-"""``JOB_STATE_DIR``: whoever finds no LOG_DIR writes into its ``logs``."""
+"""``JOB_STATE_DIR``: programs without LOG_DIR write into its ``logs``."""
 
 ELOG_FILE: Final = "stdout"
 """In the driver's log directory: what the program's ELog (or ours) writes, and nothing else."""

@@ -73,7 +73,7 @@ def _set_path(first: Path) -> None:
             "ElasticDL's own need its master, and are incomplete in its repository.\n"
         )
     sys.path[:] = [str(_SITE), str(first), *rest] if hidden else [str(first), str(_SITE), *rest]
-    # Loader processes that are started anew read it.
+    # Loader processes that are spawned read it.
     known = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if str(_SITE) not in known:
         os.environ["PYTHONPATH"] = os.pathsep.join([str(_SITE), *known])

@@ -2,7 +2,7 @@
 
 WMLA's driver ran the program too, so what it printed stood in the driver's files, among the driver's own lines. Here
 the one process that speaks for the driver has its program's words copied there, those before it spoke as well. A
-program that fails tells the driver why, whoever it is. A copy that fails harms nobody.
+program that fails reports the reason to the driver, in each process. A failing copy harms no other.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class CopiedStream(io.TextIOBase):
         self._try(self._driver, self._driver.write, "".join(self._kept))
 
     def tell_once(self, path: Path) -> None:
-        """Have what follows in a file of the driver's unless it stands there already, from whomever."""
+        """Have what follows in a file of the driver's unless it stands there already, from any process."""
         self._hush()
         self._told = path
 

@@ -1,4 +1,4 @@
-"""What there is to tell of a training, in order: an entry per micro-batch, validation and saved model. Tells nobody.
+"""What there is to tell of a training, in order: an entry per micro-batch, validation and saved model. Sends nothing.
 
 The diary travels with the job's state, and its figures are exact, so every worker has the same one. It keeps running
 sums and the last entries only: what is older, its teller has written down.
@@ -37,7 +37,7 @@ class Diary:
         self.num_samples_seen = 0
         self._num_batches_before = 0
         self._sums: dict[str, float] = {}
-        # What belongs to one moment is told together; whoever tells is at most one step behind.
+        # Entries of one moment are reported together; the speaker is at most one step behind.
         self._kept: list[list[Entry]] = []
 
     @property
@@ -68,7 +68,7 @@ class Diary:
     # ------------------------------------------------------------ what happens
 
     def begin_epoch(self, epoch: int) -> None:
-        """Begin an epoch: averages start anew."""
+        """Begin an epoch: averages restart."""
         self.epoch, self._sums = epoch, {}
         self.num_batches_of_epoch = self.num_samples_seen = 0
 

@@ -1,4 +1,4 @@
-"""What programs of a gang are told besides what torchrun tells: variables of WMLA, and that of TensorFlow. Pure."""
+"""Variables of programs of a gang besides those of torchrun: those of WMLA, and that of TensorFlow. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of users' callbacks and loggers whose errors must not end the training. They are told, never swallowed."""
+"""Calls of users' callbacks and loggers whose errors must not end the training. They are reported, never swallowed."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 With the package ``tf_keras``, TensorFlow offers Keras 2 to programs that run with ``TF_USE_LEGACY_KERAS=1``. A program
 that shows by its text that it needs that runs so. Without the package, or where its text shows nothing, the error
-that it ends with is told with what to change. Reads text; imports nothing.
+that it ends with says what to change. Reads text; imports nothing.
 """
 
 from __future__ import annotations

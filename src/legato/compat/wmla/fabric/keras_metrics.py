@@ -1,4 +1,4 @@
-"""Metrics of Keras, exact over all samples whoever computes them.
+"""Metrics of Keras, exact over all samples, on any number of workers.
 
 A metric of Keras keeps variables to which every batch adds: sums and counts, hits by threshold, a matrix of confusion.
 So a metric over all samples is: the variables of each micro-batch alone, their sums, and what the metric makes of them.

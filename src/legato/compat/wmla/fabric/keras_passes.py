@@ -180,4 +180,4 @@ _HIDDEN: Final = frozenset(
         "PyFuncStateless",
     }
 )
-"""Operations of TensorFlow that draw from a state of their own; those that are told the state are ``Stateless…``."""
+"""Operations of TensorFlow that draw from an internal state; those that receive the state are ``Stateless…``."""

@@ -27,7 +27,7 @@ _METHODS: Final = ("log_train_metrics", "log_test_metrics", "on_train_begin", "o
 
 
 class Listener(Protocol):
-    """Somebody who is told, in order, what the diary has."""
+    """A receiver of the diary's entries, in order."""
 
     def begin(self, began_at: float) -> None:
         """The training began at a time, in seconds since 1970."""
@@ -45,8 +45,8 @@ class UserLogger:
     Args:
         logger: with any of ``log_train_metrics``, ``log_test_metrics``, ``on_train_begin``, ``on_train_end``.
         guard: of its errors.
-        loss_divisor: of the loss that a logger of generation 1 is told.
-        on_worker: it is told of one worker's micro-batches and test batches; else of the whole job, for the driver.
+        loss_divisor: of the loss that a logger of generation 1 receives.
+        on_worker: it receives one worker's micro-batches and test batches; else of the whole job, for the driver.
     """
 
     def __init__(self, logger: Any, guard: Guard, *, loss_divisor: float = 1.0, on_worker: bool = False) -> None:
@@ -239,7 +239,7 @@ def generation_of(logger: Any) -> int:
 
 
 def check_logger(name: str, logger: Any) -> None:
-    """Raise UsageError unless something can be told of a training."""
+    """Raise UsageError if the logger has no method that Legato can call."""
     if isinstance(logger, type):
         raise UsageError(f"{name}={logger.__name__} is a class. Give an instance: {logger.__name__}().")
     if not any(callable(getattr(logger, method, None)) for method in _METHODS):

@@ -65,7 +65,7 @@ class Engine(Protocol):
     def evaluate(
         self, test_set: Any, together: Together, num_loaders: int, on_batch: Callable[[Mapping[str, float]], None]
     ) -> dict[str, float]:
-        """Return the metrics over a data set, the same on every worker; each worker is told of its own batches."""
+        """Return the metrics over a data set, the same on every worker; each worker reports its own batches."""
 
     def save(self, directory: Path, label: int | str) -> None:
         """Write the model and its optimizer's state to ``model_epoch_LABEL…``, each whole or not at all."""
@@ -232,7 +232,7 @@ class Loop:
         self._run.log(**{f"test_{name}": value for name, value in found.items()})
 
     def _log(self) -> None:
-        """Record how far the epoch is: whoever draws the training from elsewhere has nothing but this."""
+        """Record how far the epoch is: a program that draws the training from elsewhere has only this."""
         self._run.log(**{**self._diary.averages, ITERATION: self._diary.num_batches})
 
     def _save(self, label: int | str) -> float:

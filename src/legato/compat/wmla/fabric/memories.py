@@ -1,7 +1,8 @@
 """What callbacks, losses and metrics of a program remember of the training, and who joins must be given.
 
-Programs for WMLA hand it to nobody. What of it has changed since the beginning travels, as far as it can: plain values,
-objects that give their state, and objects of the program's own classes, which are looked into. What cannot is told of.
+Programs for WMLA do not pass it to Legato. What of it has changed since the beginning travels, as far as it can: plain
+values,
+objects that give their state, and objects of the program's own classes, which are looked into. What cannot is reported.
 Decides nothing about the training.
 """
 
@@ -69,7 +70,7 @@ class Memory:
         return {"values": values, "states": states, "left": left}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Undo `state_dict`; what cannot travel stays as it is, and is told of where it differs."""
+        """Undo `state_dict`; what cannot travel stays as it is, and is reported where it differs."""
         elsewhere = {*state["states"], *state["left"]}
         first = {name: value for name, value in copy.deepcopy(self._first).items() if name not in elsewhere}
         for name, value in (first | state["values"]).items():
@@ -120,7 +121,7 @@ class Memory:
             try:
                 state[key] = pack(part)
             except CannotTravel:
-                # Schedulers name functions in theirs, which are made anew with them.
+                # Schedulers name functions in theirs, which are recreated with them.
                 if not isinstance(value, LRScheduler):
                     return None
         return state

@@ -157,7 +157,7 @@ class FabricModel:
         Args:
             epoch_number: epochs.
             batch_size: samples that one worker computes at a time.
-            engines_number: micro-batches of ``batch_size`` samples in a step, whoever computes them; more workers
+            engines_number: micro-batches of ``batch_size`` samples in a step, on all workers together; more workers
                 cannot help. None: as ``effective_batch_size`` says; without that, the workers that the job asked for.
             num_dataloader_threads: loader processes per worker, as far as there are cores for them.
             validation_freq: epochs between validations; 0: none.

@@ -1,7 +1,7 @@
 """Values that can travel to other workers and into checkpoints: which these are, as what they travel, and back.
 
 Plain values, tensors and arrays, and the containers of Python's library that hold nothing else. Says of everything else
-that it cannot, and tells nobody.
+that it cannot, and sends nothing.
 """
 
 from __future__ import annotations

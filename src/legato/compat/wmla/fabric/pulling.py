@@ -52,7 +52,7 @@ class PullWatch:
 
 
 def _say(text: str) -> None:
-    # A matter of this worker, whoever it speaks for later.
+    # A matter of this worker, whatever it speaks for later.
     with apart():
         for stream in (sys.stdout, sys.stderr):
             stream.write(text + "\n")

@@ -1,6 +1,6 @@
 """The learning-rate schedulers that a program has made: who joins must be given their state.
 
-Programs for WMLA hand them to nobody; they are found by their optimizer. Steps none of them.
+Programs for WMLA do not pass them to Legato; they are found by their optimizer. Steps none of them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def find_schedules(optimizer: torch.optim.Optimizer) -> list[Schedule]:
 
 
 def _plain_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what can travel of a scheduler's state: functions named in it are made anew with it."""
+    """Return what can travel of a scheduler's state: functions named in it are recreated with it."""
     found = {}
     for name, value in values.items():
         with contextlib.suppress(CannotTravel):

@@ -1,6 +1,6 @@
-"""Speaks in the place of WMLA's driver: tells its loggers every entry of the diary once, whoever is rank 0 at the time.
+"""Speaks in the place of WMLA's driver: rank 0 passes every entry of the diary to its loggers once.
 
-What is told is written to ``history.jsonl`` first, and read from there. Who becomes rank 0 *replays* that history into
+Each entry is written to ``history.jsonl`` first, and read from there. Who becomes rank 0 *replays* that history into
 its own, fresh loggers, which write into a scratch directory whose files then take the places of the old ones; so the
 files are whole and nothing is in them twice, and a logger that gathers values has all of them. A long replay is done in
 parts, between the steps of a training that goes on meanwhile. Decides nothing about the training.
@@ -67,17 +67,17 @@ class Speaker:
         self._left_at = 0.0
 
     def add(self, listener: Listener) -> None:
-        """Have somebody told from the beginning on."""
+        """Add a receiver, from the first entry on."""
         self._listeners.append(listener)
 
     def forget(self) -> None:
-        """Forget what was told of an earlier training: where there is no job, there is nothing to go on with."""
+        """Forget the entries of an earlier training: without a job, there is nothing to resume."""
         (self._home / names.HISTORY_FILE).unlink(missing_ok=True)
 
     def tell(self, diary: Diary) -> None:
-        """Tell what has come since it was told last; the first time, whatever the job has had.
+        """Pass on the entries since the last call; the first time, all entries of the job.
 
-        What takes long is told by and by: of each later call, at least one entry more than it came with.
+        A long history is passed on in parts: each later call passes at least one entry more than it brought.
         """
         if not diary.is_live:
             # A worker on its way to where its job is knows nothing yet.
@@ -130,7 +130,7 @@ class Speaker:
         """Have the listeners hear what is written down and was not told to them.
 
         Args:
-            may_go_on: of how many entries were told in this call.
+            may_go_on: takes the number of entries that were passed on in this call.
         """
         assert self._unheard is not None
         num_told = 0
@@ -145,7 +145,7 @@ class Speaker:
             num_told += 1
 
     def _take_over(self, diary: Diary) -> None:
-        """Continue the history, and begin to tell it anew."""
+        """Continue the history, and pass it on from its beginning."""
         for left in self._home.parent.glob(f".{self._home.name}.*"):
             # Of those who died before they had told all.
             shutil.rmtree(left, ignore_errors=True)
@@ -164,7 +164,7 @@ class Speaker:
                 f"legato: {diary.num_entries - num_known - num_new} of {diary.num_entries} entries are missing in "
                 f"{history}: the loggers are not told of them.\n"
             )
-        # At once: should this worker die before all is told, the next one needs to know what came meanwhile.
+        # At once: if this worker dies before all is passed on, the next one needs the entries that came in between.
         scratch.replace(history)
         self._unheard = history.open("rb")
         self._unheard.readline()
@@ -193,9 +193,9 @@ class Speaker:
 
 
 def copy_history(path: Path, target: Path, num_entries: int) -> tuple[float | None, int]:
-    """Copy what was told of a training, up to an entry, and return when it began and the number of the last entry.
+    """Copy the entries of a training, up to one of them, and return its start and the number of the last entry.
 
-    What lies behind that entry was told by somebody whose steps were lost with it; so was a torn last line.
+    Later entries came from a worker whose steps were lost with it; so did a torn last line.
 
     Returns:
         None and 0 where there is no history.

@@ -1,6 +1,6 @@
 """One thing that the whole job does once, between steps: it is done when all workers know its result.
 
-If the worker that does it dies meanwhile, another one does it again; a worker that joins later is told the result.
+If the worker that does it dies, another one does it again; a worker that joins later receives the result.
 """
 
 from __future__ import annotations

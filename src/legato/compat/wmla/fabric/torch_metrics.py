@@ -1,6 +1,6 @@
 """What a PyTorch program's training is measured by: its metrics, and accuracy where outputs and targets are classes.
 
-A metric's figure over many batches is its mean over all samples, whoever computed them.
+A metric's figure over many batches is its mean over all samples, on any number of workers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The points of a live chart, made of what a job records and of the slots that it had. Asks nobody, draws nothing."""
+"""The points of a live chart, from a job's records and its slots. Sends no requests, draws nothing."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def read_hardware(
     worker_memory: object = None,
     driver_memory: object = None,
 ) -> Hardware:
-    """Read what ``train()`` was told.
+    """Read the arguments of ``train()``.
 
     Args:
         hardware_spec: ``{"nodes": {"num_nodes": 2, "gpu": {"num_gpu": 1}}}``; all else in it is passed over.

@@ -207,7 +207,7 @@ def _known_to_keras(package: str | None, own: Mapping[str, Any]) -> Iterator[Non
     if package is None:
         yield
         return
-    # TensorFlow first: its Keras is that one, and it is told there how many threads there are.
+    # TensorFlow first: its Keras is that one, and its number of threads is set there.
     importlib.import_module("tensorflow")
     with importlib.import_module(package).utils.custom_object_scope(dict(own)):
         yield

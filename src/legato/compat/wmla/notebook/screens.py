@@ -55,7 +55,7 @@ class Chart:
         self._handle: Any = None
 
     def show(self, curves: Curves) -> None:
-        """Draw the picture anew."""
+        """Redraw the picture."""
         # The text is what is shown where no picture can be, and what is found in a notebook that was saved.
         content = {"image/png": draw(curves), "text/plain": "\n".join(curves.titles)}
         if self._handle is None:

@@ -47,7 +47,7 @@ class Watch:
         """Watch until the job has ended.
 
         Raises:
-            KeyboardInterrupt: it was interrupted; the job is told to stop.
+            KeyboardInterrupt: it was interrupted; the job is asked to stop.
             TrainingFailed: the job ended without a trained model.
         """
         job = self._job

@@ -13,7 +13,7 @@ from legato.compat.wmla.names import APPLICATION_LABEL, find_job
 from legato.compat.wmla.rest.executions import Route, find_jobs, read_number, stop_job
 from legato.compat.wmla.rest.groups import check_group
 from legato.compat.wmla.rest.logs import read_process_log, take_last_lines
-from legato.compat.wmla.rest.members import NOBODY, MemberBook
+from legato.compat.wmla.rest.members import EMPTY, MemberBook
 from legato.compat.wmla.rest.platform import Job, Platform
 from legato.compat.wmla.rest.records import (
     has_ended,
@@ -38,7 +38,7 @@ def make_scheduler_routes(book: MemberBook) -> Sequence[Route]:
             return JSONResponse([tell_application(job, await book.find(platform, job), time.time())])
         more: dict[str, Any] = {"queue": query["sigId"]} if query.get("sigId") else {}
         jobs = [job for job in await find_jobs(platform, query.get("state"), **more) if _is_meant(job, request)]
-        told = [tell_application(job, NOBODY, time.time()) for job in jobs]
+        told = [tell_application(job, EMPTY, time.time()) for job in jobs]
         return JSONResponse(_cut(request, _sort(request, told, "submittedtime")))
 
     async def get_application(request: Request, platform: Platform) -> Response:
@@ -65,7 +65,7 @@ def make_conductor_routes(book: MemberBook) -> Sequence[Route]:
         jobs = await find_jobs(platform, request.query_params.get("state"), queue=group)
         told = []
         for job in jobs:
-            members = NOBODY if has_ended(job) else await book.find(platform, job)
+            members = EMPTY if has_ended(job) else await book.find(platform, job)
             told.append(tell_conductor_application(job, members, time.time()))
         return JSONResponse(told)
 

@@ -1,7 +1,7 @@
 """The elastic frameworks of WMLA, for training definitions: a program of FabricModel runs as one that was sent to us.
 
 It has the same launcher, the same directories and variables, and the same labels, so that it is one of theirs in all
-that clients of WMLA ask. Its code needs not be packed anew: the platform copies it to where the launcher looks. Pure.
+that clients of WMLA ask. Its code need not be packed again: the platform copies it to where the launcher looks. Pure.
 """
 
 from __future__ import annotations

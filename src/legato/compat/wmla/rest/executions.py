@@ -37,7 +37,7 @@ def make_routes(submitter: Submitter, version: str) -> Sequence[Route]:
         job, notice = await submitter.submit(request, platform)
         headers = {NOTICE: notice.encode("ascii", "replace").decode()} if notice else {}
         told = tell_execution(job)
-        # It was submitted this moment; nobody has looked at it.
+        # It was submitted this moment; no loop has seen it.
         return JSONResponse(told | {"state": "SUBMITTED"}, 200, headers)
 
     async def list_frameworks(_: Request, platform: Platform) -> Response:
@@ -145,7 +145,7 @@ async def _delete(request: Request, platform: Platform) -> Response:
 
 async def _delete_all(_: Request, platform: Platform) -> Response:
     user = (await platform.get("me"))["name"]
-    # Nobody means the jobs of others, an admin neither.
+    # These commands never mean the jobs of other users, not even for an admin.
     for job in await platform.list_jobs(owner=user):
         await _delete_job(platform, job)
     return Response(status_code=204)

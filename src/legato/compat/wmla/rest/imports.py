@@ -1,6 +1,6 @@
-r"""What a program will import, for the launcher of its job to name: whoever starts workers loads it once, before them.
+r"""What a program will import, for the launcher of its job: the warm parent loads it before it starts workers.
 
-A text that anybody may have sent is not parsed here, only searched for lines that look like imports: a word too many is
+An untrusted text is not parsed here, only searched for lines that look like imports: a word too many is
 a module that is loaded early if it is installed, a word too few one that is loaded late. Pure.
 
 >>> find_imports("import os, torchvision as tv\nfrom sklearn.svm import SVC  # a comment\nimport mine\n", {"mine"})

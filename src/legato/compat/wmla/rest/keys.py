@@ -2,7 +2,7 @@
 
 Tokens have the form of a JWT, which clients read for ``username`` and ``exp``; the last part is a token of the
 platform, which alone counts. Each logon makes one of its own; who sends a password with each request has one for all of
-them, which is kept here, and whose end is nobody's but its own.
+them, which is kept here, and which ends independently of all others.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Keys:
 
     async def _recall(self, request: Request, user: str, password: str) -> Token:
         """Return the token that stands for a name and a password; the same one while it is valid."""
-        # Nobody reads the password out of what is kept.
+        # The password cannot be read out of what is kept.
         key = hashlib.sha256(f"{user}\0{password}".encode()).hexdigest()
         async with self._turns[int(key[:8], 16) % _NUM_TURNS]:
             found = self._remembered.get(key)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import Final, NamedTuple
 
 MOST_OF_ONE: Final = 100
-"""A user has so many at once; whoever logs on and never off loses none that is in use."""
+"""A user has so many at once; a user who logs on and never off loses none that is in use."""
 
 
 class _Logon(NamedTuple):

@@ -83,7 +83,7 @@ async def read_process_log(platform: Platform, job: Job, number: int, log: str) 
         process = executor_id(job["id"], number) if number else driver_id(job["id"])
         text = await _read(platform, job, process, FILES[log])
         if text is None and not number:
-            # Before anybody spoke for the driver; a program that has none is spoken for by its first process.
+            # Before any process spoke for the driver; a program that has none is spoken for by its first process.
             text = await _read(platform, job, None, FILES[log])
         if not text and log == "stderr" and job["stage"] == "failed":
             text = await _read_worker(platform, job, number or None) or f"{job['reason']}\n"
@@ -155,7 +155,7 @@ async def _read_launcher(platform: Platform, job: Job, number: int) -> str | Non
         printed.update(split_lines(await _read(platform, job, executor_id(job["id"], number), file) or ""))
     own = []
     for line in split_lines(text):
-        # As often as the program printed a line it is the program's; once more, and somebody else said it too.
+        # As often as the program printed a line it is the program's; once more, and another process printed it too.
         printed[line] -= 1
         if printed[line] < 0:
             own.append(line)

@@ -21,7 +21,7 @@ class Members(NamedTuple):
     known: frozenset[int] = frozenset()
 
 
-NOBODY: Final = Members()
+EMPTY: Final = Members()
 
 
 class MemberBook:
@@ -33,7 +33,7 @@ class MemberBook:
     async def find(self, platform: Platform, job: Job) -> Members:
         """Return the executors of a job, which the user may see."""
         name = job["id"]
-        after, members = self._read.get(name, (0, NOBODY))
+        after, members = self._read.get(name, (0, EMPTY))
         while True:
             page = await platform.get(f"jobs/{name}/training-events", after=after, limit=_PAGE)
             for event in page["items"]:
@@ -45,7 +45,7 @@ class MemberBook:
         self._read.move_to_end(name)
         while len(self._read) > _MAX_JOBS:
             self._read.popitem(last=False)
-        # Of a life that was cut off there may be some of whom nobody could write down that they are gone.
+        # After an attempt that was cut off, the end of some workers may be missing in the record.
         newest = sorted(members.present)[len(members.present) - min(job["num_slots"], len(members.present)) :]
         return Members(frozenset(newest), members.known)
 
@@ -53,7 +53,7 @@ class MemberBook:
 def follow(members: Members, event: Any) -> Members:
     """Return the executors after an event.
 
-    >>> follow(NOBODY, {"kind": "joined", "worker": 0})
+    >>> follow(EMPTY, {"kind": "joined", "worker": 0})
     Members(present=frozenset({1}), known=frozenset({1}))
     """
     kind = event["kind"]

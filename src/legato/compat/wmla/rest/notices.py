@@ -1,4 +1,4 @@
-"""What is told of a submission that was taken: options without effect, words that look like options, what was guessed.
+"""Notices about an accepted submission: options without effect, words that look like options, what was guessed.
 
 One line of plain text, for a header, a field of the record and a label. Decides nothing.
 """

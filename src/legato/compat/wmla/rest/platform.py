@@ -1,4 +1,4 @@
-"""The platform as the guest asks it: its own REST, with the token of whoever asks the guest. Keeps nothing."""
+"""The platform as the guest asks it: its own REST, with the token of the guest's client. Keeps nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Platform:
 
     Args:
         client: of its REST.
-        secret: the token of the user. None: nobody's.
+        secret: the token of the user. None: no token.
     """
 
     def __init__(self, client: httpx.AsyncClient, secret: str | None) -> None:

@@ -1,4 +1,4 @@
-"""A submission of theirs becomes one of ours: what comes is read, packed anew, and asked of the platform's own REST."""
+"""A submission of theirs becomes one of ours: it is read, repacked, and sent to the platform's own REST."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Submitter:
             found[names.WORKERS_SAID] = str(submission.num_workers)
         found |= submission.environment
         if framework.shape == "gang":
-            # So many wait for one another, whatever the program is told besides.
+            # So many wait for one another, whatever other options the program gets.
             found |= {names.NUM_NODES: str(submission.num_workers), names.NODE_DEVICES: "1"}
         return found
 

@@ -59,7 +59,7 @@ async def _list_instances(_: Request, platform: Platform) -> Response:
 
 
 async def _list_objects(request: Request, platform: Platform) -> Response:
-    """There is no Kubernetes here; jobs and the slots that they hold are told in its form."""
+    """There is no Kubernetes here; jobs and the slots that they hold are reported in its form."""
     kind, name = request.query_params.get("type", ""), request.query_params.get("name")
     if kind not in ("pod", "paralleljob"):
         raise Refusal(400, f"There is no type {kind[:100]} of objects. There are pod and paralleljob.")

@@ -279,7 +279,7 @@ def _run_static(places: Places, program: Path) -> None:
     attempt = name_attempt(Path(os.environ["LEGATO_DRIVER_FILE"]))
     num_workers = int(os.environ.get(names.NUM_NODES, "1"))
     gang = Gang(places.result_dir / _GANGS / attempt, places.worker, num_workers)
-    # Held until this process ends: nobody else gets it before the program asks for it.
+    # Held until this process ends: no other process gets it before the program asks for it.
     with reserve_port() as held:
         seat = gang.meet(f"{os.environ.get('LEGATO_HOST', '127.0.0.1')}:{held.getsockname()[1]}")
         os.environ.update(variables_of_gang(seat, for_tensorflow=framework.backend == "tensorflow"))

@@ -3,7 +3,7 @@
 
 One file, the standard library, Python 3.8 or later. It turns one command into a few requests and prints the answers as
 users of WMLA and their scripts expect them. It decides nothing about jobs, never runs or imports what it sends, shows a
-token to nobody but the server that gave it, and writes nothing but `~/.dlicmd` and the result that it was asked for.
+token only to the server that gave it, and writes only `~/.dlicmd` and the requested result.
 Certificates are not checked unless DLICMD_CA_FILE says against what: such servers often have made theirs themselves.
 """
 
@@ -742,7 +742,8 @@ def find_server(asked: Asked) -> Server:
 def judge(answer: http.client.HTTPResponse) -> str:
     """Return why an answer to the probe is not one of WMLA's REST; empty: it is.
 
-    Nobody shows a password to whatever else answers there, so a refusal counts only in the words of such a server.
+    The password must not go to any other program that answers there, so a refusal counts only in the form of such a
+    server.
     """
     kind = answer.headers.get("Content-Type") or ""
     if 300 <= answer.status < 400:
@@ -766,7 +767,7 @@ def keys_path() -> Path:
 
 
 def read_keys() -> dict[str, str]:
-    """Return the tokens that are kept, by server; none, where the file is somebody else's or of another program."""
+    """Return the tokens that are kept, by server; none, if the file belongs to another user or program."""
     try:
         kept = json.loads(keys_path().read_text(encoding="utf-8"))["tokens"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -1052,7 +1053,7 @@ def submit(server: Server, query: Sequence[tuple[str, str]], upload: Upload | No
     """Send a submission and return the record of the execution.
 
     Raises:
-        Failure: refused; or the connection broke, and nobody knows whether it was taken.
+        Failure: refused; or the connection broke, and it is unknown whether it was accepted.
     """
     hint = "Look with --exec-get-all whether it was taken before you submit it again."
     try:
@@ -1076,7 +1077,7 @@ def tell_ignored(words: Sequence[str]) -> None:
 
 
 def tell_others(notice: str, words: Sequence[str]) -> None:
-    """Pass on what the server says of a submission, but for what was told already."""
+    """Print the server's notices about a submission, except those that were printed already."""
     first = re.match(r"Accepted, but without effect here: (.*?)\.(?: |$)", notice)
     if first and set(first[1].split(", ")) <= {word.partition("=")[0] for word in words}:
         notice = notice[first.end() :]
@@ -1453,7 +1454,7 @@ def wait_for_application(asked: Asked) -> int:
 def stop_applications(asked: Asked) -> int:
     """Carry out ``--app-stop`` and ``--app-stop-all``: one after the other, and the others too if one is refused.
 
-    Nobody means the applications of others with all, an admin neither.
+    "All" never means the applications of other users, not even for an admin.
     """
     server = open_server(asked)
     names = asked.operands

@@ -10,7 +10,7 @@ def build_channel(addr: str) -> Any:
 
 
 def find_free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port."""
     with socket.create_server(("", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
