@@ -190,7 +190,7 @@ class ControlLoop:
         return True
 
     def _decide(self, pool: Pool, reports: Mapping[str, DriverReport], left_out: LeftOut) -> Exception | None:
-        """Decide. If that fails on all jobs, return why: drivers must be told of stops and pauses all the same."""
+        """Decide. If that fails on all jobs, return why: drivers must get stops and pauses all the same."""
         self.decisions = None
         try:
             snapshot = deciding.make_snapshot(pool, reports, self._memories, self._works, self._now(), left_out)
