@@ -111,7 +111,7 @@ def test_a_job_goes_on_exactly_in_a_platform_that_was_restored_elsewhere(
 
         flags = [f"--database-url={url}" for url in new_store.values()]
         told = legato("server", "restore", tmp_path / "backup", "--home", new, *flags)
-        assert "with 1 jobs, of which 1 go on" in told
+        assert "with 1 jobs, of which 1 resume" in told
         others = stack.enter_context(servers_of(new, monkeypatch))
         restored = Server(new, **SETTINGS, **new_store)
         restored.secret = server.secret
