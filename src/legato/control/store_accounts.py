@@ -47,7 +47,7 @@ class Accounts:
             row = {"name": name, "role": role, "password_hash": hashed, "created_at": now}
             if not transaction.insert_new(users, row):
                 raise Conflict(
-                    f"Cannot create user '{name}': the name is or was in use. To set a password: legato users password "
+                    f"Cannot create user '{name}': the name is taken. To set a password: legato users password "
                     f"{name}. Otherwise choose another name."
                 )
             transaction.audit(asker.name, "user.create", name, {"role": role})
