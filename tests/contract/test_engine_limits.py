@@ -19,7 +19,7 @@ from legato.engines import local
 from legato.engines.base import Exited, Launch, Noted
 from legato.engines.cgroups import JobGroup, Place, Support, find_support
 from legato.engines.local import LocalEngine
-from legato.processes import parse_stat, start_time_of
+from legato.system.processes import parse_stat, start_time_of
 
 MIB = 2**20
 SUPPORT = find_support()

@@ -24,7 +24,7 @@ from tests.integration.harness import (
 from tests.tiers import first_now
 
 from legato.core.cpu import variables_of_capability
-from legato.processors import read_processor
+from legato.system.cpus import read_processor
 
 LIMITS = {
     "torch": {"ATEN_CPU_CAPABILITY": "avx2"},

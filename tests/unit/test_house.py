@@ -85,4 +85,4 @@ def test_types_are_prepared_in_one_place() -> None:
         if called in ("msgspec.convert", "msgspec.json.Decoder")
         or (called == "msgspec.json.decode" and num_arguments > 1)
     }
-    assert by_itself == {"decoding.py"}, "use legato.decoding, which prepares types for one thread at a time"
+    assert by_itself == {"decoding.py"}, "use legato.system.decoding, which prepares types for one thread at a time"

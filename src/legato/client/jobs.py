@@ -42,7 +42,7 @@ from legato.client.records import (
 )
 from legato.client.submission import JobOptions, check_options
 from legato.core.errors import Conflict, UsageError
-from legato.decoding import decode
+from legato.system.decoding import decode
 
 if TYPE_CHECKING:
     import pandas

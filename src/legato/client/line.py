@@ -24,7 +24,7 @@ from legato.client.servers import Server
 from legato.client.tries import NotTrusted, Outage, Tries
 from legato.core.clock import Clock
 from legato.core.errors import Conflict, InFlight, LegatoError, ServerError, Unauthenticated, Unavailable
-from legato.decoding import decode
+from legato.system.decoding import decode
 
 T = TypeVar("T")
 

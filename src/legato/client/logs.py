@@ -10,7 +10,7 @@ import msgspec
 from legato.client.line import Line
 from legato.client.records import Log, Page
 from legato.core.errors import NotFound
-from legato.decoding import decode
+from legato.system.decoding import decode
 
 DRIVER: Final = "driver"
 _WORKER: Final = "worker-"

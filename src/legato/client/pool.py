@@ -22,7 +22,7 @@ from legato.client.platform_records import (
 )
 from legato.client.records import Allocation, Event, Page
 from legato.core.errors import NotFound
-from legato.decoding import decode
+from legato.system.decoding import decode
 
 _PAGE: Final = 500
 

@@ -21,7 +21,7 @@ from legato.core.errors import (
     Unavailable,
     UsageError,
 )
-from legato.decoding import decode
+from legato.system.decoding import decode
 
 _PREFIX: Final = "urn:legato:problem:"
 

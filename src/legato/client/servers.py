@@ -18,8 +18,8 @@ import msgspec
 
 from legato.core.errors import NotFound, Unauthenticated, UsageError
 from legato.core.spec import check_name
-from legato.decoding import decode
-from legato.processes import listens_here
+from legato.system.decoding import decode
+from legato.system.processes import listens_here
 
 SERVER_VARIABLE: Final = "LEGATO_SERVER"
 TOKEN_VARIABLE: Final = "LEGATO_TOKEN"  # noqa: S105 -- the name of a variable

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from legato.core.verification import Recorded
-from legato.decoding import decode
+from legato.system.decoding import decode
 
 _NUM_SHOWN: Final = 6
 

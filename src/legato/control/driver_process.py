@@ -20,12 +20,12 @@ from legato.control.drivers import DriverOrder
 from legato.control.work import DATA_VARIABLE, check_places
 from legato.core.errors import JobDriven, LegatoError, UsageError
 from legato.core.job_user import JobUser
-from legato.decoding import decode
 from legato.driver.driver import Driver
 from legato.driver.journal import JobDirectory, JobJournal, Outcome, find_moves, find_places, move_record, replace_file
 from legato.engines.imports import imported_packages
 from legato.engines.local import LocalEngine
 from legato.engines.parent import try_as
+from legato.system.decoding import decode
 
 _log = logging.getLogger(__name__)
 

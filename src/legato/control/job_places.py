@@ -18,8 +18,8 @@ from legato.core.limits import Limits
 from legato.core.warm import Record, mark_of
 from legato.engines.cgroups import JobGroup, find_support
 from legato.engines.parent import end_group, end_process, find_record, kill_as, read_record
-from legato.plain_files import make_folder_for
-from legato.processes import is_alive
+from legato.system.plain_files import make_folder_for
+from legato.system.processes import is_alive
 
 _WORK: Final = "work"
 _SCRATCH: Final = ".work-"

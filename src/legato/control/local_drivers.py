@@ -31,10 +31,10 @@ from legato.core.errors import LegatoError, UsageError
 from legato.core.job_user import JobUser
 from legato.core.limits import Limits
 from legato.core.spec import JobSpec
-from legato.decoding import decode
 from legato.driver.journal import DriverFile, JobDirectory, Outcome, replace_file
 from legato.engines.parent import RUN
-from legato.processes import is_alive, send_signal, start_time_of
+from legato.system.decoding import decode
+from legato.system.processes import is_alive, send_signal, start_time_of
 
 _log = structlog.get_logger(__name__)
 

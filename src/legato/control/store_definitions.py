@@ -25,7 +25,7 @@ from legato.control.store_uploads import check_sha256, may_use, missing_code
 from legato.control.titles import check_description, check_title
 from legato.control.transactions import writing
 from legato.core.errors import Conflict
-from legato.decoding import convert
+from legato.system.decoding import convert
 
 _OF_ROW: Final = ("name", "description", "framework", "command", "code")
 

@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from legato.control.database import Database
 from legato.control.schema import audit_log, counters, events
-from legato.decoding import convert
+from legato.system.decoding import convert
 
 _T = TypeVar("_T")
 

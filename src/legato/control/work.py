@@ -21,8 +21,8 @@ from legato.core.errors import BadField, LayoutError, UsageError
 from legato.core.frameworks import Launcher
 from legato.core.job_user import JobUser
 from legato.core.spec import JobSpec
-from legato.decoding import convert
 from legato.engines.parent import try_as
+from legato.system.decoding import convert
 
 _DRIVERS_OWN: Final = "LEGATO_"
 DATA_VARIABLE: Final = "LEGATO_DATA"

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from legato.processes import ProcessState, Vital
+from legato.system.processes import ProcessState, Vital
 
 MIN_CPU_S: Final = 0.05
 """Less CPU time than this in a window says nothing: it is a few ticks of the system's clock."""

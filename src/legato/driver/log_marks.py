@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from legato.core.clock import Clock
-from legato.decoding import decode
 from legato.driver.journal import JobDirectory
+from legato.system.decoding import decode
 
 MARKS_FILE: Final = "marks.jsonl"
 _FIRST_PAUSE_S: Final = 1.0

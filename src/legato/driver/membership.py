@@ -38,7 +38,7 @@ from legato.driver.words import (
     Worked,
 )
 from legato.engines.base import EngineEvent, Exited, Noted, Started, StoreMoved
-from legato.processes import Vital
+from legato.system.processes import Vital
 
 # A worker that starts in their slot later does not replace them.
 _LEFT_ON_REQUEST: Final = ("shrunk", "dismissed", "superseded")

@@ -7,7 +7,7 @@ import msgspec
 from legato.core.view import View
 from legato.core.wire import DriverMessage, WorkerMessage
 from legato.engines.base import EngineEvent
-from legato.processes import Vital
+from legato.system.processes import Vital
 
 # ---------------------------------------------------------------- events: what happened
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from legato.processes import Vital
+from legato.system.processes import Vital
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):

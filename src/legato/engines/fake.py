@@ -12,7 +12,7 @@ from typing import Final
 
 from legato.core.errors import LegatoError, UsageError
 from legato.engines.base import EngineEvent, Exited, Launch, Started, StoreMoved
-from legato.processes import Vital
+from legato.system.processes import Vital
 
 _FIRST_PID: Final = 2**22 + 1
 """Above all that a kernel gives out: no process has it."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from legato.plain_files import read_plain_file
+from legato.system.plain_files import read_plain_file
 
 _MAX_BYTES: Final = 16 * 2**20
 

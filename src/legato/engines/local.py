@@ -65,9 +65,9 @@ from legato.engines.parent import (
 )
 from legato.engines.slots import Slots
 from legato.engines.variables import digest, search_path, variables_of_parent
-from legato.plain_files import make_folder_for, make_log
-from legato.processes import Vital, belongs_to, boot_id, examine
-from legato.processors import read_processor
+from legato.system.cpus import read_processor
+from legato.system.plain_files import make_folder_for, make_log
+from legato.system.processes import Vital, belongs_to, boot_id, examine
 
 _log = logging.getLogger(__name__)
 

@@ -16,14 +16,14 @@ from typing import IO, Final, NamedTuple
 
 import msgspec
 
-from legato import run_as
 from legato.core.errors import LegatoError
 from legato.core.job_user import JobUser
 from legato.core.warm import UNKNOWN_EXIT_CODE, Record, mark_of
-from legato.decoding import decode
 from legato.engines.variables import search_path
-from legato.plain_files import read_plain_file
-from legato.processes import boot_id, is_alive, kill_group, send_signal
+from legato.system import run_as
+from legato.system.decoding import decode
+from legato.system.plain_files import read_plain_file
+from legato.system.processes import boot_id, is_alive, kill_group, send_signal
 
 RUN: Final = "run"
 """The folder of a job's warm parent, if the job has a user of its own."""
@@ -115,7 +115,7 @@ def kill_as(user: JobUser, mark: str) -> None:
         LegatoError: that could not be tried.
     """
     told = f"Cannot look for processes that a job of user {user.uid} left behind"
-    command = [sys.executable, "-P", "-m", "legato.processes", mark]
+    command = [sys.executable, "-P", "-m", "legato.system.processes", mark]
     environment = search_path(os.environ, {}, str(Path.cwd()), "/")
     process = _start_as(_Order(user, "/", environment, command), subprocess.DEVNULL)
     try:
@@ -155,7 +155,7 @@ class _Order(NamedTuple):
 
 
 def _start_as(order: _Order, output: IO[bytes] | int, *descriptors: int) -> subprocess.Popen[bytes]:
-    """Start a command as another user, see `legato.run_as`.
+    """Start a command as another user, see `legato.system.run_as`.
 
     What the user chooses, the variables above all, counts only when the process has become that user.
 

@@ -21,8 +21,8 @@ from legato.control.store import Store
 from legato.core.errors import UsageError
 from legato.core.job_user import JobUser
 from legato.engines.parent import try_as
-from legato.plain_files import make_folder_for
 from legato.server.services import JOBS
+from legato.system.plain_files import make_folder_for
 
 HOMES: Final = "homes"
 _ROOT: Final = 0

@@ -14,9 +14,9 @@ import structlog
 from legato.control.ids import is_job_id
 from legato.control.store_retention import Purged
 from legato.core.errors import FencedOut, LegatoError
-from legato.plain_files import take_back
-from legato.processes import kill_all_of
 from legato.server.services import JOBS, Services
+from legato.system.plain_files import take_back
+from legato.system.processes import kill_all_of
 
 _log = structlog.get_logger(__name__)
 

@@ -16,8 +16,8 @@ from typing import BinaryIO, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from legato.core.errors import NotFound
-from legato.decoding import decoder_of
 from legato.server.job_files import open_file
+from legato.system.decoding import decoder_of
 
 T = TypeVar("T")
 

@@ -20,8 +20,8 @@ from legato.control.people import NewToken, TokenKind
 from legato.control.roles import Asker, Role
 from legato.control.store import Store
 from legato.core.errors import LegatoError
-from legato.decoding import decode
 from legato.driver.journal import replace_file
+from legato.system.decoding import decode
 
 _log = structlog.get_logger(__name__)
 

@@ -14,8 +14,8 @@ from legato.control.project_records import (
     NewProject,
     ProjectPatch,
 )
-from legato.decoding import convert
 from legato.server.bodies import Body, Count, Name, Parameters, Seconds, Texts
+from legato.system.decoding import convert
 
 _MANY: Final = 1_000
 _MAX_VARIABLES: Final = 1_000

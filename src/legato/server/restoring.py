@@ -20,10 +20,10 @@ from legato.control.settings import FILE_NAME, Settings
 from legato.control.stages import ENDED, HOLDING, Stage
 from legato.control.store import Store
 from legato.core.errors import LegatoError, UsageError
-from legato.decoding import decode
 from legato.driver.journal import find_places, replace_file
 from legato.server.backups import ABOUT, CHECKSUM, FILES, FORMAT, STORE, About, Checksum, Tell
 from legato.server.services import JOBS
+from legato.system.decoding import decode
 
 _CHUNK_BYTES: Final = 2**20
 _STORE_FILE: Final = "legato.db"

@@ -37,7 +37,6 @@ from legato.control.settings import Settings
 from legato.control.store import Store, open_store
 from legato.control.store_loop import Loop
 from legato.core.errors import LegatoError, StoreError, UsageError
-from legato.decoding import decode
 from legato.driver.journal import replace_file
 from legato.engines.cgroups import find_support, prepare_server
 from legato.policy.snapshot import Decisions
@@ -52,6 +51,7 @@ from legato.server.machine import Declaration, find_slots, name_node
 from legato.server.premises import allow_files, hold_home, is_loopback, tell_url
 from legato.server.routes.session import LINK_S
 from legato.server.services import CODE, JOBS, LoopHandle, NoLoop, Services, make_rules, make_services
+from legato.system.decoding import decode
 
 _log = structlog.get_logger(__name__)
 

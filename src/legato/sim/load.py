@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from legato.decoding import decode
+from legato.system.decoding import decode
 
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):

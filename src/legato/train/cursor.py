@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from legato.core import wire
-from legato.decoding import convert
+from legato.system.decoding import convert
 
 
 class Cursor(msgspec.Struct):

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from legato.core.cpu import level_of
-from legato.processors import read_processor
+from legato.system.cpus import read_processor
 
 
 def describe_environment(device: torch.device) -> dict[str, str]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from legato.core.program import OF_FILE, PROGRAM_VARIABLE, ProgramSnapshot, Source
-from legato.decoding import decode
+from legato.system.decoding import decode
 
 _MAX_FILES: Final = 5000
 _COARSE_CLOCK: Final = 5  # CLOCK_REALTIME_COARSE, which Python does not name

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from legato.core.verification import VARIABLE, Orders, Recorded
-from legato.decoding import decode
+from legato.system.decoding import decode
 from legato.train.checksums import checksums
 from legato.train.named_state import Item
 

@@ -45,8 +45,8 @@ from legato.core.warm import (
     mark_of,
     take_frames,
 )
-from legato.decoding import decode
-from legato.processes import is_alive, kill_group, send_signal, start_time_of
+from legato.system.decoding import decode
+from legato.system.processes import is_alive, kill_group, send_signal, start_time_of
 from legato.train.birth import become_worker, serve_store
 from legato.train.preloading import preload
 

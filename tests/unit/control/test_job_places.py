@@ -26,7 +26,7 @@ from legato.core.spec import JobSpec
 from legato.core.warm import Entry, Record
 from legato.driver.journal import JobDirectory, JobJournal, Outcome
 from legato.engines import parent
-from legato.processes import boot_id, is_alive, start_time_of
+from legato.system.processes import boot_id, is_alive, start_time_of
 
 JOB = "j-0000000001"
 
@@ -284,7 +284,7 @@ def test_a_record_that_a_job_made_up_keeps_nobody_from_giving_it_up(
     (tmp_path / "run/engine.json").write_bytes(msgspec.json.encode(record))
     searched: list[str] = []
     monkeypatch.setattr("legato.control.job_places.kill_as", lambda _user, mark: searched.append(mark))
-    monkeypatch.setattr("legato.processes._members", lambda *_: pytest.fail("it looks through all processes"))
+    monkeypatch.setattr("legato.system.processes._members", lambda *_: pytest.fail("it looks through all processes"))
     asyncio.run(end_leftovers(tmp_path, user))
     assert len(searched) == 1
 

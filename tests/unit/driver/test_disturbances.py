@@ -14,7 +14,7 @@ from legato.core import wire
 from legato.core.errors import UsageError
 from legato.core.lifecycle import WorkerPhase
 from legato.driver import words
-from legato.processes import ProcessState
+from legato.system.processes import ProcessState
 
 picks = st.integers(min_value=0, max_value=7)
 

@@ -16,7 +16,7 @@ from legato.core import wire
 from legato.core.lifecycle import JobState, WorkerPhase
 from legato.driver import words
 from legato.driver.liveness import MIN_SHARE, Evidence
-from legato.processes import ProcessState, Vital
+from legato.system.processes import ProcessState, Vital
 
 WINDOW_S = 5.0
 

@@ -15,7 +15,7 @@ from legato.core.view import View, agreed_view
 from legato.driver import words
 from legato.driver.membership import Membership
 from legato.engines.base import EngineEvent, Exited, Started, StoreMoved
-from legato.processes import ProcessState, Vital
+from legato.system.processes import ProcessState, Vital
 
 TICK_S = 0.25
 

@@ -17,7 +17,7 @@ import pytest
 from legato.core.warm import Entry, Record, mark_of
 from legato.engines.base import Exited, Started
 from legato.engines.local import LocalEngine
-from legato.processes import boot_id, is_alive, send_signal, start_time_of
+from legato.system.processes import boot_id, is_alive, send_signal, start_time_of
 
 DEADLINE_S = 30.0
 ECHO = "import sys; [print(line, end='', flush=True) for line in sys.stdin]"

@@ -14,8 +14,8 @@ import msgspec
 
 from legato.compat.elasticdl.commands import Command, Desk, State
 from legato.core.errors import UsageError
-from legato.decoding import decode
 from legato.driver.journal import replace_file
+from legato.system.decoding import decode
 
 _log = logging.getLogger(__name__)
 

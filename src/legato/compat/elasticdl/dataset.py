@@ -14,7 +14,7 @@ import msgspec
 from legato.compat.elasticdl.permutation import Permutation
 from legato.compat.elasticdl.task_words import DatasetParams, Task
 from legato.core.errors import DataError
-from legato.decoding import decode
+from legato.system.decoding import decode
 
 TASKS_PER_PART: Final = 50_000  # of an epoch; a checkpoint lists what is left of one part
 _VERSION: Final = "v1.0"

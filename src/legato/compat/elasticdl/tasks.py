@@ -21,7 +21,7 @@ from legato.compat.elasticdl.task_words import (
     default_name,
 )
 from legato.core.errors import DataError
-from legato.decoding import decode
+from legato.system.decoding import decode
 
 _SKIPPED: Final = 1000  # numbers at the beginning of another driver
 

@@ -10,7 +10,7 @@ import pytest
 
 from legato.core.errors import LegatoError
 from legato.core.job_user import JobUser
-from legato.plain_files import make_folder_for, make_log, open_to, read_plain_file, take_back
+from legato.system.plain_files import make_folder_for, make_log, open_to, read_plain_file, take_back
 
 ANN = JobUser(uid=2000000001, gid=2000000001, name="ann", home="/")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT ROOT: GIVING FILES AWAY IS NOT TESTED")

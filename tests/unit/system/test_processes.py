@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-import legato.processes
+import legato.system.processes
 from legato.core.errors import LegatoError
-from legato.processes import (
+from legato.system.processes import (
     Vital,
     boot_id,
     examine,
@@ -298,7 +298,7 @@ def test_a_process_that_ends_while_it_is_examined_does_no_harm(monkeypatch: pyte
 
     with session(WAITS) as (pid, start_time):
         found = parse_stat(Path(f"/proc/{pid}/stat").read_text())._replace(state="S")
-        monkeypatch.setattr(legato.processes, "_all_stats", lambda: iter([(pid, found)]))
+        monkeypatch.setattr(legato.system.processes, "_all_stats", lambda: iter([(pid, found)]))
         monkeypatch.setattr(os, "listdir", fail)
         monkeypatch.setattr(os, "scandir", fail)
         assert vital(pid, start_time).state == "waiting"

@@ -10,13 +10,13 @@ import threading
 import msgspec
 import pytest
 
-from legato.decoding import convert, decode, decoder_of
+from legato.system.decoding import convert, decode, decoder_of
 
 # Types that are new, and take long to prepare: four threads read the first of a kind at once, again and again.
 _RACE = """
 from __future__ import annotations
 import sys, threading, types
-from legato.decoding import convert, decode
+from legato.system.decoding import convert, decode
 
 sys.setswitchinterval(1e-6)
 fields = "".join(f"    f{number}: int | str | None = None\\n" for number in range(20))

@@ -1,0 +1,1 @@
+"""What every package needs of the operating system: processes, files, CPUs. Knows nothing of jobs."""
