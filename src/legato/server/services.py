@@ -12,7 +12,6 @@ from typing import Annotated, Final, Protocol
 import msgspec
 from fastapi import Depends, Request
 
-from legato.arrivals import Arrivals
 from legato.control.pulse import Pulse
 from legato.control.records import Job, Lease, NewJob
 from legato.control.roles import Asker
@@ -27,6 +26,7 @@ from legato.server.figures import Figures
 from legato.server.planning import Works, imagine, look
 from legato.server.sharing import Shared, Turns
 from legato.server.uploads import CodeRoom, make_caps
+from legato.uploads.receiving import Arrivals
 
 PICTURES_S: Final = 1.0
 _LISTS_S: Final = 1.0

@@ -14,13 +14,13 @@ from typing import Final
 
 from starlette.concurrency import run_in_threadpool
 
-from legato.arrivals import read_promptly
 from legato.control.settings import Settings
 from legato.control.store_retention import Purged
-from legato.control.unpacking import Caps, unpack
 from legato.core.errors import UsageError
 from legato.server.code_names import CodeNames
 from legato.server.problems import Problem
+from legato.uploads.receiving import read_promptly
+from legato.uploads.unpacking import Caps, unpack
 
 _LOCK: Final = ".lock"
 _SCRATCH: Final = ".incoming-"

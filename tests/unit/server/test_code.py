@@ -16,8 +16,8 @@ import httpx
 import pytest
 from tests.unit.server.platform import API, LIMIT_S, NOW, Platform, check_problem
 
-from legato import arrivals
-from legato.arrivals import Arrivals
+from legato.uploads import receiving
+from legato.uploads.receiving import Arrivals
 
 DAY_S = 86400.0
 
@@ -255,7 +255,7 @@ def test_the_uploads_of_all_have_a_bound(platform: Platform) -> None:
 
 
 def test_an_upload_that_goes_silent_is_given_up(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrivals, "IDLE_LIMIT_S", 0.05)
+    monkeypatch.setattr(receiving, "IDLE_LIMIT_S", 0.05)
     with contextlib.closing(stall(platform, 1)) as opened:
         told = b"".join(iter(lambda: opened.recv(1 << 16), b"")).decode()
     assert told.startswith("HTTP/1.1 408") and "urn:legato:problem:too-slow" in told

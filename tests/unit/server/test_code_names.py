@@ -11,10 +11,10 @@ from tests.unit.server.platform import Platform
 from tests.unit.server.test_projects import define, make, upload
 
 from legato.control.store_retention import Purged
-from legato.control.unpacking import Caps
 from legato.server import code_names
 from legato.server.code_names import CodeNames
 from legato.server.uploads import CodeRoom
+from legato.uploads.unpacking import Caps
 
 CAPS = Caps(num_entries=1, file_bytes=1, total_bytes=1, depth=1, ratio=1)
 

@@ -22,7 +22,7 @@ import msgspec
 from legato.compat.wmla.names import LAUNCHER, SUBMITTED_CODE
 from legato.compat.wmla.rest.imports import find_imports, make_launcher
 from legato.core.errors import UsageError
-from legato.plain_tar import read_plain_tar, tell_packing
+from legato.uploads.tar_reader import read_plain_tar, tell_packing
 
 _ENDINGS: Final = (".modelDir.tar", ".tar.gz", ".tgz", ".tar")
 OF_MACS: Final = ("._", "__MACOSX", ".DS_Store")

@@ -15,7 +15,6 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from legato.arrivals import Arrivals, read_promptly
 from legato.compat.wmla import names
 from legato.compat.wmla.arguments import Submission, hide_secrets, read_arguments
 from legato.compat.wmla.rest.bundles import Limits, Sent, hash_content, repack
@@ -25,6 +24,7 @@ from legato.compat.wmla.rest.platform import Job, Platform
 from legato.compat.wmla.rest.records import split_label
 from legato.compat.wmla.rest.refusals import Refusal, refuse_as
 from legato.core.errors import UsageError
+from legato.uploads.receiving import Arrivals, read_promptly
 
 NOTICE: Final = "X-WMLA-Notice"
 """Header of an answer that tells what is to be known of a submission."""

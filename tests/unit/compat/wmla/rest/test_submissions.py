@@ -24,13 +24,13 @@ from tests.unit.compat.wmla.rest.asking import CONDUCTOR, DLI, MNIST, MODEL, Con
 from tests.unit.compat.wmla.rest.conftest import NewConsole
 from tests.unit.server.platform import LIMIT_S
 
-from legato import arrivals
 from legato.compat.wmla.names import LAUNCHER
 from legato.compat.wmla.rest import bundles, submitting
 from legato.compat.wmla.rest.imports import find_imports, make_launcher
 from legato.engines.cgroups import CONTROLLERS, Place, Support
 from legato.engines.imports import imported_packages
 from legato.server import running
+from legato.uploads import receiving
 
 MAIN = "_submitted_code/mnist/main.py"
 JSON = {"Content-Type": "application/json"}
@@ -685,7 +685,7 @@ def wait_for_refusal_to_end(console: Console) -> None:
 
 
 def test_the_submissions_of_all_have_a_bound(new_console: NewConsole, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submitting, "Arrivals", lambda what: arrivals.Arrivals(what, most=1))
+    monkeypatch.setattr(submitting, "Arrivals", lambda what: receiving.Arrivals(what, most=1))
     console = new_console()
     with contextlib.closing(stall(console, "ben")):
         told = wait_for_refusal(console, "ann", 503)
@@ -693,7 +693,7 @@ def test_the_submissions_of_all_have_a_bound(new_console: NewConsole, monkeypatc
 
 
 def test_a_submission_that_goes_silent_is_given_up(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrivals, "IDLE_LIMIT_S", 0.05)
+    monkeypatch.setattr(receiving, "IDLE_LIMIT_S", 0.05)
     with contextlib.closing(stall(console, "ben")) as opened:
         told = b"".join(iter(lambda: opened.recv(1 << 16), b"")).decode()
     assert told.startswith("HTTP/1.1 408") and "Error 408: No byte of what was sent came for 0.05 s." in told

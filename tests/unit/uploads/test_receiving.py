@@ -9,8 +9,8 @@ from contextlib import ExitStack
 import pytest
 from starlette.exceptions import HTTPException
 
-from legato import arrivals
-from legato.arrivals import Arrivals, read_promptly
+from legato.uploads import receiving
+from legato.uploads.receiving import Arrivals, read_promptly
 
 
 def refusal(counts: Arrivals, user: str) -> tuple[int, str]:
@@ -45,7 +45,7 @@ def test_an_error_gives_its_room_back() -> None:
 
 
 def test_what_comes_is_read_and_what_does_not_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrivals, "IDLE_LIMIT_S", 0.05)
+    monkeypatch.setattr(receiving, "IDLE_LIMIT_S", 0.05)
     read = []
 
     async def send(*, ends: bool) -> AsyncIterator[bytes]:

@@ -23,7 +23,7 @@ from typing import IO, Final, NamedTuple, NoReturn
 import msgspec
 
 from legato.core.errors import UnpackingError
-from legato.plain_tar import read_plain_tar
+from legato.uploads.tar_reader import read_plain_tar
 
 _CHUNK_BYTES: Final = 2**20
 _MAX_NAME_BYTES: Final = 255

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.tiers import examples
 
 from legato.client.packing import pack
-from legato.control.unpacking import Caps, UnpackingError, unpack
+from legato.uploads.unpacking import Caps, UnpackingError, unpack
 
 CAPS = Caps(num_entries=50, file_bytes=2**21, total_bytes=2**22, depth=5, ratio=50)
 

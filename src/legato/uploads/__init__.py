@@ -1,0 +1,1 @@
+"""Receives, reads and unpacks files that users send. Trusts nothing in them."""
