@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
 PROGRAM = """
 import json, sys
-from legato.commands.serving import find_guests
+from legato.cli.platform.server import find_guests
 from legato.control.settings import read_settings
 from legato.core.errors import LegatoError
 from legato.server.premises import enter

@@ -85,7 +85,7 @@ class Commands:
 
     def start(self, *args: str, **environment: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            fork_server.command_of("legato.cli", *args),
+            fork_server.command_of("legato.cli.main", *args),
             env={**self._environment, **environment},
             cwd=self._stage.home.parent,
             stdin=subprocess.DEVNULL,
@@ -158,7 +158,7 @@ def test_a_job_outlives_its_terminal(stage: Stage, reference: Reference) -> None
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     driver = subprocess.Popen(
-        fork_server.command_of("legato.cli", "run", "--name", NAME, "--workers", "1", str(PROGRAMS / "twice.py")),
+        fork_server.command_of("legato.cli.main", "run", "--name", NAME, "--workers", "1", str(PROGRAMS / "twice.py")),
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         cwd=stage.home.parent,
         stdin=ours,

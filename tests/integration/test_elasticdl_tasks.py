@@ -18,17 +18,17 @@ import pytest
 from tests import fork_server
 from tests.integration.harness import LIMIT_S, PROGRAMS, Result, Stage
 
+from legato.cli.local.resuming import way_on
 from legato.compat.elasticdl.site import launch
 from legato.core.spec import GuestSpec, JobSpec
 from legato.driver.journal import Outcome
-from legato.resuming import way_on
 
 NAME: Final = "job"
 RECORDS: Final = str(PROGRAMS / "records.py")
 _GUEST: Final = "legato.compat.elasticdl.master:make_guest"
 _DRIVE: Final = """
 import sys, msgspec
-from legato import driving
+from legato.cli.local import run as driving
 from legato.core.spec import JobSpec
 from legato.driver.journal import JobDirectory
 spec = msgspec.json.decode(open(sys.argv[1], "rb").read(), type=JobSpec)
@@ -68,7 +68,7 @@ class Job:
 
     def type(self, *words: str) -> None:
         """Begin as one does who types ``legato`` and these words."""
-        self.driver = self._start(fork_server.command_of("legato.cli", *words))
+        self.driver = self._start(fork_server.command_of("legato.cli.main", *words))
 
     def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -20,7 +20,7 @@ from tests.integration.harness import (
     with_members,
 )
 
-from legato.present import render_progress_line
+from legato.cli.terminal.job_view import render_progress_line
 
 SLOW_S = 0.05
 three_again = both(after_event("recovered"), with_members(3))

@@ -111,7 +111,7 @@ def test_a_server_that_is_stopped_and_killed(new_server: NewServer, tmp_path: Pa
     environment = {**os.environ, "LEGATO_HOME": str(home), "XDG_CONFIG_HOME": str(tmp_path / "none")}
     environment["PYTHONPATH"] = str(ROOT / "src")
     listed = subprocess.run(
-        [sys.executable, "-c", "from legato.cli import main; main()", "ps", "-o", "json"],
+        [sys.executable, "-c", "from legato.cli.main import main; main()", "ps", "-o", "json"],
         check=True,
         capture_output=True,
         env=environment,

@@ -21,7 +21,7 @@ import pytest
 import typer.main
 
 import legato
-from legato import cli
+from legato.cli import main
 from legato.client.jobs import Job as Job_
 from legato.client.submission import JobOptions
 from legato.core import lifecycle
@@ -61,7 +61,7 @@ def section(text: str, title: str) -> str:
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    group = typer.main.get_command(cli.app)
+    group = typer.main.get_command(main.app)
     assert isinstance(group, typer.core.TyperGroup)
     context = typer.Context(group)
     for name in group.list_commands(context):

@@ -33,12 +33,19 @@ def test_importing_legato_is_fast() -> None:
 
 
 def test_the_command_line_loads_no_torch() -> None:
-    loaded = run("import legato.cli, sys; print(*sys.modules)").split()
+    loaded = run("import legato.cli.main, sys; print(*sys.modules)").split()
     assert "torch" not in loaded
 
 
 def test_a_job_at_a_terminal_loads_no_platform() -> None:
-    code = "import legato.cli, legato.foreground, legato.terminal, legato.driver.driver, legato.engines.local, sys"
+    modules = (
+        "legato.cli.main",
+        "legato.cli.local.foreground",
+        "legato.cli.terminal.display",
+        "legato.driver.driver",
+        "legato.engines.local",
+    )
+    code = f"import sys, {', '.join(modules)}"
     loaded = {name.partition(".")[0] for name in run(f"{code}; print(*sys.modules)").split()}
     assert not {"sqlalchemy", "alembic", "pydantic", "pydantic_settings", "argon2", "psycopg"} & loaded
 

@@ -13,7 +13,7 @@ from tests.contract.client.conftest import NewClient
 from tests.unit.server.platform import NOW, Platform
 from typer.testing import CliRunner
 
-from legato import cli
+from legato.cli import main
 from legato.client import platform_records, records
 from legato.client.client import Client
 from legato.client.jobs import Job
@@ -393,7 +393,7 @@ def test_the_commands_ask_the_real_server(
         (["stop", "train"], "is stopped"),
         (["wait", "train"], "was stopped"),
     ):
-        result = CliRunner().invoke(cli.app, command)
+        result = CliRunner().invoke(main.app, command)
         refused = "no current" in want
         # It was stopped before it ever ran.
         code = 2 if refused else 1 if command[0] == "wait" else 0

@@ -15,10 +15,10 @@ from tests.unit.server import conftest
 from tests.unit.server.platform import Platform
 from typer.testing import CliRunner
 
-from legato import cli
+from legato.cli import main
+from legato.cli.platform import completion
 from legato.client import project_records
 from legato.client.client import Client
-from legato.commands import completing
 from legato.core.errors import Conflict, Forbidden, NotFound, UsageError
 
 # What commands write is read here, and the server is in the same process.
@@ -111,7 +111,7 @@ class Shell:
             monkeypatch.setenv(name, value)
 
     def type(self, *words: str, want: int = 0) -> str:
-        result = CliRunner().invoke(cli.app, list(words))
+        result = CliRunner().invoke(main.app, list(words))
         assert result.exit_code == want, (words, result.output)
         return result.output
 
@@ -274,15 +274,15 @@ def test_what_is_refused(shell: Shell, words: tuple[str, ...], told: str) -> Non
 
 
 def test_names_are_completed(shell: Shell, ann: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completing, "_open_quickly", lambda: ann)
+    monkeypatch.setattr(completion, "_open_quickly", lambda: ann)
     shell.type("projects", "create", "Digits")
     shell.type("definitions", "create", "CNN", "--project", "Digits", "--command", "train.py", "--code", "cnn")
     shell.type("experiments", "create", "First", "--project", "Digits", "-d", "CNN")
     found: Any = [
-        completing.complete_projects("D"),
-        completing.complete_definitions(""),
-        completing.complete_experiments("F"),
-        completing.complete_experiments("x"),
-        completing.complete_frameworks("c"),
+        completion.complete_projects("D"),
+        completion.complete_definitions(""),
+        completion.complete_experiments("F"),
+        completion.complete_experiments("x"),
+        completion.complete_frameworks("c"),
     ]
     assert found == [["Digits"], ["CNN"], ["First"], [], ["command"]]

@@ -94,7 +94,7 @@ def test_ps_loads_nothing_of_the_platform(environment: dict[str, str], platform:
     platform.submit()
     code = (
         "import sys; sys.argv = ['legato', 'ps']\n"
-        "from legato import cli\n"
+        "from legato.cli import main as cli\n"
         "try:\n    cli.main()\nfinally:\n    print(*sys.modules, file=sys.stderr)"
     )
     done = subprocess.run(
@@ -167,7 +167,7 @@ def test_the_shell_completes_names_of_jobs(environment: dict[str, str], platform
             "COMP_WORDS": " ".join(["legato", *words]),
             "COMP_CWORD": str(len(words)),
         }
-        program = [sys.executable, "-c", "from legato.cli import main; main()"]
+        program = [sys.executable, "-c", "from legato.cli.main import main; main()"]
         done = subprocess.run(
             program, env=environment | asked, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S
         )

@@ -19,7 +19,7 @@ import pytest
 import structlog
 from tests.unit.server.platform import ADMIN, LIMIT_S, NOW, Platform, make_template
 
-from legato.commands.serving import find_guests
+from legato.cli.platform.server import find_guests
 from legato.compat.wmla.names import ELOG_FILE, ERR_FILE, OUT_FILE, driver_id, executor_id
 from legato.control.records import Queue
 from legato.control.stages import Stage

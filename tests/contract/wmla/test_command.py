@@ -15,7 +15,7 @@ import structlog
 from tests.unit.compat.wmla.rest.asking import PASSWORD, Console
 from tests.unit.server.platform import Platform, make_template
 
-from legato.commands.serving import find_guests
+from legato.cli.platform.server import find_guests
 from legato.compat.wmla import names
 from legato.compat.wmla.tools import dlicmd
 

@@ -43,9 +43,9 @@ def test_what_is_usual_is_taken() -> None:
 
 
 def test_more_workers_than_a_program_can_use_are_refused() -> None:
-    check(launcher=Launcher(module="legato.cli", most_workers=4))
+    check(launcher=Launcher(module="legato.cli.main", most_workers=4))
     with pytest.raises(LayoutError, match="max_workers=4 is above 3, with which it was submitted") as refusal:
-        check(launcher=Launcher(module="legato.cli", most_workers=3))
+        check(launcher=Launcher(module="legato.cli.main", most_workers=3))
     assert str(refusal.value).endswith("Give 3 or fewer, or submit it again with more.")
 
 

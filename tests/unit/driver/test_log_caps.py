@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from legato.cli.terminal.display import LogFollower
 from legato.driver import log_caps
 from legato.driver.journal import JobDirectory
 from legato.driver.log_caps import LogCaps, find_begin
 from legato.server.job_files import list_files
 from legato.server.log_search import find_place, search_log
 from legato.server.logs import Place, Reader, read_piece, shorten
-from legato.terminal import LogFollower
 
 CAP = 2**20
 NUM_LINES = 40_000

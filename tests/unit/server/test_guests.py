@@ -151,7 +151,7 @@ def test_a_guest_does_not_get_the_server_s_paths(tmp_path: Path, template: Path,
 
 
 def test_the_settings_name_the_guests() -> None:
-    from legato.commands.serving import find_guests
+    from legato.cli.platform.server import find_guests
 
     assert [guest.name for guest in find_guests(Settings())] == ["wmla", "elasticdl"]
     assert find_guests(Settings(compat=())) == []

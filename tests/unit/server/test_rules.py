@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from legato.commands.simulate import simulate
+from legato.cli.platform.simulate import simulate
 from legato.control.settings import Settings
 from legato.policy.rules import Policy, Rules
 from legato.server.services import make_rules

@@ -194,7 +194,7 @@ def test_whoever_cannot_start_hears_it_before_the_server_is_loaded(tmp_path: Pat
     program = f"""
 import sys
 from pathlib import Path
-from legato.commands.serving import up
+from legato.cli.platform.server import up
 from legato.core.errors import UsageError
 from legato.server.premises import hold_home
 with hold_home(Path({str(tmp_path)!r}), is_shared=False):

@@ -16,7 +16,7 @@ from tests.unit.train.jobs import Worker, job_of
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from legato.commands.comparing import Finding, Moment, compare, read_run
+from legato.cli.local.comparing import Finding, Moment, compare, read_run
 from legato.core.verification import VARIABLE, Orders
 from legato.train.order import Layout
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.unit.server.platform import Platform, check_problem, make_template
 
-from legato.commands.serving import find_guests
+from legato.cli.platform.server import find_guests
 
 
 def test_more_workers_than_worker_num_are_refused(tmp_path: Path) -> None:

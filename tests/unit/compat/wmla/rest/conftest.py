@@ -11,7 +11,7 @@ import structlog
 from tests.unit.compat.wmla.rest.asking import Console
 from tests.unit.server.platform import Platform, make_template
 
-from legato.commands.serving import find_guests
+from legato.cli.platform.server import find_guests
 
 NewConsole = Callable[..., Console]
 

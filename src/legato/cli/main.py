@@ -1,0 +1,271 @@
+"""The command line: reads commands, and refuses invalid ones before anything starts. It decides nothing else."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+import typer.core
+
+from legato import __version__
+from legato.cli.entry import load_room
+from legato.cli.local import run as driving
+from legato.cli.options import (
+    CollectiveLimit,
+    CpuCapability,
+    CpusOption,
+    GuestOption,
+    HeartbeatLimit,
+    InitialWorkers,
+    Keep,
+    MemoryOption,
+    Plain,
+    Port,
+    Start,
+    StartOption,
+    Threads,
+)
+from legato.cli.platform.connecting import close_lines
+from legato.core.errors import LegatoError, UsageError
+from legato.core.spelling import ask_whether
+
+EXIT_USAGE: Final = 2
+
+# Where commands are, in the order in which they are listed: each room is loaded when one of its commands is called.
+ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "legato.cli.platform.either": ("status", "attach", "logs", "scale", "stop"),
+    "legato.cli.platform.submit": ("submit", "plan", "clone"),
+    "legato.cli.platform.jobs": ("ps", "show", "explain", "set", "pause", "resume", "wait"),
+    "legato.cli.platform.job_outputs": ("events", "attempts", "metrics", "download"),
+    "legato.cli.platform.top": ("top",),
+    "legato.cli.platform.projects": ("projects", "definitions", "frameworks"),
+    "legato.cli.platform.experiments": ("experiments",),
+    "legato.cli.platform.pool": ("pool", "nodes", "slots", "usage", "queues"),
+    "legato.cli.platform.sharing": ("shares", "moves", "timeline"),
+    "legato.cli.platform.login": ("login", "logout"),
+    "legato.cli.platform.console": ("console",),
+    "legato.cli.platform.people": ("users", "tokens", "audit"),
+    "legato.cli.platform.server": ("up", "server", "config"),
+    "legato.cli.platform.simulate": ("simulate",),
+    "legato.cli.local.verify": ("verify",),
+}
+
+
+class _Commands(typer.core.TyperGroup):
+    """Loads a command when it is called; turns errors into one line on stderr and an exit code."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *(name for names in ROOMS.values() for name in names)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        for room, names in ROOMS.items():
+            if cmd_name in names:
+                return load_room(room)[cmd_name]
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and args[0] not in (known := self.list_commands(ctx)):
+            raise UsageError(
+                f"There is no command '{args[0]}'.{ask_whether(args[0], known)} 'legato --help' lists all."
+            )
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except LegatoError as error:
+            typer.echo(f"legato: {error}", err=True)
+            raise typer.Exit(EXIT_USAGE if isinstance(error, UsageError) else 1) from error
+        except OSError as error:
+            from legato.driver.journal import explain_home_error
+
+            text = explain_home_error(error)
+            if text is None:
+                raise
+            typer.echo(f"legato: {text}", err=True)
+            raise typer.Exit(EXIT_USAGE) from error
+        except typer.BadParameter as error:
+            # Of our readers only: the library's own, such as a missing argument, say more than their message.
+            if type(error) is not typer.BadParameter:
+                raise
+            typer.echo(f"legato: {_tell_refusal(error)}", err=True)
+            raise typer.Exit(EXIT_USAGE) from error
+        finally:
+            close_lines()
+
+
+def _tell_refusal(error: typer.BadParameter) -> str:
+    """Say what cannot be read; the library's own readers name neither the option nor what to write."""
+    if error.message.startswith("Cannot ") or error.param is None:
+        return error.message
+    name = error.param.opts[0] if error.param.opts[0].startswith("-") else (error.param.metavar or error.param.name)
+    told = error.message.rstrip(".").partition(", unable")[0].replace("Input should", "it must")
+    return f"Cannot read {name}: {told}."
+
+
+app = typer.Typer(
+    cls=_Commands,
+    name="legato",
+    help="Elastic training: workers join and leave while a program trains, and the result stays the same.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"legato {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _start(
+    version: Annotated[  # noqa: ARG001 -- its callback acts
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    logging.basicConfig(level=logging.WARNING, format="legato: %(message)s")
+
+
+# ---------------------------------------------------------------- run
+
+
+@app.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog="Example:  legato run --workers 1..4 --name digits train.py -- --epochs 20",
+)
+def run(
+    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="The Python script to train with.")],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ARGS]...", help="Arguments of the script. '--' before them is optional."),
+    ] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(
+            "--workers",
+            "-w",
+            help="Number of workers: a maximum such as 4, or a range 1..4. [default: one per GPU, or 1]",
+        ),
+    ] = None,
+    initial_workers: InitialWorkers = None,
+    name: Annotated[
+        str | None, typer.Option("--name", "-n", help="Name of the job. [default: the script's name]")
+    ] = None,
+    checkpoint_every: Annotated[
+        str | None,
+        typer.Option(help="How often to save: 100steps, 2epochs or 60s. [default: only at the end and on stop]"),
+    ] = None,
+    checkpoint_dir: Annotated[
+        str | None, typer.Option(help="Directory for checkpoints. [default: the job's directory]")
+    ] = None,
+    keep: Keep = 3,
+    resume: Annotated[
+        bool | None,
+        typer.Option(
+            "--resume/--no-resume",
+            help="Resume from the newest checkpoint. [default: yes, if the last job with this --name did not succeed]",
+        ),
+    ] = None,
+    threads: Threads = 1,
+    cpu_capability: CpuCapability = None,
+    port: Port = 0,
+    heartbeat_limit: HeartbeatLimit = 5.0,
+    collective_limit: CollectiveLimit = 1800.0,
+    memory: MemoryOption = None,
+    cpus: CpusOption = None,
+    start: StartOption = Start.fork,
+    guest: GuestOption = None,
+    plain: Plain = False,
+) -> None:
+    """Train with a program on this machine."""
+    from msgspec import structs
+
+    from legato.cli.local.resuming import is_unfinished, take_along
+    from legato.core.limits import read_size
+    from legato.core.spec import JobSpec, parse_guest, parse_workers
+    from legato.driver.journal import JobDirectory
+    from legato.engines.gpus import find_devices
+
+    script = Path(program)
+    if not script.is_file():
+        what = "it is a directory" if script.is_dir() else "there is no such file"
+        raise UsageError(f"Cannot run '{program}': {what}. Name the Python script to train with.")
+    handed = list(arguments or ())
+    if handed[:1] == ["--"]:
+        del handed[0]
+    devices = find_devices()
+    asked = workers if workers is not None else str(len(devices) or 1)
+    min_workers, max_workers, num_workers = parse_workers(asked)
+    if initial_workers is not None:
+        num_workers = initial_workers
+    job = name if name is not None else _free_name(script)
+    if heartbeat_limit <= 0:
+        raise UsageError(f"--heartbeat-limit {heartbeat_limit:g} is not above 0. Give the seconds of silence allowed.")
+    if collective_limit <= 0:
+        raise UsageError(f"--collective-limit {collective_limit:g} is not above 0. Give a number of seconds.")
+    spec = JobSpec(
+        name=job,
+        program=(str(script.absolute()), *handed),
+        directory=str(Path.cwd()),
+        min_workers=min_workers,
+        max_workers=max_workers,
+        num_workers=num_workers,
+        num_threads=threads,
+        cpu_capability=cpu_capability,
+        checkpoint_every=checkpoint_every,
+        checkpoint_dir=str(Path(checkpoint_dir).absolute()) if checkpoint_dir else None,
+        keep=keep,
+        resume=bool(resume),
+        heartbeat_limit_s=heartbeat_limit,
+        collective_limit_s=collective_limit,
+        memory_bytes=None if memory is None else read_size(memory, "the memory"),
+        num_cpus=cpus,
+        heartbeat_interval_s=min(0.25, heartbeat_limit / 4),
+        guest=parse_guest(guest) if guest is not None else None,
+    ).validate()
+    if devices and max_workers > len(devices):
+        raise UsageError(
+            f"Cannot run job '{job}' on {max_workers} workers: this machine offers {len(devices)} GPUs. Ask for "
+            f"{len(devices)} or fewer, or set LEGATO_DEVICE=cpu to train on the CPU."
+        )
+    directory = JobDirectory.of(job)
+    if directory.is_locked():
+        raise UsageError(
+            f"Cannot run job '{job}': a job of this name is running. Watch it with 'legato attach {job}', stop it with "
+            f"'legato stop {job}', or choose another name with --name."
+        )
+    if resume is None and name is not None and is_unfinished(directory, spec):
+        typer.echo(f"legato: job '{job}' resumes where it ended; --no-resume starts from scratch", err=True)
+        spec = structs.replace(spec, resume=True)
+    if spec.resume:
+        spec = take_along(directory, spec)
+    driving.check_port(port)
+    raise typer.Exit(driving.drive(directory, spec, devices=devices, port=port, start=start, plain=plain))
+
+
+def _free_name(script: Path) -> str:
+    """Return the script's name as a job's name, with a number appended if it is taken."""
+    from legato.cli.local.resuming import is_of_another_program
+    from legato.driver.journal import JobDirectory
+
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", script.stem).lstrip("._-")[:55] or "job"
+    name, number = stem, 1
+    while (taken := JobDirectory.of(name)).is_locked() or is_of_another_program(taken, script):
+        number += 1
+        name = f"{stem}-{number}"
+    return name
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="legato")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Commands on the platform. Each module is loaded when one of its commands is called."""

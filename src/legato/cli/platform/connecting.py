@@ -1,0 +1,114 @@
+"""How a command connects to the platform and finds a job. Decides nothing."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from legato.cli.terminal.formatting import render_clock
+from legato.core.errors import NotFound, Unauthenticated
+from legato.core.spelling import ask_whether
+
+if TYPE_CHECKING:
+    from legato.client.client import Client
+    from legato.client.jobs import Job
+    from legato.client.line import Line
+    from legato.client.servers import Server
+
+# A user waits at a terminal: long enough for a server that restarts, not for a wrong address.
+_PATIENCE_S: Final = 60.0
+_FIRST_PATIENCE_S: Final = 2.0
+_LOOK_LIMIT_S: Final = 10.0
+_NUM_NAMES: Final = 1000
+_ID_PREFIX: Final = "j-"
+
+
+_lines: Final[list[Line]] = []
+
+
+def open_line(server: Server, *, is_watching: bool = False) -> Line:
+    """Return a line to a server; it is closed when the command ends.
+
+    Args:
+        server: where it is.
+        is_watching: the caller repeats its requests, and itself shows that there was no answer.
+    """
+    from legato.client.line import Line
+
+    if is_watching:
+        line = Line(server, patience_s=0.0, first_patience_s=_FIRST_PATIENCE_S, answer_limit_s=_LOOK_LIMIT_S)
+    else:
+        line = Line(server, patience_s=_PATIENCE_S, first_patience_s=_FIRST_PATIENCE_S, on_outage=_tell_outage)
+    _lines.append(line)
+    return line
+
+
+def _tell_outage(is_silent: bool) -> None:
+    since = f"no answer from the server since {render_clock(time.time(), time.time())}; trying again"
+    typer.echo(f"legato: {since if is_silent else 'the server answers again'}", err=True)
+
+
+def close_lines() -> None:
+    """Close what the command has opened."""
+    while _lines:
+        _lines.pop().close()
+
+
+def open_client(said: str | None = None, *, is_watching: bool = False) -> Client:
+    """Return a client of the server that a command uses.
+
+    Args:
+        said: a name or an address. None: as `legato.client.servers.find_server` has it.
+        is_watching: as of `open_line`.
+
+    Raises:
+        Unauthenticated: no server is known, or no token for it.
+        NotFound: there is no server of that name.
+    """
+    from legato.client.client import Client
+    from legato.client.line import need_token
+    from legato.client.servers import find_server
+
+    return Client.on(open_line(need_token(find_server(said)), is_watching=is_watching))
+
+
+def is_server_known() -> bool:
+    """Return whether there is a default server."""
+    from legato.client.servers import find_server
+
+    try:
+        find_server()
+    except Unauthenticated:
+        return False
+    return True
+
+
+def find_job(name: str, server: str | None, *, is_watching: bool = False) -> Job:
+    """Return a job of the platform; arguments as of `open_client`.
+
+    Raises:
+        NotFound: there is none; names one that may be meant.
+    """
+    try:
+        client = open_client(server, is_watching=is_watching)
+    except Unauthenticated as error:
+        raise Unauthenticated(f"{error}{_tell_local(name)}") from None
+    try:
+        return client.job(name)
+    except NotFound as error:
+        if local := _tell_local(name):
+            raise NotFound(f"{error}{local}") from None
+        found = client.jobs(limit=_NUM_NAMES)
+        known = [job.id for job in found] if name.startswith(_ID_PREFIX) else [job.name for job in found]
+        raise NotFound(f"{error}{ask_whether(name, known)}") from None
+
+
+def _tell_local(name: str) -> str:
+    """Say that this machine has a job of that name, with a space before it; "" if it has none."""
+    from legato.cli.local import jobs
+
+    if not jobs.is_there(name):
+        return ""
+    return f" This machine has a job '{name}' that 'legato run' started. To see it: legato status {name}"

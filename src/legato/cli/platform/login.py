@@ -1,0 +1,218 @@
+"""Commands that choose the platform: log in, log out, choose. Tokens are stored in one file, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlsplit
+
+import typer
+
+from legato.cli.entry import Entry
+from legato.cli.platform.completion import complete_servers
+from legato.cli.platform.connecting import open_line
+from legato.cli.platform.options import OutputOption
+from legato.cli.platform.people import ask_secret, read_secret
+from legato.cli.terminal.output import Output, make_table, write
+from legato.cli.terminal.table import Column
+from legato.core.errors import LegatoError, Unauthenticated, UsageError
+
+if TYPE_CHECKING:
+    from legato.client.servers import KnownServers, Server
+
+_MAX_NAME: Final = 63
+
+
+def login(
+    url: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[URL]", help="Address of the platform. [default: the one on this machine, or the current one]"
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the server in commands. [default: its host]")
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option("--user", "-u", metavar="USER", help="Log in with a password instead of a token.")
+    ] = None,
+    token_stdin: Annotated[
+        bool, typer.Option("--token-stdin", help="Read the token from standard input instead of asking for it.")
+    ] = False,
+    password_stdin: Annotated[
+        bool, typer.Option("--password-stdin", help="Read the password from standard input; with --user.")
+    ] = False,
+) -> None:
+    """Log in to a platform and make it the default of all commands. Stores its token in a file that only you can read.
+
+    A platform that you run on this machine yourself needs neither token nor password.
+    """
+    from legato.client.client import Client
+    from legato.client.servers import (
+        Server,
+        check_token,
+        find_file,
+        find_local,
+        is_in_the_clear,
+        read_known,
+        write_known,
+    )
+
+    if token_stdin and (user is not None or password_stdin):
+        raise UsageError("Give either a token or a password, not both.")
+    if password_stdin and user is None:
+        raise UsageError("--password-stdin needs --user USER.")
+    file = find_file()
+    known = read_known(file)
+    where = _find_url(url, known)
+    if is_in_the_clear(where):
+        typer.echo(f"legato: {where} is not encrypted; others on the network can read the token.", err=True)
+    token: str | None
+    token_id = None
+    local = find_local()
+    if user is None and not token_stdin and local is not None and local.url == where:
+        # The server's file has a new one after each start, so it is not stored.
+        token = None
+        me = Client.on(open_line(local)).me()
+    elif user is not None:
+        password = read_secret("password") if password_stdin else ask_secret("Password", "--password-stdin")
+        device = known.devices.get(f"{user}@{where}")
+        made = Client.on(open_line(Server(url=where))).log_in(user, password, _name_token(), device=device)
+        token, token_id = made.secret, made.token.id
+        known = known.with_device(user, where, made.device)
+    else:
+        told = (
+            read_secret("token") if token_stdin else ask_secret(f"Token for {where}", "--token-stdin, or --user USER")
+        )
+        token = check_token(told)
+    if token is not None:
+        me = Client.on(open_line(Server(url=where, token=token))).me()
+    called = name or known.name_of(where) or _free_name(where, known)
+    write_known(known.with_server(called, Server(url=where, token=token, token_id=token_id, user=me.name)), file)
+    typer.echo(
+        f"You are logged in to {where} as '{me.name}' ({me.role}). It is now the default server (--server {called})."
+    )
+
+
+def logout(
+    server: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]", help="Name of the server. [default: the current one]", autocompletion=complete_servers
+        ),
+    ] = None,
+) -> None:
+    """Log out of a platform. A token that 'legato login' made from a password is revoked."""
+    from legato.client.client import Client
+    from legato.client.servers import CURRENT, find_file, read_known, write_known
+
+    file = find_file()
+    known = read_known(file)
+    found = known.find(server or CURRENT)
+    if found is None:
+        names = f"Known: {', '.join(known.servers)}." if known.servers else "You are not logged in anywhere."
+        raise UsageError(f"Cannot log out of '{server or CURRENT}': there is no such server here. {names}")
+    name = known.name_of(found.url) or ""
+    ended = ""
+    if found.token_id is not None:
+        try:
+            Client.on(open_line(found)).revoke_token(found.token_id)
+            ended = ", and its token is revoked"
+        except Unauthenticated:
+            ended = ", and its token had ended already"
+        except LegatoError as error:
+            # Log out all the same; the token expires later.
+            typer.echo(f"legato: the token could not be revoked: {error}", err=True)
+    left = known.without(name)
+    write_known(left, file)
+    now = f" The default server is now '{left.current}'." if left.current else ""
+    typer.echo(f"'{name}' ({found.url}) is forgotten{ended}.{now}")
+
+
+def servers(output: OutputOption = Output.table) -> None:
+    """List the platforms that you are logged in to; * marks the default."""
+    from legato.client.servers import find_file, read_known
+
+    known = read_known(find_file())
+    found: list[dict[str, object]] = [
+        {"name": name, "url": server.url, "user": server.user, "is_current": name == known.current}
+        for name, server in known.servers.items()
+    ]
+    columns = (
+        Column[dict[str, object]]("", lambda row: "*" if row["is_current"] else ""),
+        Column[dict[str, object]]("NAME", lambda row: row["name"]),
+        Column[dict[str, object]]("USER", lambda row: row["user"]),
+        Column[dict[str, object]]("ADDRESS", lambda row: row["url"]),
+    )
+    nowhere = "You are not logged in anywhere. 'legato login URL' logs in."
+    write(found, output, lambda: make_table(columns, found, is_wide=False) if found else nowhere)
+
+
+def use(
+    server: Annotated[str, typer.Argument(metavar="NAME", help="Name of the server.", autocompletion=complete_servers)],
+) -> None:
+    """Choose the default platform of commands."""
+    from legato.client.servers import find_file, read_known, write_known
+
+    file = find_file()
+    known = read_known(file).using(server)
+    write_known(known, file)
+    typer.echo(f"The default server is now '{server}' ({known.servers[server].url}).")
+
+
+ENTRIES: Final = (
+    Entry("login", login, "legato login https://gpu.example.org --user anna", short="Log in to a platform."),
+    Entry("logout", logout, "legato logout", short="Log out of a platform."),
+)
+CONFIG_ENTRIES: Final = (
+    Entry("servers", servers, "legato config servers", short="List the platforms you are logged in to."),
+    Entry("use", use, "legato config use prod", short="Choose the default platform."),
+)
+
+
+def _find_url(said: str | None, known: KnownServers) -> str:
+    from legato.client.servers import CURRENT, SERVER_VARIABLE, read_url
+
+    said = said or os.environ.get(SERVER_VARIABLE) or None
+    if said is not None:
+        found = known.find(said)
+        return found.url if found is not None else read_url(said)
+    current: Server | None = known.find(CURRENT)
+    here = _find_here()
+    url = here or (current.url if current is not None else None)
+    if url is None:
+        raise UsageError("Cannot log in: no platform runs on this machine. Name one: 'legato login URL'.")
+    return url
+
+
+def _find_here() -> str | None:
+    """Return where the platform of this machine answers, None if none runs."""
+    import msgspec
+
+    from legato.driver.journal import find_jobs_directory
+
+    try:
+        told = msgspec.json.decode((find_jobs_directory().parent / "server.json").read_bytes())
+        return str(told["url"])
+    except (OSError, msgspec.MsgspecError, KeyError, TypeError):
+        return None
+
+
+def _free_name(url: str, known: KnownServers) -> str:
+    """Return the host as a name, ``here`` for this machine, with a number where that is taken."""
+    from legato.client.servers import is_loopback
+
+    host = "here" if is_loopback(url) else (urlsplit(url).hostname or "").replace(":", "-").strip("-.")
+    host = host[: _MAX_NAME - 4] or "server"
+    name, number = host, 1
+    while name in known.servers:
+        number += 1
+        name = f"{host}-{number}"
+    return name
+
+
+def _name_token() -> str:
+    """Return the name of a login in the list of tokens: the host where it was made."""
+    host = "".join(char for char in socket.gethostname() if char.isascii() and (char.isalnum() or char in "-."))
+    return f"login-{host}"[:_MAX_NAME].rstrip("-.")

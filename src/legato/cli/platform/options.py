@@ -1,0 +1,226 @@
+"""The options that several commands of the platform share: their names, and how to read their values."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+import typer
+
+from legato.cli.options import read_one_of, read_seconds, read_whole
+from legato.cli.platform.completion import (
+    complete_frameworks,
+    complete_jobs,
+    complete_platform_jobs,
+    complete_projects,
+    complete_queues,
+    complete_servers,
+)
+from legato.cli.terminal.output import Output
+
+AS_TYPED: Final[dict[str, Any]] = {"allow_interspersed_args": True}
+
+AnyJob = Annotated[str, typer.Argument(metavar="JOB", help="Name or id of the job.", autocompletion=complete_jobs)]
+PlatformJob = Annotated[
+    str, typer.Argument(metavar="JOB", help="Name or id of the job.", autocompletion=complete_platform_jobs)
+]
+ServerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="NAME|URL",
+        help="Platform: a name from 'legato config servers', an address, or 'current'. [default: the current one]",
+        autocompletion=complete_servers,
+    ),
+]
+LocalOption = Annotated[
+    bool,
+    typer.Option(
+        "--local", help="Look for JOB among the jobs that 'legato run' started on this machine, not on a platform."
+    ),
+]
+OutputOption = Annotated[
+    Output,
+    typer.Option(
+        "--output",
+        "-o",
+        parser=read_one_of("the output format", Output),
+        metavar="[table|wide|json|yaml|csv]",
+        help="Output format.",
+    ),
+]
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Repeat every second, until Ctrl-C.")]
+LimitOption = Annotated[
+    int,
+    typer.Option(
+        parser=read_whole("the limit", 100, highest=1_000_000), metavar="NUMBER", help="Maximum number of rows."
+    ),
+]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the change has taken effect.")]
+Now = Annotated[bool, typer.Option("--now", help="Kill the workers at once, without a checkpoint.")]
+SinceOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Start of the period: 7d or 12h ago, or a date (2026-03-01).")
+]
+UntilOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help="End of the period, written like --since. [default: now]")
+]
+
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", "--force", help="Replace existing files.")]
+
+# ---------------------------------------------------------------- fields of a job
+
+NameOption = Annotated[
+    str | None, typer.Option("--name", "-n", metavar="NAME", help="Name of the job. [default: the script's name]")
+]
+WorkersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--workers", metavar="[MIN..]MAX", help="Number of workers: a maximum such as 4, or a range 1..4. [default: 1]"
+    ),
+]
+MinWorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        parser=read_whole("the minimum", 1),
+        metavar="NUMBER",
+        help="Minimum number of workers. The job waits until that many slots are free.",
+    ),
+]
+MaxWorkersOption = Annotated[
+    int | None, typer.Option(parser=read_whole("the maximum", 4), metavar="NUMBER", help="Maximum number of workers.")
+]
+StaticOption = Annotated[
+    bool, typer.Option("--static", help="Not elastic: always exactly the maximum number of workers.")
+]
+QueueOption = Annotated[
+    str | None,
+    typer.Option("--queue", "-q", metavar="NAME", help="Queue of the job.", autocompletion=complete_queues),
+]
+ProjectOption = Annotated[
+    str | None,
+    typer.Option("--project", metavar="PROJECT", help="Name or id of the project.", autocompletion=complete_projects),
+]
+PriorityOption = Annotated[
+    int | None,
+    typer.Option(
+        "--priority",
+        "-p",
+        parser=read_whole("the priority", 7000),
+        metavar="1..10000",
+        help="Priority; a higher one gets a larger share. [default: 5000]",
+    ),
+]
+LabelOption = Annotated[list[str] | None, typer.Option("--label", "-l", metavar="KEY=VALUE", help="Label. Repeatable.")]
+EnvironmentOption = Annotated[
+    list[str] | None,
+    typer.Option("--env", "-e", metavar="NAME=VALUE", help="Environment variable of the workers. Repeatable."),
+]
+ParameterOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--parameter",
+        "--param",
+        metavar="NAME=VALUE",
+        help="Passed to the program as '--NAME VALUE'. Repeatable.",
+    ),
+]
+FrameworkOption = Annotated[
+    str | None,
+    typer.Option(
+        "--framework",
+        "-f",
+        metavar="NAME",
+        help="Framework, see 'legato frameworks'. [default: legato, for Python scripts]",
+        autocompletion=complete_frameworks,
+    ),
+]
+DataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data", metavar="PATH", help="Data directory on the nodes. The program finds its path in $LEGATO_DATA."
+    ),
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(
+        "--seed", parser=read_whole("the seed", 0), metavar="NUMBER", help="Seed; replaces the one in the program."
+    ),
+]
+RetriesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--retries",
+        parser=read_whole("the retries", 2),
+        metavar="NUMBER",
+        help="Number of retries after a failure. [default: 0]",
+    ),
+]
+MaxTimeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--max-time",
+        metavar="TIME",
+        help="Stop the job, with a checkpoint, after this running time: 90s, 30m, 12h, 7d.",
+    ),
+]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        parser=read_whole("the number of threads", 1),
+        metavar="NUMBER",
+        help="Threads of each worker. Results depend on it. [default: 1]",
+    ),
+]
+MicroBatchesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--micro-batches",
+        parser=read_whole("the number of micro-batches", 16),
+        metavar="NUMBER",
+        help="Micro-batches per step, if known. Legato then assigns no slots that cannot speed the job up.",
+    ),
+]
+CheckpointEveryOption = Annotated[
+    str | None,
+    typer.Option("--checkpoint-every", metavar="INTERVAL", help="How often to save: 100steps, 2epochs or 60s."),
+]
+KeepOption = Annotated[
+    int | None,
+    typer.Option(
+        "--keep",
+        parser=read_whole("how many checkpoints to keep", 3),
+        metavar="NUMBER",
+        help="Number of checkpoints to keep.",
+    ),
+]
+HeartbeatOption = Annotated[
+    float | None,
+    typer.Option(
+        "--heartbeat-limit",
+        parser=read_seconds("the heartbeat limit", 5),
+        metavar="SECONDS",
+        help="Seconds of silence after which Legato replaces a worker whose process does not compute.",
+    ),
+]
+CollectiveOption = Annotated[
+    float | None,
+    typer.Option(
+        "--collective-limit",
+        parser=read_seconds("the collective limit", 1800),
+        metavar="SECONDS",
+        help="Replace a worker that hangs: for so long it makes no progress and uses no CPU. Seconds.",
+    ),
+]
+
+
+@contextlib.contextmanager
+def naming_overwrite() -> Iterator[None]:
+    """Let the refusal to overwrite name the option that allows it."""
+    from legato.client.downloads import FileIsThere
+
+    try:
+        yield
+    except FileIsThere as error:
+        raise FileIsThere(error.to, error.there, "--overwrite") from None

@@ -1,0 +1,179 @@
+"""Commands on how the pool is shared: fair shares, moves of slots, usage over time. Divides nothing."""
+
+from __future__ import annotations
+
+import bisect
+import enum
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from legato.cli.entry import Entry
+from legato.cli.options import read_one_of
+from legato.cli.platform.completion import complete_platform_jobs
+from legato.cli.platform.connecting import open_client
+from legato.cli.platform.options import LimitOption, OutputOption, ServerOption, SinceOption, UntilOption, WatchOption
+from legato.cli.terminal.formatting import read_moment, render_clock, render_sparkline
+from legato.cli.terminal.output import Output, make_table, watch, write
+from legato.cli.terminal.table import Column
+
+if TYPE_CHECKING:
+    from legato.client.platform_records import HeldSlots, QueueShare, SlotMove, Timeline
+
+_UNKNOWN: Final = "-"
+
+
+def shares(output: OutputOption = Output.table, again: WatchOption = False, server: ServerOption = None) -> None:
+    """Show for each queue its fair share, and the slots that it holds, borrows and wants."""
+    client = open_client(server, is_watching=again)
+
+    def look() -> tuple[Any, Any, bool]:
+        found = client.shares()
+        drawn = draw_shares(found, is_wide=output is Output.wide) if found else "No queue is open to you."
+        return list(found), drawn, True
+
+    watch(look, output, again=again)
+
+
+def moves(
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = 100,
+    output: OutputOption = Output.table,
+    server: ServerOption = None,
+) -> None:
+    """Show which jobs gave up GPUs in the last hour, or since --since, and which jobs got them."""
+    now = time.time()
+    begins, ends = _read_times(since, until, now)
+    found = open_client(server).moves(begins, ends, limit=limit)
+
+    def draw() -> Any:
+        if not found:
+            return "No GPU moved between jobs in that time."
+        return make_table(_move_columns(now), found, is_wide=output is Output.wide)
+
+    write(list(found), output, draw)
+
+
+class By(enum.StrEnum):
+    """Whose slots are one line."""
+
+    JOB = "job"
+    OWNER = "owner"
+    QUEUE = "queue"
+    PROJECT = "project"
+
+
+def timeline(
+    job: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JOB]...", help="Only these jobs, by name or id.", autocompletion=complete_platform_jobs
+        ),
+    ] = None,
+    by: Annotated[
+        By,
+        typer.Option(
+            parser=read_one_of("whose slots are one line", By),
+            metavar="[job|owner|queue|project]",
+            help="What one line stands for.",
+        ),
+    ] = By.JOB,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    points: Annotated[
+        int, typer.Option(min=4, max=10_000, metavar="NUMBER", help="Of each line at most; the extremes stay.")
+    ] = 500,
+    output: OutputOption = Output.table,
+    server: ServerOption = None,
+) -> None:
+    """Show how many GPUs each job held in the last hour, or since --since. -o json prints every change."""
+    now = time.time()
+    begins, ends = _read_times(since, until, now)
+    told = open_client(server).timeline(begins, ends, by=by.value, points=points, jobs=job or None)
+
+    def draw() -> Any:
+        if not told.items:
+            return "No job held a GPU in that time."
+        return make_table(_line_columns(told), told.items, is_wide=output is Output.wide)
+
+    write(told, output, draw)
+
+
+def draw_shares(found: Sequence[QueueShare], *, is_wide: bool, below: str | None = None) -> Any:
+    """Return the parts of queues as a table; ``below``: a line under it."""
+    columns = (
+        Column["QueueShare"]("QUEUE", lambda share: share.queue),
+        Column["QueueShare"]("WEIGHT", lambda share: f"{share.weight:g}", is_number=True),
+        Column["QueueShare"]("FLOOR", lambda share: share.floor, is_number=True),
+        Column["QueueShare"](
+            "CEILING", lambda share: "none" if share.ceiling is None else share.ceiling, is_number=True
+        ),
+        Column["QueueShare"]("FAIR", lambda share: _render(share.fair), is_number=True),
+        Column["QueueShare"]("HELD", lambda share: share.held, is_number=True),
+        Column["QueueShare"]("BORROWED", lambda share: _render(share.borrowed), is_number=True),
+        Column["QueueShare"]("WANTED", lambda share: share.wanted, is_number=True),
+    )
+    return make_table(columns, found, is_wide=is_wide, below=below)
+
+
+def sum_held(line: HeldSlots, until: float) -> float:
+    """Return how many slots were held for how long, in seconds of slots.
+
+    >>> from types import SimpleNamespace as Line
+    >>> sum_held(Line(times=(0.0, 10.0), slots=(4, 2)), 15.0)
+    50.0
+    """
+    ends = (*line.times, until)[1:]
+    return sum((end - begin) * held for begin, end, held in zip(line.times, ends, line.slots, strict=True))
+
+
+def sample_held(line: HeldSlots, since: float, until: float, number: int = 24) -> list[float]:
+    """Return how many slots were held at as many moments, evenly spread between two times.
+
+    >>> from types import SimpleNamespace as Line
+    >>> sample_held(Line(times=(2.0, 10.0), slots=(4, 2)), 0.0, 12.0, 4)
+    [0.0, 4.0, 4.0, 2.0]
+    """
+    moments = [since + (until - since) * place / (number - 1) for place in range(number)]
+    held = [bisect.bisect_right(line.times, moment) for moment in moments]
+    return [float(line.slots[place - 1]) if place else 0.0 for place in held]
+
+
+ENTRIES: Final = (
+    Entry("shares", shares, "legato shares -w", short="Show the fair shares of queues."),
+    Entry("moves", moves, "legato moves --since 8h", short="Show which jobs gave GPUs to others."),
+    Entry("timeline", timeline, "legato timeline --by queue --since 8h", short="Show GPUs held over time."),
+)
+
+
+def _read_times(since: str | None, until: str | None, now: float) -> tuple[float | None, float | None]:
+    begins = None if since is None else read_moment(since, now, "the beginning")
+    return begins, None if until is None else read_moment(until, now, "the end")
+
+
+def _line_columns(told: Timeline) -> Sequence[Column[HeldSlots]]:
+    return (
+        Column("WHO", lambda line: "others" if line.title is None else line.title or "no project"),
+        Column("LEAST", lambda line: min(line.slots, default=0), is_number=True),
+        Column("MOST", lambda line: max(line.slots, default=0), is_number=True),
+        Column("AT THE END", lambda line: line.slots[-1] if line.slots else 0, is_number=True),
+        Column("GPU HOURS", lambda line: f"{sum_held(line, told.until) / 3600:.2f}", is_number=True),
+        Column("COURSE", lambda line: render_sparkline(sample_held(line, told.since, told.until))),
+    )
+
+
+def _move_columns(now: float) -> Sequence[Column[SlotMove]]:
+    return (
+        Column("WHEN", lambda move: render_clock(move.time, now)),
+        Column("SLOT", lambda move: move.slot, gives_way=1),
+        Column("FROM", lambda move: move.from_title),
+        Column("TO", lambda move: move.to_title or _UNKNOWN),
+        Column("REASON", lambda move: move.reason),
+    )
+
+
+def _render(number: float | None) -> str:
+    return _UNKNOWN if number is None else f"{round(number, 2):g}"

@@ -1,0 +1,112 @@
+"""`legato top`: the pool and its jobs on the whole screen, redrawn every second. Changes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from legato.cli.entry import Entry
+from legato.cli.options import read_seconds
+from legato.cli.platform.connecting import open_client
+from legato.cli.platform.options import ServerOption
+from legato.cli.terminal.output import Silence, make_console, print_drawn
+from legato.core.errors import Unavailable, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from legato.client.client import Client
+    from legato.client.records import JobRecord
+
+_HOLDING: Final = ("starting", "running", "pausing", "stopping")
+_WAITING: Final = ("queued", "paused")
+_NUM_JOBS: Final = 500
+_ENDS: Final = ("q", "Q", "\x1b")
+
+
+def top(
+    every: Annotated[
+        float,
+        typer.Option(
+            parser=read_seconds("the time between two looks", 1), metavar="SECONDS", help="Time between two updates."
+        ),
+    ] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print it once and exit.")] = False,
+    server: ServerOption = None,
+) -> None:
+    """Watch the pool live: which job has which GPUs, and why. q quits."""
+    if not 0.1 <= every <= 3600:
+        raise UsageError(f"Cannot look every {every:g} s. Write a number of seconds from 0.1 to 3600.")
+    client = open_client(server, is_watching=not once)
+    console = make_console()
+    if once or not console.is_terminal:
+        # The user could not end it, and it could not be redrawn.
+        print_drawn(draw_once(client, height=None))
+        return
+    from rich.live import Live
+
+    silence = Silence()
+    drawn: RenderableType = ""
+    live = Live(console=console, screen=True, auto_refresh=False)
+    with contextlib.suppress(KeyboardInterrupt), _keys() as key_within, live:
+        while True:
+            try:
+                drawn = draw_once(client, height=console.height)
+            except Unavailable as error:
+                # It comes back, or the user ends this.
+                live.update(silence.draw_over(drawn, error), refresh=True)
+            else:
+                silence.end()
+                live.update(drawn, refresh=True)
+            if key_within(every) in _ENDS:
+                return
+
+
+ENTRIES: Final = (Entry("top", top, "legato top", short="Watch the pool live."),)
+
+
+def draw_once(client: Client, *, height: int | None) -> RenderableType:
+    """Ask for all that is shown, and draw it.
+
+    Args:
+        client: of the platform.
+        height: lines there are. None: as many as it takes.
+    """
+    from legato.cli.terminal.top_view import draw_top
+
+    jobs = [job.record for job in client.jobs(stage=(*_HOLDING, *_WAITING), limit=_NUM_JOBS)]
+    return draw_top(client.pool(), client.slots(), _in_order(jobs), time.time(), height=height)
+
+
+def _in_order(jobs: Sequence[JobRecord]) -> Sequence[JobRecord]:
+    return sorted(jobs, key=lambda job: (job.stage in _WAITING, -job.num_slots, job.id))
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[Callable[[float], str | None]]:
+    """Yield a function that waits so many seconds for a key, and returns it or nothing."""
+    if not sys.stdin.isatty():
+        yield time.sleep
+        return
+    import termios
+    import tty
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+
+    def key_within(limit_s: float) -> str:
+        ready, _, _ = select.select([descriptor], [], [], limit_s)
+        return os.read(descriptor, 32).decode(errors="replace") if ready else ""
+
+    try:
+        yield key_within
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -1,0 +1,1 @@
+"""What the command line prints: lines, tables and live displays. Asks no server."""

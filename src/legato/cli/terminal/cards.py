@@ -1,0 +1,210 @@
+"""How one job, a plan or an explanation is written for people. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from legato.cli.terminal.columns import render_labels, style_stage
+from legato.cli.terminal.formatting import clean, count_slots, render_age, render_clock, render_gpus, render_time
+from legato.cli.terminal.job_view import render_duration, render_number
+from legato.core.limits import render_size
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from legato.client.records import Explanation, JobRecord, Plan, Spec, TrainingEvent
+
+
+def draw_job(job: JobRecord, spec: Spec, now: float) -> RenderableType:
+    """Draw all details of a job.
+
+    Args:
+        job: as it is.
+        spec: what it runs.
+        now: seconds since 1970.
+    """
+    head = Text.assemble((clean(f"{job.owner}/{job.name}"), "bold"), "  ", (job.stage, style_stage(job)), f"  {job.id}")
+    return Group(head, _draw_pairs([*_tell_state(job, now), *_tell_terms(job, spec), *_tell_times(job, now)]))
+
+
+def draw_explanation(
+    job: JobRecord, told: Explanation, called: str, now: float, losses: Sequence[TrainingEvent] = ()
+) -> RenderableType:
+    """Draw why a job has its slots, and what the user can do.
+
+    Args:
+        job: as it is.
+        told: by the server.
+        called: how the job was named: its own name may mean a newer one.
+        now: seconds since 1970.
+        losses: of workers, the newest first.
+    """
+    parts: list[RenderableType] = [Text(clean(sentence)) for sentence in told.sentences]
+    if told.because:
+        named = ", ".join(f"{party.title} (has {party.num_slots})" for party in told.because)
+        parts.append(Text(clean(f"Because of: {named}.")))
+    if told.decisions:
+        parts += ["", Text("What was decided, the newest first:", style="dim")]
+        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
+        for _ in range(3):
+            table.add_column()
+        for decision in told.decisions:
+            slots = count_slots(decision.num_slots)
+            table.add_row(render_clock(decision.time, now), slots, Text(clean(decision.reason)))
+        parts.append(Padding(table, (0, 0, 0, 2)))
+    if losses:
+        parts += ["", Text("Workers that were lost, the newest first:", style="dim")]
+        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
+        for _ in range(2):
+            table.add_column()
+        for event in losses:
+            table.add_row(render_clock(event.time, now), Text(clean(event.reason)))
+        parts.append(Padding(table, (0, 0, 0, 2)))
+    hint = suggest_next(job, told, called)
+    return Group(*parts, "", Text(hint)) if hint else Group(*parts)
+
+
+def suggest_next(job: JobRecord, told: Explanation, called: str) -> str | None:
+    """Suggest commands, None if there is nothing to do; arguments as of `draw_explanation`."""
+    match job.stage:
+        case "paused":
+            return f"To resume it: legato resume {called}"
+        case "failed":
+            return (
+                f"The end of its logs: legato logs {called} --tail 50. The driver's log: legato logs {called} --driver"
+            )
+        case "queued" | "running" | "starting" if told.ceiling is not None:
+            return (
+                f"Queue '{job.queue}' may have {count_slots(told.ceiling)}, whatever the priority: 'legato set "
+                f"{called} --queue NAME' moves it to another, 'legato queues' lists them. An admin can raise it: "
+                f"'legato queues set {job.queue} --ceiling N'."
+            )
+        case "queued" | "running" | "starting" if _wants_more(job, told):
+            narrower = f", or 'legato scale {called} …' to ask for less" if job.stage == "queued" else ""
+            return (
+                f"To get more sooner: 'legato set {called} --priority N' (it has {job.priority}, higher is more)"
+                f"{narrower}. To see all jobs and their slots: legato top"
+            )
+    return None
+
+
+def draw_record(record: msgspec.Struct, more: Mapping[str, str] | None = None) -> RenderableType:
+    """Draw all that is known of a project, a training definition or an experiment: a line for each field.
+
+    Args:
+        record: what it is.
+        more: lines that come last, or in the place of fields of these names.
+    """
+    fields = {name: getattr(record, name) for name in record.__struct_fields__}
+    told = {name: _tell_field(name, value) for name, value in fields.items()} | dict(more or {})
+    return _draw_pairs([(name.replace("_", " "), text) for name, text in told.items() if text])
+
+
+def draw_plan(plan: Plan) -> RenderableType:
+    """Draw what would happen if a job were submitted."""
+    parts: list[RenderableType] = [Text(clean(f"It {plan.reason.rstrip('.')}."))]
+    if plan.slots:
+        in_the_end = count_slots(plan.slots)
+        told = f"It would end up with {in_the_end} if nothing else changes; its exact share is {plan.share:.2f}."
+        parts.append(Text(told))
+    if plan.effects:
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+        for title in ("JOB", "GPUS NOW", "GPUS THEN"):
+            table.add_column(title, justify="left" if title == "JOB" else "right")
+        for effect in plan.effects:
+            then = "0 (waits)" if effect.after == 0 else str(effect.after)
+            table.add_row(Text(clean(effect.title)), str(effect.before), then)
+        parts += ["", table]
+    return Group(*parts)
+
+
+def _wants_more(job: JobRecord, told: Explanation) -> bool:
+    most = job.max_workers if told.wanted is None else max(told.wanted, job.num_slots + bool(told.lost))
+    return job.stage == "queued" or job.num_slots < most
+
+
+def _tell_state(job: JobRecord, now: float) -> Iterable[tuple[str, str | None]]:
+    since = f"for {render_age(now - job.staged_at)}"
+    yield "stage", f"{job.stage} {since}: {job.reason}"
+    yield "gpus", render_gpus(job)
+    yield "why", job.decided_reason if job.ended_at is None else None
+    progress = job.progress
+    if progress is not None:
+        parts = [
+            f"step {progress.reached}" if progress.reached else "",
+            f"epoch {progress.epoch + 1}" if progress.epoch is not None else "",
+            f"loss {render_number(progress.loss)}" if progress.loss is not None else "",
+            f"{render_number(progress.samples_per_s)} samples/s" if progress.samples_per_s else "",
+            f"{render_duration(progress.step_s)} a step" if progress.step_s and progress.step_s >= 0.1 else "",
+            f"not exact since step {progress.differed_step}" if progress.differed_step is not None else "",
+        ]
+        yield "progress", " · ".join(filter(None, parts)) or None
+    yield "exit code", None if job.exit_code is None else str(job.exit_code)
+
+
+def _tell_terms(job: JobRecord, spec: Spec) -> Iterable[tuple[str, str | None]]:
+    kind = "elastic" if job.is_elastic else "static"
+    yield "terms", f"{kind}, queue {job.queue}, priority {job.priority}, version {job.version}"
+    yield "labels", render_labels(job.labels) or None
+    yield "run of", _tell_origin(job)
+    yield "clone of", job.parent
+    yield "framework", None if spec.framework == "legato" else spec.framework
+    yield "program", shlex.join(spec.program)
+    yield "parameters", render_labels({name: _plain(value) for name, value in spec.parameters.items()}) or None
+    yield "code", f"uploaded, {job.code[:12]}…" if job.code else None
+    yield "directory", spec.directory
+    variables = [f"{name}={'…' if value is None else value}" for name, value in spec.environment.items()]
+    yield "variables", " ".join(variables) or None
+    yield "data", spec.data
+    yield "seed", None if spec.seed is None else str(spec.seed)
+    yield "checkpoints", f"every {spec.checkpoint_every}, {spec.keep} kept" if spec.checkpoint_every else None
+    yield "at most", render_duration(spec.max_run_s) if spec.max_run_s else None
+    limits = [
+        render_size(spec.memory_bytes) if spec.memory_bytes else "",
+        f"{spec.num_cpus:g} CPU cores" if spec.num_cpus else "",
+    ]
+    yield "worker limit", ", ".join(filter(None, limits)) or None
+    silent, hung = spec.heartbeat_limit_s, spec.collective_limit_s
+    yield "replaces", f"workers that are silent for {silent:g} s, or hang for {hung:g} s"
+
+
+def _tell_field(name: str, value: object) -> str:
+    if name.endswith("_at") and isinstance(value, float):
+        return render_time(value)
+    if isinstance(value, dict):
+        return render_labels({key: "…" if inner is None else _plain(inner) for key, inner in value.items()})
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
+
+
+def _tell_origin(job: JobRecord) -> str | None:
+    parts = [("experiment", job.experiment), ("definition", job.definition), ("project", job.project)]
+    return ", ".join(f"{what} {made}" for what, made in parts if made is not None) or None
+
+
+def _plain(value: str | bool | float) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _tell_times(job: JobRecord, now: float) -> Iterable[tuple[str, str | None]]:
+    yield "submitted", f"{render_time(job.submitted_at)} ({render_age(now - job.submitted_at)} ago)"
+    yield "started", render_time(job.started_at) or None
+    yield "ended", render_time(job.ended_at) or None
+    retries = f", {job.num_retries} of {job.max_retries} retries" if job.max_retries else ""
+    yield "attempt", f"{job.attempt}{retries}" if job.attempt else None
+
+
+def _draw_pairs(pairs: Sequence[tuple[str, str | None]]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, value in pairs:
+        if value is not None:
+            table.add_row(label, Text(clean(value)))
+    return table

@@ -1,0 +1,281 @@
+"""What people see of each kind of thing in a table. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from legato.cli.terminal.formatting import (
+    render_age,
+    render_bytes,
+    render_gpus,
+    render_reason,
+    render_sparkline,
+    render_time,
+)
+from legato.cli.terminal.job_view import render_number
+from legato.cli.terminal.table import Column
+
+if TYPE_CHECKING:
+    from legato.client.platform_records import AuditEntry, Node, Queue, Slot, Token, Usage, User
+    from legato.client.project_records import Definition, Experiment, Framework, Project
+    from legato.client.records import Attempt, Checkpoint, File, JobRecord, Series
+
+STAGE_STYLES: Final[Mapping[str, str]] = {
+    "queued": "yellow",
+    "starting": "cyan",
+    "running": "green",
+    "pausing": "yellow",
+    "paused": "yellow",
+    "stopping": "yellow",
+    "succeeded": "bold green",
+    "failed": "bold red",
+    "stopped": "yellow",
+}
+
+
+def _tell_nodes(definition: Definition) -> str:
+    if definition.distributed != "elastic":
+        return str(definition.max_nodes)
+    return f"{definition.min_nodes}..{definition.max_nodes}"
+
+
+def style_stage(job: JobRecord) -> str:
+    """Return the style of a job's stage."""
+    return STAGE_STYLES.get(job.stage, "")
+
+
+def job_columns(now: float) -> Sequence[Column[JobRecord]]:
+    """Return the columns of jobs.
+
+    Args:
+        now: seconds since 1970.
+    """
+    return (
+        Column("ID", lambda job: job.id, gives_way=1),
+        Column("NAME", lambda job: job.name),
+        Column("OWNER", lambda job: job.owner, gives_way=2),
+        Column("QUEUE", lambda job: job.queue, is_wide=True),
+        Column("PRIORITY", lambda job: job.priority, is_wide=True, is_number=True),
+        Column("STAGE", lambda job: job.stage, style=style_stage),
+        Column("GPUS", render_gpus),
+        Column("STEP", lambda job: job.progress and job.progress.reached, is_number=True, gives_way=3),
+        Column("EPOCH", _count_epochs, is_wide=True, is_number=True),
+        Column("LOSS", lambda job: _number(_progress(job, "loss")), is_number=True, gives_way=4),
+        Column("SAMPLES/S", lambda job: _number(_progress(job, "samples_per_s")), is_wide=True, is_number=True),
+        Column("ATTEMPT", lambda job: job.attempt, is_wide=True, is_number=True),
+        Column("LABELS", lambda job: render_labels(job.labels), is_wide=True),
+        Column("AGE", lambda job: render_age(now - job.submitted_at), is_number=True, gives_way=5),
+        Column("REASON", render_reason),
+    )
+
+
+QUEUE_COLUMNS: Final[Sequence[Column[Queue]]] = (
+    Column("NAME", lambda queue: queue.name),
+    Column("WEIGHT", lambda queue: f"{queue.weight:g}", is_number=True),
+    Column("FLOOR", lambda queue: queue.floor, is_number=True),
+    Column("CEILING", lambda queue: "none" if queue.ceiling is None else queue.ceiling, is_number=True),
+    Column("GPUS", lambda queue: queue.num_slots, is_number=True),
+    Column("RUNNING", lambda queue: queue.num_holding, is_number=True),
+    Column("QUEUED", lambda queue: queue.num_queued, is_number=True),
+    Column("OPEN TO", lambda queue: "all users" if queue.is_open else ", ".join(queue.members) or "no user"),
+)
+
+NODE_COLUMNS: Final[Sequence[Column[Node]]] = (
+    Column("NAME", lambda node: node.name),
+    Column("GPUS", lambda node: node.num_slots, is_number=True),
+    Column("USABLE", lambda node: node.num_usable, is_number=True),
+    Column("FREE", lambda node: node.num_free, is_number=True),
+)
+
+
+def slot_columns(now: float, names: Mapping[str, str]) -> Sequence[Column[Slot]]:
+    """Return the columns of slots.
+
+    Args:
+        now: seconds since 1970.
+        names: of jobs, by id.
+    """
+    return (
+        Column("SLOT", lambda slot: slot.id),
+        Column("DEVICE", lambda slot: slot.device),
+        Column("STATE", _slot_state),
+        Column("JOB", lambda slot: slot.job and names.get(slot.job, slot.job)),
+        Column("FOR", lambda slot: None if slot.since is None else render_age(now - slot.since), is_number=True),
+        Column("REASON", lambda slot: slot.unusable_reason),
+    )
+
+
+def usage_columns(total_slot_s: float, *, is_all: bool) -> Sequence[Column[Usage]]:
+    """Return the columns of who had how much.
+
+    Args:
+        total_slot_s: of all that are shown together.
+        is_all: all users; else others are missing, so that no part of the whole is known.
+    """
+    part = "OF ALL" if is_all else "OF YOURS"
+    return (
+        Column("OWNER", lambda usage: usage.owner),
+        Column("QUEUE", lambda usage: usage.queue),
+        Column("GPU HOURS", lambda usage: f"{usage.slot_s / 3600:.2f}", is_number=True),
+        Column(part, lambda usage: f"{100 * usage.slot_s / (total_slot_s or 1):.0f} %", is_number=True),
+        Column("JOBS", lambda usage: usage.num_jobs, is_number=True),
+    )
+
+
+FILE_COLUMNS: Final[Sequence[Column[File]]] = (
+    Column("PATH", lambda file: file.path + ("/" if file.kind == "folder" else "")),
+    Column("SIZE", lambda file: render_bytes(file.num_bytes) if file.kind == "file" else None, is_number=True),
+    Column("CHANGED", lambda file: render_time(file.modified_at)),
+)
+
+CHECKPOINT_COLUMNS: Final[Sequence[Column[Checkpoint]]] = (
+    Column("STEP", lambda checkpoint: checkpoint.step, is_number=True),
+    Column("SIZE", lambda checkpoint: render_bytes(checkpoint.num_bytes), is_number=True),
+    Column("WRITTEN", lambda checkpoint: render_time(checkpoint.modified_at)),
+    Column("PATH", lambda checkpoint: checkpoint.path),
+)
+
+SERIES_COLUMNS: Final[Sequence[Column[Series]]] = (
+    Column("NAME", lambda series: series.name),
+    Column("STEP", lambda series: series.step[-1] if series.step else None, is_number=True),
+    Column("LAST", lambda series: _number(_values(series)[-1] if _values(series) else None), is_number=True),
+    Column("LOWEST", lambda series: _number(min(_values(series), default=None)), is_number=True),
+    Column("HIGHEST", lambda series: _number(max(_values(series), default=None)), is_number=True),
+    Column("COURSE", lambda series: render_sparkline(_values(series))),
+)
+
+ATTEMPT_COLUMNS: Final[Sequence[Column[Attempt]]] = (
+    Column("ATTEMPT", lambda attempt: attempt.attempt, is_number=True),
+    Column("STARTED", lambda attempt: render_time(attempt.started_at)),
+    Column("ENDED", lambda attempt: render_time(attempt.ended_at)),
+    Column("OUTCOME", lambda attempt: attempt.outcome),
+    Column("REASON", lambda attempt: attempt.reason),
+)
+
+PROJECT_COLUMNS: Final[Sequence[Column[Project]]] = (
+    Column("ID", lambda project: project.id, gives_way=1),
+    Column("NAME", lambda project: project.name),
+    Column("OWNER", lambda project: project.owner),
+    Column("QUEUE", lambda project: project.queue),
+    Column("MEMBERS", lambda project: ", ".join(project.members)),
+    Column("CREATED", lambda project: render_time(project.created_at), gives_way=2),
+    Column("DESCRIPTION", lambda project: project.description, is_wide=True),
+)
+
+FRAMEWORK_COLUMNS: Final[Sequence[Column[Framework]]] = (
+    Column("NAME", lambda framework: framework.name),
+    Column("RUNS", lambda framework: ", ".join(framework.distributed)),
+    Column("DESCRIPTION", lambda framework: framework.description),
+)
+
+DEFINITION_COLUMNS: Final[Sequence[Column[Definition]]] = (
+    Column("ID", lambda definition: definition.id),
+    Column("NAME", lambda definition: definition.name),
+    Column("FRAMEWORK", lambda definition: definition.framework),
+    Column("NODES", _tell_nodes),
+    Column("COMMAND", lambda definition: definition.command),
+    Column("PROJECT", lambda definition: definition.project, is_wide=True),
+    Column("MADE BY", lambda definition: definition.created_by, gives_way=1),
+    Column("CREATED", lambda definition: render_time(definition.created_at), is_wide=True),
+    Column("DESCRIPTION", lambda definition: definition.description, is_wide=True),
+)
+
+EXPERIMENT_COLUMNS: Final[Sequence[Column[Experiment]]] = (
+    Column("ID", lambda experiment: experiment.id),
+    Column("NAME", lambda experiment: experiment.name),
+    Column("DEFINITIONS", lambda experiment: len(experiment.definitions), is_number=True),
+    Column("RUNS", lambda experiment: len(experiment.runs), is_number=True),
+    Column("DATA", lambda experiment: experiment.data),
+    Column("ARGUMENTS", lambda experiment: experiment.arguments),
+    Column("PROJECT", lambda experiment: experiment.project, is_wide=True),
+    Column("MADE BY", lambda experiment: experiment.created_by, gives_way=1),
+    Column("CREATED", lambda experiment: render_time(experiment.created_at), is_wide=True),
+    Column("DESCRIPTION", lambda experiment: experiment.description, is_wide=True),
+)
+
+USER_COLUMNS: Final[Sequence[Column[User]]] = (
+    Column("NAME", lambda user: user.name),
+    Column("ROLE", lambda user: user.role),
+    Column("PASSWORD", lambda user: "yes" if user.has_password else "no"),
+    Column("CREATED", lambda user: render_time(user.created_at)),
+    Column("DISABLED", lambda user: render_time(user.disabled_at)),
+)
+
+TOKEN_COLUMNS: Final[Sequence[Column[Token]]] = (
+    Column("ID", lambda token: token.id),
+    Column("USER", lambda token: token.user),
+    Column("NAME", lambda token: token.name),
+    Column("ROLE", lambda token: token.role),
+    Column("CREATED", lambda token: render_time(token.created_at), is_wide=True),
+    Column("LAST USED", lambda token: render_time(token.used_at)),
+    Column("EXPIRES", lambda token: "never" if token.expires_at is None else render_time(token.expires_at)),
+    Column("REVOKED", lambda token: render_time(token.revoked_at)),
+)
+
+AUDIT_COLUMNS: Final[Sequence[Column[AuditEntry]]] = (
+    Column("TIME", lambda entry: render_time(entry.time)),
+    Column("WHO", lambda entry: entry.who),
+    Column("ACTION", lambda entry: entry.action),
+    Column("TARGET", lambda entry: entry.target),
+    Column("DETAIL", lambda entry: render_detail(entry.detail)),
+)
+
+
+def render_labels(labels: Mapping[str, str]) -> str:
+    """Write labels as they are typed.
+
+    >>> render_labels({"team": "vision", "run": "1"})
+    'team=vision,run=1'
+    """
+    return ",".join(f"{key}={value}" for key, value in labels.items())
+
+
+def render_detail(detail: Mapping[str, Any] | None) -> str:
+    """Write the details of a record on one line.
+
+    >>> render_detail({"role": "user", "is_disabled": True, "members": ["anna", "ben"], "labels": {"team": "a"}})
+    'role: user, is_disabled: yes, members: anna ben, labels: team=a'
+    """
+    return ", ".join(f"{key}: {_plain(value)}" for key, value in (detail or {}).items() if value is not None)
+
+
+def _plain(value: Any) -> str:
+    """Write a value without the marks of any language."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case None:
+            return "none"
+        case dict():
+            return " ".join(f"{key}={_plain(inner)}" for key, inner in value.items()) or "none"
+        case list() | tuple():
+            return " ".join(map(_plain, value)) or "none"
+        case _:
+            return str(value)
+
+
+def _progress(job: JobRecord, field: str) -> float | None:
+    found: float | None = getattr(job.progress, field, None)
+    return found
+
+
+def _count_epochs(job: JobRecord) -> int | None:
+    epoch = job.progress.epoch if job.progress is not None else None
+    return None if epoch is None else epoch + 1
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else render_number(value)
+
+
+def _values(series: Series) -> list[float]:
+    return [value for value in series.value if value is not None and abs(value) != float("inf") and value == value]  # noqa: PLR0124
+
+
+def _slot_state(slot: Slot) -> str:
+    if slot.unusable_since is not None:
+        return "unusable"
+    if slot.release_asked_at is not None:
+        return "leaving"
+    return "free" if slot.is_free else "held"

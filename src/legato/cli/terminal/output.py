@@ -1,0 +1,266 @@
+"""Writes what was found: as a table for people, or as JSON, YAML or CSV for programs. Sends no requests.
+
+What programs read has the names of `docs/rest.md` and every field; what people read is chosen, and has no control
+characters in it, because others may have written it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import typer
+
+from legato.cli.terminal.formatting import render_clock
+from legato.cli.terminal.table import Column, Table
+from legato.core.errors import Unavailable
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+R = TypeVar("R")
+
+WATCH_EVERY_S: Final = 1.0
+_UNFOLDED_WIDTH: Final = 400
+
+
+class Output(StrEnum):
+    """How results are written."""
+
+    table = "table"
+    wide = "wide"
+    json = "json"
+    yaml = "yaml"
+    csv = "csv"
+
+    @property
+    def is_for_people(self) -> bool:
+        return self in (Output.table, Output.wide)
+
+
+def make_table(
+    columns: Sequence[Column[R]],
+    records: Sequence[R],
+    *,
+    is_wide: bool,
+    is_folded: bool = True,
+    below: str | None = None,
+) -> Table[R]:
+    """Return records as a table; arguments as of `Table`, and ``is_wide``: with the columns that are wide too."""
+    if is_wide:
+        # With wide output all columns are shown, however narrow the terminal.
+        return Table([column._replace(gives_way=0) for column in columns], records, is_folded, below)
+    return Table([column for column in columns if not column.is_wide], records, is_folded, below)
+
+
+def write(found: Any, output: Output, draw: Callable[[], RenderableType | str]) -> None:
+    """Write what was found.
+
+    Args:
+        found: a record or a list of records, for programs.
+        output: how.
+        draw: makes what people see; called only for them.
+    """
+    with leaving_off():
+        if not output.is_for_people:
+            typer.echo(render_for_programs(found, output), nl=False)
+            return
+        drawn = draw()
+        if isinstance(drawn, str):
+            typer.echo(drawn)
+            return
+        print_drawn(drawn)
+
+
+def print_drawn(drawn: RenderableType) -> None:
+    """Print to standard output what was drawn."""
+    if isinstance(drawn, Table) and not _may_be_terminal():
+        typer.echo(drawn.render_plain())
+        return
+    console = make_console()
+    if console.is_terminal:
+        console.print(drawn)
+        return
+    # A pipe has no width: lines that another program reads are neither folded nor filled up.
+    with console.capture() as capture:
+        console.print(drawn)
+    typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def make_console() -> Console:
+    """Return the console of standard output; wide where it is not a terminal."""
+    from rich.console import Console
+
+    console = Console(file=sys.stdout, highlight=False)
+    return console if console.is_terminal else Console(file=sys.stdout, highlight=False, width=_UNFOLDED_WIDTH)
+
+
+def _may_be_terminal() -> bool:
+    # The library has the last word; to ask it takes longer than all else here.
+    return sys.stdout.isatty() or any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE"))
+
+
+def render_for_programs(found: Any, output: Output, *, is_one_line: bool = False) -> str:
+    """Return a record or a list of records as JSON, YAML or CSV, with its line end."""
+    import msgspec
+
+    plain = msgspec.to_builtins(found)
+    match output:
+        case Output.yaml:
+            text: str = msgspec.yaml.encode(plain).decode()
+            return f"---\n{text}" if is_one_line else text
+        case Output.csv:
+            return _render_csv(plain if isinstance(plain, list) else [plain])
+        case _:
+            encoded = msgspec.json.encode(plain)
+            return (encoded if is_one_line else msgspec.json.format(encoded, indent=2)).decode() + "\n"
+
+
+def _render_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a line with the names of the columns and one for each record; nothing where there is no record."""
+    flat = [dict(_flatten(row)) for row in rows]
+    columns = list(dict.fromkeys(name for row in flat for name in row))
+    if not columns:
+        return ""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
+
+
+def _flatten(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    import msgspec
+
+    for name, value in row.items():
+        if isinstance(value, dict) and prefix == "" and name == "progress":
+            yield from _flatten(value, f"{name}.")
+        elif isinstance(value, dict | list | tuple):
+            yield prefix + name, msgspec.json.encode(value).decode()
+        else:
+            yield prefix + name, "" if value is None else str(value).lower() if isinstance(value, bool) else value
+
+
+def watch(look: Callable[[], tuple[Any, RenderableType | str, bool]], output: Output, *, again: bool) -> None:
+    """Look once and write what was found, or ``again`` and again until it is over or Ctrl-C.
+
+    Args:
+        look: returns what was found, how people see it, and whether more is to come.
+        output: how. Programs get a line (or document) per look.
+        again: look every second.
+    """
+    if not again:
+        found, drawn, _ = look()
+        write(found, output, lambda: drawn)
+        return
+    console = make_console()
+    silence = Silence()
+    with leaving_off():
+        if output.is_for_people and console.is_terminal:
+            _watch_live(look, console)
+            return
+        while True:
+            try:
+                found, drawn, goes_on = look()
+            except Unavailable as error:
+                if (told := silence.begin(error)) is not None:
+                    typer.echo(f"legato: {told}", err=True)
+                time.sleep(WATCH_EVERY_S)
+                continue
+            silence.end()
+            if output.is_for_people:
+                write(found, output, lambda drawn=drawn: drawn)  # type: ignore[misc]
+            else:
+                typer.echo(render_for_programs(found, output, is_one_line=True), nl=False)
+            if not goes_on:
+                return
+            time.sleep(WATCH_EVERY_S)
+
+
+@contextlib.contextmanager
+def leaving_off() -> Iterator[None]:
+    """Let the user stop watching by Ctrl-C, or by closing the pipe as ``head`` does: neither is an error."""
+    try:
+        yield
+        # What is still held back meets a pipe that was closed here, not at the end of the process.
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        pass
+    except BrokenPipeError:
+        give_up_output()
+
+
+def give_up_output() -> None:
+    """Discard output from now on, because the pipe is closed: flushing the rest must not fail at the end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _watch_live(look: Callable[[], tuple[Any, RenderableType | str, bool]], console: Console) -> None:
+    from rich.live import Live
+    from rich.text import Text
+
+    silence = Silence()
+    drawn: RenderableType = ""
+    goes_on = True
+    with Live(console=console, auto_refresh=False) as live:
+        while goes_on:
+            try:
+                _, found, goes_on = look()
+            except Unavailable as error:
+                live.update(silence.draw_over(drawn, error), refresh=True)
+            else:
+                silence.end()
+                drawn = Text(found) if isinstance(found, str) else found
+                live.update(drawn, refresh=True)
+            if goes_on:
+                time.sleep(WATCH_EVERY_S)
+
+
+class Silence:
+    """Says since when a server that is looked at again and again has not answered; what it said last stays to be seen.
+
+    The first look of all must be answered: what never was heard may be an address that is wrong.
+    """
+
+    def __init__(self) -> None:
+        self._has_heard = False
+        self._since: float | None = None
+
+    def begin(self, error: Unavailable) -> str | None:
+        """Return what there is to say of a look that had no answer; None: it was said already.
+
+        Raises:
+            Unavailable: there never was an answer.
+        """
+        if not self._has_heard:
+            raise error
+        if self._since is not None:
+            return None
+        self._since = time.time()
+        return self._tell(error, self._since)
+
+    def draw_over(self, drawn: RenderableType, error: Unavailable) -> RenderableType:
+        """Return what was drawn last, below a line that says that it is old; raises as `begin`."""
+        from rich.console import Group
+        from rich.text import Text
+
+        self.begin(error)
+        assert self._since is not None, "begin has set it"
+        return Group(Text(self._tell(error, self._since), style="red"), drawn)
+
+    def end(self) -> None:
+        """Note an answer."""
+        self._has_heard, self._since = True, None
+
+    @staticmethod
+    def _tell(error: Unavailable, since: float) -> str:
+        return f"no answer from the server since {render_clock(since, time.time())}; trying again. {error}"
