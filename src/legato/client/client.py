@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
 import httpx
 
+from legato.client.connection import Line, need_token
 from legato.client.downloads import download_code
+from legato.client.html import render_table
 from legato.client.jobs import Job, Jobs
-from legato.client.line import Line, need_token
-from legato.client.pages import render_table
 from legato.client.paths import name_path
 from legato.client.people import PeopleCalls
 from legato.client.pool import PoolCalls

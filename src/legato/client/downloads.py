@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
-from legato.client.line import Line
+from legato.client.connection import Line
 from legato.client.records import File, Files
 from legato.core.errors import ServerError, Unavailable, UsageError
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
+from legato.client.connection import Line, PerhapsDone
+from legato.client.dataframes import make_frame
 from legato.client.downloads import download, download_code, list_files
-from legato.client.frames import make_frame
-from legato.client.line import Line, PerhapsDone
-from legato.client.listing import Listing
+from legato.client.html import render_job, render_jobs
+from legato.client.lists import Listing
 from legato.client.logs import (
     DRIVER,
     FoundLine,
@@ -23,7 +24,6 @@ from legato.client.logs import (
     read_logs_since,
     search_logs,
 )
-from legato.client.pages import render_job, render_jobs
 from legato.client.records import (
     ENDED,
     STAGES,

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from legato.client.line import Line
+from legato.client.connection import Line
 from legato.client.records import Log, Page
 from legato.core.errors import NotFound
 from legato.system.decoding import decode

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from legato.client.line import Line
-from legato.client.listing import Listing
+from legato.client.connection import Line
+from legato.client.lists import Listing
 from legato.client.paths import name_path
 from legato.client.platform_records import AuditEntry, Code, ConsoleLink, Me, NewToken, Setting, Token, User
 from legato.client.records import Page

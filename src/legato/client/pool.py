@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from legato.client.line import Line
-from legato.client.listing import Listing
+from legato.client.connection import Line
+from legato.client.lists import Listing
 from legato.client.paths import name_path
 from legato.client.platform_records import (
     Node,

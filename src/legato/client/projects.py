@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
+from legato.client.connection import Line
 from legato.client.jobs import Job, Jobs
-from legato.client.line import Line
-from legato.client.listing import Listing
+from legato.client.lists import Listing
 from legato.client.paths import title_path
 from legato.client.project_records import Definition, Experiment, Framework, Parameter, Project
 from legato.client.records import JobRecord, Page, Plan

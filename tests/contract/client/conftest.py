@@ -9,7 +9,7 @@ import pytest
 from tests.unit.server.platform import Platform, make_template
 
 from legato.client.client import Client
-from legato.client.line import Line
+from legato.client.connection import Line
 from legato.client.servers import Server
 
 NewClient = Callable[[str], Client]

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from legato.cli import main
 from legato.client import platform_records, records
 from legato.client.client import Client
+from legato.client.connection import Line
 from legato.client.jobs import Job
-from legato.client.line import Line
 from legato.client.servers import Server
 from legato.client.submission import JobOptions
 from legato.control.stages import ENDED, Stage

@@ -48,7 +48,7 @@ def platform(monkeypatch: pytest.MonkeyPatch, now: float) -> Platform:
     def make_line(server: Server, **options: Any) -> Any:
         return platform.line(server, **options)
 
-    monkeypatch.setattr("legato.client.line.Line", make_line)
+    monkeypatch.setattr("legato.client.connection.Line", make_line)
     monkeypatch.setattr(output, "WATCH_EVERY_S", 0.0)
     write_known(KnownServers().with_server("test", Server(url=URL, token=TOKEN, user="anna")), find_file())
     return platform

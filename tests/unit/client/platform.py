@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from legato.client.client import Client
-from legato.client.line import Line
+from legato.client.connection import Line
 from legato.client.servers import Server
 
 URL = "http://platform.test"

@@ -17,11 +17,11 @@ import pytest
 from tests.unit.client import carried
 from tests.unit.client.platform import NOW, Platform, stream
 
-from legato.client import frames
+from legato.client import dataframes
 from legato.client.client import Client
 from legato.client.downloads import DOWNLOAD_MARK
 from legato.client.jobs import Job
-from legato.client.listing import Listing
+from legato.client.lists import Listing
 from legato.client.packing import pack
 from legato.client.platform_records import Node
 from legato.core.errors import Conflict, KeyReused, NotFound, ServerError, Unavailable, UsageError
@@ -665,4 +665,4 @@ def test_a_notebook_shows_what_others_wrote_as_text(client: Client, platform: Pl
 def test_a_missing_pandas_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(UsageError, match="pip install pandas"):
-        frames.need_pandas()
+        dataframes.need_pandas()

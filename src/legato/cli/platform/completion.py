@@ -86,7 +86,7 @@ def _queue_names() -> Iterable[str]:
 
 def _open_quickly() -> Client:
     from legato.client.client import Client
-    from legato.client.line import Line, need_token
+    from legato.client.connection import Line, need_token
     from legato.client.servers import find_server
 
     return Client.on(Line(need_token(find_server()), patience_s=0.0, answer_limit_s=_LIMIT_S))

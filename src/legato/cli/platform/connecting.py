@@ -13,8 +13,8 @@ from legato.core.spelling import ask_whether
 
 if TYPE_CHECKING:
     from legato.client.client import Client
+    from legato.client.connection import Line
     from legato.client.jobs import Job
-    from legato.client.line import Line
     from legato.client.servers import Server
 
 # A user waits at a terminal: long enough for a server that restarts, not for a wrong address.
@@ -35,7 +35,7 @@ def open_line(server: Server, *, is_watching: bool = False) -> Line:
         server: where it is.
         is_watching: the caller repeats its requests, and itself shows that there was no answer.
     """
-    from legato.client.line import Line
+    from legato.client.connection import Line
 
     if is_watching:
         line = Line(server, patience_s=0.0, first_patience_s=_FIRST_PATIENCE_S, answer_limit_s=_LOOK_LIMIT_S)
@@ -68,7 +68,7 @@ def open_client(said: str | None = None, *, is_watching: bool = False) -> Client
         NotFound: there is no server of that name.
     """
     from legato.client.client import Client
-    from legato.client.line import need_token
+    from legato.client.connection import need_token
     from legato.client.servers import find_server
 
     return Client.on(open_line(need_token(find_server(said)), is_watching=is_watching))

@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from legato.client.client import Client
+from legato.client.connection import Line, need_token
 from legato.client.jobs import Job
-from legato.client.line import Line, need_token
 from legato.client.packing import Packed
 from legato.client.servers import find_server
 from legato.compat.wmla import names

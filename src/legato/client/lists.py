@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from legato.client.frames import need_pandas
-from legato.client.pages import render_records
+from legato.client.dataframes import need_pandas
+from legato.client.html import render_records
 
 if TYPE_CHECKING:
     import pandas

@@ -18,10 +18,10 @@ import httpx
 import msgspec
 
 from legato import __version__
-from legato.client.messages import Message, read_messages
 from legato.client.problems import make_error
+from legato.client.retries import NotTrusted, Outage, Tries
+from legato.client.server_sent_events import Message, read_messages
 from legato.client.servers import Server
-from legato.client.tries import NotTrusted, Outage, Tries
 from legato.core.clock import Clock
 from legato.core.errors import Conflict, InFlight, LegatoError, ServerError, Unauthenticated, Unavailable
 from legato.system.decoding import decode
