@@ -2119,7 +2119,7 @@ export interface components {
         };
         /**
          * GuestSpec
-         * @description What a job brings along into its driver's process; see `legato.driver.guest`.
+         * @description What a job brings along into its driver's process; see `legato.driver.plugin`.
          *
          *         Args:
          *             entry: ``module:function`` of what makes the guest.

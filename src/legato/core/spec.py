@@ -19,7 +19,7 @@ _GUEST: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job brings along into its driver's process; see `legato.driver.guest`.
+    """What a job brings along into its driver's process; see `legato.driver.plugin`.
 
     Args:
         entry: ``module:function`` of what makes the guest.

@@ -26,14 +26,14 @@ from legato.core.exits import EXIT_UNSTARTED
 from legato.core.lifecycle import WorkerPhase
 from legato.core.program import PROGRAM_VARIABLE
 from legato.core.spec import JobSpec
-from legato.driver import words
+from legato.driver import events
 from legato.driver.connections import Connections
 from legato.driver.ending import EXIT_KILLED
-from legato.driver.guest import Lodging
 from legato.driver.journal import DriverFile, JobDirectory, JobJournal, Outcome, refuse_other_checkpoints
 from legato.driver.log_caps import LogCaps
 from legato.driver.log_marks import LogMarks
 from legato.driver.membership import Membership
+from legato.driver.plugin import Lodging
 from legato.driver.record import Event, Records
 from legato.driver.snapshot import take_snapshot
 from legato.driver.status import NUM_EVENTS, Meter, build_status
@@ -99,7 +99,7 @@ class Driver:
         self._log_marks = LogMarks(directory, clock, wall_clock)
         self._meter = Meter()
         self._events: deque[Event] = deque(maxlen=NUM_EVENTS)
-        self._instructions: asyncio.Queue[words.Instruction] = asyncio.Queue()
+        self._instructions: asyncio.Queue[events.Instruction] = asyncio.Queue()
         self._engine_calls: dict[int, asyncio.Task[None]] = {}
         self._outcome: Outcome | None = None
         self._broken: asyncio.Future[None] | None = None
@@ -152,21 +152,21 @@ class Driver:
 
     def scale(self, num_workers: int, reason: str) -> None:
         """Ask for another number of workers. Raises UsageError if the job may not have that many."""
-        self._feed(words.ScaleAsked(num_workers, reason))
+        self._feed(events.ScaleAsked(num_workers, reason))
 
-    def assign(self, said: words.SlotsAssigned) -> None:
+    def assign(self, said: events.SlotsAssigned) -> None:
         """Say which slots the job has, all of them. Raises UsageError if the job may not have that many."""
         self._feed(said)
 
     def stop(self, reason: str, *, now: bool = False) -> None:
         """Ask the job to end, with a checkpoint unless ``now``."""
-        self._feed(words.StopAsked(now, reason))
+        self._feed(events.StopAsked(now, reason))
 
     def status(self) -> dict[str, Any]:
         """Return the job's status."""
         return build_status(self._membership.job, self._meter, self._events, self._outcome, self._clock())
 
-    async def _take_over_or_begin(self, journal: JobJournal | None) -> list[words.Instruction]:
+    async def _take_over_or_begin(self, journal: JobJournal | None) -> list[events.Instruction]:
         """Set up the membership: adopt the workers that run, or start new ones. Returns the first instructions."""
         directory, name = self._directory, self._directory.path.name
         left = journal if journal is not None and journal.outcome is None and journal.book is not None else None
@@ -237,7 +237,7 @@ class Driver:
                 await self._records.flush()
 
     def _warn(self, told: str) -> None:
-        self._show(words.Record(kind="note", reason=told, level="warning"))
+        self._show(events.Record(kind="note", reason=told, level="warning"))
 
     def _close_books(self, outcome: Outcome) -> None:
         # What workers wrote since the last look, too.
@@ -248,12 +248,12 @@ class Driver:
 
     # ------------------------------------------------------------ events in
 
-    def _feed(self, event: words.Event) -> None:
+    def _feed(self, event: events.Event) -> None:
         self._enqueue(self._membership.handle(event, self._clock()))
         self._lodging.note(self._membership.job)
         self._woken.set()
 
-    def _feed_safely(self, event: words.Event) -> None:
+    def _feed_safely(self, event: events.Event) -> None:
         """Feed an event that came through a callback: there, an error of ours would be swallowed by the caller."""
         try:
             self._feed(event)
@@ -261,7 +261,7 @@ class Driver:
             if self._broken is not None and not self._broken.done():
                 self._broken.set_exception(error)
 
-    def _enqueue(self, instructions: list[words.Instruction]) -> None:
+    def _enqueue(self, instructions: list[events.Instruction]) -> None:
         for instruction in instructions:
             self._instructions.put_nowait(instruction)
 
@@ -269,7 +269,7 @@ class Driver:
         worker = self._membership.job.workers.get(number)
         if worker is not None and worker.phase not in (WorkerPhase.FENCED, WorkerPhase.GONE):
             self._note_reports(number, message)
-        self._feed_safely(words.Heard(number, message))
+        self._feed_safely(events.Heard(number, message))
 
     def _note_reports(self, number: int, message: wire.WorkerMessage) -> None:
         if isinstance(message, wire.Progress):
@@ -278,7 +278,7 @@ class Driver:
             is_planned = job.current is not None and job.current.number == message.view and job.recovering is None
             self._meter.note(message, num_new, self._clock(), is_planned=is_planned)
             if complaint is not None:
-                self._show(words.Record(kind="note", reason=complaint, level="error", worker=number))
+                self._show(events.Record(kind="note", reason=complaint, level="error", worker=number))
         elif isinstance(message, wire.Metrics):
             if self._records.note_metrics(message):
                 self._meter.note_metrics(message)
@@ -286,7 +286,7 @@ class Driver:
             self._records.note_connected(number)
 
     def _on_lost(self, number: int) -> None:
-        self._feed_safely(words.Lost(number))
+        self._feed_safely(events.Lost(number))
 
     async def _answer(self, request: wire.ClientRequest) -> wire.Reply:
         error = None
@@ -295,7 +295,7 @@ class Driver:
                 self.scale(request.num_workers, request.reason)
             elif isinstance(request, wire.AssignRequest):
                 self.assign(
-                    words.SlotsAssigned(request.slots, request.reason, request.min_workers, request.max_workers)
+                    events.SlotsAssigned(request.slots, request.reason, request.min_workers, request.max_workers)
                 )
             elif isinstance(request, wire.StopRequest):
                 self.stop(request.reason, now=request.now)
@@ -313,7 +313,7 @@ class Driver:
         while True:
             now = self._clock()
             asked = self._membership.suspects(now)
-            self._feed(words.Tick(await self._engine.examine(asked) if asked else {}))
+            self._feed(events.Tick(await self._engine.examine(asked) if asked else {}))
             if now >= next_beat:
                 next_beat = now + interval_s
                 self._connections.beat(self._records.num_metrics)
@@ -333,39 +333,39 @@ class Driver:
         while True:
             instruction = await self._instructions.get()
             match instruction:
-                case words.Send(worker=worker, message=message):
+                case events.Send(worker=worker, message=message):
                     self._connections.send(worker, message)
-                case words.Journal(book=book):
+                case events.Journal(book=book):
                     await asyncio.to_thread(self._write_journal, self._journal(book, None))
-                case words.Record():
+                case events.Record():
                     self._show(instruction)
-                case words.StartWorker(worker=worker, slot=slot):
+                case events.StartWorker(worker=worker, slot=slot):
                     self._call_engine(worker, partial(self._start_worker, worker, slot))
-                case words.StopWorker(worker=worker, force=force):
+                case events.StopWorker(worker=worker, force=force):
                     self._call_engine(worker, partial(self._engine.stop, worker, force=force))
-                case words.End():
+                case events.End():
                     return self._end(instruction)
 
-    def _end(self, end: words.End) -> Outcome:
+    def _end(self, end: events.End) -> Outcome:
         gap = self._records.describe_gap()
         if gap is not None:
-            self._show(words.Record(kind="note", reason=gap, level="error"))
+            self._show(events.Record(kind="note", reason=gap, level="error"))
         left = self._lodging.describe_left()
         if left is not None:
             # Who ends a job early knows that not all is done.
             is_news = end.outcome in ("succeeded", "unsaved")
-            self._show(words.Record(kind="note", reason=left, level="warning" if is_news else "info"))
+            self._show(events.Record(kind="note", reason=left, level="warning" if is_news else "info"))
         reason = end.reason
         if (step := self._membership.job.differed_step) is not None:
             reason += f"; not exact: the workers held different states after step {step}"
         level = "info" if end.exit_code in (0, EXIT_KILLED) else "error"
         kind = "finished" if end.outcome in ("succeeded", "unsaved") else end.outcome
-        self._show(words.Record(kind=kind, reason=f"the job {_ENDED[end.outcome]}: {reason}", level=level))
+        self._show(events.Record(kind=kind, reason=f"the job {_ENDED[end.outcome]}: {reason}", level=level))
         self._outcome = Outcome(end.outcome, end.exit_code, reason)
         self._notify(lambda observer: observer.on_status(self.status()))
         return self._outcome
 
-    def _show(self, record: words.Record) -> None:
+    def _show(self, record: events.Record) -> None:
         event = self._records.note_event(record)
         self._events.append(event)
         self._notify(lambda observer: observer.on_event(event))
@@ -378,7 +378,7 @@ class Driver:
         except Exception:  # noqa: BLE001 -- a terminal that cannot show something must not end a training
             _log.exception("The observer of job '%s' failed", self._spec.name)
 
-    def _journal(self, book: words.Book, outcome: Outcome | None) -> JobJournal:
+    def _journal(self, book: events.Book, outcome: Outcome | None) -> JobJournal:
         return JobJournal(
             spec=self._membership.job.spec,
             token=self._token,
@@ -407,7 +407,7 @@ class Driver:
             except Exception as error:  # noqa: BLE001 -- told as an event; what follows is the membership's to decide
                 _log.exception("The engine could not start or stop worker %d", worker)
                 told = f"the engine could not start or stop worker {worker}: {error}"
-                self._show(words.Record(kind="note", reason=told, level="error", worker=worker))
+                self._show(events.Record(kind="note", reason=told, level="error", worker=worker))
 
         task = asyncio.create_task(call_in_turn())
         self._engine_calls[worker] = task

@@ -6,8 +6,8 @@ from typing import Final
 
 from legato.core.lifecycle import JobState, WorkerPhase
 from legato.core.wire import Failed, Stop
+from legato.driver.events import End, StopWorker
 from legato.driver.job import Job, Worker
-from legato.driver.words import End, StopWorker
 
 EXIT_UNSAVED: Final = 1  # a stop that was carried out, but without the checkpoint that belongs to it
 EXIT_LAST_UNSAVED: Final = 3  # the program ran to its end, but without its last checkpoint

@@ -11,8 +11,8 @@ from legato.core.lifecycle import ENDED, JOB_MOVES, WORKER_MOVES, JobState, Work
 from legato.core.spec import JobSpec
 from legato.core.view import Member, View
 from legato.core.wire import DriverMessage, Welcome
+from legato.driver.events import Book, Instruction, Record, Send, StartWorker, StopWorker
 from legato.driver.liveness import Evidence
-from legato.driver.words import Book, Instruction, Record, Send, StartWorker, StopWorker
 
 KEPT_VIEWS: Final = 32  # views remembered by number; a worker is never that many views behind
 AWAY: Final = (WorkerPhase.FINISHED, WorkerPhase.FAILED, WorkerPhase.FENCED, WorkerPhase.GONE)

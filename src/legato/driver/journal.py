@@ -26,8 +26,8 @@ from legato.core.job_user import JobUser
 from legato.core.places import move_paths
 from legato.core.program import ProgramSnapshot
 from legato.core.spec import JobSpec, check_name
+from legato.driver.events import Book
 from legato.driver.tokens import name_attempt
-from legato.driver.words import Book
 from legato.system.decoding import convert, decode
 from legato.system.plain_files import make_folder_for, open_to
 

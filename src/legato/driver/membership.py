@@ -17,11 +17,7 @@ from legato.core.wire import Hold, Prepare, Stop, WorkerMessage
 from legato.core.wire import Recover as RecoverMessage
 from legato.driver import health, plan
 from legato.driver.ending import conclude, dismiss, fail, stop
-from legato.driver.hearing import hear
-from legato.driver.job import Job, Worker
-from legato.driver.loss import fence, give_up, note_exited, note_taken_up, note_worked, refuse
-from legato.driver.slots import assign, scale
-from legato.driver.words import (
+from legato.driver.events import (
     Book,
     Event,
     GivenUp,
@@ -37,6 +33,10 @@ from legato.driver.words import (
     Tick,
     Worked,
 )
+from legato.driver.failures import fence, give_up, note_exited, note_taken_up, note_worked, refuse
+from legato.driver.job import Job, Worker
+from legato.driver.message_handlers import hear
+from legato.driver.slots import assign, scale
 from legato.engines.base import EngineEvent, Exited, Noted, Started, StoreMoved
 from legato.system.processes import Vital
 

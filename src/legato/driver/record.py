@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from legato.core.wire import Metrics, Progress
+from legato.driver.events import Record
 from legato.driver.journal import JobDirectory
-from legato.driver.words import Record
 
 _log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ import msgspec
 
 from legato.core.errors import LayoutError, UsageError
 from legato.core.lifecycle import WorkerPhase
+from legato.driver.events import SlotsAssigned
 from legato.driver.job import Job
-from legato.driver.words import SlotsAssigned
 
 
 def scale(job: Job, num_workers: int, reason: str) -> None:

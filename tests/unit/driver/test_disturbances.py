@@ -13,7 +13,7 @@ from tests.unit.driver.world import Body, World, make_world_spec
 from legato.core import wire
 from legato.core.errors import UsageError
 from legato.core.lifecycle import WorkerPhase
-from legato.driver import words
+from legato.driver import events
 from legato.system.processes import ProcessState
 
 picks = st.integers(min_value=0, max_value=7)
@@ -97,7 +97,7 @@ class Disturbances(RuleBasedStateMachine):
         body = self.pick(index)
         if body is not None and body.connected:
             self.world.disconnect(body, losing=losing)
-            self.world.feed(words.Lost(body.number))
+            self.world.feed(events.Lost(body.number))
 
     @rule(index=picks)
     def network_breaks(self, index: int) -> None:
@@ -115,7 +115,7 @@ class Disturbances(RuleBasedStateMachine):
     @rule(num_workers=st.integers(min_value=0, max_value=5))
     def scales(self, num_workers: int) -> None:
         try:
-            self.world.feed(words.ScaleAsked(num_workers, "test"))
+            self.world.feed(events.ScaleAsked(num_workers, "test"))
         except UsageError:
             assert not 1 <= num_workers <= 4
 
@@ -174,7 +174,7 @@ class DisturbancesWithMinimum(Disturbances):
 
     @rule(num_workers=st.integers(min_value=3, max_value=4))
     def scales(self, num_workers: int) -> None:
-        self.world.feed(words.ScaleAsked(num_workers, "test"))
+        self.world.feed(events.ScaleAsked(num_workers, "test"))
 
 
 class DisturbancesWithFewMicroBatches(Disturbances):
@@ -188,7 +188,7 @@ class DisturbancesWithFewMicroBatches(Disturbances):
     @rule(num_workers=st.integers(min_value=1, max_value=4))
     def scales(self, num_workers: int) -> None:
         with contextlib.suppress(UsageError):
-            self.world.feed(words.ScaleAsked(num_workers, "test"))
+            self.world.feed(events.ScaleAsked(num_workers, "test"))
 
     @invariant()
     def no_worker_too_many_is_wanted(self) -> None:

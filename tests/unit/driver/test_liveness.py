@@ -14,7 +14,7 @@ from tests.unit.driver.world import TICK_S, World
 
 from legato.core import wire
 from legato.core.lifecycle import JobState, WorkerPhase
-from legato.driver import words
+from legato.driver import events
 from legato.driver.liveness import MIN_SHARE, Evidence
 from legato.system.processes import ProcessState, Vital
 
@@ -255,7 +255,7 @@ def join_a_stuck_one(world: World, monkeypatch: pytest.MonkeyPatch) -> int:
             world.bodies[2].doing = "stuck"
         compute()
 
-    world.feed(words.ScaleAsked(num_workers=3, reason="the test"))
+    world.feed(events.ScaleAsked(num_workers=3, reason="the test"))
     world.deliver_engine()
     with monkeypatch.context() as patch:
         patch.setattr(world, "compute", be_stuck_first)
@@ -295,7 +295,7 @@ def test_a_busy_worker_does_not_use_up_the_breaks_of_a_recovery() -> None:
     view = job_of(world).current
     assert view is not None and set(view.workers) == {0, 1}
     # The other one cannot connect without it, and says so.
-    world.feed(words.Heard(0, wire.Unbuilt(view=1, failed=view.number, reason="worker 1 did not come")))
+    world.feed(events.Heard(0, wire.Unbuilt(view=1, failed=view.number, reason="worker 1 did not come")))
     world.calm(200)
     assert job_of(world).num_breaks == 0
     assert job_of(world).state is JobState.TRAINING

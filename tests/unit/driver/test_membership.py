@@ -12,7 +12,7 @@ from tests.unit.driver.world import TICK_S, World, make_world_spec, progress
 from legato.core import wire
 from legato.core.errors import LayoutError, UsageError
 from legato.core.lifecycle import JobState
-from legato.driver import words
+from legato.driver import events
 from legato.driver.job import Job
 from legato.engines.base import Exited, Noted
 
@@ -33,7 +33,7 @@ def job_of(world: World) -> Job:
     return world.membership.job
 
 
-def kinds(world: World, kind: str) -> list[words.Record]:
+def kinds(world: World, kind: str) -> list[events.Record]:
     return [record for record in world.records if record.kind == kind]
 
 
@@ -45,7 +45,7 @@ def meet(world: World, number: int, fingerprint: str = "m", num_micro_batches: i
     body.doing = "warm"
     body.inbox.clear()
     warm = wire.Warm(fingerprint={"model": fingerprint}, num_micro_batches=num_micro_batches)
-    world.feed(words.Heard(number, warm))
+    world.feed(events.Heard(number, warm))
 
 
 def test_the_first_view_waits_for_all_who_are_coming() -> None:
@@ -61,13 +61,13 @@ def test_the_first_view_does_not_wait_forever() -> None:
     world = make_world(num_workers=3)
     meet(world, 0)
     world.now += 10
-    world.feed(words.Tick())
+    world.feed(events.Tick())
     assert job_of(world).current.workers == (0,)  # type: ignore[union-attr]
 
 
 def test_joiners_come_in_one_batch() -> None:
     world = make_training(num_workers=2)
-    world.feed(words.ScaleAsked(4, "test"))
+    world.feed(events.ScaleAsked(4, "test"))
     meet(world, 2)
     assert job_of(world).pending is None
     meet(world, 3)
@@ -78,7 +78,7 @@ def test_joiners_come_in_one_batch() -> None:
 
 def test_a_leaver_that_does_not_go_is_killed() -> None:
     world = make_training(num_workers=3)
-    world.feed(words.ScaleAsked(2, "test"))
+    world.feed(events.ScaleAsked(2, "test"))
     leaver = world.bodies[2]
     world.leave = lambda body, reason: None  # type: ignore[method-assign, assignment]
     world.calm(5)
@@ -101,7 +101,7 @@ def test_a_death_brings_a_view_of_the_survivors_at_once() -> None:
 
 def test_a_joiner_that_dies_is_left_out_of_a_new_proposal() -> None:
     world = make_training(num_workers=2)
-    world.feed(words.ScaleAsked(3, "test"))
+    world.feed(events.ScaleAsked(3, "test"))
     meet(world, 2)
     first = job_of(world).pending
     world.die(2, -9)
@@ -116,13 +116,13 @@ def test_a_joiner_that_dies_is_left_out_of_a_new_proposal() -> None:
 
 def test_incumbents_that_had_switched_to_a_dead_proposal_recover() -> None:
     world = make_training(num_workers=2)
-    world.feed(words.ScaleAsked(3, "test"))
+    world.feed(events.ScaleAsked(3, "test"))
     meet(world, 2)
     proposed = job_of(world).pending
     assert proposed is not None
     world.die(2, -9)
     world.deliver_engine()
-    world.feed(words.Heard(0, wire.Broken(view=proposed.number, num_rounds=5, reason="2 is gone")))
+    world.feed(events.Heard(0, wire.Broken(view=proposed.number, num_rounds=5, reason="2 is gone")))
     job = job_of(world)
     assert job.pending is None
     assert job.current.workers == (0, 1)  # type: ignore[union-attr]
@@ -131,11 +131,11 @@ def test_incumbents_that_had_switched_to_a_dead_proposal_recover() -> None:
 
 def test_a_joiner_speaking_from_a_proposal_does_not_put_it_in_force() -> None:
     world = make_training(num_workers=2)
-    world.feed(words.ScaleAsked(3, "test"))
+    world.feed(events.ScaleAsked(3, "test"))
     meet(world, 2)
     pending = job_of(world).pending
     assert pending is not None
-    world.feed(words.Heard(2, wire.Heartbeat(view=pending.number)))
+    world.feed(events.Heard(2, wire.Heartbeat(view=pending.number)))
     assert job_of(world).pending == pending
 
 
@@ -145,8 +145,8 @@ def test_a_hung_worker_is_fenced_and_refused() -> None:
     body.hung = True
     world.calm(6)
     assert len(kinds(world, "fenced")) == 1
-    answer = world.membership.handle(words.Heard(1, body.hello()), world.now)  # type: ignore[union-attr]
-    assert [type(sent.message) for sent in answer if isinstance(sent, words.Send)] == [wire.Refused]
+    answer = world.membership.handle(events.Heard(1, body.hello()), world.now)  # type: ignore[union-attr]
+    assert [type(sent.message) for sent in answer if isinstance(sent, events.Send)] == [wire.Refused]
     world.check_at_peace()
 
 
@@ -166,7 +166,7 @@ def test_events_of_a_job_that_began_again_tell_no_step_of_before() -> None:
 def test_a_suspended_driver_blames_nobody() -> None:
     world = make_training(num_workers=2)
     world.now += 60
-    world.feed(words.Tick())
+    world.feed(events.Tick())
     assert not kinds(world, "fenced")
     world.calm(5)
     world.check_at_peace()
@@ -178,7 +178,7 @@ def test_a_stale_break_is_ignored() -> None:
     world.die(0, -9)
     world.calm(5)
     number = job_of(world).current.number  # type: ignore[union-attr]
-    world.feed(words.Heard(1, wire.Broken(view=1, num_rounds=0, reason="old")))
+    world.feed(events.Heard(1, wire.Broken(view=1, num_rounds=0, reason="old")))
     assert job_of(world).broken_since is None
     assert job_of(world).current.number == number  # type: ignore[union-attr]
 
@@ -188,7 +188,7 @@ def test_a_break_without_a_death_is_mended_and_not_for_ever() -> None:
     for _ in range(4):
         view = job_of(world).current
         assert view is not None
-        world.feed(words.Heard(0, wire.Broken(view=view.number, num_rounds=0, reason="network")))
+        world.feed(events.Heard(0, wire.Broken(view=view.number, num_rounds=0, reason="network")))
         for _ in range(5):
             world.tick()
             for body in world.bodies.values():
@@ -286,7 +286,7 @@ def test_a_worker_whose_prepared_is_lost_is_known_to_be_connected_by_what_it_say
     survivor = world.bodies[1]
     world.read(survivor)
     world.disconnect(survivor, losing=True)
-    world.feed(words.Lost(1))
+    world.feed(events.Lost(1))
     world.connect(survivor)
     pass_time_without_rounds(world, 100)
     assert len(kinds(world, "recovered")) == 1
@@ -294,11 +294,11 @@ def test_a_worker_whose_prepared_is_lost_is_known_to_be_connected_by_what_it_say
 
 def test_a_proposal_of_which_nothing_is_heard_is_made_again() -> None:
     world = make_training(num_workers=2)
-    world.feed(words.ScaleAsked(3, "test"))
+    world.feed(events.ScaleAsked(3, "test"))
     meet(world, 2)
     world.bodies[1].inbox.clear()
     world.now += 40
-    world.feed(words.Tick())  # the driver slept
+    world.feed(events.Tick())  # the driver slept
     pass_time_without_rounds(world, 59)
     assert len(kinds(world, "proposed")) == 2
     pass_time_without_rounds(world, 2)
@@ -314,7 +314,7 @@ def test_a_suspended_driver_does_not_take_a_recovery_for_overdue() -> None:
     world.die(0, -9)
     world.deliver_engine()
     world.now += 100
-    world.feed(words.Tick())
+    world.feed(events.Tick())
     assert len(kinds(world, "recovered")) == 1
     world.calm(5)
     world.check_at_peace()
@@ -323,7 +323,7 @@ def test_a_suspended_driver_does_not_take_a_recovery_for_overdue() -> None:
 @pytest.mark.timeout(20)
 def test_a_proposal_that_somebody_cannot_connect_is_made_again_and_less_and_less_often() -> None:
     world = make_training(num_workers=2)
-    world.feed(words.ScaleAsked(3, "test"))
+    world.feed(events.ScaleAsked(3, "test"))
     proposed_at = []
     while len(proposed_at) < 8:
         world.bodies[max(world.bodies)].unlucky = True
@@ -342,7 +342,7 @@ def test_views_use_the_store_that_lives() -> None:
     world.move_store()
     world.calm(1)
     assert len(kinds(world, "recovered")) == 0, "connected groups do not need it"
-    world.feed(words.ScaleAsked(3, "test"))
+    world.feed(events.ScaleAsked(3, "test"))
     world.calm(3)
     world.check_at_peace()
     world.die(0, -9)
@@ -377,7 +377,7 @@ def test_a_recovery_that_is_connected_outlives_the_store() -> None:
 
 def test_a_proposal_that_the_store_did_not_outlive_is_made_again_at_once() -> None:
     world = make_training(num_workers=2)
-    world.feed(words.ScaleAsked(3, "test"))
+    world.feed(events.ScaleAsked(3, "test"))
     meet(world, 2)
     world.move_store()
     world.deliver_engine()
@@ -389,7 +389,7 @@ def test_a_proposal_that_the_store_did_not_outlive_is_made_again_at_once() -> No
 
 def test_a_proposal_of_the_last_driver_is_made_again_if_the_store_died_meanwhile() -> None:
     world = make_training(num_workers=2)
-    world.feed(words.ScaleAsked(3, "test"))
+    world.feed(events.ScaleAsked(3, "test"))
     meet(world, 2)
     world.crash_driver()
     world.move_store()
@@ -436,7 +436,7 @@ def test_a_job_whose_last_checkpoint_is_missing_does_not_succeed(
 ) -> None:
     world = make_training(num_workers=1)
     for message in said:
-        world.feed(words.Heard(0, message))  # type: ignore[arg-type]
+        world.feed(events.Heard(0, message))  # type: ignore[arg-type]
     finish(world, 0)
     (end,) = world.ends
     assert (end.outcome, end.exit_code) == want
@@ -448,7 +448,7 @@ def test_a_program_failure_fails_the_job_once() -> None:
     world = make_training(num_workers=2)
     for number in (0, 1):
         failed = wire.Failed(view=1, error="KeyError: 'x'", traceback="…", exit_code=3)
-        world.feed(words.Heard(number, failed))
+        world.feed(events.Heard(number, failed))
         world.die(number, 3)
     world.deliver_engine()
     assert [(end.outcome, end.exit_code) for end in world.ends] == [("failed", 3)]
@@ -457,7 +457,7 @@ def test_a_program_failure_fails_the_job_once() -> None:
 
 def test_a_mismatched_joiner_is_refused_and_its_slot_given_up() -> None:
     world = make_training(num_workers=2)
-    world.feed(words.ScaleAsked(3, "test"))
+    world.feed(events.ScaleAsked(3, "test"))
     meet(world, 2, "other")
     refused = kinds(world, "refused")
     assert refused[0].level == "error"
@@ -470,25 +470,25 @@ def test_a_mismatched_joiner_is_refused_and_its_slot_given_up() -> None:
 
 def test_a_joiner_on_another_processor_is_refused_by_name_and_it_is_said_what_to_do() -> None:
     world = make_training(num_workers=1)
-    world.feed(words.ScaleAsked(2, "test"))
+    world.feed(events.ScaleAsked(2, "test"))
     body = world.bodies[1]
     world.connect(body)
     world.deliver(body)
     body.doing = "warm"
     body.inbox.clear()
     reference = job_of(world).reference or {}
-    world.feed(words.Heard(1, wire.Warm(fingerprint={**reference, "oneDNN": "3.12 with AVX2"})))
+    world.feed(events.Heard(1, wire.Warm(fingerprint={**reference, "oneDNN": "3.12 with AVX2"})))
     (refused,) = kinds(world, "refused")
     assert "its oneDNN is '3.12 with AVX2'" in refused.reason and "--cpu-capability" in refused.reason
 
 
 def test_a_failing_joiner_costs_its_slot_and_not_the_job() -> None:
     world = make_training(num_workers=2)
-    world.feed(words.ScaleAsked(3, "test"))
+    world.feed(events.ScaleAsked(3, "test"))
     world.connect(world.bodies[2])
     world.deliver(world.bodies[2])
     failed = wire.Failed(error="ImportError: no", traceback="Traceback …", exit_code=1)
-    world.feed(words.Heard(2, failed))
+    world.feed(events.Heard(2, failed))
     world.die(2, 1)
     world.calm(3)
     assert job_of(world).wanted == {0, 1}
@@ -560,7 +560,7 @@ def test_a_crash_loop_ends() -> None:
 
 def finish(world: World, number: int, exit_code: int = 0) -> None:
     body = world.bodies[number]
-    world.feed(words.Heard(number, wire.Finished(view=body.number_at, num_rounds=9, trained=True)))
+    world.feed(events.Heard(number, wire.Finished(view=body.number_at, num_rounds=9, trained=True)))
     world.die(number, exit_code)
     world.deliver_engine()
 
@@ -596,7 +596,7 @@ def test_whoever_trained_speaks_for_the_job() -> None:
     """One of them called Legato, such as rank 0 alone: that is no mistake for sure."""
     world = World(make_world_spec(num_workers=2))
     end_untrained(world, 0)
-    world.feed(words.Heard(1, world.bodies[1].hello()))
+    world.feed(events.Heard(1, world.bodies[1].hello()))
     finish(world, 1)
     assert [end.reason for end in world.ends] == ["the program ran to its end"]
 
@@ -609,7 +609,7 @@ def test_whoever_trained_speaks_for_the_job() -> None:
 def test_a_static_job_that_trains_nothing_needs_all_its_workers(exit_code: int, is_first: bool) -> None:
     world = World(make_world_spec(num_workers=2, min_workers=2, max_workers=2))
     for number in (0, 1):
-        world.feed(words.Heard(number, world.bodies[number].hello()))
+        world.feed(events.Heard(number, world.bodies[number].hello()))
     if not is_first:
         end_untrained(world, 0)
         assert not world.ends
@@ -624,7 +624,7 @@ def test_a_static_job_that_trains_nothing_needs_all_its_workers(exit_code: int, 
 def test_an_elastic_job_that_trains_nothing_ends_with_its_first_worker() -> None:
     world = World(make_world_spec(num_workers=2))
     for number in (0, 1):
-        world.feed(words.Heard(number, world.bodies[number].hello()))
+        world.feed(events.Heard(number, world.bodies[number].hello()))
     end_untrained(world, 0)
     world.die(1, -9)
     world.deliver_engine()
@@ -632,8 +632,8 @@ def test_an_elastic_job_that_trains_nothing_ends_with_its_first_worker() -> None
 
 
 def end_untrained(world: World, number: int) -> None:
-    world.feed(words.Heard(number, world.bodies[number].hello()))
-    world.feed(words.Heard(number, wire.Finished(view=0, num_rounds=0, trained=False)))
+    world.feed(events.Heard(number, world.bodies[number].hello()))
+    world.feed(events.Heard(number, wire.Finished(view=0, num_rounds=0, trained=False)))
     world.die(number, 0)
     world.deliver_engine()
 
@@ -649,7 +649,7 @@ def test_rank_0_dead_in_the_tail_is_done_again() -> None:
     meet(world, 3)
     assert job_of(world).current.workers == (3,)  # type: ignore[union-attr]
     world.bodies[3].at, world.bodies[3].joined_once = job_of(world).current, True
-    world.feed(words.Heard(3, wire.Joined(view=job_of(world).current.number, num_rounds=9, pause_s=0)))  # type: ignore[union-attr]
+    world.feed(events.Heard(3, wire.Joined(view=job_of(world).current.number, num_rounds=9, pause_s=0)))  # type: ignore[union-attr]
     finish(world, 3)
     assert [end.outcome for end in world.ends] == ["succeeded"]
 
@@ -662,7 +662,7 @@ def test_who_waits_for_a_state_that_went_with_its_last_owner_does_not_begin_anew
     view = job_of(world).current
     assert view is not None and view.workers == (1, 2)
     world.bodies[1].at = view
-    world.feed(words.Heard(1, wire.Joined(view=view.number, num_rounds=9, pause_s=0.0)))
+    world.feed(events.Heard(1, wire.Joined(view=view.number, num_rounds=9, pause_s=0.0)))
     finish(world, 1)
     assert [message for message in world.bodies[2].inbox if isinstance(message, wire.Stop)]
     world.calm(5)
@@ -673,7 +673,7 @@ def test_who_waits_for_a_state_that_went_with_its_last_owner_does_not_begin_anew
 def test_those_still_in_a_round_recover_when_others_have_finished() -> None:
     world = make_training(num_workers=3)
     finish(world, 0)
-    world.feed(words.Heard(1, wire.Broken(view=1, num_rounds=9, reason="0 is gone")))
+    world.feed(events.Heard(1, wire.Broken(view=1, num_rounds=9, reason="0 is gone")))
     for _ in range(5):
         world.tick()
     assert job_of(world).current.workers == (1, 2)  # type: ignore[union-attr]
@@ -681,7 +681,7 @@ def test_those_still_in_a_round_recover_when_others_have_finished() -> None:
 
 def test_stop_lets_everybody_leave() -> None:
     world = make_training(num_workers=2)
-    world.feed(words.StopAsked(False, "test"))
+    world.feed(events.StopAsked(False, "test"))
     world.calm(2)
     assert [(end.outcome, end.exit_code) for end in world.ends] == [("stopped", 0)]
     assert not kinds(world, "died")
@@ -690,7 +690,7 @@ def test_stop_lets_everybody_leave() -> None:
 def test_a_stop_that_could_save_nothing_says_so() -> None:
     world = make_training(num_workers=2)
     world.can_save = False
-    world.feed(words.StopAsked(False, "asked by the test"))
+    world.feed(events.StopAsked(False, "asked by the test"))
     world.calm(2)
     (end,) = world.ends
     assert (end.outcome, end.exit_code) == ("stopped", 1)
@@ -700,12 +700,12 @@ def test_a_stop_that_could_save_nothing_says_so() -> None:
 
 def test_a_stop_that_could_not_save_names_the_checkpoint_that_is_there() -> None:
     world = make_training(num_workers=2)
-    world.feed(words.Heard(0, wire.Saved(view=1, step=3, path="/c/step-3")))
+    world.feed(events.Heard(0, wire.Saved(view=1, step=3, path="/c/step-3")))
     world.crash_driver()
     world.restart_driver()
     world.calm(5)
     world.can_save = False
-    world.feed(words.StopAsked(False, "test"))
+    world.feed(events.StopAsked(False, "test"))
     world.calm(2)
     assert world.ends[0].exit_code == 1
     assert "the newest is of step 3" in world.ends[0].reason
@@ -713,7 +713,7 @@ def test_a_stop_that_could_not_save_names_the_checkpoint_that_is_there() -> None
 
 def test_a_stop_in_which_all_workers_die_says_that_nothing_was_saved() -> None:
     world = make_training(num_workers=2)
-    world.feed(words.StopAsked(False, "test"))
+    world.feed(events.StopAsked(False, "test"))
     for number in (0, 1):
         world.die(number, -9)
     world.deliver_engine()
@@ -724,7 +724,7 @@ def test_a_stop_before_anything_was_trained_has_nothing_to_save() -> None:
     world = make_world(num_workers=2)
     meet(world, 0)
     world.can_save = False
-    world.feed(words.StopAsked(False, "test"))
+    world.feed(events.StopAsked(False, "test"))
     world.calm(2)
     assert [(end.outcome, end.exit_code) for end in world.ends] == [("stopped", 0)]
 
@@ -737,7 +737,7 @@ def test_a_stop_of_a_job_that_began_again_is_measured_by_where_it_is() -> None:
     best_step = job_of(world).best_step
     while job_of(world).step < 2:
         world.calm(TICK_S)
-    world.feed(words.StopAsked(False, "test"))
+    world.feed(events.StopAsked(False, "test"))
     world.calm(2)
     assert [(end.outcome, end.exit_code) for end in world.ends] == [("stopped", 0)]
     assert job_of(world).saved_step is not None
@@ -758,8 +758,8 @@ def test_a_stop_right_after_going_on_from_a_checkpoint_has_that_one() -> None:
         num_epochs=None,
         resumed=True,
     )
-    world.feed(words.Heard(0, past))
-    world.feed(words.StopAsked(False, "test"))
+    world.feed(events.Heard(0, past))
+    world.feed(events.StopAsked(False, "test"))
     world.die(0, -9)
     world.deliver_engine()
     assert [(end.outcome, end.exit_code) for end in world.ends] == [("stopped", 0)]
@@ -771,9 +771,9 @@ def test_an_evaluation_is_no_checkpoint() -> None:
     for phase in ("evaluate", "train"):
         step = job_of(world).step
         told = msgspec.structs.replace(progress(1, step), num_samples=0, phase=phase)
-        world.feed(words.Heard(0, told))
+        world.feed(events.Heard(0, told))
     assert job_of(world).saved_step is None
-    world.feed(words.StopAsked(False, "test"))
+    world.feed(events.StopAsked(False, "test"))
     world.calm(2)
     assert [(end.outcome, end.exit_code) for end in world.ends] == [("stopped", 1)]
 
@@ -782,36 +782,36 @@ def test_a_checkpoint_of_which_a_worker_tells_again_on_a_new_connection_is_one_e
     world = make_training(num_workers=2)
     body, saved = world.bodies[0], wire.Saved(view=1, step=3, path="/c/step-3")
     for _ in range(2):
-        world.feed(words.Heard(0, saved))
+        world.feed(events.Heard(0, saved))
         world.disconnect(body)
         world.connect(body)
         world.deliver(body)
     assert len(kinds(world, "saved")) == 1
-    world.feed(words.Heard(0, saved))
-    world.feed(words.Heard(0, saved))
+    world.feed(events.Heard(0, saved))
+    world.feed(events.Heard(0, saved))
     assert len(kinds(world, "saved")) == 2, "written a second time, because it held again at the same step"
 
 
 def test_a_checkpoint_of_which_a_worker_tells_a_new_driver_again_is_one_event() -> None:
     world = make_training(num_workers=2)
-    world.feed(words.Heard(0, wire.Saved(view=1, step=3, path="/c/step-3")))
+    world.feed(events.Heard(0, wire.Saved(view=1, step=3, path="/c/step-3")))
     world.crash_driver()
     world.restart_driver()
     world.calm(2)
     for step in (3, 4, 4):
-        world.feed(words.Heard(0, wire.Saved(view=1, step=step, path=f"/c/step-{step}")))
+        world.feed(events.Heard(0, wire.Saved(view=1, step=step, path=f"/c/step-{step}")))
     assert [record.reason.split()[3] for record in kinds(world, "saved")] == ["3", "4", "4"]
     world.crash_driver()
     world.restart_driver()
     world.calm(2)
-    world.feed(words.Heard(0, wire.Saved(view=1, step=5, path="/c/step-5")))
+    world.feed(events.Heard(0, wire.Saved(view=1, step=5, path="/c/step-5")))
     assert len(kinds(world, "saved")) == 4, "written while nobody listened"
 
 
 def test_a_stop_that_kills_is_told_from_one_that_saves() -> None:
     world = make_training(num_workers=2)
-    world.feed(words.StopAsked(False, "test"))
-    world.feed(words.StopAsked(True, "test"))
+    world.feed(events.StopAsked(False, "test"))
+    world.feed(events.StopAsked(True, "test"))
     world.calm(2)
     assert [(end.outcome, end.exit_code) for end in world.ends] == [("stopped", 130)]
 
@@ -820,7 +820,7 @@ def test_stop_kills_those_who_do_not_leave_in_time() -> None:
     world = make_training(num_workers=2)
     for body in world.bodies.values():
         body.doing = "deaf"
-    world.feed(words.StopAsked(False, "test"))
+    world.feed(events.StopAsked(False, "test"))
     world.calm(59)
     assert not world.ends
     world.calm(2)
@@ -829,7 +829,7 @@ def test_stop_kills_those_who_do_not_leave_in_time() -> None:
 
 def test_stop_now_kills() -> None:
     world = make_training(num_workers=2)
-    world.feed(words.StopAsked(True, "test"))
+    world.feed(events.StopAsked(True, "test"))
     world.deliver_engine()
     assert (world.ends[0].outcome, world.ends[0].exit_code) == ("stopped", 130)
 
@@ -838,7 +838,7 @@ def test_scaling_out_of_bounds_is_refused_and_changes_nothing() -> None:
     world = make_training(num_workers=2, min_workers=2)
     for number, told in ((9, "above its maximum 4"), (1, "below its minimum 2")):
         with pytest.raises(LayoutError, match=told):
-            world.membership.handle(words.ScaleAsked(number, "test"), world.now)  # type: ignore[union-attr]
+            world.membership.handle(events.ScaleAsked(number, "test"), world.now)  # type: ignore[union-attr]
     assert job_of(world).wanted == {0, 1}
 
 
@@ -866,9 +866,9 @@ def test_a_worker_that_does_not_report_to_the_new_driver_is_fenced() -> None:
 
 def test_nonsense_from_a_worker_costs_that_worker_only() -> None:
     world = make_training(num_workers=2)
-    world.feed(words.ScaleAsked(3, "test"))
+    world.feed(events.ScaleAsked(3, "test"))
     meet(world, 2)
-    world.feed(words.Heard(2, wire.Finished(view=0, num_rounds=0, trained=False)))
+    world.feed(events.Heard(2, wire.Finished(view=0, num_rounds=0, trained=False)))
     note = next(record for record in kinds(world, "note") if record.level == "error")
     assert "Cannot move worker 2 from warm to finished" in (note.detail or "")
     world.calm(10)
@@ -883,9 +883,9 @@ def test_an_exit_of_a_forgotten_worker_is_ignored() -> None:
 
 def test_a_start_says_why() -> None:
     world = make_training(num_workers=2)
-    world.feed(words.ScaleAsked(1, "test"))
+    world.feed(events.ScaleAsked(1, "test"))
     world.calm(3)
-    world.feed(words.ScaleAsked(3, "test"))
+    world.feed(events.ScaleAsked(3, "test"))
     world.calm(3)
     world.die(0, -9)
     world.deliver_engine()
@@ -900,7 +900,7 @@ def test_a_start_says_why() -> None:
 
 def test_scaling_to_what_is_there_changes_nothing() -> None:
     world = make_training(num_workers=2)
-    world.feed(words.ScaleAsked(2, "test"))
+    world.feed(events.ScaleAsked(2, "test"))
     assert kinds(world, "scaled") == []
 
 
@@ -923,7 +923,7 @@ def slots_in_use(world: World) -> set[int]:
 def test_an_assigned_job_begins_in_its_slots_and_moves_to_others() -> None:
     world = make_assigned(3, 7)
     assert slots_in_use(world) == {3, 7}
-    world.feed(words.SlotsAssigned((7, 1, 4), "the pool grew"))
+    world.feed(events.SlotsAssigned((7, 1, 4), "the pool grew"))
     world.calm(3)
     world.check_at_peace()
     assert slots_in_use(world) == {1, 4, 7}
@@ -934,38 +934,38 @@ def test_an_assigned_job_begins_in_its_slots_and_moves_to_others() -> None:
 def test_an_assigned_job_cannot_be_scaled_past_who_assigns() -> None:
     world = make_assigned(3, 7)
     with pytest.raises(UsageError, match="the platform gives it"):
-        world.feed(words.ScaleAsked(1, "test"))
+        world.feed(events.ScaleAsked(1, "test"))
     with pytest.raises(LayoutError, match=r"num_workers=9 is outside 1\.\.4"):
-        world.feed(words.SlotsAssigned(tuple(range(9)), "test"))
+        world.feed(events.SlotsAssigned(tuple(range(9)), "test"))
 
 
 def test_the_bounds_of_an_assigned_job_may_change_while_it_trains() -> None:
     world = make_assigned(3, 7)
-    world.feed(words.SlotsAssigned((3, 7, 8, 9, 10), "its owner asked", max_workers=6, min_workers=2))
+    world.feed(events.SlotsAssigned((3, 7, 8, 9, 10), "its owner asked", max_workers=6, min_workers=2))
     world.calm(3)
     world.check_at_peace()
     assert len(job_of(world).members()) == 5
     with pytest.raises(LayoutError, match=r"num_workers=1 is outside 2\.\.6"):
-        world.feed(words.SlotsAssigned((3,), "test"))
+        world.feed(events.SlotsAssigned((3,), "test"))
 
 
 def test_the_same_slots_once_more_change_nothing() -> None:
     world = make_assigned(0, 1)
-    world.feed(words.SlotsAssigned((1, 0), "again"))
+    world.feed(events.SlotsAssigned((1, 0), "again"))
     assert not kinds(world, "scaled")
 
 
 def test_a_slot_that_was_given_up_is_left_alone_until_it_is_taken_away() -> None:
     world = make_assigned(0)
-    world.feed(words.SlotsAssigned((0, 1), "grow"))
+    world.feed(events.SlotsAssigned((0, 1), "grow"))
     number = max(world.bodies)
     meet(world, number, fingerprint="another")
-    world.feed(words.Heard(number, wire.Failed(error="odd", traceback="", exit_code=1, mismatch=True)))
+    world.feed(events.Heard(number, wire.Failed(error="odd", traceback="", exit_code=1, mismatch=True)))
     assert job_of(world).given_up == {1}
-    world.feed(words.SlotsAssigned((0, 1), "said again"))
+    world.feed(events.SlotsAssigned((0, 1), "said again"))
     assert job_of(world).wanted == {0}
-    world.feed(words.SlotsAssigned((0,), "taken away"))
-    world.feed(words.SlotsAssigned((0, 1), "given anew"))
+    world.feed(events.SlotsAssigned((0,), "taken away"))
+    world.feed(events.SlotsAssigned((0, 1), "given anew"))
     assert job_of(world).wanted == {0, 1}
 
 
@@ -973,19 +973,19 @@ def give_up_a_slot(world: World) -> None:
     """Let the newest worker, which is just starting, be refused."""
     number = max(world.bodies)
     meet(world, number, fingerprint="another")
-    world.feed(words.Heard(number, wire.Failed(error="odd", traceback="", exit_code=1, mismatch=True)))
+    world.feed(events.Heard(number, wire.Failed(error="odd", traceback="", exit_code=1, mismatch=True)))
 
 
 def test_a_job_is_not_given_fewer_usable_slots_than_its_minimum() -> None:
     world = make_assigned(0, 1, min_workers=2)
-    world.feed(words.SlotsAssigned((0, 1, 2), "grow"))
+    world.feed(events.SlotsAssigned((0, 1, 2), "grow"))
     give_up_a_slot(world)
     assert job_of(world).given_up == {2}
     told = r"the slots \[1, 2\]: no worker can train in \[2\], which leaves fewer than its minimum of 2\."
     with pytest.raises(LayoutError, match=told):
-        world.feed(words.SlotsAssigned((1, 2), "others need slot 0", max_workers=3))
+        world.feed(events.SlotsAssigned((1, 2), "others need slot 0", max_workers=3))
     assert (job_of(world).wanted, job_of(world).given_up, job_of(world).spec.max_workers) == ({0, 1}, {2}, 4)
-    world.feed(words.SlotsAssigned((1, 2, 3), "others need slot 0"))
+    world.feed(events.SlotsAssigned((1, 2, 3), "others need slot 0"))
     world.calm(3)
     world.check_at_peace()
     assert slots_in_use(world) == {1, 3}
@@ -993,16 +993,16 @@ def test_a_job_is_not_given_fewer_usable_slots_than_its_minimum() -> None:
 
 def test_a_leaver_that_fails_does_not_cost_its_slot() -> None:
     world = make_assigned(0)
-    world.feed(words.SlotsAssigned((0, 1), "grow"))
+    world.feed(events.SlotsAssigned((0, 1), "grow"))
     number = max(world.bodies)
     world.connect(world.bodies[number])
     world.deliver(world.bodies[number])
-    world.feed(words.SlotsAssigned((0,), "taken away"))
-    world.feed(words.Heard(number, wire.Failed(error="ImportError: no", traceback="", exit_code=1, mismatch=True)))
+    world.feed(events.SlotsAssigned((0,), "taken away"))
+    world.feed(events.Heard(number, wire.Failed(error="ImportError: no", traceback="", exit_code=1, mismatch=True)))
     world.die(number, 1)
     world.calm(2)
     assert job_of(world).given_up == set()
-    world.feed(words.SlotsAssigned((0, 1), "given anew"))
+    world.feed(events.SlotsAssigned((0, 1), "given anew"))
     world.calm(3)
     world.check_at_peace()
     assert slots_in_use(world) == {0, 1}
@@ -1010,16 +1010,16 @@ def test_a_leaver_that_fails_does_not_cost_its_slot() -> None:
 
 def test_what_a_new_driver_must_know_is_journaled_even_if_there_is_nothing_to_do() -> None:
     world = make_assigned(0)
-    world.feed(words.SlotsAssigned((0, 1), "grow"))
+    world.feed(events.SlotsAssigned((0, 1), "grow"))
     give_up_a_slot(world)
     world.calm(3)
     assert world.book is not None
     assert world.book.given_up == (1,)
-    world.feed(words.SlotsAssigned((0,), "taken away"))
+    world.feed(events.SlotsAssigned((0,), "taken away"))
     assert world.book.given_up == ()
     assert world.membership is not None
-    instructions = world.membership.handle(words.SlotsAssigned((0,), "its owner asked", max_workers=3), world.now)
-    assert isinstance(instructions[0], words.Journal), "the bounds stand beside the book"
+    instructions = world.membership.handle(events.SlotsAssigned((0,), "its owner asked", max_workers=3), world.now)
+    assert isinstance(instructions[0], events.Journal), "the bounds stand beside the book"
 
 
 # ---------------------------------------------------------------- workers that cannot help
@@ -1039,9 +1039,9 @@ def test_a_job_keeps_no_more_workers_than_its_step_has_micro_batches() -> None:
     world.check_at_peace()
     assert slots_in_use(world) == {0, 1}
     with pytest.raises(UsageError, match=r"its step has only 2 micro-batches, so more than 2 workers cannot help"):
-        world.feed(words.ScaleAsked(3, "test"))
-    world.feed(words.ScaleAsked(1, "test"))
-    world.feed(words.ScaleAsked(2, "test"))
+        world.feed(events.ScaleAsked(3, "test"))
+    world.feed(events.ScaleAsked(1, "test"))
+    world.feed(events.ScaleAsked(2, "test"))
     world.calm(10)
     assert len(job_of(world).members()) == 2
 
@@ -1069,10 +1069,10 @@ def test_a_slot_of_the_platform_that_cannot_help_is_reported_and_left_alone() ->
     meet(world, 2, num_micro_batches=2)
     assert (job_of(world).wanted, job_of(world).surplus) == ({7, 3}, {5})
     # The platform has not yet decided anew, and says again what it said.
-    world.feed(words.SlotsAssigned((3, 5, 7), "again", min_workers=3))
+    world.feed(events.SlotsAssigned((3, 5, 7), "again", min_workers=3))
     assert (job_of(world).wanted, job_of(world).surplus) == ({7, 3}, {5})
     world.num_micro_batches = 2
-    world.feed(words.SlotsAssigned((3, 7), "its step has only 2 micro-batches", min_workers=2))
+    world.feed(events.SlotsAssigned((3, 7), "its step has only 2 micro-batches", min_workers=2))
     world.calm(10)
     world.check_at_peace()
     assert job_of(world).surplus == set()
@@ -1084,7 +1084,7 @@ def test_a_slot_that_is_given_up_is_replaced_by_one_that_could_not_help_before()
     meet(world, 2, num_micro_batches=2)
     assert (job_of(world).wanted, job_of(world).surplus) == ({7, 3}, {5})
     world.num_micro_batches = 2
-    world.feed(words.Heard(0, wire.Failed(error="odd", traceback="", exit_code=1, mismatch=True)))
+    world.feed(events.Heard(0, wire.Failed(error="odd", traceback="", exit_code=1, mismatch=True)))
     assert (job_of(world).wanted, job_of(world).surplus, job_of(world).given_up) == ({7, 5}, set(), {3})
     assert "slot 3 is given up, and slot 5 is used in its place" in kinds(world, "refused")[0].reason
     assert not kinds(world, "failed")
@@ -1096,7 +1096,7 @@ def test_a_job_below_its_minimum_uses_another_slot_of_its_own_before_it_fails() 
     for number, slot in ((1, 1), (2, 2)):
         meet(world, number, fingerprint="another")
         assert job_of(world).workers[number].slot == slot
-        world.feed(words.Heard(number, wire.Failed(error="odd", traceback="", exit_code=1, mismatch=True)))
+        world.feed(events.Heard(number, wire.Failed(error="odd", traceback="", exit_code=1, mismatch=True)))
     assert [record.reason.rpartition("; ")[2] for record in kinds(world, "refused")] == [
         "slot 1 is given up, and slot 2 is used in its place",
         "slot 2 is given up",
@@ -1132,4 +1132,4 @@ def test_workers_that_start_over_may_have_other_steps() -> None:
     world.calm(15)
     world.check_at_peace()
     assert job_of(world).num_micro_batches == 3
-    world.feed(words.ScaleAsked(3, "test"))
+    world.feed(events.ScaleAsked(3, "test"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from legato.core import wire
-from legato.driver import words
+from legato.driver import events
 from legato.driver.journal import JobDirectory
 from legato.driver.record import Records
 from legato.driver.status import Meter
@@ -27,12 +27,12 @@ def test_what_is_being_written_when_the_writer_is_cancelled_is_not_lost(tmp_path
         before = loop.run_in_executor(None, busy.wait)
         records = Records(directory, lambda: 0.0)
         writing = asyncio.create_task(records.write_forever())
-        records.note_event(words.Record(kind="note", reason="the last but one"))
+        records.note_event(events.Record(kind="note", reason="the last but one"))
         for _ in range(5):
             await asyncio.sleep(0)
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
-        records.note_event(words.Record(kind="note", reason="the last"))
+        records.note_event(events.Record(kind="note", reason="the last"))
         busy.set()
         await records.flush()
         await before

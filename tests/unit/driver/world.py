@@ -12,7 +12,7 @@ from legato.core import wire
 from legato.core.lifecycle import JobState
 from legato.core.spec import JobSpec
 from legato.core.view import View, agreed_view
-from legato.driver import words
+from legato.driver import events
 from legato.driver.membership import Membership
 from legato.engines.base import EngineEvent, Exited, Started, StoreMoved
 from legato.system.processes import ProcessState, Vital
@@ -90,9 +90,9 @@ class World:
         self.now = 100.0
         self.bodies: dict[int, Body] = {}
         self.engine_events: list[EngineEvent] = []
-        self.book: words.Book | None = None
-        self.records: list[words.Record] = []
-        self.ends: list[words.End] = []
+        self.book: events.Book | None = None
+        self.records: list[events.Record] = []
+        self.ends: list[events.End] = []
         self.dying: dict[int, int] = {}
         self.building: dict[int, set[int]] = {}  # view → who has begun to connect it; it stands when all have
         self.highest_issued = 0
@@ -107,38 +107,38 @@ class World:
 
     # ------------------------------------------------------------ the driver's side
 
-    def feed(self, event: words.Event) -> None:
+    def feed(self, event: events.Event) -> None:
         if self.membership is not None:
             self.obey(self.membership.handle(event, self.now))
 
-    def obey(self, instructions: list[words.Instruction]) -> None:
+    def obey(self, instructions: list[events.Instruction]) -> None:
         assert not (self.ends and instructions), "an instruction came after the end"
         for instruction in instructions:
             match instruction:
-                case words.Journal(book=book):
+                case events.Journal(book=book):
                     self.book = book
-                case words.Record():
+                case events.Record():
                     self.records.append(instruction)
                     self.check_fence(instruction)
-                case words.End():
+                case events.End():
                     self.ends.append(instruction)
                     assert not self.bodies, "the job ended with workers alive"
-                case words.StartWorker(worker=worker, slot=slot):
+                case events.StartWorker(worker=worker, slot=slot):
                     assert self.book is not None
                     assert worker < self.book.next_worker, "started before it was journaled"
                     assert all(body.slot != slot for body in self.bodies.values()), f"slot {slot} has two workers"
                     self.bodies[worker] = Body(worker, slot)
                     self.engine_events.append(Started(worker, worker))
-                case words.StopWorker(worker=worker, force=force):
+                case events.StopWorker(worker=worker, force=force):
                     if worker in self.bodies:
                         self.dying[worker] = -9 if force else -15
-                case words.Send(worker=worker, message=message):
+                case events.Send(worker=worker, message=message):
                     if isinstance(message, wire.Prepare | wire.Recover):
                         self.check_view(message)
                     if worker in self.bodies and self.bodies[worker].connected:
                         self.bodies[worker].inbox.append(message)
 
-    def check_fence(self, record: words.Record) -> None:
+    def check_fence(self, record: events.Record) -> None:
         """Nobody is given up for its silence but those whose processes are stopped, or who only wait for too long."""
         if record.kind != "fenced" or "silent" not in record.reason or record.worker not in self.bodies:
             return
@@ -186,7 +186,7 @@ class World:
             self.deliver(body)
             self.engine_events.append(Exited(number, exit_code, reason))
             if body.connected:
-                self.feed(words.Lost(number))
+                self.feed(events.Lost(number))
 
     def disconnect(self, body: Body, *, losing: bool = True) -> None:
         body.connected = False
@@ -209,7 +209,7 @@ class World:
         """Bring what a worker said to the driver."""
         while body.outbox and body.connected and limit and self.membership is not None:
             limit -= 1
-            self.feed(words.Heard(body.number, body.outbox.pop(0)))  # type: ignore[arg-type]
+            self.feed(events.Heard(body.number, body.outbox.pop(0)))  # type: ignore[arg-type]
 
     def deliver_engine(self) -> None:
         """Let signals arrive, and tell the driver who started and who exited."""
@@ -348,7 +348,7 @@ class World:
                 is_waiting = None if body.is_old else self.waits_for_peers(body)
                 self.say(body, wire.Heartbeat(view=body.number_at, num_rounds=body.num_rounds, is_waiting=is_waiting))
             body.cpu_s += TICK_S * (body.hung and body.hangs_as == "running")
-        self.feed(words.Tick(self.examine()))
+        self.feed(events.Tick(self.examine()))
 
     def waits_for_peers(self, body: Body) -> bool:
         """Whether a worker is in a collective to which somebody does not come."""

@@ -15,7 +15,7 @@ from legato.compat.elasticdl.service import Service, address_of
 from legato.compat.elasticdl.task_words import DEFAULT_NUM_MINIBATCHES, Task, TaskKind
 from legato.compat.elasticdl.tasks import Reported
 from legato.core.errors import UsageError
-from legato.driver.guest import Host
+from legato.driver.plugin import Host
 
 _NOTED_FAILURES: Final = (1, 3, 10, 100, 1000)
 

@@ -22,7 +22,7 @@ from legato.compat.elasticdl.laggards import LIMIT_S
 from legato.compat.elasticdl.master import Master
 from legato.core.errors import UsageError
 from legato.core.spec import GuestSpec, JobSpec
-from legato.driver.guest import load_guest
+from legato.driver.plugin import load_guest
 
 TRAINING, NONE = 1, 0
 

@@ -16,7 +16,7 @@ from typing import Protocol, cast
 from legato.core.errors import UsageError
 from legato.core.job_user import JobUser
 from legato.core.spec import JobSpec
-from legato.driver import words
+from legato.driver import events
 from legato.driver.job import AWAY, Job
 
 _log = logging.getLogger(__name__)
@@ -130,8 +130,8 @@ class Lodging:
         self,
         spec: JobSpec,
         directory: Path,
-        feed: Callable[[words.Event], None],
-        show: Callable[[words.Record], None],
+        feed: Callable[[events.Event], None],
+        show: Callable[[events.Record], None],
         user: JobUser | None = None,
     ) -> None:
         self._spec = spec
@@ -197,7 +197,7 @@ class Lodging:
 
     def tell(self, text: str, level: str = "info") -> None:
         """Have something written down as an event of the job."""
-        self._show(words.Record(kind="note", reason=text, level=level))
+        self._show(events.Record(kind="note", reason=text, level=level))
 
     def note_work(self, *, is_left: bool, by: int | None = None) -> None:
         """Take note of what is left and of who did something."""
@@ -206,15 +206,15 @@ class Lodging:
         is_forgiven = worker is not None and worker.slot in self._job.deaths
         if is_left != self._is_left or is_forgiven:
             self._is_left = is_left
-            self._feed(words.Worked(is_left, by))
+            self._feed(events.Worked(is_left, by))
 
     def note_taken_up(self, by: int) -> None:
         """Take note of who has some work in hand."""
         assert self._job is not None
         worker = self._job.workers.get(by)
         if worker is not None and not worker.works:
-            self._feed(words.TakenUp(by))
+            self._feed(events.TakenUp(by))
 
     def give_up(self, worker: int, reason: str) -> None:
         """Have a worker killed."""
-        self._feed(words.GivenUp(worker, reason))
+        self._feed(events.GivenUp(worker, reason))

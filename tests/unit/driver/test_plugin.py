@@ -15,9 +15,9 @@ from legato.core import wire
 from legato.core.errors import UsageError
 from legato.core.lifecycle import JobState
 from legato.core.spec import GuestSpec
-from legato.driver import words
-from legato.driver.guest import Host, Lodging
+from legato.driver import events
 from legato.driver.membership import Membership
+from legato.driver.plugin import Host, Lodging
 from legato.driver.status import Meter, build_status
 from legato.engines.base import Exited, Started
 
@@ -145,7 +145,7 @@ def test_a_job_without_a_guest_has_none_of_it(tmp_path: Path) -> None:
     ("guest", "told"),
     [
         (GuestSpec(entry="legato.nowhere:make"), "its guest legato.nowhere:make cannot be loaded"),
-        (GuestSpec(entry="legato.driver.guest:nothing"), "its guest legato.driver.guest:nothing cannot be loaded"),
+        (GuestSpec(entry="legato.driver.plugin:nothing"), "its guest legato.driver.plugin:nothing cannot be loaded"),
         (GuestSpec(entry=_ENTRY, options={"refuses": "yes"}), "The guest has no room"),
     ],
     ids=["module", "function", "refusal"],
@@ -168,7 +168,7 @@ def make_membership(**changes: Any) -> Membership:
     membership.begin(0.0)
     for number in (0, 1):
         membership.handle(Started(worker=number, pid=number + 10), 0.0)
-        membership.handle(words.Heard(number, make_hello(number)), 0.0)
+        membership.handle(events.Heard(number, make_hello(number)), 0.0)
     return membership
 
 
@@ -177,21 +177,21 @@ def make_hello(number: int) -> wire.Hello:
 
 
 def finish(membership: Membership, number: int, now: float) -> None:
-    membership.handle(words.Heard(number, wire.Finished(view=0, num_rounds=0, trained=False)), now)
+    membership.handle(events.Heard(number, wire.Finished(view=0, num_rounds=0, trained=False)), now)
     membership.handle(Exited(worker=number, exit_code=0), now)
 
 
 @pytest.mark.parametrize("is_left", [True, False])
 def test_who_dies_when_others_have_finished_is_replaced_if_work_is_left(is_left: bool) -> None:
     membership = make_membership()
-    membership.handle(words.Worked(is_left), 1.0)
+    membership.handle(events.Worked(is_left), 1.0)
     finish(membership, 0, 1.0)
     instructions = membership.handle(Exited(worker=1, exit_code=-9), 2.0)
-    started = [instruction for instruction in instructions if isinstance(instruction, words.StartWorker)]
-    assert started == ([words.StartWorker(2, 1)] if is_left else [])
+    started = [instruction for instruction in instructions if isinstance(instruction, events.StartWorker)]
+    assert started == ([events.StartWorker(2, 1)] if is_left else [])
     if is_left:
         # It may come and end as any other; nobody is started in the place of who has finished.
-        membership.handle(words.Heard(2, make_hello(2)), 3.0)
+        membership.handle(events.Heard(2, make_hello(2)), 3.0)
         finish(membership, 2, 3.0)
     assert membership.job.state is JobState.SUCCEEDED
 
@@ -200,9 +200,9 @@ def test_what_shares_work_by_a_guest_did_not_all_run_by_itself() -> None:
     for guest, told in ((None, "never called legato.elastic"), (GuestSpec(entry=_ENTRY), "the program ran to its end")):
         membership = make_membership(guest=guest)
         finish(membership, 0, 1.0)
-        membership.handle(words.Heard(1, wire.Finished(view=0, num_rounds=0, trained=False)), 2.0)
+        membership.handle(events.Heard(1, wire.Finished(view=0, num_rounds=0, trained=False)), 2.0)
         *_, end = membership.handle(Exited(worker=1, exit_code=0), 2.0)
-        assert isinstance(end, words.End)
+        assert isinstance(end, events.End)
         assert told in end.reason
         assert (guest is None) == ("legato.elastic" in end.reason)
 
@@ -213,13 +213,13 @@ def test_who_does_work_is_forgiven_the_deaths_in_its_slot() -> None:
     for now in range(1, 10):
         membership.handle(Exited(worker=number, exit_code=-9), float(now))
         number = max(membership.job.workers)
-        membership.handle(words.Heard(number, make_hello(number)), float(now))
-        membership.handle(words.Worked(True, by=number), float(now))
+        membership.handle(events.Heard(number, make_hello(number)), float(now))
+        membership.handle(events.Worked(True, by=number), float(now))
     assert membership.job.state is JobState.FORMING
     for now in range(10, 13):
         membership.handle(Exited(worker=number, exit_code=-9), float(now))
         number = max(membership.job.workers)
-        membership.handle(words.Worked(True), float(now))
+        membership.handle(events.Worked(True), float(now))
     assert membership.job.state is JobState.FAILING
 
 
@@ -234,9 +234,9 @@ def test_who_has_work_of_a_guest_counts_as_a_worker_though_it_never_trains() -> 
     on_their_way = (0, "forming", ["joining", "joining"])
     assert tell(membership) == on_their_way, "their programs may be on their way to a join point"
     for by in (1, 1, 9):  # who is not there counts for nothing
-        membership.handle(words.TakenUp(by), 1.0)
+        membership.handle(events.TakenUp(by), 1.0)
     assert tell(membership) == (1, "working", ["joining", "working"])
-    membership.handle(words.TakenUp(0), 1.0)
+    membership.handle(events.TakenUp(0), 1.0)
     assert tell(membership) == (2, "working", ["working", "working"])
     finish(membership, 0, 2.0)
     assert tell(membership) == (1, "finishing", ["working"])
@@ -246,8 +246,8 @@ def test_taking_work_up_forgives_no_death() -> None:
     membership = make_membership(max_deaths=2)
     for now in range(1, 4):
         number = max(membership.job.workers)
-        membership.handle(words.Heard(number, make_hello(number)), float(now))
-        membership.handle(words.TakenUp(number), float(now))
+        membership.handle(events.Heard(number, make_hello(number)), float(now))
+        membership.handle(events.TakenUp(number), float(now))
         membership.handle(Exited(worker=number, exit_code=-9), float(now))
     assert membership.job.state is JobState.FAILING
 
@@ -255,9 +255,9 @@ def test_taking_work_up_forgives_no_death() -> None:
 @pytest.mark.parametrize(("by", "num_fed"), [(0, 1), (5, 0)])
 def test_a_guest_tells_once_who_has_work(tmp_path: Path, by: int, num_fed: int) -> None:
     membership = make_membership()
-    fed: list[words.Event] = []
+    fed: list[events.Event] = []
 
-    def feed(event: words.Event) -> None:
+    def feed(event: events.Event) -> None:
         fed.append(event)
         membership.handle(event, 1.0)
 
@@ -265,4 +265,4 @@ def test_a_guest_tells_once_who_has_work(tmp_path: Path, by: int, num_fed: int) 
     asyncio.run(lodging.open(membership.job))
     for _ in range(3):
         lodging.note_taken_up(by)
-    assert fed == [words.TakenUp(by)] * num_fed
+    assert fed == [events.TakenUp(by)] * num_fed

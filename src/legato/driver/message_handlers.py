@@ -8,11 +8,11 @@ from typing import Any, Final
 from legato.core import wire
 from legato.core.lifecycle import JobState, WorkerPhase
 from legato.driver.ending import note_failed, note_finished
+from legato.driver.events import Send
+from legato.driver.failures import note_commit, refuse
 from legato.driver.job import Job, Worker
-from legato.driver.loss import note_commit, refuse
 from legato.driver.plan import describe_difference, describe_refusal
 from legato.driver.slots import leave_out_surplus
-from legato.driver.words import Send
 
 _COURSE: Final = (
     WorkerPhase.STARTING,
