@@ -220,7 +220,7 @@ class ForkedParents:
         return getattr(subprocess, name)
 
     def Popen(self, command: list[str], **options: Any) -> Any:  # noqa: N802
-        is_parent = command[1:3] == ["-m", "legato.train.warm_parent"]
+        is_parent = command[1:3] == ["-m", "legato.train.process.warm_parent"]
         return (start if is_parent else subprocess.Popen)(command, **options)
 
 
@@ -408,7 +408,7 @@ def _run(command: list[str]) -> None:
 
 def _main() -> None:
     sys.path.append(str(_ROOT / "src"))
-    from legato.train.preloading import preload
+    from legato.train.process.preloading import preload
 
     del sys.path[-1]
     assert preload(_IMPORTS, ()), "torch cannot be forked here"

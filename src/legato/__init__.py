@@ -9,17 +9,17 @@ __all__ = ["Callback", "Client", "Trainer", "__version__", "elastic", "load_weig
 
 if TYPE_CHECKING:
     from legato.client.client import Client
-    from legato.train.callback import Callback
-    from legato.train.elastic import elastic
-    from legato.train.trainer import Trainer
-    from legato.train.weights import load_weights
+    from legato.train.checkpoints.weights import load_weights
+    from legato.train.loop.callback import Callback
+    from legato.train.loop.elastic import elastic
+    from legato.train.loop.trainer import Trainer
 
 
 def __getattr__(name: str) -> Any:
     # torch is loaded on first use only: the command line and the client must start fast and work without it. What the
     # client needs is loaded so too: programs that train need none of it.
     if name == "elastic":
-        from legato.train.elastic import elastic
+        from legato.train.loop.elastic import elastic
 
         return elastic
     if name == "Client":
@@ -27,15 +27,15 @@ def __getattr__(name: str) -> Any:
 
         return Client
     if name == "Callback":
-        from legato.train.callback import Callback
+        from legato.train.loop.callback import Callback
 
         return Callback
     if name == "Trainer":
-        from legato.train.trainer import Trainer
+        from legato.train.loop.trainer import Trainer
 
         return Trainer
     if name == "load_weights":
-        from legato.train.weights import load_weights
+        from legato.train.checkpoints.weights import load_weights
 
         return load_weights
     raise AttributeError(f"module 'legato' has no attribute {name!r}")

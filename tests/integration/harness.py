@@ -206,7 +206,7 @@ def kill(*ranks: int) -> Do:
 
 
 def arm(phase: str, action: str, *ranks: int) -> Do:
-    """Let workers come to grief the next time that they are in a phase (see `legato.train.faults`)."""
+    """Let workers come to grief the next time that they are in a phase (see `legato.train.process.faults`)."""
 
     def do(world: World) -> None:
         for rank in ranks:

@@ -34,7 +34,7 @@ LIMITS = {
 }
 COMPUTE = """
 import hashlib, json, torch
-from legato.train.numeric_environment import describe_environment
+from legato.train.state.numeric_environment import describe_environment
 torch.set_num_threads(1)
 torch.manual_seed(0)
 inputs = torch.randn(64, 1001)

@@ -31,7 +31,7 @@ from legato.driver.job import Job, Worker
 from legato.driver.journal import Outcome
 from legato.driver.record import Event
 from legato.driver.status import Meter, build_status
-from legato.train.elastic import Run
+from legato.train.loop.elastic import Run
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(

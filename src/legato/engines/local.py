@@ -1,7 +1,8 @@
 """Workers as processes of this machine, forked by a warm parent. Loads no torch, decides nothing.
 
-The engine is the driver's end of a unix socket; the processes belong to the warm parent (`legato.train.warm_parent`),
-which outlives the driver. What is found in the job's directory is opened again; what has died is started again.
+The engine is the driver's end of a unix socket; the processes belong to the warm parent
+(`legato.train.process.warm_parent`), which outlives the driver. What is found in the job's directory is opened
+again; what has died is started again.
 """
 
 from __future__ import annotations
@@ -71,8 +72,15 @@ from legato.system.processes import Vital, belongs_to, boot_id, examine
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_ENTRY: Final = "legato.train.worker:main"
-DEFAULT_PRELOAD: Final = ("torch", "torch.distributed", "torch.optim", "torch._dynamo", "numpy", "legato.train.elastic")
+DEFAULT_ENTRY: Final = "legato.train.process.worker:main"
+DEFAULT_PRELOAD: Final = (
+    "torch",
+    "torch.distributed",
+    "torch.optim",
+    "torch._dynamo",
+    "numpy",
+    "legato.train.loop.elastic",
+)
 
 _MAX_FAILED_STARTS: Final = 3
 _TAIL_BYTES: Final = 4096

@@ -87,7 +87,7 @@ def start_parent(
     ):
         listener.bind(short)
         listener.listen(16)
-        command = [sys.executable, "-m", "legato.train.warm_parent", str(record_path), str(listener.fileno())]
+        command = [sys.executable, "-m", "legato.train.process.warm_parent", str(record_path), str(listener.fileno())]
         if user is None:
             _write_private(record_path, msgspec.json.encode(record))
             return subprocess.Popen(

@@ -15,7 +15,7 @@ from legato.core.frameworks import DistributedName, Framework, Launcher, Prepare
 from legato.core.spelling import ask_whether
 
 _INTERPRETER: Final = re.compile(r"(?:.*/)?(?:bash|sh|dash|zsh|ksh|perl|ruby|Rscript|julia|python(?:3(?:\.[0-9]+)?)?)")
-COMMAND_LAUNCHER: Final = "legato.train.command"
+COMMAND_LAUNCHER: Final = "legato.train.process.command"
 
 
 @dataclass(frozen=True)

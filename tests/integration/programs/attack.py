@@ -9,7 +9,7 @@ from pathlib import Path
 
 from websockets.sync.client import connect
 
-from legato.train import job
+from legato.train.process import job
 
 HOME, SERVER, VICTIM, VICTIM_PID = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 OWN = Path(os.environ["LEGATO_DRIVER_FILE"]).parent

@@ -27,8 +27,8 @@ import torch
 from torch.utils.data import Dataset
 
 import legato
-from legato.train import faults
-from legato.train.groups import Group
+from legato.train.membership.groups import Group
+from legato.train.process import faults
 
 _REINS = os.environ.get("LEGATO_TEST_REINS")
 # A harness that runs out of time asks every process for the stacks of its threads: they go to the worker's log.

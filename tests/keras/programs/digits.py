@@ -27,7 +27,7 @@ from legato.compat.wmla.fabric.keras_parts import KerasParts
 from legato.compat.wmla.fabric.keras_training import KerasTraining
 from legato.compat.wmla.fabric.keras_variables import keras_of
 from legato.compat.wmla.fabric.together import Together
-from legato.train.seeds import seed_job
+from legato.train.data.seeds import seed_job
 
 LAYERS = tf.keras.layers
 

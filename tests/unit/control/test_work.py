@@ -160,14 +160,14 @@ def test_a_launcher_begins_the_program_and_the_users_variables_win() -> None:
 
 @pytest.mark.parametrize("bounds", [(2, 2), (3, 3), (6, 6)])
 def test_a_gang_hears_how_many_workers_begin_whatever_a_user_changed_meanwhile(bounds: tuple[int, int]) -> None:
-    work = Work(program=("mpi.sh",), framework="command", launcher=Launcher(module="legato.train.command"))
+    work = Work(program=("mpi.sh",), framework="command", launcher=Launcher(module="legato.train.process.command"))
     job = msgspec.structs.replace(make_job(code="ab"), min_workers=bounds[0], max_workers=bounds[1], is_elastic=False)
     order = make_order(job, work, ("n/0", "n/1", "n/2"), code=Path("/code"), goes_on=False)
     assert order.spec.environment["LEGATO_NODES"] == "3" == str(order.spec.num_workers)
 
 
 def test_a_gang_that_holds_slots_is_not_resized_and_the_way_out_is_named() -> None:
-    gang = Work(program=("mpi.sh",), framework="command", launcher=Launcher(module="legato.train.command"))
+    gang = Work(program=("mpi.sh",), framework="command", launcher=Launcher(module="legato.train.process.command"))
     job = msgspec.structs.replace(make_job(code="ab"), is_elastic=False)
     for stage in (Stage.QUEUED, Stage.PAUSED):
         check_resize(msgspec.structs.replace(job, stage=stage), gang)

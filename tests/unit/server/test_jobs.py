@@ -100,7 +100,7 @@ def test_a_framework_may_run_the_program(platform: Platform) -> None:
     assert job.status_code == 201, job.text
     spec = platform.get(f"jobs/{job.json()['id']}/spec")
     assert (spec["program"], spec["framework"]) == (["bash", "train.sh"], "command")
-    assert spec["launcher"] == {"module": "legato.train.command", "script": "train.sh"}
+    assert spec["launcher"] == {"module": "legato.train.process.command", "script": "train.sh"}
     assert platform.ask("POST", "plan", told).status_code == 200
     plain = platform.ask("POST", "jobs", JOB | {"framework": None}).json()
     assert platform.get(f"jobs/{plain['id']}/spec")["launcher"] is None

@@ -16,13 +16,13 @@ from torch.distributed import TCPStore
 
 from legato.core import wire
 from legato.core.view import Member, View
-from legato.train.agreement import OnDifference
-from legato.train.connection import Leave
-from legato.train.elastic import Run
-from legato.train.job import Place
-from legato.train.link import Link
-from legato.train.order import Layout
-from legato.train.session import Session
+from legato.train.data.order import Layout
+from legato.train.loop.elastic import Run
+from legato.train.loop.session import Session
+from legato.train.membership.connection import Leave
+from legato.train.membership.link import Link
+from legato.train.process.job import Place
+from legato.train.state.agreement import OnDifference
 
 LIMIT_S = 60.0
 HOST = "127.0.0.1"

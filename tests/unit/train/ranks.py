@@ -10,7 +10,7 @@ import torch
 from torch.distributed import TCPStore
 
 from legato.core.view import Member, View
-from legato.train.groups import Group, build
+from legato.train.membership.groups import Group, build
 
 T = TypeVar("T")
 LIMIT_S = 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from legato.core import wire
-from legato.train.link import Link
+from legato.train.membership.link import Link
 
 
 class Tape(Link):

@@ -25,7 +25,7 @@ from legato.compat.elasticdl.task_words import DatasetParams, TaskKind, default_
 from legato.compat.elasticdl.tasks_client import TasksClient
 from legato.compat.elasticdl.training import Training
 from legato.core.errors import UsageError
-from legato.train.seeds import seed_sample
+from legato.train.data.seeds import seed_sample
 
 _NONE: Final = 0
 

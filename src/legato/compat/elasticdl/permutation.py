@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from legato.train.mix import MASK, derive, mix64
+from legato.train.data.hashing import MASK, derive, mix64
 
 _NUM_ROUNDS: Final = 3
 _MIN_BITS: Final = 8  # small orders are drawn from a domain with room for many

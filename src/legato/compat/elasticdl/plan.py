@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from legato.compat.elasticdl.stream import Record, Stream, StreamSteps
-from legato.train.order import Key
+from legato.train.data.order import Key
 
 _LISTEN_EVERY_S: Final = 0.5
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from legato.compat.elasticdl.permutation import Permutation
 from legato.core.errors import DataError
-from legato.train.order import Key
+from legato.train.data.order import Key
 
 _TASKS: Final = 1  # orders of one epoch: that of its tasks, and that of its records
 _RECORDS: Final = 2

@@ -32,8 +32,8 @@ def seed_alike() -> int:
     """Seed all random numbers as in all other workers, so that their models begin alike. Returns the job's seed."""
     import numpy  # noqa: F401 - loaded first, so that it is seeded too
 
-    from legato.train.job import choose_seed
-    from legato.train.seeds import seed_job
+    from legato.train.data.seeds import seed_job
+    from legato.train.process.job import choose_seed
 
     seed = choose_seed(0)
     if os.getpid() not in _seeded:

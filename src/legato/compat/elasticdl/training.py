@@ -22,11 +22,11 @@ from legato.compat.elasticdl.plan import Plan
 from legato.compat.elasticdl.shard_checkpoint import Start
 from legato.compat.elasticdl.stream import Stream, StreamSteps
 from legato.core.errors import ProgramError
-from legato.train import job
-from legato.train.elastic import Run, elastic
-from legato.train.order import Key
-from legato.train.schedulers import find_schedulers
-from legato.train.seeds import seed_micro_batch
+from legato.train.data.order import Key
+from legato.train.data.seeds import seed_micro_batch
+from legato.train.loop.elastic import Run, elastic
+from legato.train.loop.schedulers import find_schedulers
+from legato.train.process import job
 
 
 class Progress:

@@ -26,7 +26,7 @@ SIZE, BATCH = 14, 4
 def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in a process of its own, whose program has come to its end."""
     endings: list[Callable[[], None]] = []
-    monkeypatch.setattr("legato.train.job.at_end", endings.append)
+    monkeypatch.setattr("legato.train.process.job.at_end", endings.append)
     for name in ("WORKER_NUM", "MASTER_ADDR", "LEGATO_SEED", "LEGATO_DRIVER_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(surroundings, "_seeded", [os.getpid()])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from legato.compat.elasticdl.plan import Plan
 from legato.compat.elasticdl.stream import Record, Stream, StreamSteps
 from legato.core.span import split
-from legato.train.order import Key
+from legato.train.data.order import Key
 
 BATCH, NUM_PER_STEP, LIMIT_S = 2, 4, 20.0
 

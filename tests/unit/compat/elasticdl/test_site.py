@@ -60,7 +60,7 @@ OTHERS = (
 
 @pytest.fixture(autouse=True)
 def on_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("legato.train.seeds.seed_job", lambda seed: None)
+    monkeypatch.setattr("legato.train.data.seeds.seed_job", lambda seed: None)
     monkeypatch.syspath_prepend(str(SITE))
     yield
     for name in [name for name in sys.modules if name.partition(".")[0] in ("elasticai_api", "elasticdl", "horovod")]:

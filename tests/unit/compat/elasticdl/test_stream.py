@@ -12,7 +12,7 @@ from legato.compat.elasticdl.dataset import Dataset
 from legato.compat.elasticdl.stream import Stream, StreamSteps
 from legato.compat.elasticdl.task_words import DatasetParams
 from legato.core.errors import DataError
-from legato.train.order import Key
+from legato.train.data.order import Key
 
 sizes = st.integers(1, 40)
 

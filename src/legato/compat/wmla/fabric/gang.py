@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from legato.compat.wmla import names
-from legato.train.gang import Seat, variables_of_seat
+from legato.train.membership.gang import Seat, variables_of_seat
 
 
 def variables_of_gang(seat: Seat, *, for_tensorflow: bool) -> dict[str, str]:

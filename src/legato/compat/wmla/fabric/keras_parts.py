@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from legato.compat.wmla.fabric.keras_data import as_samples
 from legato.compat.wmla.fabric.keras_settings import settle
 from legato.core.errors import UsageError
-from legato.train.elastic import Run
+from legato.train.loop.elastic import Run
 
 if TYPE_CHECKING:
     from legato.compat.wmla.fabric.keras_training import KerasTraining

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from legato.compat.wmla.fabric.keras_variables import tensorflow
-from legato.train.seeds import untouched
+from legato.train.data.seeds import untouched
 
 
 class Found(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from legato.compat.wmla.fabric.keras_variables import tensorflow
-from legato.train import job
+from legato.train.process import job
 
 _BY_DEFAULT: Final = {
     "KERAS_BACKEND": "tensorflow",

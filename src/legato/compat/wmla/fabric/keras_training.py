@@ -24,8 +24,8 @@ from legato.compat.wmla.fabric.keras_state import KerasState, build_optimizer
 from legato.compat.wmla.fabric.keras_variables import copy, is_keras_2, name_of, view
 from legato.compat.wmla.fabric.together import Together
 from legato.core.errors import ProgramError, UsageError
-from legato.train.elastic import Run
-from legato.train.seeds import untouched
+from legato.train.data.seeds import untouched
+from legato.train.loop.elastic import Run
 
 _SEED_BITS: Final = 31
 

@@ -33,7 +33,7 @@ from legato.compat.wmla.fabric.surroundings import Surroundings
 from legato.compat.wmla.fabric.together import Together
 from legato.compat.wmla.names import HISTORY_FILE, ITERATION
 from legato.core.errors import LegatoError
-from legato.train.elastic import Run
+from legato.train.loop.elastic import Run
 
 FINAL = "final"
 

@@ -26,8 +26,8 @@ from legato.compat.wmla.fabric.surroundings import Surroundings, look_around
 from legato.compat.wmla.fabric.torch_metrics import Metrics
 from legato.compat.wmla.fabric.torch_training import TorchParts
 from legato.core.errors import DataError, UsageError
-from legato.train import job
-from legato.train.elastic import Run, elastic
+from legato.train.loop.elastic import Run, elastic
+from legato.train.process import job
 
 _IGNORED_SCALEUP = (
     "scaleup_function is accepted and does nothing: how many workers there are is the platform's to decide, and every "

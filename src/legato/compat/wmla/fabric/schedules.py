@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from legato.compat.wmla.fabric.plain_values import CannotTravel, pack, unpack
 from legato.core.errors import ProgramError
-from legato.train.schedulers import find_schedulers
+from legato.train.loop.schedulers import find_schedulers
 
 
 class Schedule:

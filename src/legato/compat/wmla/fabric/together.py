@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from legato.train.elastic import Run
+from legato.train.loop.elastic import Run
 
 _ONE: Final = [(0, 0)]
 

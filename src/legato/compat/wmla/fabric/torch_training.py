@@ -26,8 +26,8 @@ from legato.compat.wmla.fabric.torch_metrics import (
     mean_of,
 )
 from legato.core.errors import ProgramError
-from legato.train.elastic import Run
-from legato.train.evaluation import to_device
+from legato.train.loop.elastic import Run
+from legato.train.loop.evaluation import to_device
 
 _PERCENT: Final = 100.0
 _NUM_TRACED: Final = 2  # a batch of one would be taken for a constant

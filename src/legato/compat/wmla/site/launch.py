@@ -238,8 +238,8 @@ def _set_path(program: Path, model_dir: Path, *, with_site: bool) -> None:
 def _seed() -> None:
     import numpy  # noqa: F401 - loaded first, so that it is seeded too
 
-    from legato.train.job import choose_seed
-    from legato.train.seeds import seed_job
+    from legato.train.data.seeds import seed_job
+    from legato.train.process.job import choose_seed
 
     # The program makes its model before it calls train(), so before the runtime could seed anything.
     seed_job(choose_seed(0))
@@ -265,7 +265,7 @@ def _run_elastic(places: Places, program: Path) -> None:
 def _run_static(places: Places, program: Path) -> None:
     from legato.compat.wmla.frameworks import FRAMEWORKS
 
-    if (worker := sys.modules.get("legato.train.job")) is not None:
+    if (worker := sys.modules.get("legato.train.process.job")) is not None:
         worker.expect_no_run()
     framework = FRAMEWORKS.get(os.environ.get(names.FRAMEWORK, ""))
     if framework is None or framework.shape != "gang" or "LEGATO_DRIVER_FILE" not in os.environ:
@@ -274,7 +274,7 @@ def _run_static(places: Places, program: Path) -> None:
         _end_result(places)
         return
     from legato.compat.wmla.fabric.gang import variables_of_gang
-    from legato.train.gang import Gang, name_attempt, reserve_port
+    from legato.train.membership.gang import Gang, name_attempt, reserve_port
 
     attempt = name_attempt(Path(os.environ["LEGATO_DRIVER_FILE"]))
     num_workers = int(os.environ.get(names.NUM_NODES, "1"))

@@ -18,9 +18,9 @@ from legato.compat.wmla.fabric.memories import Memory
 from legato.compat.wmla.site.fabric_model import FabricModel
 from legato.compat.wmla.site.pyedt.fabric_model import FabricModel as FabricModelOfPyedt
 from legato.core.errors import DataError, ProgramError, UsageError
-from legato.train.elastic import Run
-from legato.train.job import Place
-from legato.train.seeds import seed_job
+from legato.train.data.seeds import seed_job
+from legato.train.loop.elastic import Run
+from legato.train.process.job import Place
 
 NUM_SAMPLES = 22
 
@@ -400,7 +400,7 @@ def test_a_second_training_in_a_job_is_refused_in_words_of_wmla(monkeypatch: pyt
     fabric, _ = make()
     place = Place(None, None, "cpu", 1)
     place.taken = True
-    monkeypatch.setattr("legato.train.job._place", place)
+    monkeypatch.setattr("legato.train.process.job._place", place)
     with pytest.raises(UsageError, match=r"FabricModel\.train\(\) was called a second time, and a job trains once"):
         fabric.train(1, 4, 2)
 

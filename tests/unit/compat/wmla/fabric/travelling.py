@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from legato.train.state import decode, encode, put_together, take_apart
+from legato.train.membership.state_transfer import decode, encode, put_together, take_apart
 
 
 def travel(state: Any) -> Any:

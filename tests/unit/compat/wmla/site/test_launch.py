@@ -23,9 +23,9 @@ from legato.compat.wmla import names
 from legato.compat.wmla.site import launch
 from legato.core import wire
 from legato.core.errors import UsageError
-from legato.train import worker
-from legato.train.gang import Gang, Seat, name_attempt
-from legato.train.job import Place
+from legato.train.membership.gang import Gang, Seat, name_attempt
+from legato.train.process import worker
+from legato.train.process.job import Place
 
 JOB = "j-37efnd0000"
 HOST = socket.gethostname()
@@ -330,7 +330,7 @@ def test_what_is_not_elastic_is_not_told_of_as_if_it_should_be(
     play: Play, monkeypatch: pytest.MonkeyPatch, is_elastic: bool
 ) -> None:
     place = Place(None, None, "cpu", 1)
-    monkeypatch.setattr("legato.train.job._place", place)
+    monkeypatch.setattr("legato.train.process.job._place", place)
     monkeypatch.setenv(names.IS_ELASTIC, str(is_elastic).lower())
     play(TELL)
     assert place.is_independent is not is_elastic

@@ -1,0 +1,1 @@
+"""Checkpoint files: when they are due, how they are written and read."""

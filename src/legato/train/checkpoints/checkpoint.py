@@ -1,0 +1,260 @@
+"""Checkpoint files: written whole or not at all, verified before anything of them is believed. Never decides when.
+
+One file per checkpoint, ``step-00001234.legato``::
+
+    8 bytes    b"legato" CR LF
+    4 bytes    version of this form, little endian
+    4 bytes    length of the header
+    32 bytes   SHA-256 of the header
+    header     JSON: step, meta, payload_bytes, payload_sha256; padded with blanks
+    payload    torch.save of nested dicts, lists and tuples of tensors and plain values
+
+Form 1 held plain values alone. In form 2 `serialization` says how other kinds of values are written in plain ones;
+form 1 is read as well. Reading never runs code from the file: checksums first, then torch's weights-only reader.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import re
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
+
+import torch
+
+from legato.core.errors import CheckpointError
+from legato.train.state.serialization import MAPPINGS, PLAIN
+
+MAGIC: Final = b"legato\r\n"
+VERSION: Final = 2
+
+_PREFIX: Final = struct.Struct("<8sII32s")
+_MAX_HEADER_BYTES: Final = 16 << 20
+_NAME = re.compile(r"step-(\d{8,})\.legato")
+
+
+class Checkpoint(NamedTuple):
+    """One checkpoint, read and verified. ``state`` has its tensors on the CPU."""
+
+    path: Path
+    step: int
+    meta: dict[str, Any]
+    state: Any
+
+
+class Store:
+    """The checkpoints of one job in one directory. Only one process of a job writes.
+
+    Args:
+        directory: made if it is not there.
+        keep: how many to keep, at least 1.
+        warn: takes one line for the user about a file that was passed over.
+    """
+
+    def __init__(self, directory: str | Path, keep: int, warn: Callable[[str], None]) -> None:
+        if keep < 1:
+            raise CheckpointError(f"Cannot keep {keep} checkpoints. Take keep=1 or more.")
+        self.directory = Path(directory)
+        self.keep = keep
+        self._warn = warn
+
+    def save(self, state: Any, *, step: int, meta: Mapping[str, Any]) -> Path:
+        """Write a checkpoint, then delete all but the newest ``keep``. The one just written is never deleted.
+
+        Args:
+            state: see `refuse_unreadable`; it must not be changed in between.
+            step: number of the last step that is in the state.
+            meta: anything that JSON can hold.
+
+        Raises:
+            CheckpointError: it could not be written; what was there before is still there.
+        """
+        refuse_unreadable(state)
+        path = self.directory / f"step-{step:08d}.legato"
+        temporary = self.directory / f".{path.name}.{os.getpid()}.tmp"
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._clear_unfinished()
+            with temporary.open("xb") as file:
+                _write(file, state, step, meta)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            self._sync_directory()
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise CheckpointError(
+                f"Cannot write checkpoint {path}: {error.strerror or error}. "
+                "Make room there, or choose another directory; the older checkpoints are untouched."
+            ) from error
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        self._prune(path)
+        return path
+
+    def newest(self) -> Checkpoint | None:
+        """Return the newest checkpoint that can be read, or None. Warns of every newer file that cannot."""
+        for path in reversed(self.paths()):
+            try:
+                return load(path)
+            except CheckpointError as error:
+                self._warn(f"{error} Passed over; the one before it is tried.")
+        return None
+
+    def paths(self) -> list[Path]:
+        """Return the files that are named like checkpoints, in order of their step."""
+        if not self.directory.is_dir():
+            return []
+        found = [(int(match[1]), path) for path in self.directory.iterdir() if (match := _NAME.fullmatch(path.name))]
+        return [path for _, path in sorted(found)]
+
+    def steps(self) -> list[int]:
+        """Return the steps of the files that are named like checkpoints, in order."""
+        return [int(match[1]) for path in self.paths() if (match := _NAME.fullmatch(path.name))]
+
+    def _prune(self, written: Path) -> None:
+        others = [path for path in self.paths() if path != written]
+        for path in others[: max(0, len(others) - (self.keep - 1))]:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                self._warn(f"Cannot delete the old checkpoint {path}: {error.strerror or error}.")
+
+    def _clear_unfinished(self) -> None:
+        # Left by a writer that was killed. If it was only cut off and still writes, its rename fails, as it should.
+        for path in self.directory.glob(".step-*.legato.*.tmp"):
+            path.unlink(missing_ok=True)
+
+    def _sync_directory(self) -> None:
+        descriptor = os.open(self.directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def load(path: str | Path) -> Checkpoint:
+    """Read and verify one checkpoint.
+
+    Raises:
+        CheckpointError: it is torn, not a checkpoint, of a newer version, or cannot be read.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            header, payload = _read_verified(path, file)
+    except OSError as error:
+        raise CheckpointError(f"Cannot read checkpoint {path}: {error.strerror or error}.") from error
+    try:
+        state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    except Exception as error:  # any error at all means that the reader did not accept it
+        raise CheckpointError(
+            f"Cannot read checkpoint {path}: it holds something other than tensors and plain values ({error})."
+        ) from error
+    return Checkpoint(path, header["step"], header["meta"], state)
+
+
+def refuse_unreadable(state: Any, where: str = "state") -> None:
+    """Raise CheckpointError for the first thing in a state that the weights-only reader would not give back.
+
+    Allowed are tensors, numbers, strings, bytes, None, dtypes, devices, and dicts, lists, tuples and sets of them.
+    """
+    kind = type(state)
+    if kind in PLAIN or kind in (torch.Tensor, torch.nn.Parameter):
+        return
+    if kind in MAPPINGS:
+        for key, value in state.items():
+            refuse_unreadable(key, f"a key of {where}")
+            refuse_unreadable(value, f"{where}[{key!r}]")
+    elif kind in (list, tuple, set):
+        for index, value in enumerate(state):
+            refuse_unreadable(value, f"{where}[{index}]")
+    else:
+        raise CheckpointError(
+            f"Cannot save {where}: it is a {kind.__module__}.{kind.__qualname__}. A checkpoint holds tensors, numbers, "
+            "strings, and dicts, lists and tuples of them; turn it into one of these in its state_dict()."
+        )
+
+
+class _Tally:
+    """A file for torch.save that counts and hashes what it passes on, and keeps the first error to itself.
+
+    An exception that is raised through torch's writer leaves that writer in the middle of a zip archive; it then raises
+    another error from its destructor, which hides the first.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+        self.num_bytes = 0
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        view = memoryview(data)
+        if self.error is None:
+            try:
+                self._file.write(view)
+            except OSError as error:
+                self.error = error
+            self.digest.update(view)
+            self.num_bytes += view.nbytes
+        return view.nbytes
+
+    def flush(self) -> None:
+        pass
+
+
+def _write(file: IO[bytes], state: Any, step: int, meta: Mapping[str, Any]) -> None:
+    # The header stands first and is known last: its room is measured with the largest numbers there can be.
+    room = len(_header(step, meta, (1 << 63) - 1, "0" * 64))
+    file.seek(_PREFIX.size + room)
+    tally = _Tally(file)
+    torch.save(state, tally)  # type: ignore[arg-type] # of a file it needs no more than this
+    if tally.error is not None:
+        raise tally.error
+    header = _header(step, meta, tally.num_bytes, tally.digest.hexdigest()).ljust(room)
+    file.seek(0)
+    file.write(_PREFIX.pack(MAGIC, VERSION, room, hashlib.sha256(header).digest()) + header)
+
+
+def _header(step: int, meta: Mapping[str, Any], payload_bytes: int, payload_sha256: str) -> bytes:
+    fields = {"step": step, "meta": dict(meta), "payload_bytes": payload_bytes, "payload_sha256": payload_sha256}
+    return json.dumps(fields).encode()
+
+
+def _read_verified(path: Path, file: IO[bytes]) -> tuple[dict[str, Any], bytes]:
+    prefix = file.read(_PREFIX.size)
+    if not prefix.startswith(MAGIC[: len(prefix)]):
+        raise CheckpointError(f"Cannot read checkpoint {path}: it is not a checkpoint of Legato.")
+    if len(prefix) < _PREFIX.size:
+        raise _torn(path, "it ends in its first bytes")
+    _, version, room, header_sha256 = _PREFIX.unpack(prefix)
+    if version > VERSION:
+        raise CheckpointError(
+            f"Cannot read checkpoint {path}: it has form {version}, this Legato reads up to {VERSION}. "
+            "Use a newer Legato."
+        )
+    if version < 1 or room > _MAX_HEADER_BYTES:
+        raise _torn(path, "its first bytes make no sense")
+    header_bytes = file.read(room)
+    if len(header_bytes) < room or hashlib.sha256(header_bytes).digest() != header_sha256:
+        raise _torn(path, "its header does not match its checksum")
+    header: dict[str, Any] = json.loads(header_bytes)
+    payload = file.read()
+    if len(payload) != header["payload_bytes"]:
+        raise _torn(path, f"it holds {len(payload)} bytes of state where {header['payload_bytes']} were written")
+    if hashlib.sha256(payload).hexdigest() != header["payload_sha256"]:
+        raise _torn(path, "its state does not match its checksum")
+    return header, payload
+
+
+def _torn(path: Path, found: str) -> CheckpointError:
+    return CheckpointError(f"Cannot read checkpoint {path}: it is torn or damaged: {found}.")

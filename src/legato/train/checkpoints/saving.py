@@ -1,0 +1,147 @@
+"""Checkpoints of a run: when they are due, what goes into them, what is taken from one. Only rank 0 writes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from legato.core import wire
+from legato.core.errors import CheckpointError
+from legato.train.checkpoints.checkpoint import Checkpoint, Store
+from legato.train.checkpoints.checkpoint_interval import Every
+from legato.train.checkpoints.writer import BackgroundWriter, copy_to_cpu
+from legato.train.process import faults
+from legato.train.state.numeric_environment import differences
+
+
+class Saver:
+    """Writes and finds the checkpoints of one run.
+
+    Args:
+        directory: where they go.
+        every: how often, None for the last one only.
+        keep: how many to keep.
+        identity: what must be equal for a checkpoint to belong to this program.
+        environment: what else the bits of a result depend on; a checkpoint of another one is taken with a warning.
+        program: digests of the program's files; one that has changed since a checkpoint is named.
+        say: takes messages for the user.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        every: str | None,
+        keep: int,
+        identity: dict[str, str],
+        environment: dict[str, str],
+        program: dict[str, str],
+        say: Callable[[wire.Message], None],
+    ) -> None:
+        self._identity = identity
+        self._environment = environment
+        self._program = program
+        self._say = say
+        self._store = Store(directory, keep, warn=lambda text: say(wire.Note(level="warning", text=text)))
+        self._writer = BackgroundWriter(self._store, self._on_saved, self._on_failed)
+        self._every = Every.parse(every) if every else None
+        self._last_time = time.monotonic()
+        self._last_step = -1
+
+    def newest(self) -> Checkpoint | None:
+        """Return the newest checkpoint that can be read, or None if there is none.
+
+        Raises:
+            CheckpointError: it belongs to another program, or there are some, but none can be read.
+        """
+        found = self._store.newest()
+        if found is None:
+            if there := self._store.paths():
+                raise CheckpointError(
+                    f"Cannot resume: none of the {len(there)} checkpoints in {self._store.directory} can be read. Put "
+                    "a copy of one back, or start from scratch: with --no-resume, or resume=False when the program "
+                    "runs alone."
+                )
+            return None
+        theirs = found.meta.get("identity", {})
+        differing = [name for name, mine in self._identity.items() if theirs.get(name) != mine]
+        if differing:
+            what = ", ".join(f"{name} {theirs.get(name)} there, {self._identity[name]} here" for name in differing)
+            raise CheckpointError(
+                f"Cannot resume from {found.path}: it belongs to another program or setting ({what}). "
+                "Start with --no-resume, or take another name or checkpoint directory."
+            )
+        differing = differences(found.meta.get("environment", {}), self._environment)
+        if differing:
+            text = (
+                f"The checkpoint {found.path} was written in another environment ({'; '.join(differing)}). From step "
+                f"{found.step} on the result may differ from that of a run that stays in one environment."
+            )
+            self._say(wire.Note(level="warning", text=text))
+        then = found.meta.get("program", {})
+        changed = [name for name, digest in self._program.items() if then.get(name, digest) != digest]
+        if changed:
+            text = f"The program has changed since the checkpoint of step {found.step}: {', '.join(changed)}."
+            self._say(wire.Note(level="warning", text=text))
+        self._last_step = found.step
+        return found
+
+    def is_due(self, step: int, epochs_ended: range) -> bool:
+        """Tell whether a checkpoint is due after a step (see `Every.due`)."""
+        if self._every is None or step in (0, self._last_step):
+            return False
+        now = time.monotonic()
+        return self._every.due(step=step, epochs_ended=epochs_ended, now=now, last=self._last_time)
+
+    def save(self, read_state: Callable[[], dict[str, Any]], step: int) -> None:
+        """Copy a state and have it written in the background.
+
+        Args:
+            read_state: returns the state; its `CheckpointError` is reported like any other failure to write.
+            step: the last one that is in the state.
+        """
+        self._last_time = time.monotonic()
+        self._last_step = step
+        try:
+            private = copy_to_cpu(read_state(), into=self._writer.spare())
+        except CheckpointError as error:
+            self._on_failed(step, error)
+            return
+        faults.strike("checkpoint")
+        self._writer.submit(
+            private, step, {"identity": self._identity, "environment": self._environment, "program": self._program}
+        )
+
+    def save_unless_there(self, read_state: Callable[[], dict[str, Any]], step: int) -> None:
+        """Write a checkpoint here and now, unless another worker has written one that is as new.
+
+        For workers that cannot ask one another who writes: one at a time looks and writes.
+        """
+        self.wait()
+        try:
+            self._store.directory.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._store.directory, os.O_RDONLY)
+        except OSError as error:
+            self._on_failed(step, error)
+            return
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if step > max(self._store.steps(), default=-1):
+                self.save(read_state, step)
+                self.wait()
+        finally:
+            os.close(descriptor)
+
+    def wait(self) -> None:
+        """Wait until everything is written."""
+        self._writer.wait()
+
+    def _on_saved(self, step: int, path: Path) -> None:
+        self._say(wire.Saved(step=step, path=str(path)))
+
+    def _on_failed(self, step: int, error: Exception) -> None:
+        self._say(wire.Note(level="error", text=f"No checkpoint at step {step}, training goes on: {error}"))
+        self._say(wire.Unsaved(step=step))

@@ -1,0 +1,132 @@
+"""Writing checkpoints while the training goes on: private copies, one thread. Never decides when."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from legato.train.checkpoints.checkpoint import Store, refuse_unreadable
+from legato.train.state.serialization import MAPPINGS
+
+
+def copy_to_cpu(state: Any, into: Any = None) -> Any:
+    """Copy a state whole, tensors to the CPU; NumPy scalars become Python numbers.
+
+    Args:
+        state: as `refuse_unreadable` allows it.
+        into: an earlier copy that is no longer needed. Its tensors are written over and used again where dtype, shape
+            and strides are the same; None to allocate all.
+
+    Raises:
+        CheckpointError: something in the state cannot be put into a checkpoint.
+    """
+    if isinstance(state, np.generic):
+        return state.item()
+    if isinstance(state, torch.Tensor):
+        return _copy_tensor(state.detach(), into)
+    kind = type(state)
+    if kind in MAPPINGS:
+        old = into if isinstance(into, dict) else {}
+        pairs = [(key, copy_to_cpu(value, old.get(key))) for key, value in state.items()]
+        return kind(dict(pairs))
+    if kind in (list, tuple):
+        olds = into if type(into) is kind and len(into) == len(state) else [None] * len(state)
+        return kind(copy_to_cpu(value, old) for value, old in zip(state, olds, strict=True))
+    refuse_unreadable(state)
+    return set(state) if kind is set else state
+
+
+def _copy_tensor(tensor: torch.Tensor, into: Any) -> torch.Tensor:
+    with torch.no_grad():
+        fresh = torch.empty_like(tensor, device="meta")
+        if (
+            isinstance(into, torch.Tensor)
+            and into.dtype == tensor.dtype
+            and into.shape == fresh.shape
+            and into.stride() == fresh.stride()
+        ):
+            return into.copy_(tensor)
+        return torch.empty_like(tensor, device="cpu").copy_(tensor)
+
+
+class _Task(NamedTuple):
+    state: Any
+    step: int
+    meta: Mapping[str, Any]
+
+
+class BackgroundWriter:
+    """Writes checkpoints one after the other in a thread that lives as long as there is something to write.
+
+    While one is written at most one waits: the newest. An older one that waits is dropped.
+
+    Args:
+        store: where they go.
+        on_saved: called in that thread with the step and the path of each checkpoint that stands.
+        on_failed: called in that thread with the step and the error (a `CheckpointError` for a full disk and the like).
+    """
+
+    def __init__(
+        self, store: Store, on_saved: Callable[[int, Path], None], on_failed: Callable[[int, Exception], None]
+    ) -> None:
+        self._store = store
+        self._on_saved = on_saved
+        self._on_failed = on_failed
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._waiting: _Task | None = None
+        self._spare: Any = None
+
+    def spare(self) -> Any:
+        """Return a state that was submitted earlier and is needed no more, to copy the next one into; or None."""
+        with self._lock:
+            spare, self._spare = self._spare, None
+            return spare
+
+    def submit(self, state: Any, step: int, meta: Mapping[str, Any]) -> None:
+        """Have a state written. Returns at once.
+
+        Args:
+            state: a private copy (`copy_to_cpu`); from now on it belongs to the writer.
+            step: as for `Store.save`.
+            meta: likewise.
+        """
+        with self._lock:
+            if self._waiting is not None:
+                self._spare = self._waiting.state
+            self._waiting = _Task(state, step, meta)
+            if self._thread is None:
+                # Not a daemon: a program that ends while its last checkpoint is written waits for it.
+                self._thread = threading.Thread(target=self._write_all, name="legato-checkpoint")
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until everything submitted is written or has failed."""
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _write_all(self) -> None:
+        while True:
+            with self._lock:
+                task, self._waiting = self._waiting, None
+                if task is None:
+                    self._thread = None
+                    return
+            self._write(task)
+            with self._lock:
+                self._spare = task.state
+
+    def _write(self, task: _Task) -> None:
+        try:
+            path = self._store.save(task.state, step=task.step, meta=task.meta)
+        except Exception as error:  # noqa: BLE001 - a checkpoint that fails must not end the training; an event reports it
+            self._on_failed(task.step, error)
+        else:
+            self._on_saved(task.step, path)

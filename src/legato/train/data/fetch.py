@@ -1,0 +1,172 @@
+"""Fetching: read the samples of one micro-batch and collate them. Decides nothing about which, when or where.
+
+What comes out is a function of (data set, seed, key) alone, also where the data set draws random numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, default_collate
+
+from legato.core.errors import DataError
+from legato.train.data.order import Indices, Key, Order
+from legato.train.data.seeds import seed_sample
+
+Collate: TypeAlias = Callable[[list[Any]], Any]
+
+MAX_SHOWN = 8
+
+
+class Whole(NamedTuple):
+    """The tensors of a data set that can be read as a whole, and which rows of them it takes (None: all)."""
+
+    tensors: tuple[torch.Tensor, ...]
+    rows: Indices | None
+
+
+class FetchError(Exception):
+    """A sample or the collation failed; ``__cause__`` is the error. Wrapped into a DataError where the key is taken."""
+
+
+class Fetcher:
+    """Makes the batch of a key.
+
+    * Generators are seeded by (seed, epoch, sample number) before each ``dataset[i]``; ``collate_fn`` goes on with the
+      state that the last sample left.
+    * A data set with ``__getitems__`` gets the whole micro-batch, seeded once by its first sample.
+    * A `TensorDataset`, or a `Subset` of one, with the default collation is indexed as a whole: the same bytes and the
+      same layout in memory as sample by sample, many times faster.
+
+    Args:
+        dataset: has ``__getitem__``; must give the same sample for the same number everywhere.
+        order: which samples a key means.
+        seed: the job's.
+        collate_fn: makes a batch of a list of samples; None for torch's default.
+    """
+
+    def __init__(self, dataset: Dataset[Any], order: Order, seed: int, collate_fn: Collate | None) -> None:
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+            raise DataError(
+                f"Cannot train on a {type(dataset).__name__}: samples must be reachable by number, so that any "
+                "worker can load any of them. Use a map-style data set (__getitem__ and __len__)."
+            )
+        self.dataset = dataset
+        self.order = order
+        self.seed = seed
+        self.collate_fn = collate_fn
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Take note of what the program has changed in the data set: which tensors it has, which rows it takes."""
+        self._whole = _whole(self.dataset) if self.collate_fn is None else None
+        self._takes_many = _takes_many(self.dataset)
+
+    @property
+    def draws(self) -> bool:
+        """Tell whether fetching sets the global generators."""
+        return self._whole is None
+
+    def __call__(self, key: Key) -> Any:
+        """Return the batch of a key. Raises FetchError from what the data set or the collation raised."""
+        samples = self.order.samples(key)
+        if self._whole is not None:
+            return _fetch_whole(self._whole, samples)
+        items = self._fetch_many(key, samples) if self._takes_many else self._fetch_each(key, samples)
+        try:
+            return (self.collate_fn or default_collate)(items)
+        except Exception as error:
+            raise FetchError(f"collating them raised {told(error)}") from error
+
+    def _fetch_many(self, key: Key, samples: Indices) -> list[Any]:
+        numbers = samples.tolist()
+        seed_sample(self.seed, key.epoch, numbers[0])
+        try:
+            items: list[Any] = self.dataset.__getitems__(numbers)  # type: ignore[attr-defined]
+        except Exception as error:
+            raise FetchError(f"reading them raised {told(error)}") from error
+        if len(items) != len(numbers):
+            raise FetchError(f"__getitems__ gave {len(items)} samples for {len(numbers)} numbers")
+        return items
+
+    def _fetch_each(self, key: Key, samples: Indices) -> list[Any]:
+        items = []
+        for number in samples.tolist():
+            seed_sample(self.seed, key.epoch, number)
+            try:
+                items.append(self.dataset[number])
+            except Exception as error:
+                raise FetchError(f"sample {number} raised {told(error)}") from error
+        return items
+
+
+def told(error: BaseException) -> str:
+    """Render an error as the last line of its traceback."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def render_failure(key: Key, samples: Indices, what: str) -> str:
+    """Render the message of the DataError for a key that cannot be had."""
+    shown = ", ".join(str(number) for number in samples[:MAX_SHOWN].tolist())
+    if len(samples) > MAX_SHOWN:
+        shown += f", … {len(samples)} in all"
+    return (
+        f"Cannot load micro-batch {key.index} of step {key.step} in epoch {key.epoch} (samples {shown}): {what}. "
+        "Mend the data set, or leave these samples out of it."
+    )
+
+
+def _takes_many(dataset: object) -> bool:
+    # Subset always has __getitems__ and falls back to single samples itself, but then unseeded.
+    if type(dataset) is Subset:
+        return _takes_many(dataset.dataset)
+    return callable(getattr(dataset, "__getitems__", None))
+
+
+def _fetch_whole(whole: Whole, samples: Indices) -> list[torch.Tensor]:
+    try:
+        # A shuffled order is read-only, and torch takes no such arrays.
+        index = torch.from_numpy(samples.copy() if whole.rows is None else whole.rows[samples])
+        return [tensor.index_select(0, index.to(tensor.device)) for tensor in whole.tensors]
+    except Exception as error:
+        raise FetchError(f"reading them raised {told(error)}") from error
+
+
+def _whole(dataset: object) -> Whole | None:
+    if type(dataset) is TensorDataset:
+        return Whole(dataset.tensors, None) if all(map(_plain, dataset.tensors)) else None
+    if type(dataset) is Subset:
+        inner = _whole(dataset.dataset)
+        if inner is None:
+            return None
+        rows = _rows(dataset.indices, len(inner.tensors[0] if inner.rows is None else inner.rows))
+        if rows is None:
+            return None
+        return Whole(inner.tensors, rows if inner.rows is None else inner.rows[rows])
+    return None
+
+
+def _rows(indices: Sequence[int], num_inner: int) -> Indices | None:
+    rows = np.asarray(indices)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu" or rows.size == 0:
+        return None
+    # Sample by sample, negative numbers count from the end and wrong ones raise where they are met.
+    if rows.min() < 0 or rows.max() >= num_inner:
+        return None
+    return rows.astype(np.int64, copy=False)
+
+
+def _plain(tensor: torch.Tensor) -> bool:
+    # Where rows lie otherwise, it is up to the version of torch how single rows are stacked in memory.
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.layout == torch.strided
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+        and not tensor.is_quantized
+        and tensor.stride() == torch.empty(tensor.shape, device="meta").stride()
+    )

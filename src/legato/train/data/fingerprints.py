@@ -1,0 +1,119 @@
+"""Short digests by which workers tell whether they train the same thing. Pure but for reading one sample."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from legato.core.errors import DataError
+from legato.train.data.order import Layout
+from legato.train.data.seeds import seed_sample, untouched
+
+
+def identity_of(model: str, layout: Layout, seed: int, *, exact: bool) -> dict[str, str]:
+    """Return what must be equal in all workers of a job, and in a checkpoint that it goes on from."""
+    return {
+        "model": model,
+        "layout": f"{layout.global_batch_size}/{layout.micro_batch_size}",
+        "seed": str(seed),
+        "threads": str(torch.get_num_threads()),
+        "reduction": "exact" if exact else "fast",
+    }
+
+
+def hashing() -> dict[str, str]:
+    """Return what must be equal in all workers that train at the same time, but may differ in the next run.
+
+    By the hash of a text sets are ordered, and a program may be led by that order.
+    """
+    return {"hash of texts (PYTHONHASHSEED)": hashlib.sha256(str(hash("legato")).encode()).hexdigest()[:16]}
+
+
+def num_samples_of(dataset: Dataset[Any]) -> int:
+    """Return the length of a data set.
+
+    Raises:
+        DataError: it has none.
+    """
+    if isinstance(dataset, DataLoader):
+        raise DataError(
+            "Cannot cut a DataLoader into batches: it has cut them already. Hand over the data set itself; its "
+            "collate_fn and num_workers are arguments of run.batches and run.evaluate."
+        )
+    try:
+        return len(dataset)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise DataError(
+            f"Cannot cut a {type(dataset).__name__} into batches: it has no length. Use a map-style data set "
+            "(__getitem__ and __len__)."
+        ) from error
+
+
+def describe_dataset(dataset: Dataset[Any], seed: int, *, exact: bool) -> str:
+    """Say what distinguishes a data set from others: its type, its length and a digest of its first sample.
+
+    Args:
+        dataset: its first sample is read twice.
+        seed: of the job.
+        exact: the result must not depend on who reads a sample.
+
+    Raises:
+        DataError: it must not, but the first sample is another one when it is read again.
+    """
+    kind = f"{type(dataset).__name__} of {num_samples_of(dataset)} samples"
+    first, again = (_first_sample(dataset, seed) for _ in range(2))
+    if first == again:
+        return f"{kind}, first {first}"
+    if exact:
+        raise DataError(
+            f"The data set ({kind}) gives another sample 0 when it is read again with the same random seeds: it draws "
+            "from a generator of its own, counts its calls or reads a clock. So what is trained would depend on which "
+            "worker reads which sample. Draw from the global generators of torch, NumPy or Python, which Legato seeds "
+            "for each sample, or from a generator made of the sample's index; or give up equal results with "
+            'legato.elastic(reduction="fast").'
+        )
+    return kind
+
+
+def _first_sample(dataset: Dataset[Any], seed: int) -> str:
+    with untouched():
+        seed_sample(seed, 0, 0)
+        try:
+            return _digest(dataset[0])
+        except Exception:  # noqa: BLE001 - it is reported, with its sample, when the sample is trained
+            return "unreadable"
+
+
+def _digest(sample: Any) -> str:
+    digest = hashlib.sha256()
+
+    def walk(node: Any) -> None:
+        if isinstance(node, torch.Tensor):
+            digest.update(f"{tuple(node.shape)}{node.dtype}".encode())
+            digest.update(node.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        elif hasattr(node, "__array__"):
+            array = np.ascontiguousarray(node)
+            if array.dtype.hasobject:
+                # Its memory holds addresses.
+                walk(array.tolist())
+                return
+            digest.update(f"{array.shape}{array.dtype}".encode())
+            digest.update(array.tobytes())
+        elif isinstance(node, list | tuple):
+            for value in node:
+                walk(value)
+        elif isinstance(node, dict):
+            for key, value in node.items():
+                digest.update(str(key).encode())
+                walk(value)
+        elif isinstance(node, int | float | str | bytes):
+            digest.update(repr(node).encode())
+        else:
+            digest.update(type(node).__qualname__.encode())
+
+    walk(sample)
+    return digest.hexdigest()[:16]

@@ -1,0 +1,171 @@
+"""The loader: hands this worker its micro-batches in the order in which it will train them, loaded ahead of need.
+
+Never decides who trains what: it receives the keys, and new ones at every change of membership. What is already loaded
+or being loaded and still wanted soon is kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from multiprocessing.context import BaseContext
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+from torch.utils.data._utils.pin_memory import pin_memory as to_pinned
+
+from legato.core.errors import DataError
+from legato.train.data.fetch import Collate, Fetcher, FetchError, render_failure
+from legato.train.data.loader_processes import Failure, LoaderProcesses
+from legato.train.data.order import Key, Order
+from legato.train.data.seeds import untouched
+
+
+def no_fds() -> tuple[int, ...]:
+    """Return no file descriptors: nothing is private."""
+    return ()
+
+
+class Loader:
+    """Loads the micro-batches of the keys that it follows. For use by one thread.
+
+    Batches do not depend on ``num_workers``, ``prefetch_factor`` or who loads them, and loading leaves the random state
+    of this process as it was. There are no loading threads: all threads of a process share its random generators, so a
+    sample could not be given its own numbers.
+
+    Args:
+        dataset: map-style; may change between two passes, see `begin_pass`.
+        order: which samples a key means.
+        seed: the job's.
+        collate_fn: makes a batch of a list of samples; None for torch's default.
+        num_workers: loader processes; 0 loads in this process, when the batch is asked for.
+        prefetch_factor: micro-batches that each loader process is ahead.
+        multiprocessing_context: a start method or a context; None for the platform's default.
+        pin_memory: put batches in page-locked memory; without CUDA this does nothing.
+        private_fds: tells, when the processes are forked, which file descriptors they must not hold open.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        order: Order,
+        *,
+        seed: int,
+        collate_fn: Collate | None = None,
+        num_workers: int = 0,
+        prefetch_factor: int = 2,
+        multiprocessing_context: str | BaseContext | None = None,
+        pin_memory: bool = False,
+        private_fds: Callable[[], Iterable[int]] = no_fds,
+    ) -> None:
+        if num_workers < 0:
+            raise DataError(
+                f"Cannot load data: num_workers={num_workers} is negative. Take 0 for loading in this process."
+            )
+        if prefetch_factor < 1:
+            raise DataError(f"Cannot load data: prefetch_factor={prefetch_factor} is below 1. Take 1 or more.")
+        self._order = order
+        self._fetcher = Fetcher(dataset, order, seed, collate_fn)
+        self._pin = pin_memory and torch.cuda.is_available()
+        self._keys: Iterator[Key] = iter(())
+        self._processes = (
+            LoaderProcesses(self._fetcher, num_workers, multiprocessing_context, private_fds) if num_workers else None
+        )
+        self._window = num_workers * prefetch_factor
+        self._upcoming: deque[Key] = deque()
+        self._loaded: dict[Key, Any] = {}
+
+    def begin_pass(self) -> bool:
+        """See what the program has changed in the data set since the last pass, as all workers do at the same place.
+
+        Loader processes that have an older copy end; the next ones start with what the data set is like then.
+
+        Returns:
+            Whether it may have changed, as far as that is known; always without loader processes.
+        """
+        if self._processes is None:
+            self._fetcher.look_again()
+            return True
+        if not self._processes.renew_if_changed():
+            return False
+        self._fetcher.look_again()
+        self._loaded.clear()
+        return True
+
+    def follow(self, keys: Iterator[Key]) -> None:
+        """Take note that exactly these keys will be taken from now on, in this order.
+
+        With loader processes this starts to load the first of them. What was loaded or is being loaded and is among the
+        next ``num_workers * prefetch_factor`` keys is kept; the rest is dropped.
+
+        Args:
+            keys: read lazily, that many keys ahead of what is taken; may be endless.
+        """
+        self._keys = keys
+        if self._processes is None:
+            return
+        self._upcoming = deque(islice(keys, self._window))
+        wanted = set(self._upcoming)
+        self._loaded = {key: batch for key, batch in self._loaded.items() if key in wanted}
+        self._processes.forget_all_but(wanted)
+        self._request()
+
+    def take(self) -> tuple[Key, Any]:
+        """Wait for the batch of the next key.
+
+        Raises:
+            DataError: a sample or the collation failed (the error is the cause), or a loader process died. After the
+                former the next call goes on with the next key.
+            StopIteration: no keys are left.
+        """
+        if self._processes is None:
+            key = next(self._keys)
+            batch = self._fetch_here(key)
+        else:
+            key, batch = self._take_loaded(self._processes)
+        return key, to_pinned(batch) if self._pin else batch  # type: ignore[no-untyped-call]
+
+    def close(self) -> None:
+        """End the loader processes and drop what is loaded. Idempotent; the loader cannot be used any more."""
+        self._keys = iter(())
+        self._upcoming.clear()
+        self._loaded.clear()
+        if self._processes is not None:
+            self._processes.close()
+
+    def _fetch_here(self, key: Key) -> Any:
+        try:
+            if not self._fetcher.draws:
+                return self._fetcher(key)
+            with untouched():
+                return self._fetcher(key)
+        except FetchError as failed:
+            raise self._error(key, str(failed)) from failed.__cause__
+
+    def _take_loaded(self, processes: LoaderProcesses) -> tuple[Key, Any]:
+        if not self._upcoming:
+            raise StopIteration
+        key = self._upcoming[0]
+        # Also with the batch at hand: who has delivered gets new work at once.
+        self._loaded.update(processes.receive(wait=False))
+        while key not in self._loaded:
+            self._request()
+            self._loaded.update(processes.receive(wait=True))
+        self._upcoming.popleft()
+        batch = self._loaded.pop(key)
+        self._upcoming.extend(islice(self._keys, 1))
+        self._request()
+        if isinstance(batch, Failure):
+            raise self._error(key, batch.what) from batch.cause()
+        return key, batch
+
+    def _request(self) -> None:
+        assert self._processes is not None
+        for key in self._upcoming:
+            if key not in self._loaded and not self._processes.is_loading(key):
+                self._processes.request(key)
+
+    def _error(self, key: Key, what: str) -> DataError:
+        return DataError(render_failure(key, self._order.samples(key), what))

@@ -1,0 +1,325 @@
+"""Loader processes: fetch the batches of given keys elsewhere and bring them here. Never decides which keys.
+
+Each process has a pipe for requests and one for results; tensors travel in shared memory. No thread takes part: results
+are received when the training asks for a batch. Requests that a process has not begun can be taken back.
+
+Why not torch's DataLoader: it hands out batches in the order in which they were asked for, so after a change of
+membership all that is no longer wanted would have to be loaded, waited for and thrown away first; and it draws from
+this process's random state.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import traceback
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+import torch
+import torch.multiprocessing  # teaches pipes to carry tensors in shared memory
+import torch.utils.data._utils.worker as torch_worker
+
+from legato.core.errors import DataError
+from legato.train.data.dataset_state import DatasetState
+from legato.train.data.fetch import Fetcher, FetchError, told
+from legato.train.data.order import Key
+
+CLOSE_LIMIT_S: Final = 1.0
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class Failure(NamedTuple):
+    """A key that could not be fetched.
+
+    Args:
+        what: the story in one line.
+        pickled: the original error, None if it cannot be pickled.
+        story: its traceback in the loader process.
+    """
+
+    what: str
+    pickled: bytes | None
+    story: str
+
+    def cause(self) -> BaseException:
+        """Return the original error, or one that tells of it."""
+        error = RuntimeError(self.what) if self.pickled is None else pickle.loads(self.pickled)  # noqa: S301 - our child's
+        assert isinstance(error, BaseException)
+        error.add_note(f"In a loader process:\n{self.story}")
+        return error
+
+
+class Place(NamedTuple):
+    """Where a loader process stands among the others, and what it must not keep of its parent."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    num_processes: int
+    parent_pid: int | None
+    parents_ends: tuple[Connection, ...]
+    private_fds: tuple[int, ...]
+
+
+class _Process:
+    """One loader process as its parent sees it."""
+
+    def __init__(self, process: BaseProcess, requests: Connection, results: Connection) -> None:
+        self.process = process
+        self.requests = requests
+        self.results = results
+        self.loading: dict[int, Key] = {}
+
+
+class LoaderProcesses:
+    """A fixed number of processes, started at the first request.
+
+    Args:
+        fetcher: what each process runs.
+        num_processes: at least 1.
+        context: a start method, a context, or None for the platform's default.
+        private_fds: asked at the start; in forked processes these descriptors then lead nowhere.
+    """
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        num_processes: int,
+        context: str | BaseContext | None,
+        private_fds: Callable[[], Iterable[int]],
+    ) -> None:
+        self._fetcher = fetcher
+        self._num_processes = num_processes
+        self._context = context if isinstance(context, BaseContext) else multiprocessing.get_context(context)
+        self._private_fds = private_fds
+        self._processes: list[_Process] = []
+        self._state: DatasetState | None = None
+        self._next_token = 0
+        self._closed = False
+
+    def is_loading(self, key: Key) -> bool:
+        """Tell whether a key was asked for and has not come yet."""
+        return any(key in process.loading.values() for process in self._processes)
+
+    def request(self, key: Key) -> None:
+        """Ask the least busy process for a key. Raises DataError if that process is dead."""
+        if not self._processes:
+            self._start()
+        process = min(self._processes, key=lambda each: len(each.loading))
+        token = self._next_token
+        self._next_token += 1
+        process.loading[token] = key
+        self._tell(process, (token, key))
+
+    def forget_all_but(self, wanted: Collection[Key]) -> None:
+        """Take back every request for another key; what is being fetched right now is dropped when it comes."""
+        for process in self._processes:
+            for token in [token for token, key in process.loading.items() if key not in wanted]:
+                del process.loading[token]
+                self._tell(process, (token, None))
+
+    def receive(self, *, wait: bool) -> dict[Key, Any]:
+        """Return what has come: batches, or a Failure for a key.
+
+        Args:
+            wait: until there is something; at least one request must be open.
+
+        Raises:
+            DataError: a loader process has died.
+        """
+        arrived: dict[Key, Any] = {}
+        while True:
+            for process in self._ready(block=wait and not arrived):
+                arrived.update(self._receive_from(process))
+            if arrived or not wait:
+                return arrived
+
+    def renew_if_changed(self) -> bool:
+        """End the processes if the data set or the collation is not what they have a copy of; new ones have theirs.
+
+        Returns:
+            Whether they were ended: nothing is being loaded then.
+        """
+        if self._state is None or not self._state.has_changed():
+            return False
+        self._end()
+        return True
+
+    def close(self) -> None:
+        """End the processes: those that are in the middle of a batch after a short while by force. Idempotent."""
+        self._closed = True
+        self._end()
+
+    def _end(self) -> None:
+        self._state = None
+        processes, self._processes = self._processes, []
+        for each in processes:
+            # Processes that wait for a request, or for room for a result, wake up and end.
+            each.requests.close()
+            each.results.close()
+        deadline = monotonic() + CLOSE_LIMIT_S
+        for each in processes:
+            each.process.join(max(0.0, deadline - monotonic()))
+            if each.process.exitcode is None:
+                each.process.kill()
+                each.process.join()
+            each.process.close()
+
+    def _start(self) -> None:
+        if self._closed:
+            raise DataError("Cannot load data: the loader is closed.")
+        self._state = DatasetState(self._fetcher.dataset, self._fetcher.collate_fn)
+        forked = self._context.get_start_method() == "fork"
+        private_fds = tuple(self._private_fds()) if forked else ()
+        elders = [end for each in _living for process in each._processes for end in (process.requests, process.results)]
+        ends: list[Connection] = []
+        for index in range(self._num_processes):
+            their_requests, requests = self._context.Pipe(duplex=False)
+            results, their_results = self._context.Pipe(duplex=False)
+            ends += [requests, results]
+            place = Place(
+                index=index,
+                num_processes=self._num_processes,
+                # A process of a fork server has that server for a parent, not this process.
+                parent_pid=None if self._context.get_start_method() == "forkserver" else os.getpid(),
+                # They inherit this end of their own and of their elders' pipes, and none would see its own closed.
+                parents_ends=(*elders, *ends) if forked else (),
+                private_fds=private_fds,
+            )
+            process = self._context.Process(  # type: ignore[attr-defined]
+                target=_serve,
+                args=(self._fetcher, their_requests, their_results, place),
+                name=f"legato-loader-{index}",
+                daemon=True,
+            )
+            process.start()
+            their_requests.close()
+            their_results.close()
+            self._processes.append(_Process(process, requests, results))
+        _living.add(self)
+
+    def _ready(self, *, block: bool) -> Iterator[_Process]:
+        # A dead process closes its end of the pipe, so its results tell of its death too.
+        waiting = {process.results: process for process in self._processes}
+        for connection in wait(list(waiting), timeout=None if block else 0):
+            assert isinstance(connection, Connection)
+            yield waiting[connection]
+
+    def _receive_from(self, process: _Process) -> dict[Key, Any]:
+        try:
+            token, batch = process.results.recv()
+        except (EOFError, OSError) as error:
+            raise self._death(process) from error
+        key = process.loading.pop(token, None)
+        return {} if key is None else {key: batch}
+
+    def _tell(self, process: _Process, message: tuple[int, Key | None]) -> None:
+        try:
+            process.requests.send(message)
+        except OSError as error:
+            raise self._death(process) from error
+
+    def _death(self, process: _Process) -> DataError:
+        process.process.join(CLOSE_LIMIT_S)
+        code = process.process.exitcode
+        how = "broke its pipe" if code is None else _render_exit(code)
+        what = next(iter(process.loading.values()), None)
+        busy = (
+            "" if what is None else f" with micro-batch {what.index} of step {what.step} in epoch {what.epoch} to load"
+        )
+        return DataError(
+            f"Cannot load data: {process.process.name} (pid {process.process.pid}) {how}{busy}. "
+            "If it was killed for memory, take fewer loader processes or a lower prefetch_factor; "
+            "with num_workers=0 errors of the data set show themselves here."
+        )
+
+
+_living: Final[weakref.WeakSet[LoaderProcesses]] = weakref.WeakSet()
+"""Those that have started processes."""
+
+
+def _render_exit(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+
+
+def _serve(fetcher: Fetcher, requests: Connection, results: Connection, place: Place) -> None:
+    """Fetch what is asked for, in that order, until the parent closes the pipe."""
+    _leave_parent(place)
+    torch.set_num_threads(1)
+    # Lets the default collation write into shared memory at once, and data sets ask where they are.
+    torch_worker._worker_info = torch_worker.WorkerInfo(
+        id=place.index, num_workers=place.num_processes, seed=fetcher.seed, dataset=fetcher.dataset
+    )
+    waiting: dict[int, Key] = {}
+    while True:
+        try:
+            while not waiting or requests.poll():
+                token, key = requests.recv()
+                if key is None:
+                    waiting.pop(token, None)
+                else:
+                    waiting[token] = key
+            token = next(iter(waiting))
+            _send(results, token, _fetch(fetcher, waiting.pop(token)))
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            return
+
+
+def _fetch(fetcher: Fetcher, key: Key) -> Any:
+    try:
+        return fetcher(key)
+    except FetchError as failed:
+        return _failure(str(failed), failed.__cause__ or failed)
+    finally:
+        # The end of this process may be a kill, which would lose what is still in the buffers.
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def _send(results: Connection, token: int, batch: Any) -> None:
+    try:
+        results.send((token, batch))
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001 - pickling runs code of the user's; all of it is sent to the parent
+        results.send((token, _failure(f"the batch cannot be sent to the trainer: {told(error)}", error)))
+
+
+def _failure(what: str, error: BaseException) -> Failure:
+    story = "".join(traceback.format_exception(error))
+    try:
+        pickled = pickle.dumps(error)
+        pickle.loads(pickled)  # noqa: S301 - just made
+    except Exception:  # noqa: BLE001 - an error of any kind here means only that the text must do
+        return Failure(what, None, story)
+    return Failure(what, pickled, story)
+
+
+def _leave_parent(place: Place) -> None:
+    """Keep nothing of the parent that could hold up its peers, and do not outlive it."""
+    for end in place.parents_ends:
+        end.close()
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for fd in place.private_fds:
+        # Not closed: inherited objects still own these numbers, and would close whatever gets them next.
+        os.dup2(nowhere, fd, inheritable=False)
+    os.close(nowhere)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_IGN)
+    # The terminal sends Ctrl-C to the whole group; it is for the trainer to decide what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    if place.parent_pid is not None and sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != place.parent_pid:
+            os._exit(1)

@@ -1,0 +1,226 @@
+"""The order of the data: which samples make up which micro-batch. Pure; never looks at a sample, a rank or a clock.
+
+The order of an epoch is a function of (seed, epoch, number of samples) alone. It is computed with 64-bit integer
+arithmetic, not with a library's shuffle, so that no version of NumPy and no platform can change it: sample ``i`` gets
+the ``i``-th number of the SplitMix64 stream that starts at the epoch's seed, and samples stand in ascending order of
+these numbers. SplitMix64 is one to one, so the numbers are distinct and the order has no ties.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from legato.core.errors import DataError, LayoutError
+from legato.train.data.hashing import GAMMA, ORDER, derive
+
+Indices: TypeAlias = NDArray[np.int64]
+
+
+class Key(NamedTuple):
+    """Names one micro-batch.
+
+    Args:
+        epoch: from 0.
+        step: of this epoch, from 0.
+        index: of the micro-batch in its step, from 0.
+    """
+
+    epoch: int
+    step: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a step is cut. The same for every number of workers.
+
+    Args:
+        global_batch_size: samples of one step.
+        micro_batch_size: samples of one micro-batch; divides ``global_batch_size``.
+
+    >>> Layout(256, 32).num_micro_batches
+    8
+    """
+
+    global_batch_size: int
+    micro_batch_size: int
+
+    def __post_init__(self) -> None:
+        for name in ("global_batch_size", "micro_batch_size"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise LayoutError(f"Cannot cut batches: {name}={value!r} is not a whole number. Give an int.")
+            if value <= 0:
+                raise LayoutError(f"Cannot cut batches: {name}={value} is not positive. Give 1 or more.")
+        if self.global_batch_size % self.micro_batch_size:
+            smaller = self.global_batch_size // self.micro_batch_size * self.micro_batch_size
+            advice = f"{smaller} or {smaller + self.micro_batch_size}" if smaller else f"{self.micro_batch_size}"
+            raise LayoutError(
+                f"Cannot cut batches: global_batch_size={self.global_batch_size} is not a multiple of "
+                f"micro_batch_size={self.micro_batch_size}. Take global_batch_size={advice}, or cut otherwise."
+            )
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Return V, the number of micro-batches of a full step."""
+        return self.global_batch_size // self.micro_batch_size
+
+
+class Steps(Protocol):
+    """How a pass is cut into steps; asked again at each step, so that later steps may be cut otherwise."""
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps the pass has."""
+        ...
+
+    @property
+    def num_epochs(self) -> int:
+        """How many epochs the pass goes through."""
+        ...
+
+    def epochs_before(self, step: int) -> int:
+        """Return how many of them have ended before a step, or at the end of the pass, which is the step behind it."""
+        ...
+
+    def num_micro_batches_of(self, step: int) -> int:
+        """Return the number of micro-batches of a step that hold a sample."""
+        ...
+
+    def num_samples_of(self, step: int) -> int:
+        """Return the number of samples of a step."""
+        ...
+
+
+class Order:
+    """Says which samples of a data set make up each step and each micro-batch. Every sample once per epoch.
+
+    The last step of an epoch holds what is left: fewer micro-batches, of which the last may be smaller.
+
+    Args:
+        num_samples: of the data set.
+        layout: how a step is cut.
+        seed: the job's.
+        shuffle: a new random order each epoch, for training; then samples are asked for in every micro-batch of one
+            step, though the last of them may be smaller. Without it the samples stand in the order of the data set,
+            and any number but 0 will do.
+
+    Raises:
+        DataError: the data set is empty, or too small for one step of training.
+
+    >>> order = Order(10, Layout(4, 2), seed=0, shuffle=False)
+    >>> order.num_steps, [part.tolist() for part in order.micro_batches(epoch=0, step=1)]
+    (3, [[4, 5], [6, 7]])
+    >>> order.num_samples_of(2), order.samples(Key(epoch=0, step=2, index=0)).tolist()
+    (2, [8, 9])
+    """
+
+    def __init__(self, num_samples: int, layout: Layout, seed: int, shuffle: bool = True) -> None:
+        if num_samples <= 0:
+            raise DataError(
+                "Cannot use an empty data set: it has no samples. Check the path and the filter it is made with."
+            )
+        if shuffle and num_samples <= layout.global_batch_size - layout.micro_batch_size:
+            raise DataError(
+                f"Cannot train on {num_samples} samples: one global batch takes {layout.global_batch_size}. "
+                f"Take global_batch_size={num_samples} or less, or a larger data set."
+            )
+        self.num_samples = num_samples
+        self.layout = layout
+        self.seed = seed
+        self.shuffle = shuffle
+        # Two epochs at a time: a loader looks ahead over the end of one while its last steps are still trained.
+        self._permutations: dict[int, Indices] = {}
+
+    @property
+    def num_steps(self) -> int:
+        """Return the number of steps of an epoch."""
+        return -(-self.num_samples // self.layout.global_batch_size)
+
+    @property
+    def num_epochs(self) -> int:
+        """A pass is one epoch."""
+        return 1
+
+    def epochs_before(self, step: int) -> int:
+        """Return 1 behind the last step, else 0."""
+        return int(step >= self.num_steps)
+
+    def num_samples_of(self, step: int) -> int:
+        """Return the number of samples of a step: one global batch, less in the last step."""
+        self._check_step(step)
+        size = self.layout.global_batch_size
+        return min(size, self.num_samples - step * size)
+
+    def num_micro_batches_of(self, step: int) -> int:
+        """Return the number of micro-batches of a step that hold a sample."""
+        return -(-self.num_samples_of(step) // self.layout.micro_batch_size)
+
+    def micro_batches(self, epoch: int, step: int) -> tuple[Indices, ...]:
+        """Return the sample numbers of each micro-batch of a step, without the empty ones."""
+        return tuple(self.samples(Key(epoch, step, index)) for index in range(self.num_micro_batches_of(step)))
+
+    def samples(self, key: Key) -> Indices:
+        """Return the sample numbers of one micro-batch."""
+        if not 0 <= key.index < self.num_micro_batches_of(key.step):
+            raise IndexError(f"step {key.step} has {self.num_micro_batches_of(key.step)} micro-batches: no {key.index}")
+        size = self.layout.micro_batch_size
+        start = key.step * self.layout.global_batch_size + key.index * size
+        stop = min(start + size, self.num_samples)
+        if not self.shuffle:
+            return np.arange(start, stop, dtype=np.int64)
+        return self.permutation(key.epoch)[start:stop]
+
+    def permutation(self, epoch: int) -> Indices:
+        """Return all sample numbers in the order of a shuffled epoch; not to be written to."""
+        known = self._permutations.get(epoch)
+        if known is None:
+            while len(self._permutations) > 1:
+                del self._permutations[min(self._permutations)]
+            known = _shuffled(self.num_samples, derive(ORDER, self.seed, epoch))
+            self._permutations[epoch] = known
+        return known
+
+    def _check_step(self, step: int) -> None:
+        if not 0 <= step < self.num_steps:
+            raise IndexError(f"an epoch has {self.num_steps} steps: no {step}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_permutations": {}}
+
+
+def _shuffled(num_samples: int, start: int) -> Indices:
+    words = np.arange(1, num_samples + 1, dtype=np.uint64)
+    words *= np.uint64(GAMMA)
+    words += np.uint64(start)
+    # mix64 of seeds.py, on whole arrays.
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58_476D_1CE4_E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D0_49BB_1331_11EB)
+    words ^= words >> np.uint64(31)
+    places = np.argsort(words).astype(np.int64, copy=False)
+    places.flags.writeable = False
+    return places
+
+
+def epochs_before(order: Steps, epoch: int, step: int) -> int:
+    """Return how many epochs of a job have ended before a step of a pass.
+
+    Args:
+        order: of the pass.
+        epoch: the job's loop is in, from 0: each goes through as many as the pass has.
+        step: of the pass, from 0.
+    """
+    return epoch * order.num_epochs + order.epochs_before(step)
+
+
+def epochs_ended_by(order: Steps | None, epoch: int, num_steps: int) -> range:
+    """Return the numbers, from 1, of the epochs of a job that ended with the last of so many steps of a pass."""
+    if order is None or not num_steps:
+        return range(0)
+    return range(epochs_before(order, epoch, num_steps - 1) + 1, epochs_before(order, epoch, num_steps) + 1)

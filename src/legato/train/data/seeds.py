@@ -1,0 +1,88 @@
+"""Seeds: which random numbers a job, a micro-batch and a sample see. Never draws from a generator that it did not seed.
+
+Randomness must not depend on which worker computes what. So the generators are seeded again at fixed places, each time
+with a 64-bit number that is a pure function of the job's seed and of the place:
+
+* once per process before the model is built (`seed_job`),
+* before the forward pass of every micro-batch (`seed_micro_batch`),
+* before every sample is read from the data set (`seed_sample`).
+
+All three set the global generators of Python (``random``), NumPy (legacy ``numpy.random``, with the low 32 bits of the
+seed, because its wide seeding is five times slower; only if NumPy is loaded), torch on the CPU, and torch on the
+current CUDA device (only if CUDA is in use in this process). A generator object that a program made itself is its own
+business.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from legato.train.data.hashing import JOB, MICRO_BATCH, SAMPLE, derive
+
+
+def seed_job(seed: int) -> None:
+    """Seed all generators for what happens before the first micro-batch, such as building the model."""
+    number = derive(JOB, seed)
+    _set_generators(number)
+    # Reaches a CUDA device also if the program starts to use it only later.
+    torch.manual_seed(number)
+
+
+def seed_micro_batch(seed: int, step: int, index: int) -> None:
+    """Seed all generators for the forward and backward pass of one micro-batch.
+
+    Args:
+        seed: the job's.
+        step: number of the step in the whole job.
+        index: number of the micro-batch in its step.
+    """
+    _set_generators(derive(MICRO_BATCH, seed, step, index))
+
+
+def seed_sample(seed: int, epoch: int, index: int) -> None:
+    """Seed all generators for reading (and augmenting) sample ``index`` of the data set in an epoch."""
+    _set_generators(derive(SAMPLE, seed, epoch, index))
+
+
+def _set_generators(number: int) -> None:
+    random.seed(number)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(number & 0xFFFF_FFFF)
+    # torch.manual_seed does the same a hundred times slower: it walks over every back end there could be.
+    torch.default_generator.manual_seed(number)
+    cuda = _cuda_generator()
+    if cuda is not None:
+        cuda.manual_seed(number)
+
+
+@contextmanager
+def untouched() -> Iterator[None]:
+    """Give the global generators back afterwards as they were found, whatever happens to them inside."""
+    python = random.getstate()
+    numpy = sys.modules.get("numpy")
+    numpy_state = None if numpy is None else numpy.random.get_state(legacy=False)
+    cpu_state = torch.default_generator.get_state()
+    cuda = _cuda_generator()
+    cuda_state = None if cuda is None else cuda.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        if numpy is not None:
+            numpy.random.set_state(numpy_state)
+        torch.default_generator.set_state(cpu_state)
+        if cuda is not None and cuda_state is not None:
+            cuda.set_state(cuda_state)
+
+
+def _cuda_generator() -> torch.Generator | None:
+    # False also in a process that was forked from one that uses CUDA: there it must not be touched.
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return None
+    return torch.cuda.default_generators[torch.cuda.current_device()]

@@ -1,0 +1,1 @@
+"""The elastic training loop: what users call, steps, evaluation, and a worker's session."""

@@ -1,0 +1,431 @@
+"""The elastic loop: a plain PyTorch loop whose result does not depend on how many workers run it.
+
+`elastic` gives a `Run`, through which a program's own loop takes part in a job. Alone (``python train.py``), under
+``legato run`` and on the platform the same program gives the same weights, bit for bit. Only the public face: the work
+is done by `session`, `stepping` and `evaluation`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import torch
+from torch.utils.data import Dataset
+
+from legato.core import wire
+from legato.core.errors import ProgramError, UsageError
+from legato.train.data.fetch import Collate
+from legato.train.data.fingerprints import describe_dataset, num_samples_of
+from legato.train.data.loader import Loader
+from legato.train.data.order import Layout, Order, Steps
+from legato.train.data.seeds import seed_job, untouched
+from legato.train.loop.evaluation import Metric, evaluate
+from legato.train.loop.fast_forward import Replay
+from legato.train.loop.session import Session
+from legato.train.loop.stepping import Source, Stepper, seed_between_passes
+from legato.train.process import job
+from legato.train.state.agreement import OnDifference
+
+Reduction = Literal["exact", "fast"]
+_MAX_LOADERS: Final = 4
+
+
+def elastic(
+    *,
+    global_batch_size: int,
+    micro_batch_size: int,
+    seed: int = 0,
+    reduction: Reduction = "exact",
+    num_backwards: int = 1,
+    num_threads: int | None = None,
+    checkpoint_dir: str | Path | None = None,
+    checkpoint_every: str | None = None,
+    keep: int = 3,
+    resume: bool = False,
+    stop_on_nan: bool = False,
+    allow_unprepared_schedulers: bool = False,
+    on_difference: OnDifference | None = None,
+) -> Run:
+    """Begin an elastic run; build the model after this call, so that it starts from the seed.
+
+    Args:
+        global_batch_size: samples per optimizer step, on all workers together.
+        micro_batch_size: samples per turn of the loop; divides ``global_batch_size``. More workers than
+            ``global_batch_size / micro_batch_size`` cannot help, and a job is given no more.
+        seed: of everything random: the model's start, the order of the data, dropout, augmentation. A job that was
+            given a seed of its own (``LEGATO_SEED``) has that one instead.
+        reduction: ``exact``, or ``fast``: between machines a plain all-reduce, whose result may depend on the workers.
+        num_backwards: backward passes per turn of the loop.
+        num_threads: torch's threads per worker; the result depends on it. None for what ``legato run --threads`` says,
+            else 1.
+        checkpoint_dir: where checkpoints go when the program runs alone; under ``legato run`` the job has its own.
+        checkpoint_every: how often when alone: ``100steps``, ``2epochs``, ``60s``; None for the last one only.
+        keep: how many checkpoints to keep when alone.
+        resume: start from the newest checkpoint in ``checkpoint_dir`` when alone.
+        stop_on_nan: end with an error when the loss of a step is not finite, instead of a warning.
+        allow_unprepared_schedulers: train also if a learning-rate scheduler was not given to `Run.prepare`. Workers
+            that join, and a job that resumes, begin such a scheduler again.
+        on_difference: what happens when the workers are found to hold different states: ``stop`` ends the run with an
+            error that names what differs, ``warn`` goes on, ``repair`` gives all workers the state of rank 0. None for
+            ``stop`` with ``reduction="exact"`` and ``warn`` with ``fast``.
+
+    Raises:
+        LayoutError: the batch sizes do not fit together.
+        UsageError: an argument is not understood, or there is a run in this process already.
+    """
+    if reduction not in ("exact", "fast"):
+        raise UsageError(f"reduction={reduction!r} is not known. Take 'exact' or 'fast'.")
+    if on_difference is None:
+        on_difference = "stop" if reduction == "exact" else "warn"
+    if on_difference not in ("stop", "warn", "repair"):
+        raise UsageError(f"on_difference={on_difference!r} is not known. Take 'stop', 'warn' or 'repair'.")
+    if num_backwards < 1:
+        raise UsageError(f"num_backwards={num_backwards} is below 1. Count the backward passes of one loop turn.")
+    layout = Layout(global_batch_size, micro_batch_size)
+    seed = job.choose_seed(seed)
+    place = job.take_place()
+    torch.set_num_threads(num_threads or place.num_threads)
+    if place.settings is not None:
+        settings = place.settings
+    else:
+        directory = None if checkpoint_dir is None else str(checkpoint_dir)
+        settings = job.settings_alone(directory, checkpoint_every, keep, resume)
+    if settings.checkpoint_every is not None and settings.checkpoint_dir is None:
+        raise UsageError("checkpoint_every needs a checkpoint_dir to save to.")
+    seed_job(seed)
+    session = Session(
+        place,
+        settings,
+        layout,
+        seed,
+        exact=reduction == "exact",
+        num_backwards=num_backwards,
+        allow_unprepared_schedulers=allow_unprepared_schedulers,
+        on_difference=on_difference,
+    )
+    return Run(session, stop_on_nan=stop_on_nan)
+
+
+class Run:
+    """One program's part in an elastic job; made by `elastic`.
+
+    Everything a data scientist needs: `prepare`, `epochs`, `batches`, `backward`, `note`, `evaluate`, `log`, and the
+    facts `step`, `epoch`, `loss`, `epoch_loss`, `notes`, `stepped`, `is_main`, `rank`, `num_workers`, `device`.
+    """
+
+    def __init__(self, session: Session, *, stop_on_nan: bool) -> None:
+        self._session = session
+        self._stepper = Stepper(session, stop_on_nan=stop_on_nan)
+        self._replay = Replay(session)
+        self._has_looped = False
+        session.place.on_end(self._close_loaders)
+        self._loaders: list[tuple[tuple[Any, ...], tuple[Order, Loader]]] = []
+        self._described: weakref.WeakKeyDictionary[Loader, str] = weakref.WeakKeyDictionary()
+
+    # ------------------------------------------------------------ facts
+
+    @property
+    def epoch(self) -> int:
+        """The present epoch, from 0."""
+        return self._session.cursor.epoch
+
+    @property
+    def step(self) -> int:
+        """How many optimizer steps of the job are committed."""
+        return self._session.cursor.step
+
+    @property
+    def loss(self) -> float | None:
+        """Mean loss of the last committed step, over all its samples; None unless losses are noted."""
+        return self._session.cursor.loss
+
+    @property
+    def epoch_loss(self) -> float | None:
+        """Mean loss over all samples of the present epoch so far; None unless losses are noted."""
+        cursor = self._session.cursor
+        return cursor.loss_sum / cursor.loss_samples if cursor.loss_samples else None
+
+    @property
+    def notes(self) -> dict[str, tuple[float, ...]]:
+        """What the turns of the last committed step noted: by name, a number for each micro-batch, in their order."""
+        return dict(self._session.cursor.notes)
+
+    @property
+    def stepped(self) -> bool:
+        """Whether this turn of the loop completes a step: true once, on every worker, for each step of the job."""
+        return self._session.stepped
+
+    @property
+    def rank(self) -> int:
+        """This worker's rank in the present view; it changes as others come and go."""
+        return self._session.cohort.rank
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers train at present."""
+        return self._session.cohort.size
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this worker speaks for the job: true on exactly one worker at a time."""
+        return self._session.cohort.rank == 0
+
+    @property
+    def device(self) -> torch.device:
+        """Where the models are, and where a batch must go."""
+        return self._session.device
+
+    # ------------------------------------------------------------ what a program calls
+
+    def prepare(self, *things: Any) -> Any:
+        """Take models, optimizers, schedulers, GradScalers, and other objects with state, into care.
+
+        They stay the objects they are; models are moved to `device`. Everything whose state belongs to the training
+        must come here, or it will not travel to workers that join.
+
+        Returns:
+            The same objects: one as it is, several as a tuple.
+
+        Raises:
+            ProgramError: an object has no state that could travel, or training has begun already.
+        """
+        if self._session.has_begun:
+            raise ProgramError("run.prepare must be called before training begins.")
+        for thing in things:
+            self._session.belongings.add(thing)
+        return things[0] if len(things) == 1 else things
+
+    def epochs(self, num_epochs: int) -> Iterator[int]:
+        """Yield the epochs ``0 .. num_epochs - 1``; a worker that joins later starts at the present one.
+
+        At the end a last checkpoint is written.
+
+        Raises:
+            ProgramError: there was such a loop before.
+        """
+        session = self._session
+        if self._has_looped:
+            raise ProgramError(
+                "run.epochs was called a second time. A job has one loop over epochs, by which a worker that joins "
+                "finds its place. Loop over all epochs at once and let the phases differ inside, such as `for epoch in "
+                "run.epochs(8):` with `if epoch < 3:`, or call run.batches several times in each epoch."
+            )
+        self._has_looped = True
+        self._stepper.num_epochs = num_epochs
+        self._replay.begin_epochs()
+        try:
+            while session.cursor.epoch < num_epochs:
+                seed_between_passes(session, epoch_begins=True)
+                yield session.cursor.epoch
+                session.cursor.epoch += 1
+                session.cursor.begin_epoch()
+        except GeneratorExit:
+            # Broken off by the program, by an error or because this worker leaves: its end will tell.
+            session.is_broken_off = True
+            raise
+        finally:
+            # A notebook that trains again and again would gather processes; a later evaluation starts new ones.
+            self._close_loaders()
+        self._replay.end_epochs()
+
+    def batches(
+        self,
+        dataset: Dataset[Any],
+        *,
+        shuffle: bool = True,
+        collate_fn: Collate | None = None,
+        num_workers: int = 0,
+        prefetch_factor: int = 2,
+        pin_memory: bool = False,
+    ) -> Iterator[Any]:
+        """Yield this worker's micro-batches of one pass over a data set.
+
+        Args:
+            dataset: map-style, the same in every worker.
+            shuffle: a new random order in each pass.
+            collate_fn: makes a batch of a list of samples; None for torch's default.
+            num_workers: processes that load ahead; 0 loads when a batch is asked for.
+            prefetch_factor: micro-batches that each of them is ahead.
+            pin_memory: as in ``torch.utils.data.DataLoader``.
+
+        Raises:
+            DataError: the data set is empty or does not reach all micro-batches of a step, a sample or the collation
+                failed, or the first sample is another one when it is read again.
+            ProgramError: a turn of the loop had no backward pass.
+        """
+        session = self._session
+        order, loader = self._loader_of("train", dataset, shuffle, collate_fn, num_workers, prefetch_factor, pin_memory)
+        # To read a sample for the description may change a data set that remembers what it has read.
+        if loader.begin_pass() or loader not in self._described:
+            self._described[loader] = describe_dataset(dataset, session.seed, exact=session.is_exact)
+        yield from self.turns(order, loader, self._described[loader])
+
+    def turns(self, steps: Steps, source: Source, data: str) -> Iterator[Any]:
+        """Yield what a source has for this worker's micro-batches of one pass: for data that `batches` cannot load.
+
+        Args:
+            steps: how the pass is cut.
+            source: receives the numbers of this worker's micro-batches, and returns their batches.
+            data: tells data sets apart; workers with another one are refused.
+        """
+        session = self._session
+        session.data_fingerprint = data
+        if self._replay.skips_pass():
+            seed_between_passes(session, epoch_begins=False)
+            return
+        try:
+            yield from self._stepper.turns_of_pass(steps, source)
+        finally:
+            # Also where the program leaves the loop early: its next loop is the next pass.
+            session.cursor.end_pass()
+            seed_between_passes(session, epoch_begins=False)
+
+    def share_freely(self) -> None:
+        """Say that `turns` cuts each step for as many workers as there are, so that every one of them helps.
+
+        Otherwise a platform gives a job no slot that makes its steps no faster. Call it before training begins.
+        """
+        self._session.shares_freely = True
+
+    def backward(self, loss: torch.Tensor, scaler: Any = None) -> None:
+        """Run the backward pass of a micro-batch, and note its loss for the progress line.
+
+        ``loss.backward()`` does the same without the note; only with reentrant activation checkpointing, where one
+        backward pass runs others inside itself, it must be this one.
+
+        Args:
+            loss: mean over the samples of the micro-batch, shape ``[]``.
+            scaler: a prepared ``torch.amp.GradScaler``, if gradients are scaled.
+        """
+        self.note_loss(float(loss.detach()))
+        self._session.reducer.backward(loss if scaler is None else scaler.scale(loss))
+
+    def note_loss(self, loss: float) -> None:
+        """Note the loss of a micro-batch for the progress line, where its backward pass is not `backward`'s.
+
+        Args:
+            loss: mean over the samples of the micro-batch; several of one turn are added up. Before the turn's last
+                backward pass.
+        """
+        self._session.reducer.note_loss(loss)
+
+    def note(self, **values: float) -> None:
+        """Note numbers of this turn's micro-batch; after the step every worker has those of all, in `notes`.
+
+        Call it in every turn with the same names, before the turn's last backward pass.
+
+        Raises:
+            ProgramError: it was called outside of a turn, or after its last backward pass.
+        """
+        session = self._session
+        if not session.in_turn or not session.reducer.is_turn_open:
+            raise ProgramError(
+                "run.note was called where no micro-batch is being computed. Call it in the loop over run.batches, "
+                "before the backward pass."
+            )
+        session.reducer.notes.add({name: float(value) for name, value in values.items()})
+
+    def evaluate(
+        self,
+        model: torch.nn.Module,
+        dataset: Dataset[Any],
+        metric: Metric | Mapping[str, Metric],
+        *,
+        collate_fn: Collate | None = None,
+        num_workers: int = 0,
+    ) -> Any:
+        """Evaluate a model, split over the workers; every worker gets the same, exact result.
+
+        Args:
+            model: called with the inputs of each micro-batch, in evaluation mode, without gradients.
+            dataset: map-style; its samples are pairs (inputs, targets).
+            metric: a function of (outputs, targets), or several by name; see `legato.train.loop.evaluation.measure`.
+            collate_fn: as in `batches`.
+            num_workers: likewise.
+
+        Returns:
+            The mean over all samples; a dict of them if there are several metrics.
+        """
+        session = self._session
+        if session.in_turn and not session.stepped:
+            raise ProgramError(
+                "run.evaluate was called in a turn of the loop that completes no step; other workers have other such "
+                "turns. Call it under `if run.stepped:`, or outside the loop over batches."
+            )
+        known = self._replay.recall_evaluation()
+        if known is not None:
+            return _unwrap(known)
+        order, loader = self._loader_of("evaluate", dataset, False, collate_fn, num_workers)
+        loader.begin_pass()
+        modes = [(module, module.training) for module in model.modules()]
+        model.eval()
+        self._stepper.tell_phase("evaluate")
+        try:
+            with torch.no_grad(), untouched():
+                result = evaluate(session, model, order, loader, metric)
+        finally:
+            for module, was_training in modes:
+                module.training = was_training
+        self._stepper.tell_phase("train")
+        session.cursor.note_evaluation(result)
+        return _unwrap(result)
+
+    def warn(self, text: str) -> None:
+        """Tell the job's user something: an event of the job, a line on standard error where the program runs alone.
+
+        Every call is an event: call it on one worker, such as the one whose `is_main` is true.
+        """
+        self._session.teller.say(wire.Note(level="warning", text=text))
+
+    def log(self, **values: float) -> None:
+        """Record metrics of the job at the present step; call it on every worker, it is recorded once."""
+        self._replay.log({name: float(value) for name, value in values.items()})
+
+    def _loader_of(
+        self,
+        purpose: str,
+        dataset: Dataset[Any],
+        shuffle: bool,
+        collate_fn: Collate | None,
+        num_workers: int,
+        prefetch_factor: int = 2,
+        pin_memory: bool = False,
+    ) -> tuple[Order, Loader]:
+        """Return the loader of a data set; it is kept, so that its processes are started once."""
+        session = self._session
+        order = Order(num_samples_of(dataset), session.layout, session.seed, shuffle)
+        kind = (dataset, purpose, order.num_samples, shuffle, collate_fn, num_workers, prefetch_factor, pin_memory)
+        for entry in self._loaders:
+            if entry[0][0] is dataset and entry[0][1:] == kind[1:]:
+                self._loaders.remove(entry)
+                self._loaders.append(entry)
+                return entry[1]
+        loader = Loader(
+            dataset,
+            order,
+            seed=session.seed,
+            collate_fn=collate_fn,
+            num_workers=num_workers,
+            prefetch_factor=prefetch_factor,
+            pin_memory=pin_memory,
+            private_fds=session.private_fds,
+        )
+        self._loaders.append((kind, (order, loader)))
+        # A program that makes a new data set for each pass would gather processes.
+        idle = [entry for entry in self._loaders if entry[0][1] == purpose][:-_MAX_LOADERS]
+        for entry in idle:
+            self._loaders.remove(entry)
+            entry[1][1].close()
+        return order, loader
+
+    def _close_loaders(self) -> None:
+        loaders, self._loaders = self._loaders, []
+        for _, (_, loader) in loaders:
+            loader.close()
+
+
+def _unwrap(result: dict[str, float]) -> Any:
+    return result["value"] if list(result) == ["value"] else dict(result)

@@ -1,0 +1,150 @@
+"""Evaluation split over the workers, with sums that do not depend on how. Changes neither model nor state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from legato.core.errors import BrokenView, ProgramError
+from legato.train.data.loader import Loader
+from legato.train.data.order import Order
+from legato.train.data.seeds import seed_micro_batch
+from legato.train.loop.session import Session
+from legato.train.loop.stepping import keys, leaves
+from legato.train.membership.groups import Group
+from legato.train.reduction.exchange import deal
+from legato.train.reduction.vectors import VectorSum, sum_vectors
+from legato.train.state.agreement import NO_WORD
+
+Metric = Callable[[Any, Any], Any]
+
+
+class EvaluationRound:
+    """The result of one round of an evaluation, for a rank that missed it."""
+
+    def __init__(self, numel: int) -> None:
+        self.total = torch.zeros(numel, dtype=torch.float64)
+
+    def send(self, group: Group, peer: int) -> None:
+        """Send the last complete result."""
+        group.finish([group.send(self.total, peer, 0)])
+
+    def receive(self, group: Group, peer: int) -> None:
+        """Receive the result of the round that broke here."""
+        total = torch.empty_like(self.total)
+        group.finish([group.receive(total, peer, 0)])
+        self.total = total
+
+
+def evaluate(
+    session: Session, model: torch.nn.Module, order: Order, loader: Loader, metric: Metric | Mapping[str, Metric]
+) -> dict[str, float]:
+    """Evaluate a model over a data set, in rounds of one step's size each.
+
+    Returns:
+        The mean of each metric over all samples.
+    """
+    cohort = session.cohort
+    names: list[str] = []
+    total: torch.Tensor | None = None
+    followed = step = 0
+    while step < order.num_steps:
+        session.at_boundary(in_evaluation=True)
+        group, number = session.group_with_state(), cohort.connection.view.number
+        if step == 0 or followed != number:
+            loader.follow(keys(order, 0, step, group))
+            followed = number
+        dealt = deal(order.num_micro_batches_of(step), group.size)
+        span = dealt.spans[group.rank]
+        local, numel = VectorSum(), 0
+        for leaf in leaves(order, step, group):
+            _, batch = loader.take()
+            seed_micro_batch(session.seed, step, leaf)
+            names, vector = measure(model, batch, metric, session.device)
+            numel = vector.numel()
+            if span.num_items:
+                local.add(span.start, leaf, vector)
+        found = EvaluationRound(numel)
+        try:
+            word = [*cohort.word(may_join=False), *NO_WORD]
+            found.total, words = sum_vectors(group, dealt, local.blocks, numel, word)
+            cohort.hear(words)
+        except BrokenView as error:
+            if not session.recover(error, found):
+                continue
+        cohort.completed(found)
+        total = found.total if total is None else total + found.total
+        step += 1
+    assert total is not None
+    sums, counts = total.chunk(2)
+    return {name: float(s / c) for name, s, c in zip(names, sums, counts, strict=True)}
+
+
+def measure(
+    model: torch.nn.Module, batch: Any, metric: Metric | Mapping[str, Metric], device: torch.device
+) -> tuple[list[str], torch.Tensor]:
+    """Return what one micro-batch contributes to each metric: its sum over samples, and the number of samples.
+
+    Args:
+        model: in evaluation mode.
+        batch: a pair of inputs and targets.
+        metric: one function of (outputs, targets), or several by name. Each returns a value per sample, shape ``[n]``
+            or ``[n, ...]``, or one number: the mean over the samples. A function may also return a dict of such.
+        device: where the model is.
+
+    Shapes:
+        Returns the names and float64 ``[2 * len(names)]``: sums, then counts.
+    """
+    if not isinstance(batch, list | tuple) or len(batch) != 2:
+        raise ProgramError(
+            "run.evaluate needs batches that are pairs (inputs, targets). Give a collate_fn that makes such pairs, "
+            "or wrap the model."
+        )
+    inputs, targets = (to_device(part, device) for part in batch)
+    outputs = model(inputs)
+    num_samples = _num_samples(targets if _has_samples(targets) else inputs)
+    values: dict[str, Any] = {}
+    for name, function in metric.items() if isinstance(metric, Mapping) else [("value", metric)]:
+        value = function(outputs, targets)
+        values.update(value if isinstance(value, Mapping) else {name: value})
+    sums, counts = [], []
+    for name, value in values.items():
+        total, count = _sum(name, value, num_samples)
+        sums.append(total)
+        counts.append(count)
+    return list(values), torch.tensor([*sums, *counts], dtype=torch.float64)
+
+
+def _sum(name: str, value: Any, num_samples: int) -> tuple[float, float]:
+    tensor = torch.as_tensor(value).detach()
+    if tensor.ndim == 0:
+        return float(tensor) * num_samples, float(num_samples)
+    if tensor.shape[0] != num_samples:
+        raise ProgramError(
+            f"The metric {name!r} returned {tensor.shape[0]} values for {num_samples} samples. "
+            "Return one value per sample, or their mean."
+        )
+    return float(tensor.to("cpu", torch.float64).sum()), float(tensor.numel())
+
+
+def _has_samples(part: Any) -> bool:
+    return isinstance(part, torch.Tensor) and part.ndim > 0
+
+
+def _num_samples(part: Any) -> int:
+    while isinstance(part, list | tuple | dict):
+        part = next(iter(part.values())) if isinstance(part, dict) else part[0]
+    return int(part.shape[0])
+
+
+def to_device(part: Any, device: torch.device) -> Any:
+    """Move the tensors of a batch, however nested, to a device."""
+    if isinstance(part, torch.Tensor):
+        return part.to(device)
+    if isinstance(part, list | tuple):
+        return type(part)(to_device(value, device) for value in part)
+    if isinstance(part, dict):
+        return {key: to_device(value, device) for key, value in part.items()}
+    return part

@@ -1,0 +1,88 @@
+"""What a program does where its job has been already: nothing. So it comes to where the job is, and takes part there.
+
+The program of a worker that joins, or of a job that goes on from a checkpoint, runs from its first line. Passes,
+evaluations and metrics that the job has behind it are skipped; at the first thing that it has not, the state is loaded.
+"""
+
+from __future__ import annotations
+
+from legato.train.loop.cursor import Cursor
+from legato.train.loop.session import Session
+
+
+class Replay:
+    """Takes a program past what its job has done.
+
+    Args:
+        session: of this worker.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def begin_epochs(self) -> None:
+        """Stand where the loop over epochs begins, or where the epoch began in which the job is."""
+        session = self._session
+        session.join()
+        if session.is_loaded:
+            session.cursor.begin_loop()
+        else:
+            session.cursor.skip_to_epoch_of(self._target)
+
+    def end_epochs(self) -> None:
+        """Have a last checkpoint written, unless the job has done so."""
+        session = self._session
+        while not session.is_loaded:
+            session.join()
+            if self._target.is_over:
+                session.cursor.is_over = True
+                return
+            session.try_to_load()
+        session.save_together(may_join=True)
+        session.cursor.is_over = True
+
+    def skips_pass(self) -> bool:
+        """Skip the next pass if the job has completed it; if not, load its state."""
+        session = self._session
+        while not session.is_loaded:
+            session.join()
+            if self._target.pass_index > session.cursor.pass_index:
+                self._check_kept(session.cursor.pass_index in self._target.ends)
+                session.cursor.skip_pass(self._target)
+                return True
+            session.try_to_load()
+        return False
+
+    def recall_evaluation(self) -> dict[str, float] | None:
+        """Return the result of the next evaluation if the job has completed it; if not, load its state."""
+        session = self._session
+        while not session.is_loaded:
+            session.join()
+            number = session.cursor.num_evaluations
+            if number < self._target.num_evaluations:
+                self._check_kept(number in self._target.evaluations)
+                session.cursor.num_evaluations += 1
+                return self._target.evaluations[number]
+            session.try_to_load()
+        return None
+
+    def log(self, values: dict[str, float]) -> None:
+        """Record metrics, unless the job has done so."""
+        session = self._session
+        is_behind = session.target is not None and not session.is_loaded
+        if is_behind and session.cursor.num_logs < self._target.num_logs:
+            session.cursor.num_logs += 1
+        else:
+            session.teller.log(session.cursor, values)
+
+    def _check_kept(self, is_kept: bool) -> None:
+        """Leave if the job has gone on, while this program waited, to an epoch in which it kept nothing of this one."""
+        if not is_kept:
+            # Only a new process can come to where it is.
+            self._session.cohort.leave("superseded")
+
+    @property
+    def _target(self) -> Cursor:
+        target = self._session.target
+        assert target is not None, "the worker has not joined yet"
+        return target

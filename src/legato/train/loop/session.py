@@ -1,0 +1,584 @@
+"""One worker's life in a job: it joins, gets the state, and between rounds saves, stops, or enters another view.
+
+The order of these things is what makes the result exact: state is taken and given only between two steps, and only
+there does the membership change by plan. A round itself belongs to `stepping` and `evaluation`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from legato.core import wire
+from legato.core.errors import BrokenView, CheckpointError, LegatoError, MismatchError, ProgramError
+from legato.train.checkpoints.saving import Saver
+from legato.train.data.fingerprints import hashing, identity_of
+from legato.train.data.order import Layout, Steps, epochs_ended_by
+from legato.train.loop.cursor import Cursor
+from legato.train.loop.recording import Recorder
+from legato.train.loop.reporting import Teller
+from legato.train.membership import state_transfer
+from legato.train.membership.connecting import can_read_peers, make_exchange
+from legato.train.membership.connection import Entry, Round
+from legato.train.membership.groups import Group, Pending
+from legato.train.membership.membership_client import Cohort
+from legato.train.membership.peer_memory import UnreadableLoan
+from legato.train.process import job
+from legato.train.process.program_sources import describe_program
+from legato.train.reduction.exchange import Exchange
+from legato.train.reduction.reducer import StepReducer
+from legato.train.state.agreement import Agreement, OnDifference
+from legato.train.state.differences import describe
+from legato.train.state.numeric_environment import describe_environment
+from legato.train.state.training_state import Belongings
+
+
+class Session:
+    """What a run has besides its public face.
+
+    Args:
+        place: where the program runs.
+        settings: of the job.
+        layout: how a step is cut.
+        seed: of everything random.
+        exact: sum along the canonical tree.
+        num_backwards: backward passes per micro-batch.
+        allow_unprepared_schedulers: as in `legato.train.loop.elastic.elastic`.
+        on_difference: what happens when the workers hold different states.
+    """
+
+    def __init__(
+        self,
+        place: job.Place,
+        settings: wire.Welcome,
+        layout: Layout,
+        seed: int,
+        *,
+        exact: bool,
+        num_backwards: int,
+        allow_unprepared_schedulers: bool = False,
+        on_difference: OnDifference = "stop",
+    ) -> None:
+        self.place = place
+        self.layout = layout
+        self.seed = seed
+        self.device = torch.device(place.device)
+        self.cohort = Cohort(
+            place.link, place.key, self.device, self._connect, on_hold=self.save, on_stopped_waiting=self._save_alone
+        )
+        self.cursor = Cursor()
+        self.target: Cursor | None = None
+        self.shares_freely = False
+        self.is_loaded = False
+        self.stepped = self.in_turn = False
+        self.order: Steps | None = None
+        self.num_steps_of_pass = 0
+        self.data_fingerprint = ""
+        self.exchange: Exchange | None = None
+        self.outgoing: list[Pending] = []
+        self.leaving: BaseException | None = None
+        self.run_round: Callable[[], None] = lambda: None
+        self.belongings = Belongings(self, self.device)
+        self.agreement = Agreement(self.belongings.items)
+        self._on_difference = on_difference
+        self._known_differences: set[str] = set()
+        self._recorder = Recorder.ordered(self.cohort.worker, self.belongings.items, self.cohort.await_size)
+        if self._recorder is not None:
+            # What differs is seen after every step, whatever the program asks for.
+            self._on_difference = "warn"
+        self.teller = Teller(place.link)
+        self._settings_alone = settings
+        self.is_exact = exact
+        self._num_backwards = num_backwards
+        self._allow_unprepared_schedulers = allow_unprepared_schedulers
+        self._entry: Entry | None = None
+        self._identity: dict[str, str] = {}
+        self._environment: dict[str, str] = {}
+        self._program: dict[str, str] = {}
+        self._trainable: list[bool] = []
+        self._reducer: StepReducer | None = None
+        self._saver: Saver | None = None
+        self._unserved: Entry | None = None
+        self._may_read_peers = True
+        self._is_broken = False
+        self._is_spoiled = False
+        self._is_state_checked = False
+        self._resumed: dict[str, Any] | None = None
+        self.is_broken_off = False
+        place.on_end(self._finish)
+        if place.link is None:
+            atexit.register(self._finish)
+
+    @property
+    def _settings(self) -> wire.Welcome:
+        # The driver may send them again: after a loss of all workers, to resume.
+        said = self.place.link.settings if self.place.link is not None else None
+        return said or self._settings_alone
+
+    @property
+    def num_rounds(self) -> int:
+        """How many rounds of the job are committed."""
+        return self.cohort.num_rounds
+
+    @property
+    def reducer(self) -> StepReducer:
+        """The reducer of the present parameters; it exists once the worker has joined."""
+        assert self._reducer is not None, "the worker has not joined yet"
+        return self._reducer
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether training has begun here: models and optimizers are settled."""
+        return self._reducer is not None
+
+    def private_fds(self) -> list[int]:
+        """Return the descriptors that child processes must not hold open."""
+        link = self.place.link
+        return [*self.cohort.group.file_descriptors(), *(link.file_descriptors() if link else [])]
+
+    # ------------------------------------------------------------ joining
+
+    def join(self) -> None:
+        """Become a member of a view and learn where the job stands; nothing is loaded yet."""
+        if self._entry is not None or self.is_loaded:
+            return
+        if self._reducer is None:
+            self._make_reducer()
+            self.belongings.begin()
+            self._identity = identity_of(self.belongings.fingerprint(), self.layout, self.seed, exact=self.is_exact)
+            self._environment = describe_environment(self.device)
+            self._program = describe_program()
+            self.belongings.watch(allow_unprepared_schedulers=self._allow_unprepared_schedulers)
+            if self._settings.checkpoint_dir is not None:
+                directory, every = Path(self._settings.checkpoint_dir), self._settings.checkpoint_every
+                self._saver = Saver(
+                    directory,
+                    every,
+                    self._settings.keep,
+                    self._identity,
+                    self._environment,
+                    self._program,
+                    self.teller.say,
+                )
+        while self._entry is None:
+            if self.place.link is None:
+                self.cohort.start_alone()
+                entry = Entry((0,), (), repaired=False)
+            else:
+                entry = self.cohort.meet_first(
+                    wire.Warm(
+                        fingerprint={**self._identity, **hashing(), **self._environment, **self._program},
+                        num_micro_batches=self.layout.num_micro_batches,
+                        shares_freely=self.shares_freely,
+                    )
+                )
+            try:
+                self.target = self._agree_on_target(entry)
+            except BrokenView:
+                continue
+            if self.cursor.is_beyond(self.target):
+                # An earlier view let the program run ahead of where the job goes on; only a new process can go back.
+                self.cohort.leave("superseded")
+            # What the program does on its way there it may print: with the loss of where the job stands, not with none.
+            self.cursor.show_result_of(self.target)
+            self._entry = entry
+
+    def try_to_load(self) -> None:
+        """Receive the state, or be its source in the first view. If the view breaks, the worker has to join again."""
+        entry, group = self._entry, self.cohort.group
+        assert entry is not None
+        start = time.monotonic()
+        try:
+            if group.rank in entry.joiners:
+                self._receive_state(entry)
+            else:
+                if self._resumed is not None:
+                    job.check_same_data(self._resumed["data"], self.data_fingerprint, "the checkpoint")
+                    self._load(self._resumed)
+                    self._resumed = None
+                self.reducer.buffers.rebase()
+                self._send_state(entry)
+                # Each can be waited for once, also if that fails.
+                outgoing, self.outgoing = self.outgoing, []
+                group.finish(outgoing)
+        except BrokenView:
+            # Ranks that wait for this one in that view need not wait for the driver's message.
+            group.break_connections()
+            self._entry = None
+            return
+        self.is_loaded = True
+        self.agreement.begin_view()
+        self.cohort.joined(time.monotonic() - start)
+
+    def _agree_on_target(self, entry: Entry) -> Cursor:
+        group = self.cohort.group
+        if group.rank in entry.joiners:
+            plain = state_transfer.decode(state_transfer.receive_bytes(group, entry.sources[0]))
+            return Cursor.from_plain(plain["cursor"])
+        # No worker has the state, and this is the first rank: the job starts here, or resumes from a checkpoint.
+        cursor = Cursor()
+        found = self._saver.newest() if self._saver is not None and self._settings.resume else None
+        if found is None and self._is_spoiled:
+            # Half of a state that never came whole: nothing can begin from here, but a new process can.
+            self.cohort.leave("superseded")
+        if found is None and self._settings.resume:
+            text = (
+                f"There is no checkpoint to go on from in {self._settings.checkpoint_dir}: training begins at step 0."
+            )
+            self.teller.say(wire.Note(level="warning", text=text))
+        if found is not None:
+            self._resumed = found.state
+            cursor = Cursor.from_plain(found.state["cursor"])
+            self.teller.say(wire.Note(level="info", text=f"Resumed from {found.path} at step {found.step}."))
+            self.teller.tell_resumed(cursor)
+        group.finish(
+            state_transfer.send_bytes(group, entry.joiners, state_transfer.encode({"cursor": cursor.to_plain()}))
+        )
+        return cursor
+
+    # ------------------------------------------------------------ state
+
+    def _send_state(self, entry: Entry) -> None:
+        """Start sending the state to those who join; it must not change until `outgoing` is finished.
+
+        If the state cannot be carried, the joiners receive the reason, and leave; the others continue.
+        """
+        if not entry.joiners:
+            return
+        group = self.cohort.group
+        try:
+            try:
+                tree = self._state()
+            except CheckpointError as error:
+                self.outgoing += state_transfer.send_refusal(group, entry.sources, entry.joiners, str(error))
+            else:
+                self.outgoing += state_transfer.send_tree(group, entry.sources, entry.joiners, tree)
+        except BrokenView:
+            raise
+        except BaseException:
+            # This error ends the program. Peers that wait for this rank must not wait forever.
+            group.give_up(self.outgoing)
+            self.outgoing = []
+            raise
+
+    def _receive_state(self, entry: Entry) -> None:
+        group = self.cohort.group
+        letter = state_transfer.receive_letter(group, entry.sources[0])
+        if letter.refusal:
+            raise MismatchError(f"No worker can join this job at present. {letter.refusal}")
+        job.check_same_data(letter.skeleton["data"], self.data_fingerprint, "the others")
+        # Tensors of the models arrive where they belong, without a copy.
+        own = state_transfer.aligned({"models": letter.skeleton["models"]}, {"models": self._state()["models"]})
+        self._is_spoiled = True
+        try:
+            tree = state_transfer.receive_tree(group, entry.sources, letter, own)
+        except UnreadableLoan:
+            # In the next view it is sent.
+            self._may_read_peers = False
+            raise
+        try:
+            self._load(tree)
+        except Exception as error:
+            # Only this worker is without the state; the others have it, and go on.
+            told = str(error) if isinstance(error, LegatoError) else f"{type(error).__name__}: {error}"
+            raise MismatchError(f"This worker cannot take over the state of the job. {told}") from error
+        self.teller.tell_received(self.cursor)
+
+    def _state(self) -> dict[str, Any]:
+        self.cursor.num_rounds = self.cohort.num_rounds
+        self.teller.forget_known(self.cursor)
+        return {
+            **self.belongings.state(self.reducer.buffers.base),
+            "cursor": self.cursor.to_plain(),
+            "moving": list(self.reducer.buffers.known),
+            "data": self.data_fingerprint,
+        }
+
+    def _load(self, tree: dict[str, Any]) -> None:
+        self.belongings.load(tree)
+        self._follow_freezing()
+        self.reducer.buffers.adopt(self.belongings.buffers())
+        self.reducer.buffers.rebase()
+        self.reducer.buffers.known = tuple(tree["moving"])
+        self.cursor = Cursor.from_plain(tree["cursor"])
+        self.cohort.num_rounds = self.cursor.num_rounds
+
+    # ------------------------------------------------------------ between rounds
+
+    def at_boundary(self, *, in_evaluation: bool = False) -> None:
+        """Do what is due between two rounds: leave, stop, save, enter the agreed view, hand the state to joiners."""
+        if not in_evaluation:
+            if self.reducer.buffers.has_empty:
+                self.reducer.buffers.adopt(self.belongings.buffers())
+            if self._is_broken:
+                self.reducer.buffers.restore()
+            else:
+                self.reducer.buffers.accept()
+            self._check_program()
+            self._is_broken = self.stepped = self.in_turn = False
+        if self.leaving is not None:
+            leaving, self.leaving = self.leaving, None
+            raise leaving
+        if not in_evaluation:
+            if self.agreement.differs:
+                self._act_on_difference()
+            if self.cohort.stop_agreed:
+                self._stop_together()
+            self._follow_freezing()
+            self._save_if_due()
+            if self._recorder is not None:
+                told = {f"the note '{name}'": str(values) for name, values in self.cursor.notes.items()}
+                results = {"the loss": self.cursor.loss, **told}
+                self._recorder.at_boundary(self.cursor.step, results, self.cohort.size)
+        while True:
+            try:
+                self._enter_agreed(in_evaluation=in_evaluation)
+                # Behind the last step of a pass none is needed, and a rank that knew its result earlier may be further:
+                # in the next pass, before which the program has frozen or thawed something.
+                if not in_evaluation and self._is_before_step():
+                    self.exchange = self.cohort.ensure_exchange(self.reducer.layout)
+                    self.agreement.at_boundary(self.cursor.step, self.cohort.size)
+                return
+            except BrokenView as error:
+                self.recover(error, None)
+
+    def _check_program(self) -> None:
+        """Check what the program has done in its last turns.
+
+        Raises:
+            ProgramError: it changed its models or optimizers, or its first step made a state that cannot be carried.
+        """
+        self.belongings.check_structure()
+        if self.stepped and not self._is_state_checked:
+            self._is_state_checked = True
+            self.belongings.check_state()
+
+    def _is_before_step(self) -> bool:
+        return self.cursor.step_in_pass < self.num_steps_of_pass
+
+    def _enter_agreed(self, *, in_evaluation: bool) -> None:
+        start = time.monotonic()
+        entry = self.cohort.switch(may_join=not in_evaluation)
+        if entry is not None:
+            self._unserved = entry if entry.joiners else None
+            self.agreement.begin_view()
+            self.cohort.joined(time.monotonic() - start)
+        # Who came by a recovery is served before a step: behind the last step of a pass another rank may be further, in
+        # an evaluation that counts them out. Who comes by a vote finds all at the same place.
+        if not in_evaluation and (entry is not None or self._is_before_step()):
+            self._welcome_joiners()
+
+    def recover(self, error: BrokenView, broken: Round | None) -> bool:
+        """Go on in the driver's next view after a break.
+
+        Args:
+            error: what happened.
+            broken: the round that did not complete here, None between rounds.
+
+        Returns:
+            Whether that round is complete after all: others had its result.
+        """
+        start = time.monotonic()
+        # What is being sent must have stopped before its memory is used for anything else.
+        self.cohort.group.give_up(self.outgoing)
+        self.outgoing = []
+        entry = self.cohort.recover(error, broken)
+        self._is_broken = broken is self._reducer and not entry.repaired
+        self._unserved = entry if entry.joiners else None
+        self.agreement.begin_view()
+        self.cohort.joined(time.monotonic() - start)
+        return entry.repaired
+
+    def group_with_state(self) -> Group:
+        """Return the members that have the state: after a recovery some may still wait for it until the next step."""
+        group = self.cohort.group
+        if self._unserved is None:
+            return group
+        return group.among([rank for rank in range(group.size) if rank not in self._unserved.joiners])
+
+    def finish_sending(self) -> None:
+        """Wait until the state has gone to those who join, as far as they live: from here on it may change."""
+        outgoing, self.outgoing = self.outgoing, []
+        with contextlib.suppress(BrokenView):
+            # Who is gone is missed by the next thing that all do together.
+            self.cohort.group.finish(outgoing)
+
+    def _welcome_joiners(self) -> None:
+        """Start giving the state to those who wait for it."""
+        entry, self._unserved = self._unserved, None
+        if entry is None:
+            return
+        group = self.cohort.group
+        if group.rank == entry.sources[0]:
+            cursor = state_transfer.encode({"cursor": self.cursor.to_plain()})
+            self.outgoing += state_transfer.send_bytes(group, entry.joiners, cursor)
+        self._send_state(entry)
+
+    def _follow_freezing(self) -> None:
+        """Follow a program that froze or unfroze parameters since the last step."""
+        if self.belongings.trainable() == self._trainable:
+            return
+        moving = self.reducer.buffers.known
+        self.reducer.close()
+        self._make_reducer().buffers.known = moving
+
+    # ------------------------------------------------------------ agreement
+
+    def _act_on_difference(self) -> None:
+        """Do what the setting says where the last step's words have shown that the states differ."""
+        try:
+            self._settle_difference(self.group_with_state())
+        except BrokenView as error:
+            # The next view begins with a check.
+            self.recover(error, None)
+
+    def _compare_now(self) -> None:
+        """Compare the states where no step follows, and do what the setting says."""
+        group = self.group_with_state()
+        self.cursor.differed_step = self.agreement.compare(group, self.cursor.step, self.cursor.differed_step)
+        if self.agreement.differs:
+            self._settle_difference(group)
+
+    def _settle_difference(self, group: Group) -> None:
+        agreement = self.agreement
+        agreed_step, step = agreement.agreed_step, agreement.step
+        found = agreement.find(group)
+        if not found:
+            return
+        told = describe(
+            found,
+            self.belongings.items(),
+            self.reducer.buffers,
+            step=step,
+            agreed_step=agreed_step,
+            num_ranks=group.size,
+        )
+        if self._on_difference == "stop":
+            raise ProgramError(
+                f"{told}\nTraining stops here, because its result would depend on the workers. With "
+                "on_difference='warn' it goes on; with 'repair' all workers take over the state of rank 0."
+            )
+        if self.cursor.differed_step is None:
+            self.cursor.differed_step = step
+        names = {piece.name for piece in found}
+        if not names <= self._known_differences:
+            self._known_differences |= names
+            does = (
+                "All workers take over the state of rank 0" if self._on_difference == "repair" else "Training goes on"
+            )
+            told += f"\n{does}; the run is not exact from here on."
+            self.teller.say(wire.Differed(step=step, text=told))
+        if self._on_difference == "repair":
+            self._repair(group)
+
+    def _repair(self, group: Group) -> None:
+        """Give the state of rank 0 to all others."""
+        if group.rank == 0:
+            # Unnoticed ones count as well.
+            self.reducer.buffers.rebase()
+            group.finish(state_transfer.send_tree(group, (0,), tuple(range(1, group.size)), self._state()))
+        else:
+            try:
+                # Not in place: if the view breaks meanwhile, this rank still has a whole state.
+                tree = state_transfer.receive_tree(group, (0,), state_transfer.receive_letter(group, 0), {})
+            except UnreadableLoan:
+                self._may_read_peers = False
+                raise
+            self._load(tree)
+        self.agreement.ask()
+
+    # ------------------------------------------------------------ checkpoints
+
+    def save(self) -> None:
+        """Have a checkpoint of the present state written in the background."""
+        if self._saver is not None and self.is_loaded:
+            if self.place.link is not None:
+                # No step may stand in a checkpoint that the ledger has not heard of: after it no worker reports it
+                # again.
+                self.place.link.flush()
+            self._saver.save(self._state, self.cursor.step)
+
+    def save_together(self, *, may_join: bool) -> None:
+        """Have a checkpoint written at an end: rank 0 does it, the others wait, and take over if it dies meanwhile.
+
+        Args:
+            may_join: the program goes on from here, so those who still wait for the state take part.
+        """
+        has_saved = False
+        while True:
+            try:
+                if may_join:
+                    self._welcome_joiners()
+                self._compare_now()
+                if self.cohort.rank == 0 and not has_saved:
+                    self.save_and_wait()
+                    has_saved = True
+                self.group_with_state().announce()
+            except BrokenView as error:
+                self.recover(error, None)
+            else:
+                self.finish_sending()
+                return
+
+    def _stop_together(self) -> None:
+        """Save and leave as all have agreed, unless the view breaks: not all in the next one need know of it."""
+        try:
+            self._compare_now()
+            if self.cohort.rank == 0:
+                self.save_and_wait()
+            self.group_with_state().announce()
+        except BrokenView as error:
+            # Who still wants a stop votes for it in the next round.
+            self.recover(error, None)
+        else:
+            self.cohort.leave("stopped")
+
+    def save_and_wait(self) -> None:
+        """Write a checkpoint and wait until it stands."""
+        if self._saver is not None:
+            self.save()
+            self._saver.wait()
+
+    def _save_alone(self) -> None:
+        """Save without the others: no view is left in which they could agree who does."""
+        if self._saver is not None and self.is_loaded:
+            self._saver.save_unless_there(self._state, self.cursor.step)
+
+    def _save_if_due(self) -> None:
+        if self._saver is None or self.cohort.rank != 0:
+            return
+        ended = epochs_ended_by(self.order, self.cursor.epoch, self.cursor.step_in_pass)
+        if self._saver.is_due(self.cursor.step, ended):
+            self.save()
+            self.agreement.ask()
+
+    def _finish(self) -> None:
+        """End with the program; not called when an error ends it."""
+        failed = getattr(sys, "last_value", None) is not None
+        if self.is_broken_off and self.is_loaded and not failed and not self.cohort.has_left:
+            # What it has is the end of its training all the same.
+            self.save_together(may_join=False)
+        elif self._saver is not None:
+            self._saver.wait()
+
+    # ------------------------------------------------------------ parts
+
+    def _make_reducer(self) -> StepReducer:
+        parameters, buffers = self.belongings.parameters(), self.belongings.buffers()
+        self._trainable = self.belongings.trainable()
+        self._reducer = StepReducer(parameters, buffers, self._num_backwards, self.run_round)
+        return self._reducer
+
+    def _connect(self, group: Group) -> tuple[Exchange | None, str]:
+        # Read once: beside this thread the training may replace it, when a layer thaws.
+        reducer = self.reducer
+        exchange = make_exchange(group, reducer.buckets, self.layout.num_micro_batches, exact=self.is_exact)
+        group.reads_peers = can_read_peers(group, may_try=self._may_read_peers)
+        return exchange, reducer.layout

@@ -1,0 +1,208 @@
+"""A training step as the user's loop sees it: this worker's micro-batches, then the round of all workers.
+
+The round runs inside the backward pass of the last micro-batch, so that what follows it in the loop, such as gradient
+clipping, sees the complete gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from legato.core import wire
+from legato.core.errors import BrokenView, ProgramError
+from legato.train.data.order import Key, Steps, epochs_before
+from legato.train.data.seeds import seed_micro_batch
+from legato.train.loop.session import Session
+from legato.train.membership.connection import Leave
+from legato.train.membership.groups import Group
+from legato.train.process import faults
+from legato.train.reduction.exchange import deal
+from legato.train.state.agreement import NO_WORD
+
+_ENDLESS: Final = 10**9
+_AFTER_STEP: Final = 2**31
+_BEFORE_EPOCH: Final = 2**31 + 1
+_AFTER_PASS: Final = 2**31 + 2
+
+
+class Source(Protocol):
+    """Where a pass has its micro-batches from."""
+
+    def follow(self, keys: Iterator[Key]) -> None:
+        """Take note that exactly these keys will be taken from now on, in this order."""
+        ...
+
+    def take(self) -> tuple[Key, Any]:
+        """Return the next key and its batch."""
+        ...
+
+
+class Stepper:
+    """Takes a session through the steps of its passes.
+
+    Args:
+        session: of this worker.
+        stop_on_nan: end with an error when the loss of a step is not finite.
+    """
+
+    def __init__(self, session: Session, *, stop_on_nan: bool) -> None:
+        self._session = session
+        self._stop_on_nan = stop_on_nan
+        self._nan_told = False
+        self._num_samples = 0
+        self.num_epochs: int | None = None
+        session.run_round = self._run_round
+
+    def turns_of_pass(self, order: Steps, loader: Source) -> Iterator[Any]:
+        """Yield this worker's micro-batches of what is left of the present pass."""
+        session = self._session
+        pass_index = session.cursor.pass_index
+        session.reducer.buffers.rebase()
+        followed: tuple[int, int] | None = None
+        try:
+            while True:
+                session.order, session.num_steps_of_pass = order, order.num_steps
+                session.at_boundary()
+                step = session.cursor.step_in_pass
+                if step >= order.num_steps:
+                    break
+                number = session.cohort.connection.view.number
+                if followed != (number, step):
+                    loader.follow(keys(order, pass_index, step, session.cohort.group))
+                yield from self._turns(order, step, loader)
+                # If the step broke, the loader receives the coming keys again.
+                followed = (number, step + 1)
+        finally:
+            # Also where the program leaves the loop: it may change the state now.
+            session.finish_sending()
+            session.stepped = session.in_turn = False
+            session.reducer.abandon()
+
+    def _turns(self, order: Steps, step: int, loader: Source) -> Iterator[Any]:
+        session = self._session
+        group, reducer = session.cohort.group, session.reducer
+        assert session.exchange is not None
+        num_micro_batches = order.num_micro_batches_of(step)
+        full = session.layout.micro_batch_size
+        self._num_samples = order.num_samples_of(step)
+        last = self._num_samples - (num_micro_batches - 1) * full
+        job_step = session.cursor.step
+        faults.at_step(job_step + 1)
+        span = reducer.begin_step(session.exchange, group, num_micro_batches, full, last)
+        for leaf in leaves(order, step, group):
+            key, batch = loader.take()
+            assert (key.step, key.index) == (step, leaf), (key, step, leaf)
+            session.stepped, session.in_turn = False, True
+            reducer.begin_micro_batch(leaf, ghost=not span.num_items)
+            seed_micro_batch(session.seed, job_step, leaf)
+            faults.strike("forward")
+            yield batch
+            reducer.check_complete()
+            session.belongings.end_turn(stepped=session.stepped)
+
+    def _run_round(self) -> None:
+        session = self._session
+        reducer, cohort = session.reducer, session.cohort
+        try:
+            word = [*cohort.word(may_join=True), *session.agreement.word(session.cursor.differed_step)]
+            words = reducer.run_round(word)
+        except BrokenView as error:
+            try:
+                completed = session.recover(error, reducer)
+            except Leave as leave:
+                # Not from inside autograd: the loop raises it at the end of this turn.
+                session.leaving = leave
+                return
+        else:
+            completed = True
+            cohort.hear(words)
+            session.cursor.differed_step = session.agreement.hear([word[-len(NO_WORD) :] for word in words])
+            # Joiners that received state have taken part in this round, so everything has arrived.
+            session.finish_sending()
+        if completed:
+            self._commit()
+
+    def _commit(self) -> None:
+        session = self._session
+        session.cohort.completed(session.reducer)
+        session.agreement.end_step()
+        session.cursor.step += 1
+        session.cursor.step_in_pass += 1
+        assert session.order is not None
+        session.cursor.last_epoch = epochs_before(session.order, session.cursor.epoch, session.cursor.step_in_pass - 1)
+        session.stepped = True
+        # What the program draws from here on is the same on all ranks, whichever micro-batch was their last.
+        seed_micro_batch(session.seed, session.cursor.step, _AFTER_STEP)
+        loss = session.reducer.loss
+        session.cursor.note_loss(loss, self._num_samples)
+        session.cursor.notes = session.reducer.notes.last
+        faults.strike("commit")
+        if session.place.link is not None:
+            session.place.link.report(self._progress())
+        if loss is not None and not math.isfinite(loss):
+            self._on_not_finite(loss)
+
+    def tell_phase(self, phase: str) -> None:
+        """Tell the driver whether the job trains or evaluates; its first commit tells that it trains.
+
+        Args:
+            phase: as in `Progress`.
+        """
+        session = self._session
+        link = session.place.link
+        if link is not None and session.cohort.rank == 0 and session.cursor.step:
+            link.report(msgspec.structs.replace(self._progress(), num_samples=0, phase=phase))
+            # At once: merged with the next step, it would report this one again.
+            link.flush()
+
+    def _progress(self) -> wire.Progress:
+        session, cursor = self._session, self._session.cursor
+        # A program that trains without end passes some huge number.
+        num_epochs = self.num_epochs if self.num_epochs is not None and self.num_epochs < _ENDLESS else None
+        num_steps = None if num_epochs is None else num_epochs * session.num_steps_of_pass
+        if num_epochs is not None and session.order is not None:
+            num_epochs *= session.order.num_epochs
+        return wire.Progress(
+            view=session.cohort.connection.view.number,
+            first_step=cursor.step,
+            last_step=cursor.step,
+            epoch=cursor.last_epoch,
+            loss=cursor.loss,
+            num_samples=self._num_samples,
+            num_steps=num_steps,
+            num_epochs=num_epochs,
+            differed_step=cursor.differed_step,
+        )
+
+    def _on_not_finite(self, loss: float) -> None:
+        session = self._session
+        text = f"The loss of step {session.cursor.step} is {loss}."
+        if self._stop_on_nan:
+            session.leaving = ProgramError(f"{text} Training ends because stop_on_nan is set.")
+        elif not self._nan_told and session.cohort.rank == 0:
+            self._nan_told = True
+            session.teller.say(
+                wire.Note(level="warning", text=f"{text} Training goes on; stop_on_nan=True would end it.")
+            )
+
+
+def seed_between_passes(session: Session, *, epoch_begins: bool) -> None:
+    """Make what the program draws outside its loop over batches the same on all ranks, also where one skips a pass."""
+    seed_micro_batch(session.seed, session.cursor.pass_index, _BEFORE_EPOCH if epoch_begins else _AFTER_PASS)
+
+
+def leaves(order: Steps, step: int, group: Group) -> list[int]:
+    """Return the micro-batches that a rank runs; without any of its own it runs the first one for show."""
+    span = deal(order.num_micro_batches_of(step), group.size).spans[group.rank]
+    return list(range(span.start, span.stop)) or [0]
+
+
+def keys(order: Steps, pass_index: int, first_step: int, group: Group) -> Iterator[Key]:
+    """Yield the micro-batches that a rank runs in a pass, from a step on."""
+    for step in range(first_step, order.num_steps):
+        for leaf in leaves(order, step, group):
+            yield Key(pass_index, step, leaf)

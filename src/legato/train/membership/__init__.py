@@ -1,0 +1,1 @@
+"""How workers form a view, and how a joining worker gets the state."""

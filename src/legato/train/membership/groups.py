@@ -1,0 +1,489 @@
+"""Process groups of one view, behind a thin door: build, swap, break, drop. Decides nothing about membership.
+
+Raw ``ProcessGroupGloo`` objects are used, never ``init_process_group``: a worker holds the groups of two views at once
+while it switches, and drops a broken one without agreement. A gloo operation whose peer is stopped blocks forever
+and no call of torch ends it. Shutting down the group's own TCP connections ends most of them, in milliseconds. So every
+group knows the listening ports of its members, by which it finds its connections again among the open files of the
+process. But gloo forgets an operation of which a part is sent or received when the connection ends: its wait never
+ends. So another thread waits in gloo, and the caller goes on when the connections are gone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import copy
+import ctypes
+import datetime
+import functools
+import os
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Protocol
+
+import torch
+from torch.distributed.distributed_c10d import AllreduceOptions
+
+from legato.core.errors import BrokenView
+from legato.core.view import View
+from legato.train.membership.control_sockets import Mesh, connect
+
+_BUILD_LIMIT_S: Final = 20.0
+_NUM_TRIES: Final = 10
+_END_LIMIT: Final = datetime.timedelta(seconds=5)
+_POLL_S: Final = 0.001
+_LOOK_S: Final = 2.0
+# A peer may compute for hours before it comes to a collective. Only the driver decides that it hangs, and breaks the
+# connections then.
+_NO_LIMIT: Final = datetime.timedelta(days=3650)
+# Parts of torch.distributed without which there is no group outside its global state; torch does not type them.
+_distributed: Final[Any] = torch.distributed
+_listening: Final = threading.Lock()
+_dropped: Final[queue.SimpleQueue[list[Any] | None]] = queue.SimpleQueue()
+_idle_waiters: Final[list[queue.SimpleQueue[Callable[[], None]]]] = []
+_starting: Final = threading.Lock()
+_TOKEN: Final = torch.zeros(1, dtype=torch.uint8)
+
+
+class Pending(Protocol):
+    """Something under way that can be waited for once."""
+
+    def wait(self, limit: datetime.timedelta) -> None:
+        """Wait for it. Raises RuntimeError if it fails or takes longer."""
+        ...
+
+
+class Work:
+    """An operation under way, together with the memory that it uses."""
+
+    def __init__(self, operation: Any, memory: torch.Tensor) -> None:
+        self._operation = operation
+        self._memory = memory
+
+    def wait(self, limit: datetime.timedelta) -> None:
+        """Wait for it."""
+        self._operation.wait(limit)
+
+
+class _Turn:
+    """Works that another thread waits for, in their order, up to the first that fails.
+
+    Args:
+        works: each is waited for once.
+        changed: is notified when it is over.
+    """
+
+    def __init__(self, works: Sequence[Pending], changed: threading.Condition) -> None:
+        self._works = works
+        self._changed = changed
+        self.is_over = False
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            for work in self._works:
+                work.wait(_NO_LIMIT)
+        except Exception as error:  # noqa: BLE001 - raised by the one that wants the works
+            self.error = error
+        with self._changed:
+            self.is_over = True
+            self._changed.notify_all()
+
+
+class _Fate:
+    """What becomes of the connections of a group; all parts of the group share it."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.is_broken = False
+        self.has_lost_works = False
+
+
+class _Waits:
+    """Counts the operations of a group that a thread waits for now."""
+
+    def __init__(self) -> None:
+        self.num = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self.num += 1
+
+    def __exit__(self, *_error: object) -> None:
+        with self._lock:
+            self.num -= 1
+
+
+class Group:
+    """The connections between the members of one view.
+
+    ``reads_peers`` is set by the code that has found out that the members can read each other's memory.
+    ``waits`` is entered for as long as this rank waits for its peers.
+
+    Args:
+        view: whose members are connected.
+        rank: this worker's rank in it.
+        process_group: the gloo group, or None when the view has one member.
+        endpoints: every member's ``(host, port)`` at which its group listens, in rank order.
+        mesh: plain connections for small messages; None when the view has one member.
+        device_group: connects the members' GPUs, where they have some.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        rank: int,
+        process_group: Any = None,
+        endpoints: Sequence[tuple[str, int]] = (),
+        mesh: Mesh | None = None,
+        device_group: Any = None,
+    ) -> None:
+        self.view = view
+        self.rank = rank
+        self.size = len(view.members)
+        self._process_group = process_group
+        self.device_group = device_group
+        self._mesh = mesh
+        self._fate = _Fate()
+        self.reads_peers = False
+        self._own_port = endpoints[rank][1] if endpoints else 0
+        self._others = {endpoint for other, endpoint in enumerate(endpoints) if other != rank}
+        self.waits = _Waits()
+        self.peers = tuple(peer for peer in range(self.size) if peer != rank)
+        self._ranks: Sequence[int] = range(self.size)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether `break_connections` was called."""
+        return self._fate.is_broken
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether this rank waits for its peers now."""
+        return self.waits.num > 0
+
+    def among(self, ranks: Sequence[int]) -> Group:
+        """Return the part of this group that some of its ranks form, renumbered; this rank must be one of them."""
+        part = copy.copy(self)
+        part.rank, part.size = ranks.index(self.rank), len(ranks)
+        part.peers = tuple(peer for peer in range(part.size) if peer != part.rank)
+        part._ranks = tuple(self._ranks[rank] for rank in ranks)
+        return part
+
+    def swap(self, outgoing: Sequence[Sequence[torch.Tensor]], incoming: Sequence[Sequence[torch.Tensor]]) -> None:
+        """Send all of ``outgoing[r]`` to and receive all of ``incoming[r]`` from every rank r at once.
+
+        Raises:
+            BrokenView: a peer is gone or the group was broken.
+        """
+
+        def start() -> Iterator[Work]:
+            for peer in self.peers:
+                yield from (self.receive(tensor, peer, tag) for tag, tensor in enumerate(incoming[peer]))
+            for peer in self.peers:
+                yield from (self.send(tensor, peer, tag) for tag, tensor in enumerate(outgoing[peer]))
+
+        self.finish(self.start_all(start()))
+
+    def tell_all(self, mine: torch.Tensor, theirs: Sequence[torch.Tensor]) -> None:
+        """Send a small tensor to every peer and receive ``theirs[r]`` from each rank r, in one round trip.
+
+        Raises:
+            BrokenView: a peer is gone or the group was broken.
+        """
+        if self.size == 1:
+            return
+        mesh, ranks = self._mesh, self._ranks
+        try:
+            if mesh is None:
+                raise ConnectionResetError("it is left already")
+            with self.waits:
+                mesh.swap(
+                    {ranks[peer]: [mine] for peer in self.peers}, {ranks[peer]: [theirs[peer]] for peer in self.peers}
+                )
+        except OSError as error:
+            self.break_connections()
+            raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
+
+    def announce(self) -> None:
+        """Tell every peer that this rank has come here, and wait until all have."""
+        self.tell_all(_TOKEN, [torch.empty(1, dtype=torch.uint8) for _ in range(self.size)])
+
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        """Sum a tensor over all ranks in place, in whatever order gloo likes."""
+        if self.size > 1:
+            self.finish([self._start(lambda group: group.allreduce([tensor], AllreduceOptions()), tensor)])
+
+    def send(self, tensor: torch.Tensor, peer: int, tag: int) -> Work:
+        """Start sending to one peer; the returned work goes to `finish`. The tensor must stay as it is until then."""
+        return self._start(lambda group: group.send([tensor], self._ranks[peer], tag), tensor)
+
+    def receive(self, tensor: torch.Tensor, peer: int, tag: int) -> Work:
+        """Start receiving from one peer; the returned work goes to `finish`."""
+        return self._start(lambda group: group.recv([tensor], self._ranks[peer], tag), tensor)
+
+    def start_all(self, starting: Iterable[Work]) -> list[Work]:
+        """Collect works as they are started; if one cannot be, none of the others is left under way.
+
+        Raises:
+            BrokenView: a peer is gone or the group was broken.
+        """
+        works: list[Work] = []
+        try:
+            for work in starting:
+                works.append(work)  # noqa: PERF402 -- those before an error count
+        except BaseException:
+            self.give_up(works)
+            raise
+        return works
+
+    def finish(self, works: Sequence[Pending]) -> None:
+        """Wait for works that `send` and `receive` started; each can be waited for once.
+
+        Raises:
+            BrokenView: a peer is gone or the group was broken.
+        """
+        if not works:
+            return
+        turn = _Turn(works, self._fate.changed)
+        with self.waits:
+            _run_beside(turn.run)
+            self._await(turn)
+        if turn.is_over and turn.error is None:
+            return
+        self.give_up(works)
+        with self._fate.changed:
+            # A lost operation of gloo is not over now, and never will be.
+            self._fate.has_lost_works |= not turn.is_over
+        if turn.error is not None and not isinstance(turn.error, RuntimeError):
+            raise turn.error
+        told = "its connections were broken" if turn.error is None else _first_line(turn.error)
+        raise BrokenView(f"view {self.view.number}: {told}") from turn.error
+
+    def _await(self, turn: _Turn) -> None:
+        """Wait until a turn is over, the group was broken, or a connection is gone without a word from gloo."""
+        num_closed = 0
+        with self._fate.changed:
+            while not self._fate.changed.wait_for(lambda: turn.is_over or self.is_broken, _LOOK_S):
+                num_closed = num_closed + 1 if self._num_open() < len(self._others) else 0
+                if num_closed == 2:
+                    return
+
+    def give_up(self, works: Sequence[Pending]) -> None:
+        """Break the connections, and wait until gloo does not use the memory of these works any more."""
+        # The connections go first: an operation left running would block for seconds in its destructor.
+        self.break_connections()
+        if works:
+            self._await_closing()
+        for work in works:
+            if not isinstance(work, Work):
+                work.wait(_END_LIMIT)
+
+    def _await_closing(self) -> None:
+        """Wait until gloo has closed the connections: it does so when it is done with them."""
+        deadline = time.monotonic() + _END_LIMIT.total_seconds()
+        while self._num_open() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
+    def _num_open(self) -> int:
+        found = [connection for _, connection in self._connections()]
+        for connection in found:
+            connection.close()
+        return len(found)
+
+    def _start(self, start: Callable[[Any], Any], memory: torch.Tensor) -> Work:
+        if self._process_group is None:
+            raise BrokenView(f"view {self.view.number} is left already")
+        try:
+            return Work(start(self._process_group), memory)
+        except RuntimeError as error:
+            raise BrokenView(f"view {self.view.number}: {_first_line(error)}") from error
+
+    def break_connections(self) -> None:
+        """Shut every connection of this group down: threads that wait in it, here or at a peer, get an error at once.
+
+        Callable from any thread and more than once. The listening socket is left alone: touching it ends the process.
+        """
+        with self._fate.changed:
+            self._fate.is_broken = True
+            self._fate.changed.notify_all()
+        if self.device_group is not None:
+            self.device_group.abort()
+        if self._mesh is not None:
+            self._mesh.break_connections()
+        for _, connection in self._connections():
+            with contextlib.closing(connection), contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def drop(self) -> None:
+        """Forget the group. Its destruction takes milliseconds per peer and happens beside the caller."""
+        mesh, self._mesh = self._mesh, None
+        if mesh is not None:
+            mesh.close()
+        if self._fate.has_lost_works:
+            # Its destructor would wait for them: it is never called, not even where the interpreter ends.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._process_group))
+        _dropped.put([self._process_group, self.device_group])
+        self._process_group = self.device_group = None
+
+    def file_descriptors(self) -> list[int]:
+        """Return the descriptors of the group's connections, for child processes to close."""
+        found = self._mesh.file_descriptors() if self._mesh is not None else []
+        for descriptor, connection in self._connections():
+            connection.close()
+            found.append(descriptor)
+        return found
+
+    def _connections(self) -> Iterator[tuple[int, socket.socket]]:
+        """Yield the descriptor of each connection, and a duplicate for the caller to close."""
+        if self._process_group is None:
+            return
+        for descriptor in _socket_descriptors():
+            with contextlib.suppress(OSError):
+                found = socket.socket(fileno=os.dup(descriptor))
+                try:
+                    is_own = found.getsockname()[1] == self._own_port or found.getpeername()[:2] in self._others
+                    is_tcp = found.family in (socket.AF_INET, socket.AF_INET6)
+                    is_listening = is_tcp and found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                except (OSError, IndexError):
+                    is_own = is_tcp = is_listening = False
+                if is_own and is_tcp and not is_listening:
+                    yield descriptor, found
+                else:
+                    found.close()
+
+
+def build(view: View, worker: int, key: str, device: torch.device) -> Group:
+    """Connect the members of a view with one another; every member must call this.
+
+    Args:
+        view: whom to connect.
+        worker: this worker's number; it must be a member.
+        key: names the job, so that two jobs may share one store.
+        device: where this worker's gradients are.
+
+    Raises:
+        BrokenView: a member did not come in time.
+    """
+    with _starting:
+        # The cache alone would let two threads that come at once start two.
+        _start_dropping()
+    rank = view.rank_of(worker)
+    assert rank is not None, (view, worker)
+    host = view.members[rank].host
+    if len(view.members) == 1:
+        return Group(view, rank)
+    try:
+        # A client of its own: a wait in one view's build must not hold up the build of the next.
+        address, port_of_store = view.rendezvous.rsplit(":", 1)
+        limit = datetime.timedelta(seconds=_BUILD_LIMIT_S)
+        client = _distributed.TCPStore(address, int(port_of_store), None, False, timeout=limit, wait_for_workers=False)
+        store = _distributed.PrefixStore(f"{key}/{view.number}", client)
+        transport, port = _listen(host)
+        options = _distributed.ProcessGroupGloo._Options()
+        options._devices = [transport]
+        options._timeout = limit
+        store.set(f"listens/{rank}", f"{host} {port}")
+        process_group = _distributed.ProcessGroupGloo(store, rank, len(view.members), options)
+        endpoints = []
+        for peer in range(len(view.members)):
+            address, number = store.get(f"listens/{peer}").decode().split()
+            endpoints.append((address, int(number)))
+        mesh = connect(store, rank, [member.host for member in view.members], _BUILD_LIMIT_S)
+        # What was good for connecting is too short for a collective, whose peers may come late.
+        process_group._set_default_timeout(_NO_LIMIT)
+        device_group = _connect_devices(store, rank, len(view.members), device) if device.type == "cuda" else None
+    except (OSError, RuntimeError) as error:
+        raise BrokenView(f"view {view.number} could not be connected: {_first_line(error)}") from error
+    return Group(view, rank, process_group, endpoints, mesh, device_group)
+
+
+def _listen(host: str) -> tuple[Any, int]:
+    """Have gloo listen on a free port of an address; returns its device and the port.
+
+    Gloo does not tell the port: it is that of the one socket that listens from now on. If there are several, the
+    program, or a thread of ours, has begun to listen at the same moment, and it is done again.
+
+    Raises:
+        RuntimeError: it was never clear which socket is gloo's, or the address is none of this machine's.
+    """
+    for _ in range(_NUM_TRIES):
+        with _listening:
+            before = _listeners()
+            transport = _distributed.ProcessGroupGloo.create_device(hostname=host)
+            new = [port for inode, port in _listeners().items() if inode not in before]
+        if len(new) == 1:
+            return transport, new[0]
+    raise RuntimeError(f"other sockets of this process began to listen {_NUM_TRIES} times at the same moment as gloo's")
+
+
+def _run_beside(body: Callable[[], None]) -> None:
+    """Run something on another thread: one that has nothing to do, or a new one."""
+    try:
+        jobs = _idle_waiters.pop()
+    except IndexError:
+        jobs = queue.SimpleQueue()
+        threading.Thread(target=_serve, args=(jobs,), name="legato-wait", daemon=True).start()
+    jobs.put(body)
+
+
+def _serve(jobs: queue.SimpleQueue[Callable[[], None]]) -> None:
+    while True:
+        jobs.get()()
+        _idle_waiters.append(jobs)
+
+
+@functools.cache
+def _start_dropping() -> None:
+    """Have a thread that ends groups; to start one each time would make the training wait for it."""
+
+    def drop_them() -> None:
+        while (dropped := _dropped.get()) is not None:
+            dropped.clear()
+
+    thread = threading.Thread(target=drop_them, name="legato-drop-groups", daemon=True)
+    thread.start()
+    atexit.register(_stop_dropping, thread)
+
+
+def _stop_dropping(thread: threading.Thread) -> None:
+    # An interpreter that ends while the thread destroys a group would end with SIGABRT.
+    _dropped.put(None)
+    thread.join(_END_LIMIT.total_seconds())
+
+
+def _connect_devices(store: Any, rank: int, size: int, device: torch.device) -> Any:
+    options = _distributed.ProcessGroupNCCL.Options()
+    options._timeout = _NO_LIMIT
+    carrier = _distributed.ProcessGroupNCCL(_distributed.PrefixStore("devices", store), rank, size, options)
+    # NCCL connects at the first use, which takes up to a second: here that is in the background of the training.
+    with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
+        carrier.allreduce([torch.zeros(1, device=device)], AllreduceOptions()).wait()
+        torch.cuda.current_stream(device).synchronize()
+    return carrier
+
+
+def _socket_descriptors() -> Iterator[int]:
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                yield int(name)
+
+
+def _listeners() -> dict[int, int]:
+    """Return the ports at which this process listens, by the inode of the socket, which no other one ever had."""
+    ports = {}
+    for descriptor in _socket_descriptors():
+        with contextlib.suppress(OSError), contextlib.closing(socket.socket(fileno=os.dup(descriptor))) as found:
+            is_tcp = found.family in (socket.AF_INET, socket.AF_INET6)
+            if is_tcp and found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                ports[os.fstat(found.fileno()).st_ino] = found.getsockname()[1]
+    return ports
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,270 @@
+"""The worker's end of its connection to the driver: a thread that listens and keeps the connection up, one that sends.
+
+What the driver wants is kept as plain facts that the training thread reads when it is ready for them; only two things
+happen at once: a recovery breaks the groups of older views, and a refusal ends the process. Without a driver, or with
+one that is stopped, the worker trains on; what it has to say is kept (`outbox`). Decides nothing about membership.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from websockets.exceptions import ConnectionClosed, WebSocketException
+from websockets.sync.client import ClientConnection, connect
+
+from legato.core import wire
+from legato.core.errors import LegatoError
+from legato.core.exits import EXIT_LOST_LINK, EXIT_REFUSED
+from legato.core.view import View
+from legato.train.membership.outbox import Outbox
+
+_RETRY_S: Final = 0.2
+_FLUSH_S: Final = 0.1
+_STUCK_S: Final = 10.0
+_HELLO_LIMIT_S: Final = 30.0
+_LAST_WORDS_S: Final = 1.0
+_HELD_UP_S: Final = 10.0
+"""Longer than any wait of the link's thread: if it did not run for so long, it could not hear the driver."""
+
+
+class Link:
+    """The connection of one worker to its driver.
+
+    Args:
+        driver_file: says where the driver listens; read again for every connection.
+        worker: this worker's number.
+        host: the address at which peers reach it.
+        token: this worker's own. None: the file has it, as a driver of an earlier release wrote it.
+    """
+
+    def __init__(self, driver_file: Path, worker: int, host: str, token: str | None = None) -> None:
+        self._driver_file = driver_file
+        self._token = token
+        self.worker = worker
+        self.host = host
+        self.changed = threading.Condition()
+        self.settings: wire.Welcome | None = None
+        self.proposed: View | None = None
+        self.recovery: wire.Recover | None = None
+        self.hold: wire.Hold | None = None
+        self.stop_reason: str | None = None
+        self.num_metrics = 0
+        # What Hello says; the training thread keeps them true.
+        self.phase = "joining"
+        self.view: View | None = None
+        self.num_rounds = 0
+        # What the training thread is waiting for an answer to; the next driver must hear it too.
+        self.broken: wire.Broken | None = None
+        self.on_proposed: Callable[[View], None] = _ignore
+        self.on_stuck: Callable[[], None] = _do_nothing
+        self.is_waiting: Callable[[], bool] = _is_not_waiting
+        self.on_recover: Callable[[View], None] = _ignore
+        self._outbox = Outbox()
+        self._last_heard = self._last_checked = time.monotonic()
+        self._rounds_when_orphaned: int | None = None
+        self._closing = False
+        self._threads = [
+            threading.Thread(target=self._run_or_die, args=(body,), name=f"legato-{name}", daemon=True)
+            for name, body in (("link", self._run), ("outbox", self._outbox.send_forever))
+        ]
+
+    def open(self) -> wire.Welcome:
+        """Connect, say Hello, and wait for the settings of the job.
+
+        Raises:
+            LegatoError: no driver answers.
+        """
+        for thread in self._threads:
+            thread.start()
+        with self.changed:
+            if not self.changed.wait_for(lambda: self.settings is not None, _HELLO_LIMIT_S):
+                raise LegatoError(f"No driver answers at the address in {self._driver_file}. Is the job still wanted?")
+            assert self.settings is not None
+            return self.settings
+
+    def send(self, message: wire.Message) -> None:
+        """Have something said to the driver, or to the next one if there is none. Never waits."""
+        self._outbox.put(message)
+
+    def report(self, progress: wire.Progress) -> None:
+        """Report committed steps; reports that come quickly are merged into one. Never waits."""
+        self._outbox.report(progress)
+
+    def flush(self) -> None:
+        """Have said now what was reported and waits to be merged with more. Never waits."""
+        self._outbox.flush()
+
+    def close(self) -> None:
+        """Say what is still to be said, then close the connection.
+
+        Without a driver that listens this waits for one, for as long as workers train without one: how a worker ended
+        the driver must know, or another worker will do the end again.
+        """
+        self._outbox.flush()
+        limit_s = self.settings.away_limit_s if self.settings is not None else 0.0
+        is_said = self._outbox.wait_until_sent(max(self._last_heard + limit_s - time.monotonic(), _LAST_WORDS_S))
+        self._closing = True
+        connection = self._outbox.disconnect()
+        if connection is None:
+            return
+        if is_said:
+            connection.close()
+        else:
+            # A farewell would wait behind what the driver does not read.
+            with contextlib.suppress(OSError):
+                connection.socket.shutdown(socket.SHUT_RDWR)
+
+    def file_descriptors(self) -> list[int]:
+        """Return the descriptor of the connection, for child processes to close."""
+        connection = self._outbox.connection
+        return [] if connection is None else [connection.socket.fileno()]
+
+    # ------------------------------------------------------------ the threads
+
+    def _run_or_die(self, body: Callable[[], None]) -> None:
+        try:
+            body()
+        except BaseException:  # noqa: BLE001 - printed whole, and the process ends
+            # Without this thread the worker would train on unheard, or hear nothing: better that it dies and says why.
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(EXIT_LOST_LINK)
+
+    def _run(self) -> None:
+        while not self._closing:
+            with contextlib.ExitStack() as stack:
+                connection = self._connect(stack)
+                if connection is not None:
+                    try:
+                        self._serve(connection)
+                    except (ConnectionClosed, OSError):
+                        pass
+                    finally:
+                        self._outbox.disconnect()
+            self._check_away()
+            if connection is None:
+                time.sleep(_RETRY_S)
+
+    def _connect(self, stack: contextlib.ExitStack) -> ClientConnection | None:
+        try:
+            where = json.loads(self._driver_file.read_text())
+            token = where["token"] if self._token is None else self._token
+            return stack.enter_context(
+                connect(
+                    where["url"],
+                    additional_headers={"Authorization": f"Bearer {token}"},
+                    open_timeout=5,
+                    close_timeout=1,
+                    compression=None,
+                    ping_interval=None,
+                    proxy=None,
+                )
+            )
+        except (OSError, ValueError, KeyError, WebSocketException):
+            return None
+
+    def _serve(self, connection: ClientConnection) -> None:
+        hello = wire.Hello(
+            view=self.view.number if self.view else 0,
+            worker=self.worker,
+            pid=os.getpid(),
+            host=self.host,
+            current=self.view,
+            phase=self.phase,
+            num_rounds=self.num_rounds,
+        )
+        connection.send(wire.encode(hello))
+        interval = _FLUSH_S
+        next_heartbeat = time.monotonic()
+        while not self._closing:
+            try:
+                frame = connection.recv(timeout=interval, decode=False)
+                self._hear(wire.decode_driver_message(frame), connection)
+            except TimeoutError:
+                pass
+            self._outbox.flush()
+            now = time.monotonic()
+            if self.settings is not None and now >= next_heartbeat:
+                number = self.view.number if self.view else 0
+                beat = wire.Heartbeat(view=number, num_rounds=self.num_rounds, is_waiting=self.is_waiting())
+                self._outbox.put_heartbeat(beat)
+                next_heartbeat = now + self.settings.heartbeat_interval_s
+            self._check_away()
+
+    def _hear(self, message: wire.DriverMessage, connection: ClientConnection) -> None:
+        self._last_heard = time.monotonic()
+        with self.changed:
+            match message:
+                case wire.Welcome():
+                    self.settings = message
+                    self._outbox.connect(connection, self.broken)
+                case wire.Prepare():
+                    if self._is_news(message.proposed):
+                        self.proposed = message.proposed
+                        self.on_proposed(message.proposed)
+                case wire.Recover():
+                    if self._is_news(message.proposed):
+                        self.recovery = message
+                        self.hold = None
+                        self.on_recover(message.proposed)
+                case wire.Hold():
+                    self.hold = message
+                case wire.Stop():
+                    self.stop_reason = message.reason
+                case wire.Refused():
+                    sys.stderr.write(f"legato: worker {self.worker} may not take part: {message.reason}\n")
+                    sys.stderr.flush()
+                    os._exit(EXIT_REFUSED)
+                case wire.Heartbeat():
+                    self.num_metrics = message.num_metrics
+                    self._outbox.forget_metrics(message.num_metrics)
+            self.changed.notify_all()
+
+    def _is_news(self, view: View) -> bool:
+        known = [seen.number for seen in (self.proposed, self.view) if seen is not None]
+        if self.recovery is not None:
+            known.append(self.recovery.proposed.number)
+        return view.number > max(known, default=0)
+
+    def _check_away(self) -> None:
+        limit = self.settings.away_limit_s if self.settings is not None else None
+        if limit is None:
+            return
+        now = time.monotonic()
+        held_up_s, self._last_checked = now - self._last_checked, now
+        if held_up_s > _HELD_UP_S:
+            # What the driver said meanwhile is still to be read. The time counts as if it had not passed.
+            self._last_heard = min(self._last_heard + held_up_s, now)
+        away_s = now - self._last_heard
+        if self.stop_reason is None and away_s > limit:
+            with self.changed:
+                self.stop_reason, self._rounds_when_orphaned = "orphaned", self.num_rounds
+                self.changed.notify_all()
+        elif self._rounds_when_orphaned == self.num_rounds and away_s > limit + _STUCK_S:
+            # The others cannot agree to stop either: one of them hangs, and there is no driver to say so.
+            self._rounds_when_orphaned = None
+            self.on_stuck()
+
+
+def _ignore(view: View) -> None:
+    """Do nothing about a view: the program does not wait for one yet."""
+    del view
+
+
+def _is_not_waiting() -> bool:
+    """Report that the program waits for no other worker: this worker is in no view yet."""
+    return False
+
+
+def _do_nothing() -> None:
+    """Break nothing: the worker is in no view yet."""

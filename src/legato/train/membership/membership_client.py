@@ -1,0 +1,437 @@
+"""This worker's place among the others: the view it is in, how it gets into the next, and what is shared then.
+
+The rules and their argument are in ``docs/membership.md``. In short: a planned view is prepared in the background and
+entered by all after the same round, which the control words of that round say; after a break all workers wait for the
+driver's next view, and there those who completed the broken round give its result to those who did not. Knows nothing
+of gradients or data: a round is whatever can `send` and `receive` its result.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+import msgspec
+import torch
+
+from legato.core import wire
+from legato.core.errors import BrokenView, LegatoError, ProgramError
+from legato.core.view import Member, View, agreed_view
+from legato.train.membership.connection import Connection, Entry, Leave, Round
+from legato.train.membership.control_sockets import LOST_STEP
+from legato.train.membership.groups import Group, build
+from legato.train.membership.link import Link
+from legato.train.reduction.exchange import Exchange
+
+STOP, EVALUATING = 1, 2
+
+
+class Cohort:
+    """The workers of a job as one of them sees them.
+
+    Args:
+        link: to the driver; None when the program runs alone.
+        key: names the job.
+        device: where this worker's gradients are.
+        make_exchange: connects the memory of the ranks of a new view, and says for which layout of the gradients.
+        on_hold: saves the state, because too few workers are left.
+        on_stopped_waiting: saves the state, because the job ends while this worker waits for a view.
+    """
+
+    def __init__(
+        self,
+        link: Link | None,
+        key: str,
+        device: torch.device,
+        make_exchange: Callable[[Group], tuple[Exchange | None, str]],
+        *,
+        on_hold: Callable[[], None],
+        on_stopped_waiting: Callable[[], None],
+    ) -> None:
+        self._link = link
+        self._key = key
+        self._device = device
+        self._make_exchange = make_exchange
+        self._on_hold = on_hold
+        self._on_stopped_waiting = on_stopped_waiting
+        self._built: dict[int, Connection] = {}
+        self._connection: Connection | None = None
+        self._agreed: int | None = None
+        self._voted: int | None = None
+        self._stop_agreed = False
+        self._waits_for_driver = False
+        self.has_state = False
+        self.has_left = False
+        self.num_rounds = 0
+        self.last_round: Round | None = None
+        self.worker = link.worker if link else 0
+        self._wake = link.changed if link else threading.Condition()
+        if link is not None:
+            link.on_proposed = self._start_build
+            link.on_recover = self._on_recover
+            link.on_stuck = self._on_stuck
+            link.is_waiting = self._is_waiting
+
+    # ------------------------------------------------------------ what holds now
+
+    @property
+    def connection(self) -> Connection:
+        assert self._connection is not None, "the worker is in no view yet"
+        return self._connection
+
+    @property
+    def group(self) -> Group:
+        return self.connection.group
+
+    @property
+    def rank(self) -> int:
+        return self._connection.group.rank if self._connection else 0
+
+    @property
+    def size(self) -> int:
+        return self._connection.group.size if self._connection else 1
+
+    # ------------------------------------------------------------ votes
+
+    def word(self, *, may_join: bool) -> list[int]:
+        """Return what this rank tells the others in the coming round.
+
+        Args:
+            may_join: a joiner could enter after this round, a step; else it is one of an evaluation, and only views of
+                present members are voted for.
+        """
+        flags = 0 if may_join else EVALUATING
+        if self._link is not None and self._link.stop_reason is not None:
+            flags |= STOP
+        return [self.num_rounds, self.connection.view.number, self._vote(may_join), flags]
+
+    def hear(self, words: Sequence[Sequence[int]]) -> None:
+        """Draw the conclusions of a complete round's words; every rank draws the same.
+
+        Raises:
+            ProgramError: the ranks are not in the same round.
+        """
+        places = [(word[0], word[1], "evaluating" if word[3] & EVALUATING else "training") for word in words]
+        if len(set(places)) > 1:
+            told = ", ".join(
+                f"rank {rank}: {what} in round {n} of view {v}" for rank, (n, v, what) in enumerate(places)
+            )
+            raise ProgramError(f"The workers have lost step with one another ({told}). {LOST_STEP}")
+        # An agreement stays until it is carried out: an evaluation may lie between the two.
+        self._agreed = self._agreed or agreed_view((word[2] for word in words), self.connection.view.number)
+        self._stop_agreed = any(word[3] & STOP for word in words)
+
+    @property
+    def stop_agreed(self) -> bool:
+        """All ranks end after this round."""
+        return self._stop_agreed
+
+    def _vote(self, may_join: bool) -> int:
+        current = self.connection.view
+        with self._wake:
+            newest = max(self._built, default=0)
+            if newest <= current.number:
+                return current.number
+            view = self._built[newest].view
+            self._voted = newest
+        present = set(current.workers)
+        return newest if may_join or present.issuperset(view.workers) else current.number
+
+    def await_size(self, num_workers: int) -> None:
+        """Wait until a view of so many workers is in force, or built here so that this rank votes for it.
+
+        It also ends where this view cannot last: a recovery was ordered, or the job is to stop.
+        """
+
+        def is_over() -> bool:
+            current, newest = self.connection.view, max(self._built, default=0)
+            if self._link is None or self._link.stop_reason is not None or self._is_superseded(current):
+                return True
+            view = self._built[newest].view if newest > current.number else current
+            return len(view.workers) == num_workers
+
+        with self._wake:
+            self._wake.wait_for(is_over)
+
+    # ------------------------------------------------------------ entering views
+
+    def start_alone(self) -> None:
+        """Form the view of a program that runs without a driver."""
+        view = View(0, (Member(0, ""),), "")
+        group = Group(view, 0)
+        self._connection = Connection(view, group, *self._make_exchange(group))
+
+    def meet_first(self, warm: wire.Warm) -> Entry:
+        """Say that this worker is warm, and wait until it is a member of a view.
+
+        Called again if that one broke before the job's state had come.
+        """
+        assert self._link is not None
+        self.has_state = False
+        self._set_phase("warm")
+        self._link.send(warm)
+        reason = "the state did not come"
+        while True:
+            if self._connection is not None:
+                self._tell_broken(reason)
+            connection = self._wait_for(self._newest_with_me)
+            self._link.broken = None
+            try:
+                return self._settle(connection, None)
+            except BrokenView as error:
+                reason = str(error)
+                self._let_go(connection)
+
+    def switch(self, *, may_join: bool) -> Entry | None:
+        """Enter the view that was agreed on, if any.
+
+        Args:
+            may_join: a joiner could enter here; else a view with joiners waits for the next place where one can.
+
+        Raises:
+            BrokenView: a worker died at this moment; `recover` follows.
+            Leave: this worker is not a member of it.
+        """
+        number = self._agreed
+        if number is None:
+            return None
+        with self._wake:
+            joins = not set(self.connection.view.workers).issuperset(self._built[number].view.workers)
+            if joins and not may_join:
+                return None
+            connection = self._built.pop(number)
+        self._agreed = None
+        if connection.view.rank_of(self.worker) is None:
+            # Said from the view that it is not in: so the driver knows that the others are in it.
+            self.leave("shrunk", number)
+        return self._settle(connection, None)
+
+    def recover(self, error: BrokenView, broken: Round | None) -> Entry:
+        """Wait for the driver's next view after a break, and enter it.
+
+        Args:
+            error: what happened.
+            broken: the round that did not complete here, or None between rounds.
+
+        Raises:
+            Leave: this worker is not a member of it, or is asked to stop.
+        """
+        if self._link is None:
+            raise LegatoError(f"A program that runs alone cannot lose a peer: {error}")
+        self._agreed, self._stop_agreed = None, False
+        while True:
+            failed = self.connection.view.number
+            self.connection.group.break_connections()
+            self._tell_broken(str(error))
+            connection = self._wait_for(self._recovery_after(failed))
+            self._link.broken = None
+            try:
+                return self._settle(connection, broken)
+            except BrokenView as again:
+                error = again
+
+    def ensure_exchange(self, layout: str) -> Exchange:
+        """Return the exchange of this view; rebuild it if the gradients' layout has changed since it was built.
+
+        All ranks call this at the same boundary, where their layouts are equal, so they decide alike.
+
+        Raises:
+            BrokenView: a peer is gone.
+        """
+        connection = self.connection
+        exchange = connection.exchange
+        if exchange is None or connection.layout != layout:
+            if exchange is not None:
+                exchange.close()
+            exchange, layout = self._make_exchange(connection.group)
+            assert exchange is not None, "the ranks' layouts differ within a step"
+            self._connection = connection._replace(exchange=exchange, layout=layout)
+        return exchange
+
+    def leave(self, reason: str, view: int = 0) -> NoReturn:
+        """End this worker's part, in the present view or in another one."""
+        self.has_left = True
+        self._say(wire.Leaving(view=view, num_rounds=self.num_rounds, reason=reason))
+        raise Leave(0)
+
+    def joined(self, pause_s: float) -> None:
+        """Tell the driver that this worker has the state in the present view."""
+        self.has_state = True
+        self._set_phase("member")
+        self._say(wire.Joined(num_rounds=self.num_rounds, pause_s=pause_s))
+
+    def completed(self, finished: Round) -> None:
+        """Take note that a round has its result on this rank."""
+        self.last_round = finished
+        self.num_rounds += 1
+        if self._link is not None:
+            self._link.num_rounds = self.num_rounds
+
+    # ------------------------------------------------------------ inside
+
+    def _settle(self, connection: Connection, broken: Round | None) -> Entry:
+        """Find out who has what, and bring those who missed a round up to the others."""
+        with self._wake:
+            old, self._connection = self._connection, connection
+            if self._link is not None:
+                self._link.view = connection.view
+            if self._is_superseded(connection.view) or self._is_replaced(connection.view):
+                # The driver named another view while this one was in no one's hands, so nothing could break it then.
+                connection.group.break_connections()
+        if old is not None:
+            if old.exchange is not None:
+                old.exchange.close()
+            old.group.drop()
+        group = connection.group
+        records = [torch.empty(2, dtype=torch.int64) for _ in range(group.size)]
+        records[group.rank] = torch.tensor([int(self.has_state), self.num_rounds], dtype=torch.int64)
+        group.tell_all(records[group.rank], records)
+        known = [(bool(record[0]), int(record[1])) for record in records]
+        holders = [rank for rank, (has_state, _) in enumerate(known) if has_state]
+        if not holders:
+            return Entry((0,), tuple(range(1, group.size)), repaired=False)
+        newest = max(known[rank][1] for rank in holders)
+        sources = tuple(rank for rank in holders if known[rank][1] == newest)
+        behind = tuple(rank for rank in holders if known[rank][1] == newest - 1)
+        assert len(sources) + len(behind) == len(holders), f"ranks are more than one round apart: {known}"
+        if group.rank in behind:
+            assert broken is not None, "a round is missing, but none broke here"
+            broken.receive(group, sources[0])
+        elif group.rank == sources[0]:
+            for peer in behind:
+                assert self.last_round is not None
+                self.last_round.send(group, peer)
+        joiners = tuple(rank for rank in range(group.size) if rank not in holders)
+        return Entry(sources, joiners, repaired=group.rank in behind)
+
+    def _start_build(self, view: View) -> None:
+        # Called with `changed` held, on the link's thread.
+        if not self.has_state and self._connection is not None:
+            self._connection.group.break_connections()
+        threading.Thread(target=self._build, args=(view,), name=f"legato-build-{view.number}", daemon=True).start()
+
+    def _build(self, view: View) -> None:
+        assert self._link is not None and self._link.settings is not None
+        rank = view.rank_of(self.worker)
+        if rank is None:
+            # A leaver builds nothing, but it votes.
+            group = Group(view, 0)
+            connection = Connection(view, group, None, "")
+        else:
+            try:
+                connection = self._connect(view)
+            except Exception as error:
+                # An error in this thread must be reported, or it would silently delay the change.
+                self._say(wire.Unbuilt(failed=view.number, reason=str(error) or repr(error)))
+                if isinstance(error, BrokenView):
+                    return
+                raise
+            group = connection.group
+        with self._wake:
+            if self._is_superseded(view):
+                group.break_connections()
+                group.drop()
+                return
+            for number in [number for number in self._built if number < view.number]:
+                if number in (self._voted, self._agreed):
+                    continue  # the round that is under way may agree on it
+                self._let_go(self._built.pop(number))
+            self._built[view.number] = connection
+            self._wake.notify_all()
+        self._say(wire.Prepared(prepared=view.number))
+
+    def _connect(self, view: View) -> Connection:
+        group = build(view, self.worker, self._key, self._device)
+        try:
+            return Connection(view, group, *self._make_exchange(group))
+        except BaseException:
+            group.break_connections()
+            group.drop()
+            raise
+
+    def _is_superseded(self, view: View) -> bool:
+        recovery = self._link.recovery if self._link is not None else None
+        return recovery is not None and recovery.proposed.number > view.number
+
+    def _is_replaced(self, view: View) -> bool:
+        # Who has the state enters only views that all have agreed on; who has not takes the newest one.
+        proposed = self._link.proposed if self._link is not None and not self.has_state else None
+        return proposed is not None and proposed.number > view.number
+
+    def _on_stuck(self) -> None:
+        # Frees the training thread, which then finds that it is to stop, saves what it has, and leaves.
+        if self._connection is not None:
+            self._connection.group.break_connections()
+
+    def _on_recover(self, view: View) -> None:
+        # Called with `changed` held, on the link's thread: free the training thread from whatever it waits in.
+        if self._connection is not None and self._connection.view.number < view.number:
+            self._connection.group.break_connections()
+        for number in [number for number in self._built if number < view.number]:
+            self._built[number].group.break_connections()
+        if view.rank_of(self.worker) is not None:
+            threading.Thread(target=self._build, args=(view,), name=f"legato-build-{view.number}", daemon=True).start()
+
+    def _newest_with_me(self) -> Connection | None:
+        number = max(self._built, default=0)
+        if number and self._built[number].view.rank_of(self.worker) is not None:
+            return self._built.pop(number)
+        return None
+
+    def _recovery_after(self, failed: int) -> Callable[[], Connection | None]:
+        def find() -> Connection | None:
+            assert self._link is not None
+            recovery = self._link.recovery
+            if recovery is None or recovery.proposed.number <= failed:
+                return None
+            if recovery.proposed.rank_of(self.worker) is None:
+                self.leave("superseded")
+            return self._built.pop(recovery.proposed.number, None)
+
+        return find
+
+    def _wait_for(self, find: Callable[[], Connection | None]) -> Connection:
+        assert self._link is not None
+        while True:
+            with self._wake:
+                self._waits_for_driver = True
+                while (found := find()) is None and self._link.stop_reason is None and not self._is_to_hold():
+                    self._wake.wait(0.5)
+                self._waits_for_driver = False
+                if found is not None:
+                    return found
+                if self._link.stop_reason is not None:
+                    break
+                hold, self._link.hold = self._link.hold, None
+            # Not under the lock: a state may take long to copy, and the link's thread must go on meanwhile.
+            if hold is not None and hold.save:
+                self._on_hold()
+        self._on_stopped_waiting()
+        return self.leave("orphaned" if self._link.stop_reason == "orphaned" else "stopped")
+
+    def _is_waiting(self) -> bool:
+        return self._waits_for_driver or (self._connection is not None and self._connection.group.is_waiting)
+
+    def _is_to_hold(self) -> bool:
+        return self._link is not None and self._link.hold is not None and self.has_state
+
+    def _tell_broken(self, reason: str) -> None:
+        """Tell the driver, and the next one if there is none, that the present view broke."""
+        assert self._link is not None
+        number = self.connection.view.number
+        self._link.broken = wire.Broken(view=number, num_rounds=self.num_rounds, reason=reason)
+        self._say(self._link.broken)
+
+    def _let_go(self, connection: Connection) -> None:
+        connection.group.break_connections()
+        connection.group.drop()
+
+    def _set_phase(self, phase: str) -> None:
+        if self._link is not None:
+            self._link.phase = phase
+
+    def _say(self, message: wire.Message) -> None:
+        if self._link is not None:
+            number = self._connection.view.number if self._connection else 0
+            self._link.send(msgspec.structs.replace(message, view=message.view or number))

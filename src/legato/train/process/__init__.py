@@ -1,0 +1,1 @@
+"""Processes of a job: the warm parent, workers, and what they run."""

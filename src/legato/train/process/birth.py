@@ -1,0 +1,126 @@
+"""What a forked child does first: become a worker, or become the store. Never runs in the warm parent itself."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from legato.core.warm import StartWorker
+
+
+def become_worker(launch: StartWorker, gate: int, *, entry: str, fresh: bool) -> NoReturn:
+    """Turn this forked child into a worker and run its entry; never returns.
+
+    Args:
+        launch: what to run, where and with which environment.
+        gate: a pipe that opens (one byte) when the worker stands in the record, or ends with the warm parent.
+        entry: ``module:function``.
+        fresh: start a new interpreter instead of using this one.
+    """
+    exit_code = 1
+    try:
+        os.setsid()
+        _redirect(launch.log_path)
+        if os.read(gate, 1) != b"1":
+            os._exit(0)
+        os.close(gate)
+        _set_title(f"legato-w{launch.worker}")
+        os.environ.update(launch.environment)
+        os.chdir(launch.directory)
+        if fresh:
+            _execute(entry, launch.program)
+        _forget_the_parent(launch.program)
+        module, _, function = entry.partition(":")
+        exit_code = getattr(importlib.import_module(module), function)(list(launch.program)) or 0
+    except SystemExit as leave:
+        exit_code = _code_of(leave)
+    except BaseException:  # noqa: BLE001 -- logged whole, and the process ends
+        # Whatever it is, it must not run up into the loop of the warm parent, whose copy this process is.
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(exit_code)
+
+
+def serve_store(lifeline: int, report: int) -> NoReturn:
+    """Host the store on the loopback interface and end with the warm parent; never returns.
+
+    Args:
+        lifeline: a pipe whose other end only the warm parent holds: it ends when that process does, however it does.
+        report: where ``host:port`` is written.
+    """
+    try:
+        os.setsid()
+        _set_title("legato-store")
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+        # Left to itself, the store would listen on all interfaces; only this machine's workers need it.
+        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        port = listener.getsockname()[1]
+        store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+        os.write(report, f"127.0.0.1:{store.port}".encode())
+        os.close(report)
+        os.read(lifeline, 1)
+    except BaseException:  # noqa: BLE001 -- logged whole, and the process ends
+        # As above: this process is a copy of the warm parent and must not go on as one.
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(0)
+
+
+def _set_title(title: str) -> None:
+    # `top` and `ps -o comm` tell the forked processes apart by it; elsewhere than on Linux nothing does.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(title)
+
+
+def _redirect(log_path: str) -> None:
+    Path(log_path).parent.mkdir(parents=True, exist_ok=True)
+    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for number in (1, 2):
+        os.dup2(log, number)
+    os.close(log)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    for stream in (sys.stdout, sys.stderr):
+        # Lines of several processes in one file stay whole, and a follower sees each as it is written.
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+def _execute(entry: str, program: tuple[str, ...]) -> NoReturn:
+    module, _, function = entry.partition(":")
+    run = ["-c", f"import sys; from {module} import {function}; sys.exit({function}(sys.argv[1:]))"]
+    if entry == "legato.train.process.worker:main":
+        run = ["-m", module]
+    os.execv(sys.executable, [sys.executable, "-u", *run, *program])  # noqa: S606 -- a shell would read the user's arguments
+
+
+def _forget_the_parent(program: tuple[str, ...]) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.argv = list(program)
+    # Python reseeds its own generator after a fork; NumPy does not, and twins would draw the same numbers.
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()
+
+
+def _code_of(leave: SystemExit) -> int:
+    if leave.code is None:
+        return 0
+    if isinstance(leave.code, int):
+        return leave.code
+    sys.stderr.write(f"{leave.code}\n")
+    return 1

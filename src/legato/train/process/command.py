@@ -1,0 +1,109 @@
+"""Runs a plain command as the program of a job: ``command.py COMMAND [ARGUMENTS…]``, in every worker.
+
+No shell comes between. What it prints is the worker's log, its exit code is the worker's, and it ends with the worker.
+Where the job has more than one node, all of them begin together and know of one another as under torchrun. Whatever is
+to be saved the command saves by itself: a worker that is to stop sends it SIGTERM. Trains nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from legato.core.errors import UsageError
+from legato.train.membership.connection import Leave
+from legato.train.membership.gang import Gang, name_attempt, reserve_port, variables_of_seat
+from legato.train.process import job
+
+NUM_NODES: Final = "LEGATO_NODES"
+"""How many workers the job has. The platform sets it."""
+
+_GANGS: Final = ".gangs"
+_THREADS: Final = "OMP_NUM_THREADS"
+_POLL_S: Final = 0.2
+_EXIT_NOT_EXECUTABLE: Final = 126
+_EXIT_NOT_FOUND: Final = 127
+_SIGNALLED: Final = 128
+
+
+def main(words: Sequence[str]) -> None:
+    """Run a command to its end.
+
+    Args:
+        words: the command and its arguments.
+
+    Raises:
+        SystemExit: with its exit code, if that is not 0.
+        UsageError: there is no command.
+    """
+    # The worker put our own folder first, from which programs must not import.
+    sys.path[:] = [entry for entry in sys.path if Path(entry) != Path(__file__).parent]
+    if not words:
+        raise UsageError("There is no command to run. Name it in the training definition.")
+    job.expect_no_run()
+    num_nodes = int(os.environ.get(NUM_NODES, "1"))
+    if num_nodes == 1 or "LEGATO_DRIVER_FILE" not in os.environ:
+        _run(words, {})
+        return
+    directory = Path(_GANGS, name_attempt(Path(os.environ["LEGATO_DRIVER_FILE"])))
+    gang = Gang(directory.absolute(), int(os.environ["LEGATO_WORKER"]), num_nodes)
+    # Held until this process ends: no other process gets it before the command asks for it.
+    with reserve_port() as held:
+        seat = gang.meet(f"{os.environ.get('LEGATO_HOST', '127.0.0.1')}:{held.getsockname()[1]}")
+        _run(words, variables_of_seat(seat))
+        gang.part()
+
+
+def find_environment(given: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a command: `python` is the one that runs this, and threads are as the job says."""
+    found = {_THREADS: given.get("LEGATO_THREADS", "1"), **given, **more}
+    found["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), given.get("PATH", os.defpath)])
+    return found
+
+
+def _run(words: Sequence[str], more: Mapping[str, str]) -> None:
+    environment = find_environment(os.environ, more)
+    # By its own path, not by ours.
+    found = shutil.which(words[0], path=environment["PATH"])
+    if found is None:
+        there = Path(words[0]).is_file()
+        told = "may not be executed: make it executable (chmod +x) and upload it again" if there else "is not there"
+        sys.stderr.write(f"legato: The command '{words[0]}' {told}.\n")
+        raise SystemExit(_EXIT_NOT_EXECUTABLE if there else _EXIT_NOT_FOUND)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        # In the worker's own group: killing the worker kills all of it.
+        child = subprocess.Popen([found, *words[1:]], env=environment, stdin=subprocess.DEVNULL)
+    except OSError as error:
+        sys.stderr.write(f"legato: The command '{words[0]}' cannot be run: {error.strerror or error}.\n")
+        raise SystemExit(_EXIT_NOT_EXECUTABLE) from error
+    code = _wait(child)
+    if code:
+        raise SystemExit(code if code > 0 else _SIGNALLED - code)
+
+
+def _wait(child: subprocess.Popen[bytes]) -> int:
+    """Wait for the end of the command, and pass on that the worker is to stop."""
+    is_told = False
+    while True:
+        try:
+            code = child.wait(_POLL_S)
+        except subprocess.TimeoutExpired:
+            if not is_told and job.is_to_leave():
+                is_told = True
+                child.send_signal(signal.SIGTERM)
+            continue
+        if is_told:
+            raise Leave(0)
+        return code
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

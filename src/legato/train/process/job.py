@@ -1,0 +1,172 @@
+"""Where a program runs: alone, or as a worker of a job. Set once per process; decides nothing."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+
+from legato.core import wire
+from legato.core.errors import MismatchError, UsageError
+from legato.train.checkpoints.checkpoint_interval import Every
+from legato.train.membership.link import Link
+from legato.train.process.allocator import keep_large_blocks
+
+_KEY: Final = "legato"
+_SEED: Final = "LEGATO_SEED"
+_DEVICE: Final = "LEGATO_DEVICE"
+
+
+@dataclass
+class Place:
+    """What a run needs to know of its surroundings.
+
+    Args:
+        link: to the driver, None when the program runs alone.
+        settings: of the job, None when alone.
+        key: names the job in the store over which workers meet.
+        device: torch device name.
+        num_threads: torch's threads, unless the program says otherwise.
+        taken: a run has begun in this process.
+        is_independent: the program is not meant to begin one.
+        endings: called when the program has come to its end.
+    """
+
+    link: Link | None
+    settings: wire.Welcome | None
+    device: str
+    num_threads: int
+    key: str = _KEY
+    taken: bool = False
+    is_independent: bool = False
+    endings: list[Callable[[], None]] = field(default_factory=list)
+
+    def on_end(self, ending: Callable[[], None]) -> None:
+        """Have something called when the program has come to its end."""
+        self.endings.append(ending)
+
+
+_place: Place | None = None
+
+
+def set_place(place: Place) -> None:
+    """Say where this process stands, before the program begins."""
+    global _place  # noqa: PLW0603 - a process has one place, as it has one working directory
+    _place = place
+
+
+def take_place() -> Place:
+    """Return where this process stands, for the one run that it may have.
+
+    Raises:
+        UsageError: a job's worker has a run already, or there is no such device.
+    """
+    keep_large_blocks()
+    if _place is None:
+        device = os.environ.get(_DEVICE) or ("cuda:0" if torch.cuda.is_available() else "cpu")
+        check_device(device, "Set LEGATO_DEVICE=cpu to train on the CPU, or unset it to take what there is.")
+        return Place(None, None, device, int(os.environ.get("LEGATO_THREADS", "1")))
+    if _place.taken:
+        raise UsageError("legato.elastic was called twice. A worker takes part in one run; train one model per job.")
+    _place.taken = True
+    return _place
+
+
+def has_run() -> bool:
+    """Return whether this worker of a job has had the one run that it may have."""
+    return _place is not None and _place.taken
+
+
+def expect_no_run() -> None:
+    """Say that this program is meant to do without `legato.elastic`: then no event says that it never called it."""
+    if _place is not None:
+        _place.is_independent = True
+
+
+def at_end(ending: Callable[[], None]) -> None:
+    """Have something called when the program has come to its end; in a job not if an error has ended it."""
+    if _place is None:
+        atexit.register(ending)
+    else:
+        _place.on_end(ending)
+
+
+def is_to_leave() -> bool:
+    """Return whether this worker was asked to end."""
+    return _place is not None and _place.link is not None and _place.link.stop_reason is not None
+
+
+def stay_on_cpu() -> None:
+    """Say, before the run begins, that this program computes on the CPU, whatever device its slot has."""
+    os.environ[_DEVICE] = "cpu"
+    if _place is not None:
+        _place.device = "cpu"
+
+
+def choose_seed(said: int) -> int:
+    """Return the seed of this run: that of the job if it was given one, else what the program says.
+
+    Raises:
+        UsageError: it is no whole number of at least 0.
+    """
+    of_job = os.environ.get(_SEED)
+    if of_job is None:
+        told, seed = f"seed={said}", said
+    else:
+        told, seed = f"{_SEED}={of_job}", int(of_job) if of_job.isascii() and of_job.isdecimal() else -1
+    if seed < 0:
+        raise UsageError(f"{told} cannot be used. Take a whole number of at least 0.")
+    return seed
+
+
+def check_device(name: str, remedy: str) -> None:
+    """Raise UsageError, with the remedy, unless torch knows such a device and finds it here if it is a GPU."""
+    told = f"Cannot train on device '{name}'"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"{told}: torch knows no such device. {remedy}") from error
+    # Counted only: to ask whether CUDA works would begin to use it, and a program may fork before it does.
+    if device.type == "cuda" and (device.index or 0) >= (num_there := torch.cuda.device_count()):
+        found = f"finds {num_there or 'no'} GPUs here" if torch.version.cuda else "was built without CUDA"
+        raise UsageError(f"{told}: torch {found}. {remedy}")
+
+
+def settings_alone(checkpoint_dir: str | None, checkpoint_every: str | None, keep: int, resume: bool) -> wire.Welcome:
+    """Return the settings of a program that runs alone.
+
+    Raises:
+        UsageError: ``checkpoint_every`` is not understood, or ``keep`` is below 1.
+    """
+    if checkpoint_every is not None:
+        Every.parse(checkpoint_every)
+    if keep < 1:
+        raise UsageError(f"Cannot keep {keep} checkpoints. Take keep=1 or more.")
+    return wire.Welcome(
+        heartbeat_interval_s=math.inf,
+        away_limit_s=math.inf,
+        checkpoint_dir=checkpoint_dir,
+        checkpoint_every=checkpoint_every,
+        keep=keep,
+        resume=resume,
+    )
+
+
+def check_same_data(theirs: str, mine: str, whose: str) -> None:
+    """Raise MismatchError if this worker's data set differs from another's, as far as both are known.
+
+    Args:
+        theirs: what `describe_dataset` said there.
+        mine: what it said here.
+        whose: whose data set the other one is.
+    """
+    if theirs and mine and theirs != mine:
+        raise MismatchError(
+            f"This worker's data set is not that of {whose}. Theirs: {theirs}. Mine: {mine}. Every worker must read "
+            "the same data: check which files the data set reads, and what it draws, counts or keeps while it is built."
+        )

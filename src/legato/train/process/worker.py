@@ -1,0 +1,152 @@
+"""A worker process: connects to its driver, runs the user's program as ``__main__``, and says how it ended.
+
+``python -m legato.train.process.worker PROGRAM ARGS...``, or forked by the warm parent. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import runpy
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NoReturn
+
+from legato.core import wire
+from legato.core.errors import LegatoError, MismatchError
+from legato.core.exits import EXIT_LOST_LINK
+from legato.train.membership.connection import Leave
+from legato.train.membership.link import Link
+from legato.train.process import faults, job
+from legato.train.process.program_sources import Snapshot, read_snapshot, run_from
+
+EXIT_FAILED: Final = 1
+
+
+def main(program: list[str]) -> NoReturn:
+    """Run a program as a worker of the job that the environment names; never returns.
+
+    Args:
+        program: the script and its arguments, as in ``sys.argv``.
+    """
+    worker = int(os.environ["LEGATO_WORKER"])
+    faults.plan(worker, os.environ.get("LEGATO_FAULTS", ""))
+    # The program has no use for it, and programs print their variables.
+    token = os.environ.pop("LEGATO_WORKER_TOKEN", None)
+    link = Link(Path(os.environ["LEGATO_DRIVER_FILE"]), worker, os.environ.get("LEGATO_HOST", "127.0.0.1"), token)
+    try:
+        settings = link.open()
+    except LegatoError as error:
+        # Not the program's fault: it has not begun.
+        sys.stderr.write(f"legato: {error}\n")
+        _exit(EXIT_LOST_LINK)
+    num_threads = int(os.environ.get("LEGATO_THREADS", "1"))
+    place = job.Place(link, settings, os.environ.get("LEGATO_DEVICE", "cpu"), num_threads)
+    job.set_place(place)
+    snapshot = read_snapshot(os.environ)
+    if snapshot is not None:
+        run_from(snapshot)
+    code = _run(program, place, link, snapshot)
+    link.close()
+    _exit(code)
+
+
+def _run(program: list[str], place: job.Place, link: Link, snapshot: Snapshot | None) -> int:
+    sys.argv[:] = program
+    sys.path.insert(0, str(Path(program[0]).resolve().parent))
+    try:
+        job.check_device(place.device, "Set CUDA_VISIBLE_DEVICES= to train on the CPU.")
+        try:
+            _play(program[0], place, snapshot)
+        except Leave:
+            _end(place)
+            return 0
+        link.phase = "finished"
+        number = link.view.number if link.view else 0
+        link.send(wire.Finished(view=number, num_rounds=link.num_rounds, trained=place.taken or place.is_independent))
+        return 0
+    except BaseException as error:  # noqa: BLE001 - the reason for the end of the program is reported once, where the user looks
+        return _tell_failure(error, link)
+
+
+def _play(path: str, place: job.Place, snapshot: Snapshot | None) -> None:
+    try:
+        if snapshot is not None:
+            snapshot.run_script(path)
+        else:
+            runpy.run_path(path, run_name="__main__")
+    except SystemExit as ending_program:
+        if isinstance(ending_program, Leave) or ending_program.code not in (None, 0):
+            raise
+    # Here, too, this worker may learn that it has to leave.
+    _end(place)
+
+
+def _end(place: job.Place) -> None:
+    for ending in place.endings:
+        ending()
+
+
+def advise(error: BaseException) -> str | None:
+    """Return what to do about an error that the machine is to blame for, not the program; None for all others."""
+    if "torchvision::" not in str(error) or "does not exist" not in str(error):
+        return None
+    torch = getattr(sys.modules.get("torch"), "__version__", "")
+    return (
+        f"The installed torchvision was not built for the installed torch {torch}. Install both "
+        "together, from one index: pip install --force-reinstall torch torchvision --index-url "
+        "https://download.pytorch.org/whl/cpu (or /whl/cu… for GPUs)."
+    )
+
+
+def _tell_failure(error: BaseException, link: Link) -> int:
+    code = EXIT_FAILED
+    if isinstance(error, SystemExit):
+        if isinstance(error.code, int):
+            code = error.code
+            text = f"The program ended itself with exit code {code}."
+        else:
+            text = str(error.code)
+        told = text + "\n"
+    else:
+        text = "".join(traceback.format_exception_only(error)).strip()
+        if (advice := advise(error)) is not None:
+            text = f"{text}. {advice}"
+            error.add_note(f"legato: {advice}")
+        told = "".join(traceback.format_exception(type(error), error, _frames_of_program(error) or error.__traceback__))
+        if isinstance(error, LegatoError):
+            # What it says is meant for the user; where in our modules it is said is not.
+            module = f"{type(error).__module__}."
+            text, told = text.removeprefix(module), told.replace(f"\n{module}", "\n")
+            if not _frames_of_program(error):
+                told = f"{text}\n"
+        elif isinstance(error, SyntaxError) and not _frames_of_program(error):
+            # The program itself: it says where, and nothing of it has run.
+            told = "".join(traceback.format_exception_only(error))
+    sys.stderr.write(told)
+    number = link.view.number if link.view else 0
+    mismatch = isinstance(error, MismatchError)
+    link.send(wire.Failed(view=number, error=text, traceback=told, exit_code=code, mismatch=mismatch))
+    return code
+
+
+def _frames_of_program(error: BaseException) -> TracebackType | None:
+    """Return the traceback from the user's program on, None if it does not come to that."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_globals.get("__name__") != "__main__":
+        frame = frame.tb_next
+    return frame
+
+
+def _exit(code: int) -> NoReturn:
+    # Not sys.exit: threads of gloo may still run, and the interpreter's end would wait for or trip over them.
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""The exact sum of gradients and buffers over all workers."""

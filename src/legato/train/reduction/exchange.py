@@ -1,0 +1,334 @@
+"""The sum of one bucket over all ranks, along the canonical tree; one class per way in which the bytes travel.
+
+Every exchange gives the same bits (``FastExchange`` excepted: it sums in whatever order gloo likes). Each owns the
+memory in which the local sums lie, because shared memory must be written where the peers can read it. Decides nothing
+about membership; a failure is a `BrokenView` and leaves nothing half done that the next view would see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple, Protocol
+
+import torch
+
+from legato.core.span import Addition, Block, Span, blocks, fold_plan, max_pending, split
+from legato.train.membership.groups import Group
+from legato.train.reduction.buckets import Bucket
+from legato.train.reduction.segments import Segment
+
+# Below this many bytes over all ranks every rank adds up everything itself and saves a round trip.
+_DIRECT_BYTES: Final = 2 * 2**20
+_CHUNK_ELEMENTS: Final = 2**15
+
+
+class Deal(NamedTuple):
+    """How one step's micro-batches are dealt out to the ranks of a view, and how the sum is put together.
+
+    Args:
+        spans: of every rank.
+        owned: the blocks that every rank contributes.
+        additions: turn all blocks, in rank order, into the root at position 0.
+    """
+
+    spans: tuple[Span, ...]
+    owned: tuple[tuple[Block, ...], ...]
+    additions: tuple[Addition, ...]
+
+
+@lru_cache(maxsize=4096)
+def deal(num_micro_batches: int, num_ranks: int) -> Deal:
+    """Deal the non-empty micro-batches of a step out to the ranks."""
+    spans = split(num_micro_batches, num_ranks)
+    owned = tuple(blocks(span) for span in spans)
+    return Deal(spans, owned, fold_plan(tuple(block for blocks_of_rank in owned for block in blocks_of_rank)))
+
+
+def fold(terms: Sequence[torch.Tensor], additions: Sequence[Addition], out: torch.Tensor) -> None:
+    """Add terms of shape ``[n]`` up as planned, into ``out``, shape ``[n]``; the terms stay as they are.
+
+    ``out`` may not overlap a term.
+    """
+    if not additions:
+        out.copy_(terms[0])
+        return
+    # In pieces that stay in the processor's cache, where sums of more than two terms need room in between.
+    step = out.numel() if len(additions) == 1 or out.device.type != "cpu" else _CHUNK_ELEMENTS
+    for start in range(0, out.numel(), max(step, 1)):
+        pieces = [term[start : start + step] for term in terms]
+        result = out[start : start + step]
+        private: set[int] = set()
+        for target, source in additions:
+            if target in private:
+                pieces[target].add_(pieces[source])
+            else:
+                total = result if target == 0 else torch.empty_like(result)
+                pieces[target] = torch.add(pieces[target], pieces[source], out=total)
+                private.add(target)
+
+
+class Exchange(Protocol):
+    """Sums buckets over the ranks of one view."""
+
+    def begin_step(self) -> None:
+        """Say that the local sums of the next step begin: a new attempt at one begins with this too."""
+        ...
+
+    def memory(self, bucket: Bucket) -> Sequence[torch.Tensor]:
+        """Return where this step's local sums of a bucket lie, each of shape ``[numel]``."""
+        ...
+
+    def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], dealt: Deal, *, announced: bool) -> None:
+        """Sum a bucket over all ranks.
+
+        Args:
+            bucket: which one.
+            local: this rank's blocks.
+            dealt: who has which blocks.
+            announced: all ranks are known to have completed their local sums of this bucket.
+
+        Raises:
+            BrokenView: a peer is gone.
+        """
+        ...
+
+    def settle(self) -> None:
+        """Wait until all sums that `reduce` began are there. Raises BrokenView like it."""
+        ...
+
+    def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
+        """Return the last sum in pieces that make up ``[numel]``; valid until all ranks are in the next step."""
+        ...
+
+    def close(self) -> None:
+        """Give the memory back."""
+        ...
+
+
+class PrivateExchange:
+    """Memory of this process alone, and gloo connections between the ranks; any number of machines.
+
+    Args:
+        group: connects the ranks.
+        buckets: all there will be.
+        num_micro_batches: of a full step.
+    """
+
+    def __init__(self, group: Group, buckets: Sequence[Bucket], num_micro_batches: int) -> None:
+        self._group = group
+        pending = max_pending(num_micro_batches, group.size, group.rank)
+        self._memory = [[_like(bucket, bucket.numel) for _ in range(max(1, pending))] for bucket in buckets]
+        self._result = [_like(bucket, bucket.numel) for bucket in buckets]
+
+    def begin_step(self) -> None:
+        """Nothing to prepare: local sums and results lie apart."""
+
+    def memory(self, bucket: Bucket) -> Sequence[torch.Tensor]:
+        """Return where this step's local sums of a bucket lie."""
+        return self._memory[bucket.index]
+
+    def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], dealt: Deal, *, announced: bool) -> None:
+        """Sum a bucket over all ranks."""
+        group = self._group
+        if group.size == 1:
+            # No peer can miss this result, so it need not outlive the next step's local sums.
+            for target, source in dealt.additions:
+                local[target].add_(local[source])
+            self._result[bucket.index] = local[0]
+            return
+        result = self._result[bucket.index]
+        direct = bucket.numel * bucket.dtype.itemsize * group.size <= _DIRECT_BYTES
+        whole = Span(0, bucket.numel)
+        cuts = (whole,) * group.size if direct else split(bucket.numel, group.size)
+        mine = cuts[group.rank]
+        terms: list[list[torch.Tensor]] = []
+        for rank, owned in enumerate(dealt.owned):
+            if rank == group.rank:
+                terms.append([block[mine.start : mine.stop] for block in local])
+            else:
+                terms.append([_like(bucket, mine.num_items) for _ in owned])
+        outgoing = [[block[cut.start : cut.stop] for block in local] for cut in cuts]
+        group.swap(outgoing, terms)
+        fold([term for of_rank in terms for term in of_rank], dealt.additions, result[mine.start : mine.stop])
+        if not direct:
+            pieces = [[result[cut.start : cut.stop]] for cut in cuts]
+            group.swap([pieces[group.rank]] * group.size, pieces)
+
+    def settle(self) -> None:
+        """Nothing to wait for: `reduce` ends with the sum."""
+
+    def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
+        """Return the last sum, in one piece."""
+        return [self._result[bucket.index]]
+
+    def close(self) -> None:
+        """Nothing is held beyond ordinary memory."""
+
+
+class FastExchange(PrivateExchange):
+    """Plain all-reduce: equal to the exact sum only to float tolerance, and dependent on the number of ranks."""
+
+    def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], dealt: Deal, *, announced: bool) -> None:
+        """Sum a bucket over all ranks."""
+        total = local[0] if local else self._memory[bucket.index][0].zero_()
+        for block in local[1:]:
+            total.add_(block)
+        self._group.all_reduce(total)
+        self._result[bucket.index].copy_(total)
+
+
+class SharedExchange:
+    """Memory shared by the ranks of one machine: peers' sums are read where they were written, nothing is copied.
+
+    Each rank writes its own segment only. Two orderings make that safe. A rank may read a peer's blocks once the peer
+    has announced them, and its part of the result once the peer has announced that. A rank may overwrite its blocks
+    when no peer reads them any more: large buckets are announced twice a step, and the second announcement says that
+    the reader is done; small ones alternate between two places, and the next step's announcement says it.
+
+    Args:
+        group: connects the ranks; all on one machine.
+        buckets: all there will be.
+        num_micro_batches: of a full step.
+
+    Raises:
+        OSError: there is not enough shared memory on this machine.
+    """
+
+    def __init__(self, group: Group, buckets: Sequence[Bucket], num_micro_batches: int) -> None:
+        self._group = group
+        self._num_micro_batches = num_micro_batches
+        self._buckets = tuple(buckets)
+        self._results: list[torch.Tensor | None] = [None] * len(buckets)
+        self._side = 0
+        self._segments: list[Segment | None] = [None] * group.size
+        self._segments[group.rank] = Segment(self._num_bytes(group.rank))
+        self._places: list[list[_Place]] = []
+
+    @property
+    def path(self) -> str:
+        """Where the peers find this rank's segment until it is hidden."""
+        return self._own().path
+
+    def connect(self, paths: Sequence[str]) -> None:
+        """Map the segments of all ranks.
+
+        Raises:
+            OSError: a segment cannot be mapped; it may belong to another machine.
+        """
+        for peer in self._group.peers:
+            self._segments[peer] = Segment(self._num_bytes(peer), paths[peer])
+        self._places = [
+            self._lay_out(rank, segment) for rank, segment in enumerate(self._segments) if segment is not None
+        ]
+        self._results = [_like(bucket, bucket.numel) if self._direct(bucket) else None for bucket in self._buckets]
+
+    def hide(self) -> None:
+        """Prevent further mappings of this rank's segment, because every peer has mapped it."""
+        self._own().hide()
+
+    def begin_step(self) -> None:
+        """Take the other place for small buckets."""
+        self._side ^= 1
+
+    def memory(self, bucket: Bucket) -> Sequence[torch.Tensor]:
+        """Return where this step's local sums of a bucket lie."""
+        return self._places[self._group.rank][bucket.index].blocks(self._side)
+
+    def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], dealt: Deal, *, announced: bool) -> None:
+        """Sum a bucket over all ranks."""
+        if not announced:
+            self._group.announce()
+        whole = self._results[bucket.index]
+        places = [places[bucket.index] for places in self._places]
+        terms = [
+            block
+            for place, owned in zip(places, dealt.owned, strict=True)
+            for block in place.blocks(self._side)[: len(owned)]
+        ]
+        if whole is not None:
+            fold(terms, dealt.additions, whole)
+            return
+        mine = split(bucket.numel, self._group.size)[self._group.rank]
+        fold([term[mine.start : mine.stop] for term in terms], dealt.additions, places[self._group.rank].result)
+        self._group.announce()
+
+    def settle(self) -> None:
+        """Nothing to wait for: `reduce` ends with the sum."""
+
+    def result(self, bucket: Bucket) -> Sequence[torch.Tensor]:
+        """Return the last sum: in one piece, or each rank's part where that rank wrote it."""
+        whole = self._results[bucket.index]
+        return [whole] if whole is not None else [places[bucket.index].result for places in self._places]
+
+    def close(self) -> None:
+        """Let go of the own segment; its memory is freed with the last mapping."""
+        self._own().hide()
+
+    def _own(self) -> Segment:
+        own = self._segments[self._group.rank]
+        assert own is not None
+        return own
+
+    def _direct(self, bucket: Bucket) -> bool:
+        return bucket.numel * bucket.dtype.itemsize * self._group.size <= _DIRECT_BYTES
+
+    def _num_bytes(self, rank: int) -> int:
+        return max(1, sum(place.num_bytes for place in self._plan(rank)))
+
+    def _plan(self, rank: int) -> list[_PlacePlan]:
+        pending = max_pending(self._num_micro_batches, self._group.size, rank)
+        plans = []
+        for bucket in self._buckets:
+            direct = self._direct(bucket)
+            num_result = 0 if direct else split(bucket.numel, self._group.size)[rank].num_items
+            plans.append(_PlacePlan(bucket.dtype, bucket.numel, pending, 2 if direct else 1, num_result))
+        return plans
+
+    def _lay_out(self, rank: int, segment: Segment) -> list[_Place]:
+        places = []
+        offset = 0
+        for plan in self._plan(rank):
+            places.append(_Place(plan, segment, offset))
+            offset += plan.num_bytes
+        return places
+
+
+class _PlacePlan(NamedTuple):
+    dtype: torch.dtype
+    numel: int
+    num_blocks: int
+    num_sides: int
+    num_result: int
+
+    @property
+    def stride_bytes(self) -> int:
+        # Whole cache lines, so that no two tensors share one.
+        return -(-self.numel * self.dtype.itemsize // 64) * 64
+
+    @property
+    def num_bytes(self) -> int:
+        return (
+            self.stride_bytes * self.num_blocks * self.num_sides + -(-self.num_result * self.dtype.itemsize // 64) * 64
+        )
+
+
+class _Place:
+    """Where one rank's blocks and result of one bucket lie in its segment."""
+
+    def __init__(self, plan: _PlacePlan, segment: Segment, offset: int) -> None:
+        self._sides = []
+        for _ in range(plan.num_sides):
+            side = []
+            for _ in range(plan.num_blocks):
+                side.append(segment.tensor(offset, plan.numel, plan.dtype))
+                offset += plan.stride_bytes
+            self._sides.append(side)
+        self.result = segment.tensor(offset, plan.num_result, plan.dtype)
+
+    def blocks(self, side: int) -> list[torch.Tensor]:
+        return self._sides[side % len(self._sides)]
+
+
+def _like(bucket: Bucket, numel: int) -> torch.Tensor:
+    return torch.zeros(numel, dtype=bucket.dtype, device=bucket.device)

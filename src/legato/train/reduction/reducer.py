@@ -1,0 +1,408 @@
+"""One training step over all ranks: local sums while the backward passes run, then one result, the same everywhere.
+
+Hooks on the parameters take each micro-batch's gradients as its backward pass makes them. When the pass of this rank's
+last micro-batch ends, every parameter's ``.grad`` is the mean gradient of the whole global batch. Knows nothing of
+views: it is given an exchange, and a failure of that leaves it ready to compute the step again.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from legato.core.errors import ProgramError
+from legato.core.span import Span
+from legato.train.loop.notes import Notes
+from legato.train.membership.groups import Group
+from legato.train.process import faults
+from legato.train.reduction.buckets import Bucket, LocalSum, layout_of, make_buckets
+from legato.train.reduction.buffers import MovingBuffers
+from legato.train.reduction.exchange import Deal, Exchange, deal
+from legato.train.reduction.vectors import VectorSum, sum_vectors
+
+
+class StepReducer:
+    """Sums gradients, moving buffers and the loss of one step.
+
+    Args:
+        parameters: all that require a gradient, each once.
+        buffers: all buffers of the modules, each once; None for those that are not set yet.
+        num_backwards: backward passes per micro-batch.
+        on_result_due: called at the end of the last backward pass of this rank's last micro-batch; runs the round.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[torch.nn.Parameter],
+        buffers: Sequence[torch.Tensor | None],
+        num_backwards: int,
+        on_result_due: Callable[[], None],
+    ) -> None:
+        self.parameters = tuple(parameters)
+        self.buckets = make_buckets(parameters)
+        self.layout = layout_of(self.buckets)
+        self.buffers = MovingBuffers(buffers)
+        self.notes = Notes()
+        self._num_backwards = num_backwards
+        self._on_result_due = on_result_due
+        self._bucket_of = {id(p): bucket.index for bucket in self.buckets for p in bucket.parameters}
+        self._hooks = [_hook(parameter, self._on_gradient) for parameter in parameters]
+        self._courier = _Courier()
+        self._active = False
+        self._is_turn_over = False
+        self._in_backward = False
+        self._exchange: Exchange | None = None
+        self._sums_in: dict[tuple[int, int], tuple[LocalSum, Sequence[torch.Tensor]]] = {}
+        # The last complete result, kept for a rank that missed it.
+        self._tail = torch.zeros(0, dtype=torch.float64)
+        self._extra = torch.zeros(0, dtype=torch.float64)
+        self._pieces: list[Sequence[torch.Tensor]] = []
+        self.loss: float | None = None
+
+    def close(self) -> None:
+        """Take the hooks off the parameters."""
+        for hook in self._hooks:
+            hook.remove()
+        for parameter in self.parameters:
+            parameter.grad = None
+        self._courier.close()
+
+    # ------------------------------------------------------------ the step of this rank
+
+    def begin_step(self, exchange: Exchange, group: Group, num_micro_batches: int, full: int, last: int) -> Span:
+        """Begin a step, or begin it again in another view.
+
+        Args:
+            exchange: sums the buckets.
+            group: the view's connections.
+            num_micro_batches: non-empty micro-batches of this step.
+            full: samples of a full micro-batch.
+            last: samples of the last micro-batch of this step.
+
+        Returns:
+            The micro-batches that this rank computes; it may be empty.
+        """
+        if exchange is not self._exchange:
+            self._sums_in.clear()
+        self._exchange, self._group = exchange, group
+        self._deal: Deal = deal(num_micro_batches, group.size)
+        self._num_leaves, self._full, self._last = num_micro_batches, full, last
+        self.span = self._deal.spans[group.rank]
+        exchange.begin_step()
+        self.notes.begin_step(num_micro_batches)
+        self._sums = [self._sum_in(bucket, exchange.memory(bucket)) for bucket in self.buckets]
+        self._tail_sum = VectorSum()
+        self._strays: dict[int, dict[int, torch.Tensor]] = {}
+        self._num_handed_over = 0
+        for parameter in self.parameters:
+            parameter.grad = None
+        return self.span
+
+    def _sum_in(self, bucket: Bucket, memory: Sequence[torch.Tensor]) -> LocalSum:
+        """Return the empty local sum of a bucket in some memory; the views into it are made once."""
+        # A rank that never has a micro-batch of its own has no memory for one.
+        key = (bucket.index, memory[0].data_ptr() if memory else 0)
+        known = self._sums_in.get(key)
+        if known is None:
+            # Beside its memory, so that the address stays its own.
+            known = self._sums_in[key] = (LocalSum(bucket, memory), memory)
+        known[0].clear()
+        return known[0]
+
+    def begin_micro_batch(self, leaf: int, *, ghost: bool) -> None:
+        """Expect the backward passes of one micro-batch.
+
+        Args:
+            leaf: its place in the step.
+            ghost: it is another rank's; what it computes is thrown away.
+        """
+        if leaf != self.span.start:
+            # What the program did between two micro-batches of one step must not reach the next of them.
+            self.buffers.restore()
+        self._leaf, self._ghost = leaf, ghost
+        self._is_last = ghost or leaf == self.span.stop - 1
+        self._is_turn_over = False
+        self._num_passes = 0
+        self._callback_queued = False
+        self._micro_loss: float | None = None
+        self._num_waiting = [len(bucket.parameters) for bucket in self.buckets]
+        self._num_complete = 0
+        self._present = [False] * len(self.parameters)
+        self._active = True
+
+    @property
+    def is_turn_open(self) -> bool:
+        """Whether the current micro-batch has backward passes before it."""
+        return self._active
+
+    def note_loss(self, loss: float) -> None:
+        """Add to the loss of the current micro-batch."""
+        self._micro_loss = loss if self._micro_loss is None else self._micro_loss + loss
+
+    def check_complete(self) -> None:
+        """Raise ProgramError unless the current micro-batch had its backward passes."""
+        if self._active:
+            raise ProgramError(
+                f"A turn of the loop ended after {self._num_passes} backward passes; {self._num_backwards} are "
+                "expected. Call run.backward(loss) in every turn, without `continue` past it; if your loop has "
+                "several backward passes per turn, say so: legato.elastic(num_backwards=...)."
+            )
+        self._is_turn_over = False
+
+    def abandon(self) -> None:
+        """Forget the step: the program left its loop in the middle of it."""
+        self._is_turn_over = False
+        if self._active:
+            self._active = False
+            self.buffers.restore()
+
+    # ------------------------------------------------------------ hooks
+
+    def _on_gradient(self, parameter: torch.Tensor) -> None:
+        if not self._active:
+            if self._is_turn_over:
+                raise ProgramError(
+                    f"A backward pass reached parameters after the {self._num_backwards} of this turn. Say how many "
+                    "there are: legato.elastic(num_backwards=...). With reentrant activation checkpointing call "
+                    "run.backward(loss) instead of loss.backward()."
+                )
+            return
+        if not self._callback_queued and not self._in_backward:
+            self._callback_queued = True
+            engine: Any = torch.autograd.Variable._execution_engine
+            engine.queue_callback(self.end_backward)
+        if self._num_passes == self._num_backwards - 1:
+            self._num_waiting[self._bucket_of[id(parameter)]] -= 1
+            # In a fixed order, because another rank's graph may complete the buckets in another one.
+            while self._num_complete < len(self.buckets) - 1 and self._num_waiting[self._num_complete] == 0:
+                self._complete(self.buckets[self._num_complete])
+
+    def end_backward(self) -> None:
+        """End a backward pass; the last one of a micro-batch completes it, that of the last one ends the step."""
+        if not self._active:
+            return
+        self._callback_queued = False
+        self._num_passes += 1
+        if self._num_passes < self._num_backwards:
+            return
+        while self._num_complete < len(self.buckets):
+            self._complete(self.buckets[self._num_complete])
+        self.notes.end_turn()
+        if not self._ghost:
+            self._add_tail()
+        self._active = False
+        self._is_turn_over = True
+        self.buffers.restore()
+        if self._is_last:
+            self._on_result_due()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Run a backward pass and end it: also one that reaches no parameter, or runs others inside itself."""
+        self._in_backward = True
+        try:
+            loss.backward()  # type: ignore[no-untyped-call]
+        finally:
+            self._in_backward = False
+        self.end_backward()
+
+    def _complete(self, bucket: Bucket) -> None:
+        gradients = [parameter.grad for parameter in bucket.parameters]
+        for position, gradient in zip(bucket.positions, gradients, strict=True):
+            if gradient is not None and gradient.is_sparse:
+                raise ProgramError("Sparse gradients are not supported. Build the embedding with sparse=False.")
+            self._present[position] = gradient is not None
+        if not self._ghost:
+            self._sums[bucket.index].add(self.span.start, self._leaf, gradients, self._weight)
+        for parameter in bucket.parameters:
+            parameter.grad = None
+        self._num_complete += 1
+        is_final = bucket.index == len(self.buckets) - 1
+        if self._is_last and not is_final and self._group.size > 1:
+            self._hand_over(bucket)
+
+    @property
+    def _weight(self) -> float:
+        return self._last / self._full if self._leaf == self._num_leaves - 1 else 1.0
+
+    def _add_tail(self) -> None:
+        moved = self.buffers.moved()
+        num_samples = float(self._last if self._leaf == self._num_leaves - 1 else self._full)
+        flags = [0.0] * len(self.buffers)
+        for index in moved:
+            flags[index] = 1.0
+        loss = 0.0 if self._micro_loss is None else self._micro_loss * num_samples
+        counted = 0.0 if self._micro_loss is None else num_samples
+        notes = self.notes.vector(self._leaf)
+        head = torch.tensor([loss, counted, *map(float, self._present), *flags, *notes], dtype=torch.float64)
+        first = self._leaf == 0
+        vector = torch.cat([head, self.buffers.read(self.buffers.known, first=first)]) if self.buffers.known else head
+        self._tail_sum.add(self.span.start, self._leaf, vector)
+        strays = [index for index in moved if index not in self.buffers.known]
+        self._strays[self._leaf] = {index: self.buffers.read([index], first=first) for index in strays}
+
+    # ------------------------------------------------------------ the round of all ranks
+
+    def _hand_over(self, bucket: Bucket) -> None:
+        exchange, local, dealt = self._exchange, self._sums[bucket.index].blocks, self._deal
+        assert exchange is not None
+        self._num_handed_over += 1
+        self._courier.run(lambda: exchange.reduce(bucket, local, dealt, announced=False))
+
+    def run_round(self, word: Sequence[int]) -> list[list[int]]:
+        """Sum everything over all ranks.
+
+        Args:
+            word: what this rank tells the others.
+
+        Returns:
+            What each rank told, in rank order.
+
+        Raises:
+            BrokenView: a peer is gone; begin the step again in the next view, or `receive` its result there.
+        """
+        exchange, group = self._exchange, self._group
+        assert exchange is not None
+        self._courier.wait()
+        tail, words = sum_vectors(group, self._deal, self._tail_sum.blocks, self._tail_numel, word)
+        faults.strike("reduce")
+        for bucket in self.buckets[self._num_handed_over :]:
+            exchange.reduce(bucket, self._sums[bucket.index].blocks, self._deal, announced=True)
+        exchange.settle()
+        strays = self._newly_moved(tail)
+        extra = torch.zeros(0, dtype=torch.float64)
+        if strays:
+            blocks = self._stray_blocks(strays)
+            extra, _ = sum_vectors(group, self._deal, blocks, self.buffers.numel(strays), word)
+        self._keep(tail, extra, [exchange.result(bucket) for bucket in self.buckets])
+        return words
+
+    @property
+    def _tail_numel(self) -> int:
+        return self._head_numel + self.buffers.numel(self.buffers.known)
+
+    @property
+    def _head_numel(self) -> int:
+        return 2 + len(self.parameters) + len(self.buffers) + self.notes.numel
+
+    def _newly_moved(self, tail: torch.Tensor) -> list[int]:
+        if len(self.buffers) == len(self.buffers.known):
+            return []
+        start = 2 + len(self.parameters)
+        flags = tail[start : start + len(self.buffers)].tolist()
+        return [index for index, flag in enumerate(flags) if flag and index not in self.buffers.known]
+
+    def _stray_blocks(self, strays: Sequence[int]) -> list[torch.Tensor]:
+        total = VectorSum()
+        for leaf in range(self.span.start, self.span.stop):
+            seen = self._strays[leaf]
+            pieces = [seen[index] if index in seen else self.buffers.read([index], first=leaf == 0) for index in strays]
+            total.add(self.span.start, leaf, torch.cat(pieces))
+        return total.blocks
+
+    def _keep(self, tail: torch.Tensor, extra: torch.Tensor, pieces: list[Sequence[torch.Tensor]]) -> None:
+        self._tail, self._extra, self._pieces = tail, extra, pieces
+        self._apply()
+
+    @torch.no_grad()
+    def _apply(self) -> None:
+        """Turn the sums into gradients, buffers and the loss."""
+        tail = self._tail.tolist()
+        num_samples = (self._num_leaves - 1) * self._full + self._last
+        scale = self._full / num_samples
+        self.loss = tail[0] / tail[1] if tail[1] else None
+        for bucket, pieces in zip(self.buckets, self._pieces, strict=True):
+            offset = 0
+            for piece in pieces:
+                torch.mul(piece, scale, out=bucket.gradient[offset : offset + piece.numel()])
+                offset += piece.numel()
+            for position, parameter, view in zip(
+                bucket.positions, bucket.parameters, bucket.gradient_views, strict=True
+            ):
+                parameter.grad = view if tail[2 + position] else None
+        self.notes.keep(tail[self._head_numel - self.notes.numel : self._head_numel])
+        strays = self._newly_moved(self._tail)
+        if self.buffers.known:
+            self.buffers.commit(self.buffers.known, self._tail[self._head_numel :], self._num_leaves)
+        if strays:
+            self.buffers.commit(strays, self._extra, self._num_leaves)
+
+    # ------------------------------------------------------------ a result that a rank missed
+
+    def send(self, group: Group, peer: int) -> None:
+        """Send the last complete result to a rank that does not have it.
+
+        Raises:
+            BrokenView: that peer is gone too.
+        """
+        tensors = self._flat_result()
+        group.finish([group.send(tensor, peer, tag) for tag, tensor in enumerate(tensors) if tensor.numel()])
+
+    def receive(self, group: Group, peer: int) -> None:
+        """Receive the result of the step that broke, and apply it.
+
+        Raises:
+            BrokenView: that peer is gone too.
+        """
+        tail = torch.empty(self._tail_numel, dtype=torch.float64)
+        group.finish([group.receive(tail, peer, 0)])
+        extra = torch.empty(self.buffers.numel(self._newly_moved(tail)), dtype=torch.float64)
+        wholes = [torch.empty_like(bucket.gradient) for bucket in self.buckets]
+        tensors = [extra, *wholes]
+        works = [group.receive(tensor, peer, tag) for tag, tensor in enumerate(tensors, start=1) if tensor.numel()]
+        group.finish(works)
+        self._keep(tail, extra, [[whole] for whole in wholes])
+
+    def _flat_result(self) -> list[torch.Tensor]:
+        wholes = [torch.cat(list(pieces)) for pieces in self._pieces]
+        return [self._tail, self._extra, *wholes]
+
+
+def _hook(parameter: Any, call: Callable[[torch.Tensor], None]) -> Any:
+    return parameter.register_post_accumulate_grad_hook(call)
+
+
+class _Courier:
+    """Runs exchanges, one after the other, beside the backward pass."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._idle = threading.Condition()
+        self._num_open = 0
+        self._failure: BaseException | None = None
+
+    def run(self, job: Callable[[], None]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="legato-courier", daemon=True)
+            self._thread.start()
+        with self._idle:
+            self._num_open += 1
+        self._jobs.put(job)
+
+    def wait(self) -> None:
+        """Wait until all is done; raise what failed."""
+        with self._idle:
+            self._idle.wait_for(lambda: self._num_open == 0)
+            failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def close(self) -> None:
+        self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                # After a failure the connections are gone: what is queued behind it would only fail as well.
+                if self._failure is None:
+                    job()
+            except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
+                self._failure = error
+            finally:
+                with self._idle:
+                    self._num_open -= 1
+                    self._idle.notify_all()

@@ -1,0 +1,73 @@
+"""Small float64 vectors summed over all ranks along the canonical tree, with a control word from each rank beside them.
+
+Every rank gets every rank's blocks and adds them up itself: one round trip. Loss, metrics, moving buffers and votes
+travel this way. Never touches gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from legato.core.span import num_merges
+from legato.train.membership.groups import Group
+from legato.train.reduction.exchange import Deal, fold
+
+
+class VectorSum:
+    """The blocks that one rank's micro-batches have completed so far."""
+
+    def __init__(self) -> None:
+        self.blocks: list[torch.Tensor] = []
+
+    def add(self, span_start: int, leaf: int, vector: torch.Tensor) -> None:
+        """Add the vector of micro-batch ``leaf``, which becomes this object's own.
+
+        Args:
+            span_start: the first micro-batch that this rank computes in this round.
+            leaf: which micro-batch of the round.
+            vector: float64 ``[n]``, the same n for every leaf.
+        """
+        for _ in range(num_merges(span_start, leaf)):
+            left = self.blocks.pop()
+            vector = left.add_(vector)
+        self.blocks.append(vector)
+
+
+def sum_vectors(
+    group: Group, dealt: Deal, blocks: Sequence[torch.Tensor], numel: int, word: Sequence[int]
+) -> tuple[torch.Tensor, list[list[int]]]:
+    """Sum vectors over all ranks and tell every rank a control word.
+
+    Args:
+        group: connects the ranks.
+        dealt: who has which blocks.
+        blocks: this rank's, each float64 ``[numel]``.
+        numel: the vectors' length; the same on every rank.
+        word: integers below ``2**53``; as many on every rank.
+
+    Returns:
+        The sum, float64 ``[numel]``, and the words in rank order.
+
+    Raises:
+        BrokenView: a peer is gone.
+    """
+    if group.size == 1:
+        total = blocks[0] if blocks else torch.zeros(numel, dtype=torch.float64)
+        if dealt.additions:
+            fold(blocks, dealt.additions, total := torch.empty(numel, dtype=torch.float64))
+        return total, [list(word)]
+    # One message each: the word, as float64 exact up to 2**53, and behind it the blocks.
+    start = len(word)
+    messages = [torch.empty(start + len(owned) * numel, dtype=torch.float64) for owned in dealt.owned]
+    mine = messages[group.rank]
+    mine[:start] = torch.tensor(word, dtype=torch.float64)
+    if blocks and numel:
+        torch.cat(list(blocks), out=mine[start:])
+    group.tell_all(mine, messages)
+    total = torch.zeros(numel, dtype=torch.float64)
+    terms = [block for message in messages for block in torch.split(message[start:], numel)] if numel else []
+    if terms:
+        fold(terms, dealt.additions, total)
+    return total, [[int(value) for value in message[:start].tolist()] for message in messages]

@@ -1,0 +1,199 @@
+"""Whether all ranks hold the same state: compared in-band, and what happens where they do not.
+
+A check is due after the first steps of a view, when a view is entered, and with each checkpoint. At the next boundary
+before a step every rank sums its state up, and sends the sum in its control words of that step. So all ranks know after
+that step, without a message of their own, whether they agree; and if one rank alone knew that a check is due, the words
+ask for one by all. Only when the sums differ do the ranks tell each other all single ones, and compare the caches among
+them as far as they go. The words also carry whether a difference was found before, for a view may break when only some
+ranks know of it. Knows nothing of views: a break forgets what was due and found, and the next view begins with a
+check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final, Literal
+
+import msgspec
+import torch
+
+from legato.train.membership.groups import Group
+from legato.train.state.checksums import checksums, combined
+from legato.train.state.differences import Difference, differences
+from legato.train.state.named_state import Item
+
+OnDifference = Literal["stop", "warn", "repair"]
+_NONE, _ASKED, _SUMMED = 0, 1, 2
+NO_WORD: Final = (_NONE, 0, 0, 0)
+_STEPS_OF_VIEW: Final = 2  # steps of a view after each of which a check is due
+
+
+class Agreement:
+    """One rank's part in the checks.
+
+    Args:
+        items: gives the state, piece by piece.
+
+    Attributes:
+        agreed_step: the last step after which all ranks were found to hold the same; None before the first check.
+        differs: the last check found a difference, which the next boundary acts on.
+    """
+
+    def __init__(self, items: Callable[[], Iterable[Item]]) -> None:
+        self._items = items
+        self._is_due = False
+        self._num_steps_left = 0
+        self._sums: dict[str, int] = {}
+        self._sum: int | None = None
+        self._step = 0
+        self.agreed_step: int | None = None
+        self.differs = False
+
+    @property
+    def step(self) -> int:
+        """The step after which the state was summed up last."""
+        return self._step
+
+    # ------------------------------------------------------------ when
+
+    def begin_view(self) -> None:
+        """Begin again in a view that was just entered: forget what the last one left open, and have a check."""
+        self._is_due, self._num_steps_left = True, _STEPS_OF_VIEW
+        self._sum, self.differs = None, False
+
+    def ask(self) -> None:
+        """Have a check at the next boundary, or at the one after it if this rank alone asks."""
+        self._is_due = True
+
+    def end_step(self) -> None:
+        """Take note that a step of this view is committed."""
+        if self._num_steps_left:
+            self._num_steps_left -= 1
+            self._is_due = True
+
+    # ------------------------------------------------------------ in the words of a step
+
+    def at_boundary(self, step: int, num_ranks: int) -> None:
+        """Sum the state up if a check is due: between two steps, where the state is the same on all ranks."""
+        # Also again where the last sum was not sent: the program left its loop, and may have changed the state since.
+        if num_ranks > 1 and (self._is_due or self._sum is not None):
+            self._sum = self.sum_up(step)
+            self._is_due = False
+
+    def sum_up(self, step: int) -> int:
+        """Sum up the state as it is now, after so many steps."""
+        self._sums = checksums((item.name, item.value) for item in self._items())
+        self._step = step
+        return combined(self._sums)
+
+    def word(self, differed_step: int | None) -> list[int]:
+        """Return what this rank tells the others in the coming step: four integers below ``2**32``.
+
+        Args:
+            differed_step: the step after which a difference was first found, as far as this rank knows.
+        """
+        mark = _mark_of(differed_step)
+        if self._sum is not None:
+            return [_SUMMED, self._sum >> 32, self._sum & 0xFFFF_FFFF, mark]
+        return [_ASKED if self._is_due else _NONE, 0, 0, mark]
+
+    def hear(self, words: Sequence[Sequence[int]]) -> int | None:
+        """Draw the conclusions of a complete step's words, one of each rank; every rank draws the same.
+
+        Returns:
+            The step after which a difference was first found, as far as any rank knows.
+        """
+        self._sum = None
+        if all(word[0] == _SUMMED for word in words):
+            self.note(len({tuple(word[1:3]) for word in words}) == 1)
+        elif any(word[0] != _NONE for word in words):
+            self._is_due = True
+        return _earliest(word[3] for word in words)
+
+    def note(self, is_same: bool) -> None:
+        """Take note of the outcome of a comparison of what `sum_up` gave."""
+        self.differs = not is_same
+        if is_same:
+            self.agreed_step = self._step
+
+    # ------------------------------------------------------------ by messages of their own
+
+    def compare(self, group: Group, step: int, differed_step: int | None) -> int | None:
+        """Compare at once, where no step follows. All ranks of the group call this together.
+
+        Args:
+            group: of the ranks that have the state.
+            step: after which they compare.
+            differed_step: as in `word`.
+
+        Returns:
+            As `hear`.
+
+        Raises:
+            BrokenView: a peer is gone.
+        """
+        if group.size == 1:
+            return differed_step
+        words = [torch.empty(3, dtype=torch.int64) for _ in range(group.size)]
+        total = self.sum_up(step)
+        words[group.rank] = torch.tensor([total >> 32, total & 0xFFFF_FFFF, _mark_of(differed_step)], dtype=torch.int64)
+        group.tell_all(words[group.rank], words)
+        self.note(all(torch.equal(word[:2], words[0][:2]) for word in words))
+        return _earliest(int(word[2]) for word in words)
+
+    def find(self, group: Group) -> list[Difference]:
+        """Find out which pieces differ, by what was summed up last. All ranks of the group call this together.
+
+        Raises:
+            BrokenView: a peer is gone.
+        """
+        self.differs = False
+        found = differences(_tell_all(group, self._sums))
+        harmless = self._alike_as_far_as_they_go(group, {piece.name for piece in found})
+        left = [piece for piece in found if piece.name not in harmless]
+        if not left:
+            self.agreed_step = self._step
+        return left
+
+    def _alike_as_far_as_they_go(self, group: Group, names: AbstractSet[str]) -> set[str]:
+        """Return those of some pieces that are caches with the same bits on all ranks, as far as the shortest one goes.
+
+        A cache that grows with the longest input so far, such as the angles of rotary embeddings, is as long as the
+        inputs of its rank. It is no part of the state, and what is equal as far as it goes gives equal results.
+        """
+        caches = {item.name: item.value for item in self._items() if item.is_cache and item.name in names}
+        kinds = _tell_all(group, {name: [str(cache.dtype), *cache.shape] for name, cache in caches.items()})
+        common: dict[str, tuple[slice, ...]] = {}
+        for name in names:
+            held = [kind[name] for kind in kinds if name in kind]
+            if held and len({(kind[0], len(kind)) for kind in held}) == 1:
+                common[name] = tuple(slice(min(extents)) for extents in zip(*(kind[1:] for kind in held), strict=True))
+        sums = _tell_all(
+            group, checksums((name, cache[common[name]]) for name, cache in caches.items() if name in common)
+        )
+        return {name for name in common if len({told[name] for told in sums if name in told}) == 1}
+
+
+def _mark_of(differed_step: int | None) -> int:
+    return 0 if differed_step is None else differed_step + 1
+
+
+def _earliest(marks: Iterable[int]) -> int | None:
+    return min((mark - 1 for mark in marks if mark), default=None)
+
+
+def _tell_all(group: Group, mine: Any) -> list[Any]:
+    """Tell every rank some plain values and return what each told, in rank order.
+
+    Raises:
+        BrokenView: a peer is gone.
+    """
+    content = torch.frombuffer(bytearray(msgspec.msgpack.encode(mine)), dtype=torch.uint8)
+    lengths = [torch.empty(1, dtype=torch.int64) for _ in range(group.size)]
+    lengths[group.rank] = torch.tensor([content.numel()], dtype=torch.int64)
+    group.tell_all(lengths[group.rank], lengths)
+    told = [torch.empty(int(length), dtype=torch.uint8) for length in lengths]
+    told[group.rank] = content
+    group.tell_all(content, told)
+    return [msgspec.msgpack.decode(text.numpy().tobytes()) for text in told]

@@ -1,0 +1,159 @@
+"""64-bit checksums of tensors and plain values, by which ranks find out whether they hold the same bits. Pure.
+
+A tensor is read as 64-bit words ``x``. Two sums are formed modulo ``2**64``: of ``w * x`` and of ``u * (x >> 32)``,
+with odd pseudo-random weights ``w`` and ``u`` for each position. The first notices every change in the lower half of a
+word. The second is needed for the upper half: in the first sum the changes of two signs could cancel. Only integer sums
+are used, so the order of the additions and the device do not matter, and NaN is a value like any other.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from legato.train.data.hashing import GAMMA, MASK, derive
+
+_KNOWN_TO_NUMPY: Final = frozenset(
+    (
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.int64,
+        torch.int32,
+        torch.int16,
+        torch.int8,
+        torch.uint8,
+        torch.bool,
+    )
+)
+Words = NDArray[np.uint64]
+Plain = bool | int | float | complex | str | bytes | None
+
+_TAG: Final = 0x6C65_6761_746F_0005
+_CHUNK_WORDS: Final = 2**14  # stays in the cache of one core
+_DEVICE_CHUNKS: Final = 2**9  # that a GPU multiplies at once: 64 MiB
+_HALF: Final = np.uint64(32)
+
+
+def checksums(items: Iterable[tuple[str, torch.Tensor | Plain]]) -> dict[str, int]:
+    """Return a 64-bit checksum for each named tensor or plain value.
+
+    All tensors of a device are summed before the first result is fetched, so a GPU is waited for once.
+
+    >>> one, other = torch.tensor([0.0, 1.0]), torch.tensor([-0.0, 1.0])
+    >>> sums = checksums([("one", one), ("same", one.clone()), ("other", other)])
+    >>> sums["one"] == sums["same"], sums["one"] == sums["other"]
+    (True, False)
+    """
+    found: dict[str, int] = {}
+    summed: dict[torch.device, list[tuple[str, int, torch.Tensor]]] = {}
+    for name, value in items:
+        if not isinstance(value, torch.Tensor):
+            found[name] = _of_bytes(repr(value).encode(errors="backslashreplace"))
+            continue
+        tensor = value.detach()
+        if tensor.layout is not torch.strided:
+            tensor = tensor.to_dense()
+        num_bytes = tensor.numel() * tensor.element_size()
+        if tensor.device.type == "cpu":
+            found[name] = derive(_TAG, num_bytes, *_sums_of_host(tensor))
+        else:
+            found[name] = 0  # keeps the order
+            summed.setdefault(tensor.device, []).append((name, num_bytes, sum_words_on_device(words_of(tensor))))
+    for entries in summed.values():
+        pairs = torch.stack([pair for _, _, pair in entries]).tolist()
+        for (name, num_bytes, _), (low, high) in zip(entries, pairs, strict=True):
+            found[name] = derive(_TAG, num_bytes, low & MASK, high & MASK)
+    return found
+
+
+def combined(sums: Mapping[str, int]) -> int:
+    """Return one 64-bit checksum of many named ones, in whatever order they come.
+
+    >>> combined({"a": 1, "b": 2}) == combined({"b": 2, "a": 1}), combined({"a": 1}) == combined({"b": 1})
+    (True, False)
+    """
+    return _of_bytes("\n".join(f"{name} {sums[name]}" for name in sorted(sums)).encode())
+
+
+def _of_bytes(content: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+
+
+def words_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor's values, in their logical order, as int64 ``[n]``; the last word is filled up with zeros."""
+    flat = tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    if flat.numel() % 8 == 0 and flat.storage_offset() % 8 == 0:
+        return flat.view(torch.int64)
+    filled = torch.zeros(-(-flat.numel() // 8) * 8, dtype=torch.uint8, device=flat.device)
+    filled[: flat.numel()] = flat
+    return filled.view(torch.int64)
+
+
+def _sums_of_host(tensor: torch.Tensor) -> tuple[int, ...]:
+    if tensor.dtype not in _KNOWN_TO_NUMPY or tensor.is_conj() or tensor.is_neg():
+        return sum_words(words_of(tensor).numpy().view(np.uint64))
+    # NumPy's calls take a fraction of torch's time, which is all the time there is with small tensors.
+    content = np.ascontiguousarray(tensor.numpy()).reshape(-1)
+    if content.nbytes % 8 == 0:
+        return sum_words(content.view(np.uint64))
+    content = content.view(np.uint8)
+    whole = content.size - content.size % 8
+    return *sum_words(content[:whole].view(np.uint64)), int.from_bytes(content[whole:].tobytes(), "little")
+
+
+def sum_words(words: Words, level: int = 0) -> tuple[int, int]:
+    """Return both sums of some words, uint64 ``[n]``, in the memory of this process."""
+    low, high = _weights(level)
+    if words.size <= _CHUNK_WORDS:
+        return int(words.dot(low[: words.size])), int((words >> _HALF).dot(high[: words.size]))
+    num_chunks = -(-words.size // _CHUNK_WORDS)
+    sums = np.empty((2, num_chunks), dtype=np.uint64)
+    upper = np.empty(_CHUNK_WORDS, dtype=np.uint64)
+    for index in range(num_chunks):
+        chunk = words[index * _CHUNK_WORDS : (index + 1) * _CHUNK_WORDS]
+        np.right_shift(chunk, _HALF, out=upper[: chunk.size])
+        sums[0, index] = chunk.dot(low[: chunk.size])
+        sums[1, index] = upper[: chunk.size].dot(high[: chunk.size])
+    # Each chunk's sums are words again. Other weights, so that chunk and place cannot be exchanged for one another.
+    (a, b), (c, d) = sum_words(sums[0], level + 1), sum_words(sums[1], level + 1)
+    return (3 * a + c) & MASK, (3 * b + d) & MASK
+
+
+def sum_words_on_device(words: torch.Tensor, level: int = 0) -> torch.Tensor:
+    """Return what `sum_words` does, for int64 ``[n]``, as int64 ``[2]`` on the device of the words."""
+    low, high = _weights_on(words.device, level)
+    num_whole = words.numel() // _CHUNK_WORDS
+    rows_of_all = words[: num_whole * _CHUNK_WORDS].view(num_whole, _CHUNK_WORDS)
+    pieces = [rows_of_all[start : start + _DEVICE_CHUNKS] for start in range(0, num_whole, _DEVICE_CHUNKS)]
+    if words.numel() % _CHUNK_WORDS or not num_whole:
+        pieces.append(words[num_whole * _CHUNK_WORDS :].view(1, -1))
+    lows = torch.cat([(rows * low[: rows.shape[1]]).sum(1) for rows in pieces])
+    highs = torch.cat([((rows >> 32 & 0xFFFF_FFFF) * high[: rows.shape[1]]).sum(1) for rows in pieces])
+    if words.numel() <= _CHUNK_WORDS:
+        return torch.cat([lows, highs])
+    return sum_words_on_device(lows, level + 1) * 3 + sum_words_on_device(highs, level + 1)
+
+
+@functools.cache
+def _weights(level: int) -> tuple[Words, Words]:
+    """Return the weights of both sums, uint64 ``[_CHUNK_WORDS]`` each, all odd; the same in every process."""
+    first = 2 * _CHUNK_WORDS * level
+    # SplitMix64, as `mix.mix64` does it for one number.
+    words = np.arange(first + 1, first + 2 * _CHUNK_WORDS + 1, dtype=np.uint64) * np.uint64(GAMMA)
+    for shift, factor in ((30, 0xBF58_476D_1CE4_E5B9), (27, 0x94D0_49BB_1331_11EB)):
+        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
+    low, high = ((words ^ (words >> np.uint64(31))) | np.uint64(1)).reshape(2, _CHUNK_WORDS)
+    return low, high
+
+
+@functools.cache
+def _weights_on(device: torch.device, level: int) -> tuple[torch.Tensor, torch.Tensor]:
+    low, high = (torch.from_numpy(weights.view(np.int64)).to(device) for weights in _weights(level))
+    return low, high

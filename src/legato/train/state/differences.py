@@ -1,0 +1,186 @@
+"""Which pieces of the state differ between ranks, told to a user: who holds what, and what usually causes it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from legato.train.reduction.buffers import MAX_COMPARED_NUMEL
+from legato.train.state.named_state import Item
+
+_NUM_SHOWN: Final = 6
+_AVERAGED: Final = "(AveragedModel)"
+
+
+class Difference(NamedTuple):
+    """A piece of the state that not all ranks hold alike.
+
+    Args:
+        name: of the piece.
+        held: the ranks by their checksum; None for ranks that do not have this piece.
+    """
+
+    name: str
+    held: dict[int | None, list[int]]
+
+
+def differences(told: Sequence[Mapping[str, int]]) -> list[Difference]:
+    """Return the pieces of which not all ranks have the same checksum, in the order in which they are first named.
+
+    >>> differences([{"a": 1, "b": 2}, {"a": 1, "b": 3}, {"a": 1, "b": 2}])
+    [Difference(name='b', held={2: [0, 2], 3: [1]})]
+    """
+    found = []
+    for name in dict.fromkeys(name for sums in told for name in sums):
+        held: dict[int | None, list[int]] = {}
+        for rank, sums in enumerate(told):
+            held.setdefault(sums.get(name), []).append(rank)
+        if len(held) > 1:
+            found.append(Difference(name, held))
+    return found
+
+
+def describe(
+    found: Sequence[Difference],
+    items: Iterable[Item],
+    watched: Iterable[torch.Tensor],
+    *,
+    step: int,
+    agreed_step: int | None,
+    num_ranks: int,
+) -> str:
+    """Say what differs, since when, and what usually causes it.
+
+    Args:
+        found: what differs.
+        items: the whole state.
+        watched: the buffers whose changes are averaged over the micro-batches.
+        step: after which the states were compared.
+        agreed_step: after which they were last found to be the same; None if they were not compared before.
+        num_ranks: that were compared.
+    """
+    known = {item.name: item for item in items}
+    differing = [known[piece.name] for piece in found if piece.name in known]
+    causes = _causes(differing, known.values(), {id(buffer) for buffer in watched})
+    # What surely is a cause comes before what may be its consequence.
+    is_certain = {item.name for item, cause in zip(differing, causes, strict=True) if cause.is_certain}
+    ordered = sorted(found, key=lambda piece: piece.name not in is_certain)
+    since = "They were not compared before."
+    if agreed_step is not None:
+        since = f"After step {agreed_step} they were still the same."
+    lines = [f"After step {step} the workers do not hold the same state. {since}"]
+    lines += [f"  {piece.name}: {_tell_holders(piece)}" for piece in ordered[:_NUM_SHOWN]]
+    if len(found) > _NUM_SHOWN:
+        lines.append(f"  and {len(found) - _NUM_SHOWN} more")
+    if num_ranks == 2:
+        lines.append("With two workers it is unknown which of them is right.")
+    for title, certain in (("Cause", True), ("Usual cause", False)):
+        texts = dict.fromkeys(cause.text for cause in causes if cause.is_certain is certain)
+        if texts:
+            return "\n".join([*lines, f"{title}{'s' if len(texts) > 1 else ''}:", *(f"  {text}" for text in texts)])
+    return "\n".join(lines)
+
+
+def _tell_holders(piece: Difference) -> str:
+    parts = []
+    for value, ranks in piece.held.items():
+        who = f"rank {ranks[0]} has" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} have"
+        parts.append(f"{who} {'none' if value is None else f'{value:016x}'}")
+    return "; ".join(parts)
+
+
+# ---------------------------------------------------------------- what usually causes it
+
+
+class _Cause(NamedTuple):
+    text: str
+    is_certain: bool = False
+
+
+def _causes(differing: Sequence[Item], items: Iterable[Item], watched: set[int]) -> list[_Cause]:
+    optimizers = {id(item.owner): item.owner for item in items if item.kind == "optimizer"}.values()
+    trained = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+    attributes = _tell_attributes(optimizers)
+    # A correct average of models that differ differs too.
+    only_averages = all(_AVERAGED in item.name for item in differing)
+    causes = []
+    for item in differing:
+        if _AVERAGED in item.name:
+            text = (
+                "Parameters are averaged in every turn of the loop, which is once per micro-batch. Call "
+                "update_parameters under `if run.stepped:`."
+            )
+            causes.append(_Cause(text, is_certain=only_averages))
+        elif item.kind == "buffer":
+            causes.append(_cause_of_buffer(item, watched))
+        elif item.kind == "parameter":
+            causes.append(_cause_of_parameter(item, trained, attributes))
+        elif item.kind == "optimizer":
+            causes.append(_Cause(attributes))
+        else:
+            text = f"A {type(item.owner).__name__} is changed once per micro-batch. Change it under `if run.stepped:`."
+            causes.append(_Cause(text))
+    return causes
+
+
+def _cause_of_buffer(item: Item, watched: set[int]) -> _Cause:
+    if id(item.value) not in watched:
+        text = (
+            f"{item.name} is not the tensor any more that it was at run.prepare: the program assigns it "
+            f"(`self.{item.attribute} = ...`), so its changes are not averaged over the micro-batches. Write into it: "
+            f"`self.{item.attribute}.copy_(...)`; if it begins as None, register it as a tensor."
+        )
+        return _Cause(text, is_certain=True)
+    if item.value.numel() > MAX_COMPARED_NUMEL:
+        text = (
+            f"{item.name} has more than {MAX_COMPARED_NUMEL:,} elements, and a change of so large a buffer through "
+            "`.data` is not noticed. Change it in place under torch.no_grad(), without `.data`."
+        )
+        return _Cause(text, is_certain=True)
+    text = (
+        f"{item.name} is changed where the workers do not do the same: by the forward pass of an evaluation (change it "
+        "under `if self.training:` only), or in the loop over batches outside of `if run.stepped:`."
+    )
+    return _Cause(text)
+
+
+def _cause_of_parameter(item: Item, trained: set[int], attributes: str) -> _Cause:
+    if getattr(item.owner, "max_norm", None) is not None:
+        text = (
+            f"{item.name} belongs to a {type(item.owner).__name__} with max_norm, whose forward pass rewrites the rows "
+            "that a micro-batch looks up. Build it without max_norm, and limit the norms under `if run.stepped:`, "
+            "after optimizer.step()."
+        )
+        return _Cause(text, is_certain=True)
+    if id(item.value) not in trained:
+        text = (
+            f"{item.name} is in no prepared optimizer, so the program itself changes it, as a codebook that forward "
+            "writes. Register it as a buffer and change it in place: then its changes are averaged over the "
+            "micro-batches."
+        )
+        return _Cause(text, is_certain=True)
+    text = (
+        "Parameters are changed in the loop over batches or in forward, once per micro-batch. Change them under `if "
+        f"run.stepped:`, after optimizer.step(). Or: {attributes}"
+    )
+    return _Cause(text)
+
+
+def _tell_attributes(optimizers: Iterable[torch.optim.Optimizer]) -> str:
+    text = (
+        "an optimizer keeps numbers or tensors as attributes of its own, which do not reach workers that join. Keep "
+        "them in optimizer.state or in its param_groups."
+    )
+    usual = {"defaults", "state", "param_groups"}
+    kinds = (int, float, torch.Tensor, list, dict)
+    for optimizer in optimizers:
+        own: list[Any] = [
+            name
+            for name, value in vars(optimizer).items()
+            if isinstance(value, kinds) and name not in usual and not name.startswith("_")
+        ]
+        if own:
+            text += f" {type(optimizer).__name__} has {', '.join(own)}."
+    return text

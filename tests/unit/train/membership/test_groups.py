@@ -1,0 +1,222 @@
+"""Groups: what frees a rank whose peer hangs."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests import fork_server
+from tests.unit.train.ranks import run_ranks
+from torch.distributed import TCPStore
+
+from legato.core.errors import BrokenView
+from legato.core.view import Member, View
+from legato.train.membership import groups
+from legato.train.membership.groups import Group, build
+
+PEER = """
+    import sys, torch
+    from legato.core.view import Member, View
+    from legato.train.membership.groups import build
+    view = View(1, (Member(0, "127.0.0.1"), Member(1, "127.0.0.1")), sys.argv[1])
+    group = build(view, 1, "test", torch.device("cpu"))
+    group.announce()
+    work = group.receive(torch.empty(2**26), 0, 1)
+    print("here", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("way", ["gloo", "half sent", "announce"])
+def test_break_connections_frees_a_rank_whose_peer_is_stopped(way: str) -> None:
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    where = f"127.0.0.1:{store.port}"
+    view = View(1, (Member(0, "127.0.0.1"), Member(1, "127.0.0.1")), where)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    peer = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(PEER), where],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert peer.stdin and peer.stdout
+        group = build(view, 0, "test", torch.device("cpu"))
+        group.announce()
+        assert peer.stdout.readline() == b"here\n"
+        peer.send_signal(signal.SIGSTOP)
+        outcome: list[BaseException] = []
+
+        def wait_for_the_peer() -> None:
+            try:
+                if way == "gloo":
+                    group.finish([group.receive(torch.empty(4), 1, 0)])
+                elif way == "half sent":
+                    # More than the buffers of the sockets take: gloo forgets it when the connection ends.
+                    group.finish([group.send(torch.empty(2**26), 1, 1)])
+                else:
+                    group.announce()
+            except BrokenView as error:
+                outcome.append(error)
+
+        waiting = threading.Thread(target=wait_for_the_peer, daemon=True)
+        waiting.start()
+        waiting.join(0.3)
+        assert waiting.is_alive(), "nothing can have come from a stopped peer"
+        begun = time.monotonic()
+        group.break_connections()
+        waiting.join(10)
+        assert not waiting.is_alive()
+        assert time.monotonic() - begun < 2
+        assert isinstance(outcome[0], BrokenView)
+        group.break_connections()
+        group.drop()
+    finally:
+        peer.send_signal(signal.SIGCONT)
+        peer.kill()
+        peer.communicate()
+
+
+SENDER = """
+    import os, signal, sys, torch
+    from legato.core.view import Member, View
+    from legato.train.membership.groups import build
+    view = View(1, (Member(0, "127.0.0.1"), Member(1, "127.0.0.1")), sys.argv[1])
+    group = build(view, 1, "test", torch.device("cpu"))
+    work = group.send(torch.ones(2**26), 0, 0)
+    sys.stdin.read()
+"""
+
+
+def test_a_peer_that_dies_in_the_middle_of_a_message_is_found_although_nobody_says_so() -> None:
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    where = f"127.0.0.1:{store.port}"
+    view = View(1, (Member(0, "127.0.0.1"), Member(1, "127.0.0.1")), where)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    peer = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SENDER), where], env=environment, stdin=subprocess.PIPE
+    )
+    try:
+        group = build(view, 0, "test", torch.device("cpu"))
+        arriving = torch.zeros(2**26)
+        work = group.receive(arriving, 1, 0)
+        while not arriving[0]:
+            pass
+        peer.kill()
+        if not arriving[-1]:
+            with pytest.raises(BrokenView):
+                group.finish([work])
+            assert group.is_broken
+        group.drop()
+    finally:
+        peer.kill()
+        peer.communicate()
+
+
+def test_a_program_that_begins_to_listen_at_the_same_moment_is_not_taken_for_the_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create_device = groups._distributed.ProcessGroupGloo.create_device
+    opened: list[socket.socket] = []
+
+    def create_beside_others(hostname: str) -> Any:
+        if len(opened) < 3:
+            opened.append(socket.create_server(("127.0.0.1", 0)))
+        return create_device(hostname=hostname)
+
+    monkeypatch.setattr(groups._distributed.ProcessGroupGloo, "create_device", create_beside_others)
+
+    def play(group: Group) -> bool:
+        group.announce()
+        assert group._own_port not in {0, *(listener.getsockname()[1] for listener in opened)}
+        return True
+
+    try:
+        assert run_ranks(2, play) == [True, True]
+        assert len(opened) == 3
+    finally:
+        for listener in opened:
+            listener.close()
+
+
+def test_a_rank_that_breaks_its_group_frees_all_others() -> None:
+    def play(group: Group) -> bool:
+        group.announce()
+        if group.rank == 1:
+            group.break_connections()
+            return True
+        with pytest.raises(BrokenView):
+            group.finish([group.receive(torch.empty(4), 1, 0)])
+        return True
+
+    assert run_ranks(3, play) == [True] * 3
+
+
+def test_everybody_tells_everybody() -> None:
+    def play(group: Group) -> list[float]:
+        mine = torch.full((3,), float(group.rank))
+        theirs = [torch.empty(3) for _ in range(group.size)]
+        theirs[group.rank] = mine
+        group.tell_all(mine, theirs)
+        return [float(tensor.sum()) for tensor in theirs]
+
+    assert run_ranks(4, play) == [[0.0, 3.0, 6.0, 9.0]] * 4
+
+
+def test_a_program_that_ends_right_after_a_view_ends_with_0(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("from tests.unit.train.ranks import run_ranks\nrun_ranks(3, lambda group: group.announce())\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    for _ in range(3):
+        done = fork_server.run([sys.executable, str(program)], env=environment, timeout=100)
+        assert done.returncode == 0, done.stderr
+
+
+def test_one_thread_ends_groups_however_many_are_built_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+    come = threading.Barrier(2)
+
+    class SlowThread:
+        """Takes as long to make as it takes another build to come here, if any does."""
+
+        def __init__(self, **_: object) -> None:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                come.wait(0.2)
+
+        def start(self) -> None:
+            started.append(self)
+
+        def join(self, limit_s: float) -> None:
+            pass
+
+    real = threading.Thread
+    monkeypatch.setattr(groups, "_start_dropping", functools.cache(groups._start_dropping.__wrapped__))
+    monkeypatch.setattr(groups.threading, "Thread", SlowThread)
+    alone = View(0, (Member(0, "127.0.0.1"),), "")
+    builds = [real(target=build, args=(alone, 0, "test", torch.device("cpu"))) for _ in range(2)]
+    for thread in builds:
+        thread.start()
+    for thread in builds:
+        thread.join()
+    assert len(started) == 1
+
+
+def test_collectives_wait_for_a_peer_that_comes_late_for_as_long_as_the_driver_lets_them() -> None:
+    def limit_of(group: Group) -> float:
+        group.all_reduce(torch.ones(4))
+        group.announce()
+        return float(group._process_group.options._timeout.total_seconds())
+
+    assert min(run_ranks(2, limit_of)) > 365 * 24 * 3600

@@ -1,0 +1,338 @@
+"""A worker's end of its connection to the driver: what it says, and says again to the next one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import ServerConnection, serve
+
+from legato.core import wire
+from legato.core.errors import ProgramError
+from legato.train.membership import link as link_module
+from legato.train.membership.link import Link
+
+HOST = "127.0.0.1"
+LIMIT_S = 20.0
+WELCOME = wire.Welcome(
+    heartbeat_interval_s=1.0,
+    away_limit_s=60.0,
+    checkpoint_dir=None,
+    checkpoint_every=None,
+    keep=1,
+    resume=False,
+)
+
+
+class Line:
+    """A connection that keeps what is sent over it."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+
+    def send(self, frame: bytes) -> None:
+        self.said.append(wire.decode_worker_message(frame))
+
+    def indices(self) -> list[int]:
+        return [said.index for said in self.said if isinstance(said, wire.Metrics)]
+
+
+@pytest.fixture
+def link() -> Link:
+    link = Link(Path("/nowhere"), 0, HOST)
+    threading.Thread(target=link._outbox.send_forever, daemon=True).start()
+    return link
+
+
+def connect(link: Link) -> Line:
+    line = Line()
+    link._hear(WELCOME, line)  # type: ignore[arg-type]
+    link.flush()
+    settle(link)
+    return line
+
+
+def settle(link: Link) -> None:
+    assert link._outbox.wait_until_sent(LIMIT_S)
+
+
+def log(link: Link, *indices: int) -> None:
+    for index in indices:
+        link.send(wire.Metrics(index=index, step=index, epoch=0, values={}))
+
+
+def test_the_next_driver_hears_again_what_is_not_known_to_stand_in_the_records(link: Link) -> None:
+    first = connect(link)
+    log(link, 0, 1, 2)
+    link.send(wire.Note(level="info", text="heard"))
+    settle(link)
+    link._hear(wire.Heartbeat(num_metrics=2), first)  # type: ignore[arg-type]
+    assert link.num_metrics == 2
+    second = connect(link)
+    assert first.indices() == [0, 1, 2]
+    assert second.said == [wire.Metrics(index=2, step=2, epoch=0, values={})]
+
+
+def test_what_was_said_to_nobody_is_said_once_and_in_order(link: Link) -> None:
+    log(link, 0, 1)
+    link.send(wire.Note(level="info", text="unheard"))
+    log(link, 2)
+    line = connect(link)
+    assert line.indices() == [0, 1, 2]
+    assert len(line.said) == 4
+    log(link, 3)
+    settle(link)
+    assert line.indices() == [0, 1, 2, 3]
+
+
+def test_the_next_driver_hears_again_of_the_last_checkpoint_and_of_where_the_job_went_on(link: Link) -> None:
+    connect(link)
+    past = progress(1, 5, num_samples=0)
+    link.send(past)
+    for step in (7, 9):
+        link.send(wire.Saved(step=step, path=f"step-{step}"))
+    link.report(progress(6, 9))
+    link.flush()
+    settle(link)
+    link.send(wire.Saved(step=11, path="step-11"))
+    settle(link)
+    assert connect(link).said == [past, wire.Saved(step=11, path="step-11"), progress(6, 9)]
+
+
+def test_however_long_a_driver_is_away_nothing_is_dropped(link: Link) -> None:
+    link.send(wire.Saved(step=1, path="step-1"))
+    link.send(wire.Saved(step=2, path="step-2"))
+    log(link, *range(20_000))
+    said = connect(link).said
+    assert [message.step for message in said if isinstance(message, wire.Saved)] == [1, 2]
+    assert [message.index for message in said if isinstance(message, wire.Metrics)] == list(range(20_000))
+
+
+def test_steps_of_one_epoch_are_told_apart_from_those_of_the_next(link: Link) -> None:
+    line = connect(link)
+    for step, epoch in ((1, 0), (2, 0), (3, 1), (4, 1)):
+        link.report(msgspec.structs.replace(progress(step, step), epoch=epoch))
+    link.flush()
+    settle(link)
+    told = [(said.first_step, said.last_step, said.epoch) for said in line.said if isinstance(said, wire.Progress)]
+    assert told == [(1, 2, 0), (3, 4, 1)]
+
+
+def progress(first: int, last: int, num_samples: int = 8) -> wire.Progress:
+    return wire.Progress(
+        first_step=first,
+        last_step=last,
+        epoch=0,
+        loss=None,
+        num_samples=num_samples,
+        num_steps=None,
+        num_epochs=None,
+    )
+
+
+def test_what_was_being_sent_as_the_connection_was_lost_is_said_over_the_next(link: Link) -> None:
+    second = Line()
+
+    class Failing(Line):
+        def send(self, frame: bytes) -> None:
+            super().send(frame)
+            if self.said == [farewell]:
+                link._hear(WELCOME, second)  # type: ignore[arg-type]
+
+    farewell = wire.Leaving(num_rounds=3, reason="shrunk")
+    link._hear(WELCOME, Failing())  # type: ignore[arg-type]
+    link.send(farewell)
+    settle(link)
+    assert second.said == [farewell]
+
+
+def test_a_worker_that_is_welcomed_anew_over_the_same_connection_repeats_nothing_in_between(link: Link) -> None:
+    class Again(Line):
+        def send(self, frame: bytes) -> None:
+            super().send(frame)
+            if len(self.said) in (2, 4):
+                link._hear(WELCOME, self)  # type: ignore[arg-type]
+
+    note, beat, line = wire.Note(level="info", text="once"), wire.Heartbeat(), Again()
+    link._hear(WELCOME, line)  # type: ignore[arg-type]
+    log(link, 0)
+    settle(link)
+    link.send(note)
+    settle(link)
+    metrics = line.said[0]
+    assert line.said == [metrics, note, metrics]
+    link._hear(wire.Heartbeat(num_metrics=1), line)  # type: ignore[arg-type]
+    link._outbox.put_heartbeat(beat)
+    settle(link)
+    link.send(note)
+    settle(link)
+    assert line.said[3:] == [beat, note]
+
+
+def test_texts_that_cannot_be_encoded_and_long_ones_are_said_as_far_as_can_be(link: Link) -> None:
+    line = connect(link)
+    told = "caf\u00e9 caf\udce9 " + "x" * 20_000_000 + " the last line"
+    link.send(wire.Failed(error="caf\udce9", traceback=told, exit_code=1))
+    link.send(wire.Metrics(index=0, step=1, epoch=0, values={"caf\udce9": 1.0, "loss": 2.0}))
+    settle(link)
+    failed, metrics = line.said
+    assert failed.error == r"caf\udce9"
+    assert failed.traceback.startswith("caf\u00e9 caf\\udce9 xxx") and failed.traceback.endswith("x the last line")
+    assert "characters are left out here" in failed.traceback
+    assert metrics.values == {r"caf\udce9": 1.0, "loss": 2.0}
+
+
+def test_metrics_that_no_driver_would_take_are_refused_where_they_are_logged(link: Link) -> None:
+    line = connect(link)
+    with pytest.raises(ProgramError, match="too large"):
+        link.send(wire.Metrics(index=0, step=0, epoch=0, values={f"{n:0100}": 0.0 for n in range(160_000)}))
+    log(link, 1)
+    settle(link)
+    assert line.indices() == [1]
+
+
+# ---------------------------------------------------------------- with a real driver's door
+
+
+class Door:
+    """A driver that welcomes a worker, and reads what it says when the test lets it.
+
+    Args:
+        driver_file: says where this one is.
+        away_limit_s: that it tells.
+    """
+
+    def __init__(self, driver_file: Path, away_limit_s: float) -> None:
+        self.heard: list[Any] = []
+        self.reads = threading.Event()
+        self._welcome = wire.encode(msgspec.structs.replace(WELCOME, away_limit_s=away_limit_s))
+        self._news = threading.Condition()
+        self._server = serve(self._meet, HOST, 0, compression=None, max_size=None)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        port = self._server.socket.getsockname()[1]
+        driver_file.write_text(json.dumps({"url": f"ws://{HOST}:{port}/worker", "token": "t"}))
+
+    def _meet(self, connection: ServerConnection) -> None:
+        with contextlib.suppress(ConnectionClosed):
+            self._hear(connection.recv())
+            connection.send(self._welcome)
+            self.reads.wait(LIMIT_S)
+            for frame in connection:
+                self._hear(frame)
+
+    def _hear(self, frame: Any) -> None:
+        with self._news:
+            self.heard.append(wire.decode_worker_message(frame))
+            self._news.notify_all()
+
+    def await_heard(self, kind: type, num: int = 1) -> list[Any]:
+        def of_kind() -> list[Any]:
+            return [message for message in self.heard if isinstance(message, kind)]
+
+        with self._news:
+            assert self._news.wait_for(lambda: len(of_kind()) >= num, LIMIT_S), f"heard {len(of_kind())} {kind}"
+        return of_kind()
+
+    def shut(self) -> None:
+        self.reads.set()
+        self._server.shutdown()
+        self._thread.join(LIMIT_S)
+
+
+@pytest.fixture
+def open_door(tmp_path: Path) -> Iterator[Callable[..., Door]]:
+    doors: list[Door] = []
+
+    def open_another(away_limit_s: float = 60.0) -> Door:
+        doors.append(Door(tmp_path / "driver.json", away_limit_s))
+        return doors[-1]
+
+    yield open_another
+    for door in doors:
+        door.shut()
+
+
+def in_time(body: Callable[[], None]) -> None:
+    """Run something that must come to an end."""
+    running = threading.Thread(target=body, daemon=True)
+    running.start()
+    running.join(LIMIT_S)
+    assert not running.is_alive(), "it waits for the driver"
+
+
+def speak_much(link: Link, num_notes: int) -> None:
+    """Say more than fits into the buffers on the way."""
+    for index in range(num_notes):
+        link.send(wire.Note(level="info", text=f"{index:04}" + "x" * 1_000_000))
+        link.report(progress(index + 1, index + 1))
+        link.flush()
+    link.send(wire.Saved(step=num_notes, path="step"))
+
+
+def test_a_driver_that_is_stopped_holds_nobody_up_counts_as_away_and_misses_nothing(
+    tmp_path: Path, open_door: Callable[..., Door]
+) -> None:
+    door = open_door(away_limit_s=0.5)
+    link = Link(tmp_path / "driver.json", 0, HOST)
+    link.open()
+    in_time(lambda: speak_much(link, 50))
+    with link.changed:
+        assert link.changed.wait_for(lambda: link.stop_reason == "orphaned", LIMIT_S)
+    door.reads.set()
+    notes = door.await_heard(wire.Note, 50)
+    assert [note.text[:4] for note in notes] == [f"{index:04}" for index in range(50)]
+    assert door.await_heard(wire.Saved) == [wire.Saved(step=50, path="step")]
+    assert door.await_heard(wire.Progress)[-1].last_step == 50
+    in_time(link.close)
+
+
+def test_a_worker_that_ends_without_a_driver_leaves_after_the_limit(
+    tmp_path: Path, open_door: Callable[..., Door]
+) -> None:
+    open_door(away_limit_s=0.5)
+    link = Link(tmp_path / "driver.json", 0, HOST)
+    link.open()
+    in_time(lambda: speak_much(link, 50))
+    in_time(link.close)
+
+
+def test_a_worker_that_ends_without_a_driver_waits_for_the_next_to_tell_it(
+    tmp_path: Path, open_door: Callable[..., Door]
+) -> None:
+    first = open_door()
+    link = Link(tmp_path / "driver.json", 0, HOST)
+    link.open()
+    first.shut()
+    link.send(wire.Finished(num_rounds=3, trained=True))
+    closing = threading.Thread(target=link.close, daemon=True)
+    closing.start()
+    second = open_door()
+    second.reads.set()
+    assert second.await_heard(wire.Finished) == [wire.Finished(num_rounds=3, trained=True)]
+    closing.join(LIMIT_S)
+    assert not closing.is_alive()
+
+
+def test_time_in_which_the_links_own_thread_could_not_run_is_no_time_without_a_driver(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [time.monotonic()]
+    monkeypatch.setattr(link_module.time, "monotonic", lambda: now[0])
+    link._hear(msgspec.structs.replace(WELCOME, away_limit_s=60.0), Line())  # type: ignore[arg-type]
+    link._check_away()
+    now[0] += 300.0
+    link._check_away()
+    assert link.stop_reason is None
+    for _ in range(61):
+        now[0] += 1.0
+        link._check_away()
+    assert link.stop_reason == "orphaned"

@@ -1,0 +1,132 @@
+"""How a worker's program ends, and what is said of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from tests.unit.train.tape import Tape
+
+from legato.core import wire
+from legato.core.errors import LegatoError
+from legato.core.exits import EXIT_LOST_LINK
+from legato.train.membership.connection import Leave
+from legato.train.process import job, worker
+from legato.train.process.job import Place
+
+
+@pytest.fixture
+def link() -> Tape:
+    return Tape()
+
+
+def run(tmp_path: Path, link: Tape, place: Place, program: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr("sys.argv", [])
+    monkeypatch.setattr("sys.path", [])
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    return worker._run([str(path)], place, link, None)
+
+
+@pytest.mark.parametrize("program", ["", "raise SystemExit(0)"])
+def test_who_learns_at_the_very_end_that_it_has_to_leave_has_not_failed(
+    tmp_path: Path, link: Tape, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(link, None, "cpu", 1)
+    ended = []
+
+    def end() -> None:
+        ended.append(len(ended))
+        if len(ended) == 1:
+            raise Leave(0)
+
+    place.on_end(end)
+    assert run(tmp_path, link, place, program, monkeypatch) == 0
+    assert ended == [0, 1]
+    assert link.said == []
+
+
+def test_who_leaves_in_the_middle_has_not_finished(tmp_path: Path, link: Tape, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(link, None, "cpu", 1)
+    ended = []
+    place.on_end(lambda: ended.append(None))
+    program = "from legato.train.membership.connection import Leave\nraise Leave(0)"
+    assert run(tmp_path, link, place, program, monkeypatch) == 0
+    assert len(ended) == 1
+    assert link.said == []
+
+
+def test_a_worker_that_no_driver_answers_does_not_blame_the_program(
+    link: Tape, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def wait_in_vain() -> NoReturn:
+        raise LegatoError("No driver answers.")
+
+    def end(code: int) -> NoReturn:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(link, "open", wait_in_vain)
+    monkeypatch.setattr(worker, "Link", lambda *_: link)
+    monkeypatch.setattr(worker, "_exit", end)
+    monkeypatch.setenv("LEGATO_WORKER", "0")
+    monkeypatch.setenv("LEGATO_DRIVER_FILE", "/nowhere")
+    with pytest.raises(SystemExit) as ending:
+        worker.main(["never.py"])
+    assert ending.value.code == EXIT_LOST_LINK
+    assert "No driver answers." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("program", "exit_code", "said"),
+    [("", 0, wire.Finished), ("raise SystemExit(0)", 0, wire.Finished), ("raise SystemExit(3)", 3, wire.Failed)],
+)
+def test_a_program_that_ends_by_itself(
+    tmp_path: Path, link: Tape, program: str, exit_code: int, said: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(link, None, "cpu", 1)
+    ended = []
+    place.on_end(lambda: ended.append(None))
+    assert run(tmp_path, link, place, program, monkeypatch) == exit_code
+    assert [type(message) for message in link.said] == [said]
+    assert len(ended) == (exit_code == 0)
+
+
+@pytest.mark.parametrize(
+    ("program", "want"),
+    [
+        ("", False),
+        ("from legato.train.process.job import take_place; take_place()", True),
+        ("from legato.train.process.job import expect_no_run; expect_no_run()", True),
+    ],
+)
+def test_whether_a_program_called_legato_is_told(
+    tmp_path: Path, link: Tape, program: str, want: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(link, None, "cpu", 1)
+    monkeypatch.setattr(job, "_place", place)
+    assert run(tmp_path, link, place, program, monkeypatch) == 0
+    assert link.said == [wire.Finished(view=0, num_rounds=0, trained=want)]
+
+
+def test_a_program_with_a_syntax_error_is_told_as_python_tells_it(
+    tmp_path: Path, link: Tape, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = Place(link, None, "cpu", 1)
+    assert run(tmp_path, link, place, "a = 1\n/* a comment of another language */\n", monkeypatch) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f'  File "{tmp_path / "program.py"}", line 2\n') and told.endswith(
+        "SyntaxError: invalid syntax\n"
+    )
+    (failed,) = link.said
+    assert isinstance(failed, wire.Failed) and failed.traceback == told
+
+
+def test_a_torchvision_that_does_not_fit_is_told_with_what_to_install(
+    tmp_path: Path, link: Tape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = "raise RuntimeError('operator torchvision::nms does not exist')"
+    assert run(tmp_path, link, Place(link, None, "cpu", 1), program, monkeypatch) == 1
+    (failed,) = (message for message in link.said if isinstance(message, wire.Failed))
+    for told in (failed.error, failed.traceback):
+        assert "torchvision was not built for the installed torch" in told and "pip install" in told

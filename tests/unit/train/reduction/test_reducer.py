@@ -1,0 +1,273 @@
+"""The exact reduction: on any number of ranks, over every way that bytes travel, the bits of the sum on one rank."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.tiers import examples
+from tests.unit.train.ranks import run_ranks
+from torch import nn
+
+from legato.core.errors import ProgramError
+from legato.core.view import Member, View
+from legato.train.membership.connecting import make_exchange
+from legato.train.membership.groups import Group
+from legato.train.reduction import exchange as exchanges
+from legato.train.reduction import reducer as reducers
+from legato.train.reduction.buckets import Bucket, make_buckets
+from legato.train.reduction.exchange import Exchange, PrivateExchange, SharedExchange
+from legato.train.reduction.reducer import StepReducer
+
+MICRO = 3
+Kind = Callable[[Group, Sequence[Bucket], int], Exchange]
+ALONE = Group(View(0, (Member(0, ""),), ""), 0)
+
+
+class Net(nn.Module):
+    """Two dtypes, batch-norm, a part that only some micro-batches use, and one that none uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(5, 7)
+        self.norm = nn.BatchNorm1d(7)
+        self.rare = nn.Linear(7, 7)
+        self.fine = nn.Linear(7, 2, dtype=torch.float64)
+        self.never = nn.Linear(2, 2)
+        self.register_buffer("seen", torch.tensor([2**40, 0]))
+
+    def forward(self, inputs: torch.Tensor, leaf: int) -> torch.Tensor:
+        hidden = self.norm(self.body(inputs))
+        if leaf % 3 == 1:
+            hidden = hidden + self.rare(hidden)
+        self.seen += leaf + 1
+        output: torch.Tensor = self.fine(hidden.double()).square().mean() * (leaf + 0.1)
+        return output
+
+
+class Step(NamedTuple):
+    """How a step is cut: non-empty micro-batches, and samples of the last one."""
+
+    num_leaves: int
+    last: int
+
+
+torch.manual_seed(11)
+TEMPLATE = Net()
+INPUTS = torch.randn(16, MICRO, 5) * torch.logspace(-3, 3, 16).view(16, 1, 1)
+
+
+def inputs_of(step: Step, leaf: int) -> torch.Tensor:
+    return INPUTS[leaf][: step.last if leaf == step.num_leaves - 1 else MICRO]
+
+
+def train(group: Group, steps: Sequence[Step], num_micro_batches: int, kind: Kind) -> list[bytes]:
+    """Take this rank's part in some steps; returns gradients, buffers and loss of each as bytes."""
+    model = copy.deepcopy(TEMPLATE)
+    told: list[list[list[int]]] = []
+    reducer = StepReducer(
+        list(model.parameters()),
+        list(model.buffers()),
+        1,
+        lambda: told.append(reducer.run_round([len(told), 1, group.rank, 0])),
+    )
+    exchange = kind(group, reducer.buckets, num_micro_batches)
+    found = []
+    for number, step in enumerate(steps):
+        compute(model, reducer, exchange, group, step)
+        assert told[number] == [[number, 1, rank, 0] for rank in range(group.size)]
+        found.append(outcome(model, reducer))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.sub_(parameter.grad, alpha=1e-3)
+    # Nobody may give shared memory back while a peer still reads it.
+    group.announce() if group.size > 1 else None
+    exchange.close()
+    reducer.close()
+    return found
+
+
+def compute(model: Net, reducer: StepReducer, exchange: Exchange, group: Group, step: Step) -> None:
+    span = reducer.begin_step(exchange, group, step.num_leaves, MICRO, step.last)
+    for leaf in range(span.start, span.stop) if span.num_items else [0]:
+        reducer.begin_micro_batch(leaf, ghost=not span.num_items)
+        loss = model(inputs_of(step, leaf), leaf)
+        reducer.note_loss(float(loss.detach()))
+        reducer.notes.add({"leaf": leaf + 0.1, "loss": float(loss.detach())})
+        loss.backward()
+        reducer.check_complete()
+
+
+def outcome(model: Net, reducer: StepReducer) -> bytes:
+    tensors = [parameter.grad for parameter in model.parameters()] + list(model.buffers())
+    content = b"|".join(b"none" if t is None else t.detach().contiguous().numpy().tobytes() for t in tensors)
+    assert reducer.notes.last["leaf"] == tuple(leaf + 0.1 for leaf in range(len(reducer.notes.last["leaf"])))
+    return content + repr((reducer.loss, reducer.notes.last)).encode()
+
+
+def shared(group: Group, buckets: Sequence[Bucket], num_micro_batches: int) -> Exchange:
+    found = make_exchange(group, buckets, num_micro_batches)
+    assert found is not None
+    assert isinstance(found, SharedExchange) == (group.size > 1)
+    return found
+
+
+steps_of_any_size = st.integers(1, 13).flatmap(
+    lambda most: st.tuples(
+        st.just(most),
+        st.lists(st.builds(Step, st.integers(1, most), st.integers(2, MICRO)), min_size=1, max_size=3).map(
+            lambda smaller: [Step(most, MICRO), *smaller]
+        ),
+    )
+)
+
+
+@pytest.mark.parametrize("kind", [PrivateExchange, shared])
+@pytest.mark.parametrize("direct_bytes", [2 * 2**20, 64], ids=["direct", "sliced"])
+@pytest.mark.parametrize("bucket_bytes", [2**20, 100], ids=["one", "many"])
+@given(layout=steps_of_any_size, num_ranks=st.integers(2, 6))
+@settings(max_examples=examples(3), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_number_of_ranks_gives_the_bits_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+    kind: Kind,
+    direct_bytes: int,
+    bucket_bytes: int,
+    layout: tuple[int, list[Step]],
+    num_ranks: int,
+) -> None:
+    monkeypatch.setattr(exchanges, "_DIRECT_BYTES", direct_bytes)
+    monkeypatch.setattr(reducers, "make_buckets", functools.partial(make_buckets, max_bytes=bucket_bytes))
+    num_micro_batches, steps = layout
+    want = train(ALONE, steps, num_micro_batches, PrivateExchange)
+    for got in run_ranks(num_ranks, lambda group: train(group, steps, num_micro_batches, kind)):
+        assert got == want
+
+
+@pytest.mark.parametrize("num_leaves", [1, 2, 3, 5, 8, 13])
+@pytest.mark.parametrize("last", [2, MICRO])
+def test_one_rank_gives_the_canonical_sum(num_leaves: int, last: int) -> None:
+    """Computed here a second time, with nothing of the reducer's: a tree over the leaves, each with its weight."""
+    step = Step(num_leaves, last)
+    gradients, buffers, losses = [], [], []
+    for leaf in range(num_leaves):
+        model = copy.deepcopy(TEMPLATE)
+        loss = model(inputs_of(step, leaf), leaf)
+        loss.backward()
+        weight = last / MICRO if leaf == num_leaves - 1 else 1.0
+        gradients.append([None if p.grad is None else p.grad * weight for p in model.parameters()])
+        buffers.append(dict(model.named_buffers()))
+        losses.append(float(loss.detach()))
+    num_samples = (num_leaves - 1) * MICRO + last
+
+    model = copy.deepcopy(TEMPLATE)
+    reducer = StepReducer(
+        list(model.parameters()), list(model.buffers()), 1, lambda: reducer.run_round([0, 0, 0, 0]) and None
+    )
+    exchange = PrivateExchange(ALONE, reducer.buckets, num_leaves)
+    compute(model, reducer, exchange, ALONE, step)
+
+    for position, parameter in enumerate(model.parameters()):
+        of_leaves = [gradient[position] for gradient in gradients]
+        if all(gradient is None for gradient in of_leaves):
+            assert parameter.grad is None
+            continue
+        total = tree([torch.zeros_like(parameter) if g is None else g for g in of_leaves])
+        assert parameter.grad is not None
+        assert torch.equal(parameter.grad, total * (MICRO / num_samples))
+    for name, buffer in model.named_buffers():
+        seen = [of_leaf[name] for of_leaf in buffers]
+        want = tree([b.double() for b in seen]) / num_leaves if buffer.is_floating_point() else seen[0]
+        assert torch.equal(buffer, want.to(buffer.dtype)), name
+    weights = [last if leaf == num_leaves - 1 else MICRO for leaf in range(num_leaves)]
+    assert reducer.loss == pytest.approx(sum(loss * w for loss, w in zip(losses, weights, strict=True)) / num_samples)
+    reducer.close()
+
+
+def tree(leaves: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Add neighbours, then neighbours of these; one without a neighbour goes up as it is."""
+    while len(leaves) > 1:
+        pairs = [leaves[i : i + 2] for i in range(0, len(leaves), 2)]
+        leaves = [pair[0] + pair[1] if len(pair) == 2 else pair[0] for pair in pairs]
+    return leaves[0]
+
+
+def test_a_missed_result_is_handed_on() -> None:
+    step = Step(5, 2)
+
+    def play(group: Group) -> bytes:
+        model = copy.deepcopy(TEMPLATE)
+        reducer = StepReducer(
+            list(model.parameters()), list(model.buffers()), 1, lambda: reducer.run_round([0, 0, 0, 0]) and None
+        )
+        if group.rank == 0:
+            compute(model, reducer, PrivateExchange(ALONE, reducer.buckets, 5), ALONE, step)
+            reducer.send(group, 1)
+        else:
+            span = reducer.begin_step(PrivateExchange(group, reducer.buckets, 5), group, 5, MICRO, 2)
+            # It was in its second turn when the step broke, and had even moved its buffers.
+            reducer.begin_micro_batch(span.start, ghost=False)
+            reducer.notes.add({"leaf": 7, "loss": 7})
+            model(inputs_of(step, span.start), span.start).backward()
+            reducer.begin_micro_batch(span.start + 1, ghost=False)
+            model(inputs_of(step, span.start + 1), span.start + 1)
+            reducer.abandon()
+            reducer.receive(group, 0)
+        group.announce()
+        reducer.close()
+        return outcome(model, reducer)
+
+    first, second = run_ranks(2, play)
+    assert first == second
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("a", "")])
+def test_names_that_differ_between_ranks_are_refused_on_all_of_them(names: tuple[str, str]) -> None:
+    def play(group: Group) -> str:
+        model = nn.Linear(2, 1)
+        reducer = StepReducer(list(model.parameters()), [], 1, lambda: reducer.run_round([0, 0, 0, 0]) and None)
+        span = reducer.begin_step(PrivateExchange(group, reducer.buckets, 4), group, 4, 1, 1)
+        for leaf in range(span.start, span.stop):
+            reducer.begin_micro_batch(leaf, ghost=False)
+            reducer.notes.add(dict.fromkeys(filter(None, names[group.rank]), 1.0))
+            backward = model(torch.ones(1, 2)).sum().backward
+            if leaf < span.stop - 1:
+                backward()
+        with pytest.raises(ProgramError) as refusal:
+            backward()
+        reducer.close()
+        return str(refusal.value)
+
+    for told in run_ranks(2, play):
+        assert "run.note" in told
+
+
+def test_what_the_program_does_to_a_buffer_between_micro_batches_is_undone() -> None:
+    model = copy.deepcopy(TEMPLATE)
+    reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1, lambda: None)
+    span = reducer.begin_step(PrivateExchange(ALONE, reducer.buckets, 3), ALONE, 3, MICRO, MICRO)
+    for leaf in range(span.start, span.stop):
+        reducer.begin_micro_batch(leaf, ghost=False)
+        assert all(map(torch.equal, model.buffers(), TEMPLATE.buffers()))
+        model(inputs_of(Step(3, MICRO), leaf), leaf).backward()
+        assert all(map(torch.equal, model.buffers(), TEMPLATE.buffers()))
+        model.norm.running_mean.data.add_(1)  # type: ignore[union-attr]
+        model.seen += 1
+    reducer.close()
+
+
+def test_a_turn_without_its_backward_passes_is_refused() -> None:
+    model = nn.Linear(2, 1)
+    reducer = StepReducer(list(model.parameters()), [], 2, lambda: None)
+    reducer.begin_step(PrivateExchange(ALONE, reducer.buckets, 2), ALONE, 2, 1, 1)
+    reducer.begin_micro_batch(0, ghost=False)
+    model(torch.ones(1, 2)).sum().backward()
+    with pytest.raises(ProgramError, match="1 backward passes; 2 are expected"):
+        reducer.check_complete()
+    reducer.close()

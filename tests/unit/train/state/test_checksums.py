@@ -1,0 +1,70 @@
+"""A checksum changes with every bit and with every change of places, and is the same for the same values anywhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from legato.train.data.hashing import MASK
+from legato.train.state.checksums import checksums, sum_words, sum_words_on_device, words_of
+
+CHUNK = 2**14
+
+
+def checksum(tensor: torch.Tensor) -> int:
+    return checksums([("it", tensor)])["it"]
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.bool, torch.complex64]
+)
+@pytest.mark.parametrize("numel", [1, 7, 64, 3 * CHUNK + 5])
+def test_each_element_counts(dtype: torch.dtype, numel: int) -> None:
+    tensor = torch.zeros(numel, dtype=dtype)
+    found = {checksum(tensor)}
+    for index in {0, numel // 2, numel - 1}:
+        changed = tensor.clone()
+        changed[index] = 1
+        found.add(checksum(changed))
+    assert len(found) == 1 + len({0, numel // 2, numel - 1})
+
+
+@given(first=st.integers(0, 4 * CHUNK - 1), second=st.integers(0, 4 * CHUNK - 1), offset=st.integers(0, 1))
+def test_two_changed_signs_do_not_cancel(first: int, second: int, offset: int) -> None:
+    """The highest bits of two words: a plain sum with odd weights does not see them."""
+    tensor = torch.ones(8 * CHUNK)
+    changed = tensor.clone()
+    changed[[2 * first + offset, 2 * second + offset]] *= -1
+    assert (checksum(tensor) == checksum(changed)) == torch.equal(tensor, changed)
+
+
+@given(first=st.integers(0, 4 * CHUNK - 1), second=st.integers(0, 4 * CHUNK - 1))
+def test_exchanged_values_are_noticed(first: int, second: int) -> None:
+    tensor = torch.zeros(4 * CHUNK, dtype=torch.float64)
+    tensor[first], tensor[second] = 1.0, 2.0
+    changed = torch.zeros_like(tensor)
+    changed[second], changed[first] = 1.0, 2.0
+    assert (checksum(tensor) == checksum(changed)) == torch.equal(tensor, changed)
+
+
+def test_values_count_and_not_where_they_lie() -> None:
+    tensor = torch.arange(2 * 3 * 4 * 5, dtype=torch.float32).reshape(2, 3, 4, 5)
+    elsewhere = torch.cat([torch.zeros(1), tensor.reshape(-1)])[1:].reshape(2, 3, 4, 5)
+    last = tensor.to(memory_format=torch.channels_last)
+    assert checksum(tensor) == checksum(elsewhere) == checksum(last)
+
+
+def test_nan_and_the_sign_of_zero_are_values_like_others() -> None:
+    nan = torch.tensor([float("nan")])
+    assert checksum(nan) == checksum(nan.clone())
+    assert checksum(torch.tensor([0.0])) != checksum(torch.tensor([-0.0]))
+
+
+@pytest.mark.parametrize("numel", [0, 1, CHUNK, CHUNK + 1, 600 * CHUNK + 3])
+def test_a_device_sums_as_the_host_does(numel: int) -> None:
+    words = words_of(torch.arange(numel, dtype=torch.int64) * 0x9E37_79B9_7F4A_7C15)
+    on_host = sum_words(words.numpy().view(np.uint64))
+    assert tuple(word & MASK for word in sum_words_on_device(words).tolist()) == on_host
