@@ -16,10 +16,10 @@ import pytest
 from benchmarks.platform import Platform
 from tests.console.conftest import Person
 
-from legato.control.database import Database
 from legato.control.records import NewJob
 from legato.control.roles import Asker, Role
 from legato.control.store import Store
+from legato.control.store.database import Database
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 NUM_RUNS: Final = 1000

@@ -24,9 +24,9 @@ from typing import IO, Any, BinaryIO, Final, NamedTuple, cast
 import msgspec
 
 import legato
-from legato.control import store_export
-from legato.control.database import Database
 from legato.control.settings import Settings
+from legato.control.store import export
+from legato.control.store.database import Database
 from legato.core.errors import LegatoError, UsageError
 from legato.driver.journal import find_places
 from legato.server.services import CODE, JOBS
@@ -114,7 +114,7 @@ def write_backup(settings: Settings, file: Path, *, now: float, tell: Tell) -> S
     _check_places(settings, file)
     database = Database(settings.store_url)
     try:
-        revision = store_export.read_revision(database)
+        revision = export.read_revision(database)
         with _scratch_beside(file) as (scratch, path), tempfile.TemporaryFile(dir=file.parent) as store:
             jobs = _export(database, store)
             num_bytes = store.tell() + sum(_size_of(entry) for entry in _walk(home, settings, []))
@@ -406,7 +406,7 @@ def _export(database: Database, store: IO[bytes]) -> int:
     """Write the store into a file; returns the number of jobs in it."""
     num_jobs = 0
     is_jobs = False
-    for line in store_export.export(database):
+    for line in export.export(database):
         if line.startswith(b"{"):
             is_jobs = msgspec.json.decode(line)["table"] == "jobs"
         else:

@@ -17,9 +17,9 @@ import structlog
 
 from legato.control.records import Event
 from legato.control.store import Store
-from legato.control.store_projects import KIND as PROJECT
-from legato.control.store_projects import LEAVER
-from legato.control.store_queues import QUEUE
+from legato.control.store.projects import KIND as PROJECT
+from legato.control.store.projects import LEAVER
+from legato.control.store.queues import QUEUE
 
 _log = structlog.get_logger(__name__)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from legato.control.roles import Asker
 from legato.control.store import Store
-from legato.control.store_history import Run
+from legato.control.store.history import Run
 from legato.server.step_lines import Change, StepLine, add_up, draw_held, thin
 
 _NO_PROJECT: Final = ("", "no project")

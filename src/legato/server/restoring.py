@@ -14,11 +14,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from legato.control import store_export
-from legato.control.database import Database
 from legato.control.settings import FILE_NAME, Settings
 from legato.control.stages import ENDED, HOLDING, Stage
-from legato.control.store import Store
+from legato.control.store import Store, export
+from legato.control.store.database import Database
 from legato.core.errors import LegatoError, UsageError
 from legato.driver.journal import find_places, replace_file
 from legato.server.backups import ABOUT, CHECKSUM, FILES, FORMAT, STORE, About, Checksum, Tell
@@ -99,12 +98,12 @@ def _finish(about: About, scratch: Path, home: Path, read_settings: ReadSettings
     try:
         if is_inside:
             (inside / _STORE_FILE).touch(mode=0o600)
-        store_export.check_empty(database)
+        export.check_empty(database)
         jobs: list[_JobRow] = []
         places = find_places(home / JOBS / "any")
         moves = {old: places[name] for name, old in about.places.items() if name in places}
         with (scratch / STORE).open("rb") as lines:
-            store_export.load(
+            export.load(
                 database,
                 _note_jobs(lines, jobs),
                 revision=about.revision,

@@ -25,8 +25,6 @@ import structlog
 import uvicorn
 
 import legato
-from legato.control import migrate
-from legato.control.database import Database
 from legato.control.homes import claim_home
 from legato.control.local_drivers import LocalDrivers
 from legato.control.loop import ControlLoop
@@ -34,8 +32,9 @@ from legato.control.people import NewToken, TokenKind
 from legato.control.pulse import Pulse
 from legato.control.roles import Asker, Role
 from legato.control.settings import Settings
-from legato.control.store import Store, open_store
-from legato.control.store_loop import Loop
+from legato.control.store import Store, migrate, open_store
+from legato.control.store.database import Database
+from legato.control.store.loop import Loop
 from legato.core.errors import LegatoError, StoreError, UsageError
 from legato.driver.journal import replace_file
 from legato.engines.cgroups import find_support, prepare_server

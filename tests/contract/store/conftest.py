@@ -11,10 +11,9 @@ import argon2
 import pytest
 from tests.contract.store.servers import find_programs, run_postgres
 
-from legato.control import migrate
 from legato.control.credentials import Passwords
-from legato.control.database import Database
-from legato.control.store import Store
+from legato.control.store import Store, migrate
+from legato.control.store.database import Database
 
 NewUrl = Callable[[], str]
 

@@ -13,10 +13,9 @@ from sqlalchemy import inspect
 from tests.contract.store.conftest import NewUrl, open_quickly
 from tests.contract.store.making import ANN, NOW, make_job, make_people, make_pool, start, write
 
-from legato.control import migrate, store_export
-from legato.control.database import Database
 from legato.control.records import Progress
-from legato.control.store import Store
+from legato.control.store import Store, export, migrate
+from legato.control.store.database import Database
 from legato.core.errors import StoreError, UsageError
 
 HOME, ELSEWHERE = "/srv/legato", "/mnt/new"
@@ -57,7 +56,7 @@ def fill(store: Store) -> str:
 def lines_of(url: str) -> list[bytes]:
     database = Database(url)
     try:
-        return list(store_export.export(database))
+        return list(export.export(database))
     finally:
         database.close()
 
@@ -78,7 +77,7 @@ def cut(lines: list[bytes], tables: dict[str, set[str]]) -> list[bytes]:
 
 
 def load(database: Database, lines: list[bytes], revision: str = HEAD, away_s: float = 0.0) -> int:
-    return store_export.load(database, lines, revision=revision, moves={HOME: ELSEWHERE}, away_s=away_s)
+    return export.load(database, lines, revision=revision, moves={HOME: ELSEWHERE}, away_s=away_s)
 
 
 def test_a_store_comes_back_as_it_was_whatever_the_database(new_url: NewUrl, empty: Database) -> None:
@@ -89,7 +88,7 @@ def test_a_store_comes_back_as_it_was_whatever_the_database(new_url: NewUrl, emp
     num_rows = load(empty, lines)
     assert num_rows == sum(not line.startswith(b"{") for line in lines) > 20
     migrate.check(empty)
-    there = [line.replace(ELSEWHERE.encode(), HOME.encode()) for line in store_export.export(empty)]
+    there = [line.replace(ELSEWHERE.encode(), HOME.encode()) for line in export.export(empty)]
     assert there == lines
     restored = Store(empty)
     found = restored.jobs.get(job)
@@ -124,7 +123,7 @@ def test_an_older_store_is_brought_to_this_version(new_url: NewUrl, empty: Datab
     database.close()
     load(empty, cut(lines_of(url), tables), revision="0003")
     migrate.check(empty)
-    assert any(b'"quiet"' in line for line in store_export.export(empty))
+    assert any(b'"quiet"' in line for line in export.export(empty))
 
 
 def test_what_cannot_be_restored_is_refused_and_leaves_nothing(new_url: NewUrl, empty: Database) -> None:
@@ -136,7 +135,7 @@ def test_what_cannot_be_restored_is_refused_and_leaves_nothing(new_url: NewUrl, 
         load(empty, [*lines, b"[1]\n"])
     with pytest.raises(StoreError, match="cannot have a table planets"):
         load(empty, [b'{"table": "planets", "columns": ["name"]}\n'])
-    store_export.check_empty(empty)
+    export.check_empty(empty)
     own = Database(url)
     with pytest.raises(StoreError, match="it has tables already"):
         load(own, lines)
@@ -150,7 +149,7 @@ def test_an_export_is_of_one_moment_while_others_write(new_url: NewUrl) -> None:
         fill(store)
         before = lines_of(url)
         database = Database(url)
-        lines = store_export.export(database)
+        lines = export.export(database)
         found = [next(lines), next(lines)]
         writing = threading.Thread(target=lambda: store.jobs.submit(make_job(), ANN, NOW + 30))
         writing.start()

@@ -8,11 +8,10 @@ import pytest
 from sqlalchemy import Subquery
 from tests.contract.store.making import ADMIN, ANN, BEN, NOW, make_job, make_people, make_pool, start, write
 
-from legato.control import store_history
 from legato.control.project_records import NewProject
 from legato.control.records import DeclaredSlot, Node, Queue, Verdict
-from legato.control.store import Store
-from legato.control.store_history import Move, SlotChange
+from legato.control.store import Store, history
+from legato.control.store.history import Move, SlotChange
 from legato.core.errors import UsageError
 
 
@@ -57,7 +56,7 @@ def test_a_project_is_named_to_those_who_may_see_it(store: Store) -> None:
 def test_too_many_spans_are_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     lease, slots = make_pool(store, 3)
     start(store, lease.fence, store.jobs.submit(make_job(), ANN, NOW).job, tuple(slots))
-    monkeypatch.setattr(store_history, "MAX_SPANS", 2)
+    monkeypatch.setattr(history, "MAX_SPANS", 2)
     with pytest.raises(UsageError, match="more than 2 changes"):
         store.history.list_spans(NOW, NOW + 1, None)
 
@@ -88,13 +87,13 @@ def test_moves_read_nothing_that_ended_before_them(store: Store, monkeypatch: py
     ann = write(store, lease.fence, ann, NOW + 1000, released=tuple(slots))
     write(store, lease.fence, ann, NOW + 1001, closed=tuple(slots))
     ben = start(store, lease.fence, store.jobs.submit(make_job(), BEN, NOW).job, tuple(slots), NOW + 1001)
-    between, begun = store_history._between, []
+    between, begun = history._between, []
 
     def spy(since: float, until: float | None, these: Collection[str] | None = None) -> Subquery:
         begun.append(since - NOW)
         return between(since, until, these)
 
-    monkeypatch.setattr(store_history, "_between", spy)
+    monkeypatch.setattr(history, "_between", spy)
     (move,) = store.history.list_moves(NOW + 900, NOW + 1100)
     assert (move.taker, begun) == (ben.id, [900, 1001])
 

@@ -16,9 +16,9 @@ from tests.tiers import examples
 
 from legato.control.records import JobFilter, JobPatch, Queue, RequestKey
 from legato.control.roles import Asker, Role
-from legato.control.schema import code_holders
 from legato.control.stages import Stage
 from legato.control.store import Store
+from legato.control.store.schema import code_holders
 from legato.core.errors import (
     Conflict,
     Forbidden,

@@ -12,13 +12,13 @@ from sqlalchemy import update
 from tests.contract.store.making import ADMIN, ANN, NOW, make_job, make_people, make_pool
 
 from legato.control.records import JobPatch, Queue
-from legato.control.schema import queues
 from legato.control.stages import Stage
 from legato.control.store import Store
-from legato.control.store_lease import check_fence
-from legato.control.store_moves import lock_job, move_job
-from legato.control.store_submit import check_may_use_queue, insert_jobs
-from legato.control.transactions import Transaction, writing
+from legato.control.store.job_rows import lock_job, move_job
+from legato.control.store.lease import check_fence
+from legato.control.store.schema import queues
+from legato.control.store.submit import check_may_use_queue, insert_jobs
+from legato.control.store.transactions import Transaction, writing
 from legato.core.errors import StaleVersion
 
 BLOCKED_S = 0.3  # whoever has not come through by then waits for the lock

@@ -10,10 +10,9 @@ from sqlalchemy import event
 from tests.contract.store.conftest import NewUrl, open_quickly
 from tests.contract.store.making import ADMIN, ANN, BEN, NOW, make_job, make_people, make_pool, start, write
 
-from legato.control import store_jobs
 from legato.control.records import Holder, Queue, QueueLoad
 from legato.control.stages import Stage
-from legato.control.store import Store
+from legato.control.store import Store, jobs
 
 
 def test_jobs_and_queues_in_numbers(store: Store) -> None:
@@ -47,7 +46,7 @@ def test_jobs_and_queues_in_numbers(store: Store) -> None:
 
 
 def test_many_jobs_are_asked_for_in_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_jobs, "_BATCH", 2)
+    monkeypatch.setattr(jobs, "_BATCH", 2)
     make_people(store)
     made = {store.jobs.submit(make_job(), ANN, NOW).job.id for _ in range(5)}
     assert store.jobs.which_visible(made, "ann") == made

@@ -15,10 +15,9 @@ from sqlalchemy import CheckConstraint, inspect, text
 from sqlalchemy.exc import DBAPIError
 from tests.contract.store.conftest import NewUrl, open_quickly
 
-from legato.control import migrate
-from legato.control.database import Database
-from legato.control.schema import metadata
-from legato.control.store import open_store
+from legato.control.store import migrate, open_store
+from legato.control.store.database import Database
+from legato.control.store.schema import metadata
 from legato.core.errors import StoreError, UsageError
 
 

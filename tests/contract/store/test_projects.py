@@ -10,7 +10,6 @@ import pytest
 from sqlalchemy import event
 from tests.contract.store.making import ANN, BEN, EYE, NOW, make_job, make_people, make_pool, start, write
 
-from legato.control import store_experiments, store_submit
 from legato.control.project_records import (
     Definition,
     Distributed,
@@ -26,8 +25,8 @@ from legato.control.project_records import (
 from legato.control.records import JobFilter, NewJob, RequestKey
 from legato.control.roles import Asker
 from legato.control.stages import Stage
-from legato.control.store import Store
-from legato.control.transactions import Transaction
+from legato.control.store import Store, experiments, submit
+from legato.control.store.transactions import Transaction
 from legato.core.errors import BadField, Conflict, Forbidden, NotFound, StaleVersion
 
 CODE = "c" * 64
@@ -210,7 +209,7 @@ def test_however_many_experiments_are_listed_the_store_asks_as_often(store: Stor
 def test_the_newest_runs_of_each_experiment_are_told(
     store: Store, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_experiments, "_NUM_RUNS", 2)
+    monkeypatch.setattr(experiments, "_NUM_RUNS", 2)
     one = define(store, project)
     both = [plan(store, project, one, name=name) for name in "ab"]
     made, _ = store.jobs.submit_runs([make_run(both[number % 2], one) for number in range(6)], ANN, NOW)
@@ -230,13 +229,13 @@ def test_code_is_held_in_one_order_whichever_runs_are_named_first(
     ones = [define(store, project, name=code[0], code=code, directory=None) for code in codes]
     experiment = plan(store, project, *ones)
     held: list[str | None] = []
-    hold = store_submit._hold_needs
+    hold = submit._hold_needs
 
     def spy(transaction: Transaction, new: NewJob, asker: Asker) -> None:
         held.append(new.code)
         hold(transaction, new, asker)
 
-    monkeypatch.setattr(store_submit, "_hold_needs", spy)
+    monkeypatch.setattr(submit, "_hold_needs", spy)
     made, _ = store.jobs.submit_runs([make_run(experiment, one, code=one.code) for one in reversed(ones)], ANN, NOW)
     assert held == list(codes), "or two who name them the other way round wait for each other"
     assert [job.definition for job in made] == [ones[1].id, ones[0].id]

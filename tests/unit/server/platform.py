@@ -19,15 +19,14 @@ import argon2
 import httpx
 import uvicorn
 
-from legato.control import migrate
 from legato.control.credentials import Passwords
-from legato.control.database import Database
 from legato.control.pulse import Pulse
 from legato.control.records import DeclaredSlot, Job, JobChange, Lease, Node
 from legato.control.roles import Asker, Role
 from legato.control.settings import Settings
 from legato.control.stages import Stage
-from legato.control.store import Store
+from legato.control.store import Store, migrate
+from legato.control.store.database import Database
 from legato.policy.snapshot import Decision, Decisions
 from legato.server.app import make_app
 from legato.server.guests import Guest

@@ -12,14 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from legato.control import migrate
-from legato.control.database import Database
 from legato.control.homes import claim_home
 from legato.control.people import NewToken
 from legato.control.records import NewJob
 from legato.control.roles import Asker, Role
 from legato.control.settings import Settings, read_settings
-from legato.control.store import open_store
+from legato.control.store import migrate, open_store
+from legato.control.store.database import Database
 from legato.core.errors import StoreError, UsageError
 from legato.server import backups, restoring
 from legato.server.backups import write_backup
@@ -324,7 +323,7 @@ def test_missing_room_is_told_first(home: Path, tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_newer_store_is_refused(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backups.store_export, "read_revision", lambda _: "9999")
+    monkeypatch.setattr(backups.export, "read_revision", lambda _: "9999")
     file = make(home, tmp_path / "backup")
     with pytest.raises(StoreError, match="a newer one made the backup"):
         restore(file, tmp_path / "new")

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.server.platform import Platform
 from tests.unit.server.test_projects import define, make, upload
 
-from legato.control.store_retention import Purged
+from legato.control.store.retention import Purged
 from legato.server import code_names
 from legato.server.code_names import CodeNames
 from legato.server.uploads import CodeRoom

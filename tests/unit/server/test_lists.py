@@ -10,7 +10,7 @@ from tests.unit.server.platform import ADMIN, LIMIT_S, NOW, Platform
 from tests.unit.server.test_projects import upload
 
 from legato.control.records import Progress, Queue
-from legato.control.store_jobs import Jobs
+from legato.control.store.jobs import Jobs
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.server.platform import ADMIN, NOW, Platform, check_problem
 
-from legato.control import store_history
 from legato.control.records import DeclaredSlot, Node, Queue, Verdict
+from legato.control.store import history
 from legato.server.step_lines import StepLine, add_up, draw_held, thin
 
 
@@ -119,7 +119,7 @@ def test_times_that_cannot_be(platform: Platform) -> None:
 
 
 def test_too_much_is_told(platform: Platform, story: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_history, "MAX_SPANS", 3)
+    monkeypatch.setattr(history, "MAX_SPANS", 3)
     check_problem(platform.ask("GET", "timeline"), 422, "invalid", "more than 3 changes")
     assert platform.ask("GET", "timeline?job=first").status_code == 200
 

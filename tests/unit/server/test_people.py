@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.unit.server.platform import ADMIN, NOW, Platform, check_problem
 
-from legato.control import store_tokens
 from legato.control.roles import Asker, Role
-from legato.control.store_tokens import MAX_TOKENS
+from legato.control.store import tokens
+from legato.control.store.tokens import MAX_TOKENS
 
 DAY_S = 86400.0
 PASSWORD = "correct horse"
@@ -210,7 +210,7 @@ def test_a_user_has_so_many_tokens_and_sessions_do_not_count(with_password: Plat
 
 
 def test_of_too_many_sessions_the_oldest_ends(with_password: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_tokens, "MAX_SESSIONS", 3)
+    monkeypatch.setattr(tokens, "MAX_SESSIONS", 3)
     secrets = [log_in(with_password).json()["secret"] for _ in range(4)]
     with_password.secrets |= {str(number): secret for number, secret in enumerate(secrets)}
     statuses = [with_password.ask("GET", "me", who=str(number)).status_code for number in range(4)]

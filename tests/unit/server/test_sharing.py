@@ -12,7 +12,7 @@ import pytest
 from tests.unit.server.platform import ADMIN, LIMIT_S, NOW, Platform
 
 from legato.control.records import Queue
-from legato.control.store_queues import Queues
+from legato.control.store.queues import Queues
 from legato.core.errors import UsageError
 from legato.server import services
 from legato.server.routes import pool

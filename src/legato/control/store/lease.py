@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, select, update
 
-from legato.control.database import Database
 from legato.control.records import Lease
-from legato.control.schema import leases
-from legato.control.transactions import read_one, writing
+from legato.control.store.database import Database
+from legato.control.store.schema import leases
+from legato.control.store.transactions import read_one, writing
 from legato.core.errors import FencedOut
 
 _ODD: Final = 2.0  # times the length of a lease that one can last, where clocks differ by as much

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from legato.control import database as database_module
-from legato.control.database import Database, SyncError, WalSync
+from legato.control.store import database as database_module
+from legato.control.store.database import Database, SyncError, WalSync
 from legato.core.errors import StoreError
 
 

@@ -11,15 +11,15 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import bindparam, insert, select, update
 
-from legato.control.database import Database
 from legato.control.records import Facts, Job, JobChange, Lease, Verdict, Written
-from legato.control.schema import attempts, decisions, jobs
 from legato.control.stages import HOLDING, OPEN
-from legato.control.store_lease import check_fence, claim_home, end_lease, give_up_lease, read_lease, take_lease
-from legato.control.store_moves import move_job, read_spec, select_jobs
-from legato.control.store_pool import ask_rows, close_rows, open_rows, read_open, read_slots
-from legato.control.store_queues import read_queues
-from legato.control.transactions import Transaction, read_all, writing
+from legato.control.store.database import Database
+from legato.control.store.job_rows import move_job, read_spec, select_jobs
+from legato.control.store.lease import check_fence, claim_home, end_lease, give_up_lease, read_lease, take_lease
+from legato.control.store.pool import ask_rows, close_rows, open_rows, read_open, read_slots
+from legato.control.store.queues import read_queues
+from legato.control.store.schema import attempts, decisions, jobs
+from legato.control.store.transactions import Transaction, read_all, writing
 
 _BATCH: Final = 5_000  # ids in one query; databases have a limit of some ten thousand
 

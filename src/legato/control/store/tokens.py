@@ -12,13 +12,13 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, Select, func, select, update
 
 from legato.control.credentials import TOKEN_PREFIX, hash_code, hash_secret, make_code, make_secret, may_be_token
-from legato.control.database import Database
 from legato.control.ids import make_id
 from legato.control.people import CodeTold, NewCode, NewToken, Token, TokenKind
 from legato.control.roles import Asker, Role, check_is_admin, lower_role
-from legato.control.schema import tokens, users
-from legato.control.store_accounts import create_first_admin
-from legato.control.transactions import Transaction, read_all, read_one, writing
+from legato.control.store.accounts import create_first_admin
+from legato.control.store.database import Database
+from legato.control.store.schema import tokens, users
+from legato.control.store.transactions import Transaction, read_all, read_one, writing
 from legato.core.errors import Conflict, Forbidden, NotFound, Unauthenticated, UsageError
 from legato.core.spec import check_name
 

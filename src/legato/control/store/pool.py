@@ -11,11 +11,11 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, Select, case, func, insert, select, union_all, update
 from sqlalchemy.exc import IntegrityError
 
-from legato.control.database import Database
 from legato.control.records import Allocation, Node, Slot, Usage
-from legato.control.schema import allocations, jobs, nodes, slots
-from legato.control.store_lease import check_fence
-from legato.control.transactions import Transaction, read_all, writing
+from legato.control.store.database import Database
+from legato.control.store.lease import check_fence
+from legato.control.store.schema import allocations, jobs, nodes, slots
+from legato.control.store.transactions import Transaction, read_all, writing
 from legato.core.errors import SlotTaken, UsageError
 
 _GONE: Final = "its node declared itself without it"

@@ -12,23 +12,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from legato.control import migrate
 from legato.control.credentials import Passwords
-from legato.control.database import Database
-from legato.control.store_accounts import Accounts
-from legato.control.store_definitions import Definitions
-from legato.control.store_events import Audit, Events
-from legato.control.store_experiments import Experiments
-from legato.control.store_history import History
-from legato.control.store_jobs import Jobs
-from legato.control.store_loop import Loop
-from legato.control.store_pool import Pool
-from legato.control.store_projects import Projects
-from legato.control.store_queues import Queues
-from legato.control.store_requests import Requests
-from legato.control.store_retention import Retention
-from legato.control.store_tokens import Tokens
-from legato.control.store_uploads import Uploads
+from legato.control.store import migrate
+from legato.control.store.accounts import Accounts
+from legato.control.store.database import Database
+from legato.control.store.definitions import Definitions
+from legato.control.store.events import Audit, Events
+from legato.control.store.experiments import Experiments
+from legato.control.store.history import History
+from legato.control.store.idempotency import Requests
+from legato.control.store.jobs import Jobs
+from legato.control.store.loop import Loop
+from legato.control.store.pool import Pool
+from legato.control.store.projects import Projects
+from legato.control.store.queues import Queues
+from legato.control.store.retention import Retention
+from legato.control.store.tokens import Tokens
+from legato.control.store.uploads import Uploads
 from legato.core.errors import StoreError
 
 

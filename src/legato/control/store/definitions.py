@@ -8,22 +8,22 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, Row, Select, delete, select, update
 
-from legato.control.database import Database
 from legato.control.ids import make_id
 from legato.control.project_records import Definition, Naming, NewDefinition, Plan
 from legato.control.roles import Asker
-from legato.control.schema import (
+from legato.control.store.database import Database
+from legato.control.store.project_contents import Inside
+from legato.control.store.projects import check_may_add, lock_project, tell
+from legato.control.store.schema import (
     code_uploads,
     definitions,
     experiment_definitions,
     experiments,
     jobs,
 )
-from legato.control.store_inside import Inside
-from legato.control.store_projects import check_may_add, lock_project, tell
-from legato.control.store_uploads import check_sha256, may_use, missing_code
+from legato.control.store.transactions import writing
+from legato.control.store.uploads import check_sha256, may_use, missing_code
 from legato.control.titles import check_description, check_title
-from legato.control.transactions import writing
 from legato.core.errors import Conflict
 from legato.system.decoding import convert
 

@@ -6,10 +6,10 @@ from typing import Final
 
 from sqlalchemy import delete, select, update
 
-from legato.control.database import Database
 from legato.control.records import RequestKey
-from legato.control.schema import idempotency_keys as keys
-from legato.control.transactions import Transaction, writing
+from legato.control.store.database import Database
+from legato.control.store.schema import idempotency_keys as keys
+from legato.control.store.transactions import Transaction, writing
 from legato.core.errors import InFlight, KeyReused, UsageError
 
 _MAX_KEY_LENGTH: Final = 255

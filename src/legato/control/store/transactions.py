@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import Connection, Executable, Select, Table, bindparam, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from legato.control.database import Database
-from legato.control.schema import audit_log, counters, events
+from legato.control.store.database import Database
+from legato.control.store.schema import audit_log, counters, events
 from legato.system.decoding import convert
 
 _T = TypeVar("_T")

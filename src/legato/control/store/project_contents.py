@@ -8,11 +8,11 @@ from typing import Any, Generic, Protocol, TypeVar
 from sqlalchemy import Connection, Select, Table, func, select
 
 from legato.control.roles import Asker, check_may_act
-from legato.control.schema import projects
-from legato.control.store_projects import check_version, lock_project
-from legato.control.store_sight import sees_project
+from legato.control.store.projects import check_version, lock_project
+from legato.control.store.schema import projects
+from legato.control.store.transactions import Transaction
+from legato.control.store.visibility import sees_project
 from legato.control.titles import check_description, check_title
-from legato.control.transactions import Transaction
 from legato.core.errors import Conflict, NotFound
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import ColumnElement, Connection, or_, select, true
 
-from legato.control.schema import jobs, project_members, projects, queue_members, queues
+from legato.control.store.schema import jobs, project_members, projects, queue_members, queues
 
 
 def is_member(user: str | ColumnElement[str]) -> ColumnElement[bool]:

@@ -8,12 +8,12 @@ from typing import Any
 from sqlalchemy import Select, delete, func, insert, select, update
 
 from legato.control.credentials import Passwords, is_device, make_device
-from legato.control.database import Database
 from legato.control.people import User
 from legato.control.roles import Asker, Role, check_is_admin
-from legato.control.schema import job_uids, jobs, skipped_uids, tokens, users
 from legato.control.stages import HOLDING
-from legato.control.transactions import Transaction, read_all, read_one, writing
+from legato.control.store.database import Database
+from legato.control.store.schema import job_uids, jobs, skipped_uids, tokens, users
+from legato.control.store.transactions import Transaction, read_all, read_one, writing
 from legato.core.errors import Conflict, Forbidden, NotFound, Unauthenticated, UsageError
 from legato.core.spec import check_name
 

@@ -10,11 +10,11 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Select, Subquery, select, union_all
 
-from legato.control.database import Database
 from legato.control.records import Allocation
-from legato.control.schema import allocations, decisions, events, jobs, projects
-from legato.control.store_sight import is_visible, sees_project
-from legato.control.transactions import read_all
+from legato.control.store.database import Database
+from legato.control.store.schema import allocations, decisions, events, jobs, projects
+from legato.control.store.transactions import read_all
+from legato.control.store.visibility import is_visible, sees_project
 from legato.core.errors import UsageError
 
 MAX_SPANS: Final = 200_000

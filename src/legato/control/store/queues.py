@@ -7,13 +7,13 @@ from typing import Final
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from legato.control.database import Database
 from legato.control.records import Queue, QueueLoad
 from legato.control.roles import Asker, check_is_admin
-from legato.control.schema import allocations, jobs, projects, queue_members, queues, users
 from legato.control.stages import HOLDING, OPEN, Stage
-from legato.control.store_sight import is_member, read_queue_names
-from legato.control.transactions import writing
+from legato.control.store.database import Database
+from legato.control.store.schema import allocations, jobs, projects, queue_members, queues, users
+from legato.control.store.transactions import writing
+from legato.control.store.visibility import is_member, read_queue_names
 from legato.core.errors import Conflict, NotFound, UsageError
 from legato.core.spec import check_name
 from legato.core.spelling import ask_whether

@@ -7,11 +7,11 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, delete, exists, select, update
 
-from legato.control.database import Database
 from legato.control.people import TokenKind
-from legato.control.schema import allocations, code_uploads, definitions, events, idempotency_keys, jobs, tokens
-from legato.control.store_lease import check_fence
-from legato.control.transactions import Transaction, writing
+from legato.control.store.database import Database
+from legato.control.store.lease import check_fence
+from legato.control.store.schema import allocations, code_uploads, definitions, events, idempotency_keys, jobs, tokens
+from legato.control.store.transactions import Transaction, writing
 
 # Rows of one transaction: others must not wait long. Who calls often has soon purged all.
 _BATCH: Final = 200

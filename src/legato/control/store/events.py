@@ -6,14 +6,14 @@ from typing import Any
 
 from sqlalchemy import or_, select, update
 
-from legato.control.database import Database
 from legato.control.people import AuditEntry
 from legato.control.records import Event
-from legato.control.schema import audit_log, counters, events, jobs, projects, queues
-from legato.control.store_projects import KIND, LEAVER
-from legato.control.store_queues import QUEUE
-from legato.control.store_sight import is_member, is_visible, sees_project
-from legato.control.transactions import EVENTS, QUIET, read_all, writing
+from legato.control.store.database import Database
+from legato.control.store.projects import KIND, LEAVER
+from legato.control.store.queues import QUEUE
+from legato.control.store.schema import audit_log, counters, events, jobs, projects, queues
+from legato.control.store.transactions import EVENTS, QUIET, read_all, writing
+from legato.control.store.visibility import is_member, is_visible, sees_project
 
 
 class Events:

@@ -7,10 +7,10 @@ from typing import Any, Final
 from sqlalchemy import Connection, Select, bindparam, func, insert, select, update
 
 from legato.control.records import Job
-from legato.control.schema import allocations, attempts, events, jobs
 from legato.control.stages import ENDED, HOLDING, MOVES, UNDECIDED, Stage
-from legato.control.store_sight import is_visible
-from legato.control.transactions import Transaction, read_one
+from legato.control.store.schema import allocations, attempts, events, jobs
+from legato.control.store.transactions import Transaction, read_one
+from legato.control.store.visibility import is_visible
 from legato.core.errors import NotFound
 from legato.core.lifecycle import check_move
 

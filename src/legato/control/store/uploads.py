@@ -12,12 +12,12 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, func, or_, select, true, update
 
-from legato.control.database import Database
 from legato.control.records import Upload
 from legato.control.roles import Asker, Role, check_may_submit
-from legato.control.schema import code_holders, code_uploads, definitions, jobs, projects
-from legato.control.store_sight import sees_project
-from legato.control.transactions import read_one, writing
+from legato.control.store.database import Database
+from legato.control.store.schema import code_holders, code_uploads, definitions, jobs, projects
+from legato.control.store.transactions import read_one, writing
+from legato.control.store.visibility import sees_project
 from legato.core.errors import Conflict, NotFound, UsageError
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")

@@ -15,10 +15,10 @@ from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy import text
 
-from legato.control.database import Database
+from legato.control.store.database import Database
 from legato.core.errors import StoreError, UsageError
 
-_LOCATION: Final = "legato.control:migrations"
+_LOCATION: Final = "legato.control.store:migrations"
 _LOCK: Final = 0x1E6A70  # any number that is ours; servers that start together upgrade one after another
 
 

@@ -11,12 +11,12 @@ from sqlalchemy import String, bindparam, func, select, update
 from legato.control.ids import make_id
 from legato.control.records import Job, NewJob
 from legato.control.roles import Asker, Role
-from legato.control.schema import code_uploads, definitions, experiments, jobs, projects, queues
 from legato.control.stages import Stage
-from legato.control.store_moves import MOVED
-from legato.control.store_sight import is_member, read_queue_names
-from legato.control.store_uploads import may_use, missing_code
-from legato.control.transactions import Transaction
+from legato.control.store.job_rows import MOVED
+from legato.control.store.schema import code_uploads, definitions, experiments, jobs, projects, queues
+from legato.control.store.transactions import Transaction
+from legato.control.store.uploads import may_use, missing_code
+from legato.control.store.visibility import is_member, read_queue_names
 from legato.core.errors import Conflict, Forbidden, LayoutError, NotFound, UsageError
 from legato.core.spec import check_name
 from legato.core.spelling import ask_whether

@@ -7,16 +7,16 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
-from legato.control.database import Database
 from legato.control.ids import make_id
 from legato.control.project_records import NewProject, Project, ProjectPatch
 from legato.control.records import Page
 from legato.control.roles import Asker, Role, check_may_act
-from legato.control.schema import definitions, experiments, jobs, project_members, projects, users
-from legato.control.store_sight import sees_project
-from legato.control.store_submit import check_may_use_queue
+from legato.control.store.database import Database
+from legato.control.store.schema import definitions, experiments, jobs, project_members, projects, users
+from legato.control.store.submit import check_may_use_queue
+from legato.control.store.transactions import Transaction, writing
+from legato.control.store.visibility import sees_project
 from legato.control.titles import check_description, check_title
-from legato.control.transactions import Transaction, writing
 from legato.core.errors import BadField, Conflict, NotFound, StaleVersion
 
 KIND: Final = "project"

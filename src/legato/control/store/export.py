@@ -17,9 +17,9 @@ from alembic.util.exc import CommandError
 from sqlalchemy import JSON, Column, Connection, MetaData, Table, Text, bindparam, cast, func, insert, inspect, select
 from sqlalchemy import text as sql
 
-from legato.control import migrate
-from legato.control.database import Database
-from legato.control.schema import metadata
+from legato.control.store import migrate
+from legato.control.store.database import Database
+from legato.control.store.schema import metadata
 from legato.core.errors import StoreError
 from legato.core.places import move_paths
 

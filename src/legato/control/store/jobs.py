@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Select, func, or_, select, update
 
-from legato.control.database import Database
 from legato.control.ids import is_job_id
 from legato.control.records import (
     Allocation,
@@ -23,12 +22,12 @@ from legato.control.records import (
     Submitted,
 )
 from legato.control.roles import Asker, check_may_submit
-from legato.control.schema import allocations, attempts, decisions, jobs
 from legato.control.stages import Action, Stage, check_ask
-from legato.control.store_moves import NUM_SLOTS, lock_job, missing_job, move_job, read_spec, select_jobs
-from legato.control.store_requests import claim_key, settle_key
-from legato.control.store_sight import is_visible
-from legato.control.store_submit import (
+from legato.control.store.database import Database
+from legato.control.store.idempotency import claim_key, settle_key
+from legato.control.store.job_rows import NUM_SLOTS, lock_job, missing_job, move_job, read_spec, select_jobs
+from legato.control.store.schema import allocations, attempts, decisions, jobs
+from legato.control.store.submit import (
     check_labels,
     check_may_use_queue,
     check_new_job,
@@ -37,7 +36,8 @@ from legato.control.store_submit import (
     check_workers,
     insert_jobs,
 )
-from legato.control.transactions import Transaction, read_all, read_one, writing
+from legato.control.store.transactions import Transaction, read_all, read_one, writing
+from legato.control.store.visibility import is_visible
 from legato.core.errors import StaleVersion
 
 _BATCH: Final = 5_000  # ids in one query; databases have a limit of some ten thousand

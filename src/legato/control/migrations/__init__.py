@@ -1,1 +1,0 @@
-"""The history of the store's tables, for Alembic; `legato.control.migrate` runs it. No module imports it."""
