@@ -10,7 +10,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 
-from legato.control.pulse import TROUBLED, Pulse
+from legato.control.loop.loop_stats import TROUBLED, Pulse
 from legato.control.stages import Stage
 from legato.control.store import Store
 from legato.core.errors import StoreError

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from legato.control.deciding import make_snapshot
-from legato.control.left_out import LeftOut
-from legato.control.memories import Pool
+from legato.control.loop.deciding import make_snapshot
+from legato.control.loop.left_out import LeftOut
+from legato.control.loop.loop_state import Pool
 from legato.control.records import Facts, NewJob, Queue
 from legato.control.roles import Asker
 from legato.control.store import Store

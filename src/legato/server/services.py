@@ -12,7 +12,7 @@ from typing import Annotated, Final, Protocol
 import msgspec
 from fastapi import Depends, Request
 
-from legato.control.pulse import Pulse
+from legato.control.loop.loop_stats import Pulse
 from legato.control.records import Job, Lease, NewJob
 from legato.control.roles import Asker
 from legato.control.settings import Settings

@@ -27,9 +27,9 @@ import uvicorn
 import legato
 from legato.control.homes import claim_home
 from legato.control.local_drivers import LocalDrivers
-from legato.control.loop import ControlLoop
+from legato.control.loop.loop import ControlLoop
+from legato.control.loop.loop_stats import Pulse
 from legato.control.people import NewToken, TokenKind
-from legato.control.pulse import Pulse
 from legato.control.roles import Asker, Role
 from legato.control.settings import Settings
 from legato.control.store import Store, migrate, open_store

@@ -33,7 +33,7 @@ _replace = msgspec.structs.replace
 
 
 class MemoryBooks:
-    """See `legato.control.loop.Books`.
+    """See `legato.control.loop.loop.Books`.
 
     Args:
         slots: the pool; names like ``node-1/0``.

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from legato.control.loop import ControlLoop
+from legato.control.loop.loop import ControlLoop
 from legato.control.records import Job, NewJob, Queue
 from legato.control.work import Work
 from legato.policy.rules import Rules

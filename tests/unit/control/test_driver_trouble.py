@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from legato.control.drivers import DriverOrder, DriverReport, DriverState, always
+from legato.control.loop.driver_failures import NUM_TRIES, WELL_S, Trouble, reason_with
 from legato.control.records import Job, JobChange, Written
 from legato.control.stages import Stage
-from legato.control.trouble import NUM_TRIES, WELL_S, Trouble, reason_with
 from legato.sim import clock
 from legato.sim.load import Load
 from legato.sim.workload import Plan

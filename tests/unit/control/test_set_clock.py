@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from legato.control.pace import Pace
+from legato.control.loop.pace import Pace
 from legato.sim import clock
 from legato.sim.load import Load
 from legato.sim.workload import Plan

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.unit.control.test_rounds import SLOTS, make_pool, make_running
+from tests.unit.control.loop.test_rounds import SLOTS, make_pool, make_running
 
 from legato.control.drivers import DriverReport, DriverState
-from legato.control.memories import Pool
+from legato.control.loop.loop_state import Pool
+from legato.control.loop.rounds import learn
 from legato.control.records import JobChange, Progress
-from legato.control.rounds import learn
 from legato.control.stages import Stage
 from legato.driver.journal import Outcome
 

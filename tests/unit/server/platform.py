@@ -20,7 +20,7 @@ import httpx
 import uvicorn
 
 from legato.control.credentials import Passwords
-from legato.control.pulse import Pulse
+from legato.control.loop.loop_stats import Pulse
 from legato.control.records import DeclaredSlot, Job, JobChange, Lease, Node
 from legato.control.roles import Asker, Role
 from legato.control.settings import Settings

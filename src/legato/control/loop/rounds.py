@@ -11,11 +11,11 @@ from typing import Any, Final
 import msgspec
 
 from legato.control.drivers import DriverReport, DriverState
-from legato.control.left_out import describe
-from legato.control.memories import Memory, Pool, memory_of
+from legato.control.loop.driver_failures import pause_after, reason_with
+from legato.control.loop.left_out import describe
+from legato.control.loop.loop_state import Memory, Pool, memory_of
 from legato.control.records import Job, JobChange, Note, Progress
 from legato.control.stages import HOLDING, Stage
-from legato.control.trouble import pause_after, reason_with
 from legato.driver.ending import EXIT_KILLED
 from legato.driver.journal import Outcome
 

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from legato.control import deciding
 from legato.control.drivers import DriverReport
 from legato.control.local_drivers import LocalDrivers
+from legato.control.loop import deciding
 from legato.control.records import Facts, Job, Queue
 from legato.control.stages import Stage
 from legato.policy.policies import decide

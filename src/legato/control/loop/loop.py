@@ -14,15 +14,15 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from legato.control import deciding, rounds
-from legato.control.caller import Caller
-from legato.control.calls import list_calls
 from legato.control.drivers import DriverReport, Drivers
-from legato.control.left_out import LeftOut, describe
-from legato.control.memories import Memory, Pool
-from legato.control.pulse import Pulse
+from legato.control.loop import deciding, rounds
+from legato.control.loop.driver_caller import Caller
+from legato.control.loop.driver_calls import list_calls
+from legato.control.loop.left_out import LeftOut, describe
+from legato.control.loop.loop_state import Memory, Pool
+from legato.control.loop.loop_stats import Pulse
+from legato.control.loop.run_times import RunTimes
 from legato.control.records import Facts, Job, JobChange, Lease, Written
-from legato.control.run_times import RunTimes
 from legato.control.work import Work, read_work
 from legato.core.errors import FencedOut, StoreError, UsageError
 from legato.policy.rules import Rules

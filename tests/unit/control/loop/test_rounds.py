@@ -8,14 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from legato.control.account import Account
-from legato.control.deciding import carry_out, make_snapshot
 from legato.control.drivers import DriverReport, DriverState
-from legato.control.left_out import LeftOut
-from legato.control.memories import Memory, Pool
-from legato.control.pace import Pace
+from legato.control.loop.deciding import carry_out, make_snapshot
+from legato.control.loop.left_out import LeftOut
+from legato.control.loop.loop_state import Memory, Pool
+from legato.control.loop.pace import Pace
+from legato.control.loop.rounds import learn
+from legato.control.loop.slot_account import Account
 from legato.control.records import Allocation, Facts, Job, JobChange, Progress, Slot
-from legato.control.rounds import learn
 from legato.control.stages import Stage
 from legato.control.work import Work, make_order
 from legato.policy import snapshot as policy

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from legato.control.drivers import Assignment, DriverReport, DriverState
-from legato.control.left_out import LeftOut
-from legato.control.memories import Memory, Pool, memory_of
+from legato.control.loop.driver_failures import reason_with
+from legato.control.loop.left_out import LeftOut
+from legato.control.loop.loop_state import Memory, Pool, memory_of
 from legato.control.records import Job
 from legato.control.stages import HOLDING, Stage
-from legato.control.trouble import reason_with
 from legato.control.work import find_bounds
 
 

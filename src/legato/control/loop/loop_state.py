@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from legato.control.account import Account
-from legato.control.pace import Pace
+from legato.control.loop.driver_failures import NUM_TRIES, Trouble, pause_after
+from legato.control.loop.pace import Pace
+from legato.control.loop.slot_account import Account
 from legato.control.records import Allocation, Facts, Job
 from legato.control.stages import Stage
-from legato.control.trouble import NUM_TRIES, Trouble, pause_after
 
 
 @dataclass(slots=True)

@@ -12,9 +12,9 @@ from typing import Final
 
 import structlog
 
-from legato.control.calls import Call, End, GiveUp, Kill, Start, Tell
 from legato.control.drivers import DriverReport, Drivers, DriverState
-from legato.control.pulse import Pulse
+from legato.control.loop.driver_calls import Call, End, GiveUp, Kill, Start, Tell
+from legato.control.loop.loop_stats import Pulse
 from legato.control.records import Job
 from legato.control.stages import HOLDING, Stage
 from legato.control.work import Work, make_order

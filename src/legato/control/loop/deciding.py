@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from legato.control.drivers import DriverReport, DriverState
-from legato.control.left_out import LeftOut, describe
-from legato.control.memories import Memory, Pool
+from legato.control.loop.left_out import LeftOut, describe
+from legato.control.loop.loop_state import Memory, Pool
 from legato.control.records import Job, JobChange, Verdict
 from legato.control.stages import HOLDING, Stage
 from legato.control.work import Work

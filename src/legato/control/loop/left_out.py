@@ -6,7 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator
 
-from legato.control.trouble import on_one_line
+from legato.control.loop.driver_failures import on_one_line
 from legato.core.errors import FencedOut, StoreError
 
 
