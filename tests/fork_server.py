@@ -231,7 +231,7 @@ def command_of(module: str, *arguments: str) -> list[str]:
 
 def prefix_of_server() -> list[str]:
     """Return what goes before ``python -m legato.cli ...``: its drivers take warm parents from these fork servers."""
-    from legato.control.environment import pass_on
+    from legato.control.drivers.environment import pass_on
     from legato.engines.variables import variables_of_parent
 
     prepare(variables_of_parent(pass_on(os.environ), {}, "/", "/"))
@@ -257,18 +257,18 @@ def enter(folder: str) -> None:
 
 def enter_drivers() -> None:
     """Let the drivers that this process, a server, starts do what `enter` does."""
-    from legato.control import local_drivers
+    from legato.control.drivers import local
 
     class ForkingDrivers:
         def __getattr__(self, name: str) -> Any:
             return getattr(subprocess, name)
 
         def Popen(self, command: list[str], **options: Any) -> Any:  # noqa: N802
-            if command[1:4] == ["-P", "-m", "legato.control.driver_process"]:
+            if command[1:4] == ["-P", "-m", "legato.control.drivers.process"]:
                 command = [command[0], "-P", *command_of(command[3])[1:], *command[4:]]
             return subprocess.Popen(command, **options)
 
-    local_drivers.subprocess = ForkingDrivers()  # type: ignore[assignment]
+    local.subprocess = ForkingDrivers()  # type: ignore[assignment]
 
 
 def run_module(name: str) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from legato.control.drivers import Assignment, DriverOrder, DriverReport, DriverState
-from legato.control.local_drivers import LocalDrivers
+from legato.control.drivers.drivers import Assignment, DriverOrder, DriverReport, DriverState
+from legato.control.drivers.local import LocalDrivers
 from legato.core.errors import LegatoError, UsageError
 from legato.core.spec import JobSpec
 

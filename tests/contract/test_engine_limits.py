@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.contract.test_engine import ENTRY
 
-from legato.control.job_places import end_leftovers
+from legato.control.drivers.job_directories import end_leftovers
 from legato.core.errors import UsageError
 from legato.core.limits import Limits
 from legato.engines import local

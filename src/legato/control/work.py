@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from legato.control import places as places_module
 from legato.control.arguments import check_parameters, write_parameters
-from legato.control.drivers import DriverOrder
-from legato.control.places import MISSING, find_missing
+from legato.control.drivers import places as places_module
+from legato.control.drivers.drivers import DriverOrder
+from legato.control.drivers.places import MISSING, find_missing
 from legato.control.project_records import Parameter
 from legato.control.records import Job
 from legato.control.stages import HOLDING

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from legato.control.environment import pass_on
+from legato.control.drivers.environment import pass_on
 from legato.control.settings import Settings
 from legato.control.store import Store
 from legato.core.errors import UsageError

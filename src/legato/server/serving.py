@@ -25,8 +25,8 @@ import structlog
 import uvicorn
 
 import legato
-from legato.control.homes import claim_home
-from legato.control.local_drivers import LocalDrivers
+from legato.control.drivers.local import LocalDrivers
+from legato.control.home_lock import claim_home
 from legato.control.loop.loop import ControlLoop
 from legato.control.loop.loop_stats import Pulse
 from legato.control.people import NewToken, TokenKind

@@ -1,4 +1,4 @@
-"""Made-up drivers on the running loop's clock, for the seam of `legato.control.drivers`. They start no process.
+"""Made-up drivers on the running loop's clock, for the seam of `legato.control.drivers.drivers`. They start no process.
 
 They behave as real ones do in all that the platform can see: what takes time takes time, they die and hang when told
 to, and workers outlive their driver. And they watch what no real one could: `clashes` tells of every slot in which two
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from legato.control.drivers import Assignment, DriverOrder, DriverReport, DriverState, always
+from legato.control.drivers.drivers import Assignment, DriverOrder, DriverReport, DriverState, always
 from legato.core.errors import LegatoError, UsageError
 from legato.driver.journal import Outcome
 from legato.sim.life import Life, Saved
@@ -17,7 +17,7 @@ from legato.sim.load import Costs, Load
 
 
 class MadeUpDrivers:
-    """See `legato.control.drivers.Drivers`.
+    """See `legato.control.drivers.drivers.Drivers`.
 
     Args:
         costs: of having workers.

@@ -7,7 +7,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from legato.control.drivers import Assignment, DriverOrder, DriverReport, DriverState
+from legato.control.drivers.drivers import Assignment, DriverOrder, DriverReport, DriverState
 from legato.driver.journal import Outcome
 from legato.sim.load import Costs, Load
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.contract.store.making import NOW
 
-from legato.control.homes import HOME_FILE, claim_home
+from legato.control.home_lock import HOME_FILE, claim_home
 from legato.control.store import Store
 from legato.core.errors import UsageError
 

@@ -43,7 +43,7 @@ def command_driver(token):
 def find_driver():
     for entry in Path("/proc").glob("[0-9]*"):
         words = (entry / "cmdline").read_bytes().split(b"\0") if (entry / "cmdline").exists() else []
-        if b"legato.control.driver_process" in words and str(OWN).encode() in words:
+        if b"legato.control.drivers.process" in words and str(OWN).encode() in words:
             return int(entry.name)
     return 0
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from legato.control.drivers import DriverOrder, DriverReport, DriverState, always
+from legato.control.drivers.drivers import DriverOrder, DriverReport, DriverState, always
 from legato.control.loop.driver_failures import NUM_TRIES, WELL_S, Trouble, reason_with
 from legato.control.records import Job, JobChange, Written
 from legato.control.stages import Stage

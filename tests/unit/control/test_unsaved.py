@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.unit.control.loop.test_rounds import SLOTS, make_pool, make_running
 
-from legato.control.drivers import DriverReport, DriverState
+from legato.control.drivers.drivers import DriverReport, DriverState
 from legato.control.loop.loop_state import Pool
 from legato.control.loop.rounds import learn
 from legato.control.records import JobChange, Progress

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from legato.control import driver_process
-from legato.control.driver_process import ORDER_FILE, LocalOrder
-from legato.control.drivers import DriverOrder
+from legato.control.drivers import process
+from legato.control.drivers.drivers import DriverOrder
+from legato.control.drivers.process import ORDER_FILE, LocalOrder
 from legato.core.errors import JobDriven
 from legato.core.spec import JobSpec
 from legato.driver import journal
@@ -102,6 +102,6 @@ def test_a_driver_that_finds_another_one_writes_no_outcome(
         raise AssertionError("it got the lock")
 
     monkeypatch.setattr(Driver, "run", run)
-    assert driver_process.main(directory.path) == 1
+    assert process.main(directory.path) == 1
     other.unlock()
     assert directory.read_journal() is None

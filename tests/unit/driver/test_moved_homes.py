@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 import legato
-from legato.control.driver_process import LocalOrder, read_order, write_order
-from legato.control.drivers import DriverOrder
+from legato.control.drivers.drivers import DriverOrder
+from legato.control.drivers.process import LocalOrder, read_order, write_order
 from legato.core.places import move_paths
 from legato.core.spec import JobSpec
 from legato.driver.journal import JobDirectory, JobJournal

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from legato.control.homes import claim_home
+from legato.control.home_lock import claim_home
 from legato.control.people import NewToken
 from legato.control.records import NewJob
 from legato.control.roles import Asker, Role

@@ -19,7 +19,7 @@ import pytest
 import structlog
 from tests.unit.server.platform import API, NOW, Platform, check_problem
 
-from legato.control.drivers import DriverReport, DriverState
+from legato.control.drivers.drivers import DriverReport, DriverState
 from legato.control.records import Lease
 from legato.control.settings import Settings
 from legato.core.errors import FencedOut, StoreError

@@ -21,7 +21,7 @@ import structlog
 from tests.unit.server.platform import NOW, Platform
 
 from legato.client.servers import find_local, find_server
-from legato.control.homes import claim_home
+from legato.control.home_lock import claim_home
 from legato.control.people import Token
 from legato.control.records import Lease
 from legato.control.roles import Asker, Role

@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from legato.control.drivers import Assignment, DriverOrder, DriverReport, DriverState, always
+from legato.control.drivers.drivers import Assignment, DriverOrder, DriverReport, DriverState, always
 from legato.control.records import JobPatch
 from legato.control.stages import Stage
 from legato.core.errors import Conflict, FencedOut, LegatoError, SlotTaken

@@ -41,7 +41,7 @@ print("the same")
         ("legato.train.callback", "Callback"),
         ("legato.train.weights", "load_weights"),
         ("legato.processes", "kill_marked"),
-        ("legato.control.driver_process", "main"),
+        ("legato.control.drivers.process", "main"),
         ("legato.compat.wmla.notebook.parcel", "train_parcel"),
         ("legato.compat.elasticdl.master", "make_guest"),
     ],
@@ -57,5 +57,7 @@ def test_a_process_that_began_before_the_upgrade_keeps_its_modules() -> None:
 
 def test_the_former_place_of_run_as_runs_it_without_legato() -> None:
     file = Path(legato.__file__).with_name("run_as.py")
-    done = subprocess.run([sys.executable, "-I", "-S", str(file)], input="{}", capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(file)], input="{}", capture_output=True, text=True, timeout=60
+    )
     assert "KeyError: 'uid'" in done.stderr

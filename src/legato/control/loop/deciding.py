@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from legato.control.drivers import DriverReport, DriverState
+from legato.control.drivers.drivers import DriverReport, DriverState
 from legato.control.loop.left_out import LeftOut, describe
 from legato.control.loop.loop_state import Memory, Pool
 from legato.control.records import Job, JobChange, Verdict

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from legato.control.drivers import DriverReport, Drivers, DriverState
+from legato.control.drivers.drivers import DriverReport, Drivers, DriverState
 from legato.control.loop.driver_calls import Call, End, GiveUp, Kill, Start, Tell
 from legato.control.loop.loop_stats import Pulse
 from legato.control.records import Job

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from legato.control.drivers import Assignment, DriverReport, DriverState
+from legato.control.drivers.drivers import Assignment, DriverReport, DriverState
 from legato.control.loop.driver_failures import reason_with
 from legato.control.loop.left_out import LeftOut
 from legato.control.loop.loop_state import Memory, Pool, memory_of

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from legato.control.drivers import DriverReport, DriverState
+from legato.control.drivers.drivers import DriverReport, DriverState
 
 NUM_TRIES: Final = 8
 """Starts in a row after which a driver is given up. With the pauses between them: about two minutes."""

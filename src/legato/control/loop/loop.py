@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from legato.control.drivers import DriverReport, Drivers
+from legato.control.drivers.drivers import DriverReport, Drivers
 from legato.control.loop import deciding, rounds
 from legato.control.loop.driver_caller import Caller
 from legato.control.loop.driver_calls import list_calls

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from legato.control.drivers import DriverReport, DriverState
+from legato.control.drivers.drivers import DriverReport, DriverState
 from legato.control.loop.driver_failures import pause_after, reason_with
 from legato.control.loop.left_out import describe
 from legato.control.loop.loop_state import Memory, Pool, memory_of

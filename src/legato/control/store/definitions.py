@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, Row, Select, delete, select, update
 
+from legato.control.display_names import check_description, check_title
 from legato.control.ids import make_id
 from legato.control.project_records import Definition, Naming, NewDefinition, Plan
 from legato.control.roles import Asker
@@ -23,7 +24,6 @@ from legato.control.store.schema import (
 )
 from legato.control.store.transactions import writing
 from legato.control.store.uploads import check_sha256, may_use, missing_code
-from legato.control.titles import check_description, check_title
 from legato.core.errors import Conflict
 from legato.system.decoding import convert
 

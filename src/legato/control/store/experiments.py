@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
+from legato.control.display_names import check_description, check_title
 from legato.control.ids import make_id
 from legato.control.project_records import Experiment, ExperimentPatch, NewExperiment
 from legato.control.roles import Asker
@@ -16,7 +17,6 @@ from legato.control.store.project_contents import Inside
 from legato.control.store.projects import check_may_add, lock_project, tell
 from legato.control.store.schema import definitions, experiment_definitions, experiments, jobs
 from legato.control.store.transactions import Transaction, writing
-from legato.control.titles import check_description, check_title
 from legato.core.errors import BadField
 
 _MOST_DEFINITIONS: Final = 100

@@ -7,12 +7,12 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from sqlalchemy import Connection, Select, Table, func, select
 
+from legato.control.display_names import check_description, check_title
 from legato.control.roles import Asker, check_may_act
 from legato.control.store.projects import check_version, lock_project
 from legato.control.store.schema import projects
 from legato.control.store.transactions import Transaction
 from legato.control.store.visibility import sees_project
-from legato.control.titles import check_description, check_title
 from legato.core.errors import Conflict, NotFound
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
+from legato.control.display_names import check_description, check_title
 from legato.control.ids import make_id
 from legato.control.project_records import NewProject, Project, ProjectPatch
 from legato.control.records import Page
@@ -16,7 +17,6 @@ from legato.control.store.schema import definitions, experiments, jobs, project_
 from legato.control.store.submit import check_may_use_queue
 from legato.control.store.transactions import Transaction, writing
 from legato.control.store.visibility import sees_project
-from legato.control.titles import check_description, check_title
 from legato.core.errors import BadField, Conflict, NotFound, StaleVersion
 
 KIND: Final = "project"

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from legato.control.drivers import DriverReport
-from legato.control.local_drivers import LocalDrivers
+from legato.control.drivers.drivers import DriverReport
+from legato.control.drivers.local import LocalDrivers
 from legato.control.loop import deciding
 from legato.control.records import Facts, Job, Queue
 from legato.control.stages import Stage
@@ -248,8 +248,8 @@ def test_a_driver_of_which_nothing_can_be_found_out_hides_no_other(tmp_path: Any
     def refuse(_directory: Any) -> Any:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("legato.control.local_drivers.read_order", refuse)
-    monkeypatch.setattr("legato.control.local_drivers._is_driven", refuse)
+    monkeypatch.setattr("legato.control.drivers.local.read_order", refuse)
+    monkeypatch.setattr("legato.control.drivers.local._is_driven", refuse)
 
     async def ask() -> dict[str, DriverReport]:
         drivers = LocalDrivers(tmp_path, node="n", devices=["cpu"])

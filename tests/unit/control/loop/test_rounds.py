@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from legato.control.drivers import DriverReport, DriverState
+from legato.control.drivers.drivers import DriverReport, DriverState
 from legato.control.loop.deciding import carry_out, make_snapshot
 from legato.control.loop.left_out import LeftOut
 from legato.control.loop.loop_state import Memory, Pool

@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from legato.control import local_drivers
-from legato.control.drivers import DriverOrder, DriverReport, DriverState
-from legato.control.job_places import copy_code, end_leftovers, read_last_error
-from legato.control.local_drivers import NUM_COPIES, LocalDrivers
+from legato.control.drivers import local
+from legato.control.drivers.drivers import DriverOrder, DriverReport, DriverState
+from legato.control.drivers.job_directories import copy_code, end_leftovers, read_last_error
+from legato.control.drivers.local import NUM_COPIES, LocalDrivers
 from legato.core.errors import LegatoError
 from legato.core.job_user import JobUser
 from legato.core.spec import JobSpec
@@ -108,7 +108,7 @@ def test_many_slow_copies_hold_up_nothing_else(
         threads = ThreadPoolExecutor(NUM_COPIES - 1)
         asyncio.get_running_loop().set_default_executor(threads)
         drivers = LocalDrivers(tmp_path / "jobs", node="here", devices=("cpu",))
-        monkeypatch.setattr(local_drivers, "copy_code", slowly)
+        monkeypatch.setattr(local, "copy_code", slowly)
         names = [f"j-{number:010d}" for number in range(3 * NUM_COPIES)]
         orders = [msgspec.structs.replace(make_order(tmp_path), job=name) for name in names]
         starts = [asyncio.create_task(drivers.start(order)) for order in orders]
@@ -265,8 +265,8 @@ def test_what_cannot_be_killed_is_said(tmp_path: Path, monkeypatch: pytest.Monke
         pass
 
     with monkeypatch.context() as patched:
-        patched.setattr("legato.control.job_places.end_group", nothing)
-        patched.setattr("legato.control.job_places.end_process", nothing)
+        patched.setattr("legato.control.drivers.job_directories.end_group", nothing)
+        patched.setattr("legato.control.drivers.job_directories.end_process", nothing)
         with pytest.raises(LegatoError, match=f"Its processes {worker.pid}, {parent.pid} cannot be killed"):
             asyncio.run(end_leftovers(tmp_path))
     for child in (worker, parent):
@@ -283,7 +283,7 @@ def test_a_record_that_a_job_made_up_keeps_nobody_from_giving_it_up(
     (tmp_path / "run").mkdir()
     (tmp_path / "run/engine.json").write_bytes(msgspec.json.encode(record))
     searched: list[str] = []
-    monkeypatch.setattr("legato.control.job_places.kill_as", lambda _user, mark: searched.append(mark))
+    monkeypatch.setattr("legato.control.drivers.job_directories.kill_as", lambda _user, mark: searched.append(mark))
     monkeypatch.setattr("legato.system.processes._members", lambda *_: pytest.fail("it looks through all processes"))
     asyncio.run(end_leftovers(tmp_path, user))
     assert len(searched) == 1

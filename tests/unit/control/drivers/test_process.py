@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from legato.control import driver_process
-from legato.control.driver_process import read_order
-from legato.control.drivers import DriverOrder
-from legato.control.local_drivers import LocalDrivers
+from legato.control.drivers import process
+from legato.control.drivers.drivers import DriverOrder
+from legato.control.drivers.local import LocalDrivers
+from legato.control.drivers.process import read_order
 from legato.core.errors import LegatoError
 from legato.core.spec import JobSpec
 from legato.driver.journal import JobDirectory, Outcome
@@ -35,8 +35,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def engine(job_directory: Path, devices: tuple[str, ...], **options: Any) -> None:
         caught.update(options, job_directory=job_directory, devices=devices)
 
-    monkeypatch.setattr(driver_process, "Driver", Driver)
-    monkeypatch.setattr(driver_process, "LocalEngine", engine)
+    monkeypatch.setattr(process, "Driver", Driver)
+    monkeypatch.setattr(process, "LocalEngine", engine)
     monkeypatch.setattr(LocalDrivers, "_spawn", lambda *_: None)
     return caught
 
@@ -59,7 +59,7 @@ def test_slots_of_the_pool_become_devices_of_this_machine(tmp_path: Path, made: 
     asyncio.run(drivers.start(order(tmp_path, "here/2", "here/1")))
     found = read_order(tmp_path / JOB)
     assert found is not None
-    asyncio.run(driver_process._drive(found, JobDirectory(tmp_path / JOB)))
+    asyncio.run(process._drive(found, JobDirectory(tmp_path / JOB)))
     assert made["job_directory"] == tmp_path / JOB
     assert [made["devices"][slot] for slot in made["slots"]] == ["GPU-6e", "GPU-91"]
     assert made["environment"] == {"PYTHONPATH": "src"}

@@ -22,10 +22,10 @@ import structlog
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-from legato.control.driver_process import LocalOrder, read_order, write_order
-from legato.control.drivers import Assignment, DriverOrder, DriverReport, DriverState, always
-from legato.control.environment import PASSED_ON, pass_on
-from legato.control.job_places import copy_code, end_leftovers, read_last_error
+from legato.control.drivers.drivers import Assignment, DriverOrder, DriverReport, DriverState, always
+from legato.control.drivers.environment import PASSED_ON, pass_on
+from legato.control.drivers.job_directories import copy_code, end_leftovers, read_last_error
+from legato.control.drivers.process import LocalOrder, read_order, write_order
 from legato.core import wire
 from legato.core.errors import LegatoError, UsageError
 from legato.core.job_user import JobUser
@@ -69,7 +69,7 @@ def _as_ourselves(_owner: str) -> None:
 
 
 class LocalDrivers:
-    """See `legato.control.drivers.Drivers`.
+    """See `legato.control.drivers.drivers.Drivers`.
 
     Args:
         root: where jobs' directories are, one per job id.
@@ -304,7 +304,7 @@ class LocalDrivers:
         with (directory / _LOG_FILE).open("ab") as log:
             child = subprocess.Popen(
                 # -P: no module is taken from the job's directory.
-                [sys.executable, "-P", "-m", "legato.control.driver_process", str(directory)],
+                [sys.executable, "-P", "-m", "legato.control.drivers.process", str(directory)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

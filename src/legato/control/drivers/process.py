@@ -1,0 +1,170 @@
+"""A driver as a process of its own: ``python -m legato.control.drivers.process DIRECTORY``.
+
+It reads its order from the job's directory and runs the job to its end, or takes it over where an earlier driver of the
+same attempt died. It is independent: the server that started it may die and restart. Decides nothing about slots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from legato.control.drivers.drivers import DriverOrder
+from legato.control.work import DATA_VARIABLE, check_places
+from legato.core.errors import JobDriven, LegatoError, UsageError
+from legato.core.job_user import JobUser
+from legato.driver.driver import Driver
+from legato.driver.journal import JobDirectory, JobJournal, Outcome, find_moves, find_places, move_record, replace_file
+from legato.engines.imports import imported_packages
+from legato.engines.local import LocalEngine
+from legato.engines.parent import try_as
+from legato.system.decoding import decode
+
+_log = logging.getLogger(__name__)
+
+ORDER_FILE: Final = "order.json"
+_REACH: Final = """
+import os, sys
+sys.exit(next((place for place in sys.argv[1:] if not os.access(place, os.R_OK | os.X_OK)), 0))
+"""
+
+
+class LocalOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in ``order.json``.
+
+    Args:
+        order: as given to `Drivers.start`.
+        slots: where on this machine its slots are, by number.
+        devices: the torch device of each slot of this machine, by number.
+        places: the folders below which paths of the order may lie, where they were when it was written.
+        user: as whom the job's processes run. None: as the user of the driver.
+    """
+
+    order: DriverOrder
+    slots: tuple[int, ...]
+    devices: tuple[str, ...]
+    places: dict[str, str] = {}
+    user: JobUser | None = None
+
+
+def read_order(directory: Path) -> LocalOrder | None:
+    """Return the order in a job's directory, None if there is none. Its paths are right also after the home was moved.
+
+    Raises:
+        LegatoError: it cannot be read.
+    """
+    try:
+        found = decode((directory / ORDER_FILE).read_bytes(), LocalOrder)
+        moves = find_moves(found.order.spec, found.places, directory)
+        user = None if found.user is None else move_record(found.user, moves)
+        return msgspec.structs.replace(found, order=move_record(found.order, moves), user=user)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise LegatoError(f"Cannot read the order {directory / ORDER_FILE}: {error}.") from error
+
+
+def write_order(directory: Path, order: LocalOrder) -> None:
+    """Write the order into a job's directory."""
+    replace_file(
+        directory / ORDER_FILE, msgspec.json.encode(msgspec.structs.replace(order, places=find_places(directory)))
+    )
+
+
+def main(path: Path) -> int:
+    """Carry out the order in a job's directory; returns the exit code of this process, which is not used."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # It tells of each connection, which says nothing about the job.
+    logging.getLogger("websockets").setLevel(logging.WARNING)
+    found = read_order(path)
+    if found is None:
+        _log.error("There is no %s in %s", ORDER_FILE, path)
+        return 2
+    directory = JobDirectory(path, found.user)
+    try:
+        outcome = asyncio.run(_drive(found, directory))
+    except JobDriven:
+        _log.exception("Another driver has job %s", found.order.job)
+        return 1
+    except UsageError as error:
+        return _refuse(found, directory, error)
+    except LegatoError:
+        # Not the end of the job: what runs, runs on, and the next driver takes it over.
+        _log.exception("The driver of job %s ends before its job", found.order.job)
+        return 1
+    _log.info("The job %s: %s", outcome.outcome, outcome.reason)
+    return 0
+
+
+async def _drive(found: LocalOrder, directory: JobDirectory) -> Outcome:
+    order = found.order
+    journal = await asyncio.to_thread(directory.read_journal)
+    begun = journal is not None and journal.attempt == order.attempt
+    if begun and journal is not None and journal.outcome is not None:
+        return journal.outcome
+    script = order.find_script()
+    if not begun:
+        if found.user is not None:
+            directory.make()
+            directory.share_with_job()
+        await asyncio.to_thread(
+            check_places,
+            "it cannot run",
+            "this machine",
+            directory=order.spec.directory,
+            program=script,
+            data=order.spec.environment.get(DATA_VARIABLE),
+            user=found.user,
+        )
+        if found.user is not None:
+            places = [order.spec.directory, order.spec.environment.get(DATA_VARIABLE)]
+            await asyncio.to_thread(_check_reach, found.user, [place for place in places if place is not None])
+    engine = LocalEngine(
+        directory.path,
+        found.devices,
+        environment=order.spec.variables,
+        directory=order.spec.directory,
+        limits=order.spec.limits,
+        wished=() if script is None or not order.preloads else imported_packages(Path(order.spec.directory, script)),
+        user=found.user,
+    )
+    spec = None if begun else order.spec
+    return await Driver(spec, engine, directory, slots=found.slots, attempt=order.attempt).run()
+
+
+def _check_reach(user: JobUser, places: list[str]) -> None:
+    """Raise UsageError if the user of a job may not read a folder that the job needs, or not run this Python."""
+    error = try_as(user, [sys.executable, "-I", "-S", "-c", _REACH, *places], {})
+    if error is None:
+        return
+    what = f"read the directory '{error}'" if error in places else f"run Python ({error})"
+    raise UsageError(
+        f"it cannot run: the system user {user.uid}, as whom it runs, may not {what} on this machine. Let the operator "
+        "give that user the right to."
+    )
+
+
+def _refuse(found: LocalOrder, directory: JobDirectory, error: UsageError) -> int:
+    """Let a job that cannot be run end as failed, unless another driver has it."""
+    order = found.order
+    _log.error("Job %s ends before it began: %s", order.job, error)
+    with contextlib.suppress(UsageError):
+        directory.lock()
+        journal = directory.read_journal()
+        if journal is None or journal.attempt < order.attempt:
+            outcome = Outcome("failed", 2, str(error))
+            directory.write_journal(JobJournal(spec=order.spec, token="", attempt=order.attempt, outcome=outcome))
+        directory.unlock()
+    return 2
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    sys.exit(main(Path(sys.argv[1])))
