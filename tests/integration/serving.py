@@ -27,7 +27,7 @@ import json, sys
 from legato.cli.platform.server import find_guests
 from legato.control.settings import read_settings
 from legato.core.errors import LegatoError
-from legato.server.premises import enter
+from legato.server.startup_checks import enter
 from legato.server.serving import serve
 flags = json.loads(sys.argv[1])
 runs_jobs = flags.pop("runs_jobs")

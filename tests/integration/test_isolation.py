@@ -22,7 +22,7 @@ from tests.integration.serving import ROOT, Asker, Server, pids_of, servers_of, 
 from tests.integration.test_wmla_rest import DLI, GANG, Notebook, printed
 
 from legato.client.packing import pack
-from legato.server.keeping import delete_directory
+from legato.server.retention import delete_directory
 
 PROGRAMS = ROOT / "tests/integration/programs"
 SETTINGS = {"slots": 3, "loop_interval_s": 0.2, "stability_s": 0.2, "cooldown_factor": 0}

@@ -15,18 +15,18 @@ from starlette.responses import Response
 import legato
 from legato.core.errors import LegatoError, UsageError
 from legato.server.answers import Answer, publish
-from legato.server.door import API, Door, answer_error
 from legato.server.frameworks import Offered
-from legato.server.guests import Guest
+from legato.server.middleware import API, Door, answer_error
+from legato.server.plugins import Guest
 from legato.server.routes import (
     code,
     console,
     events,
     experiments,
     files,
+    job_details,
     jobs,
     logs,
-    looking,
     open_pages,
     operating,
     people,
@@ -38,7 +38,7 @@ from legato.server.routes import (
 from legato.server.services import Services
 
 _ROUTERS: Final = (
-    *(jobs.router, looking.router, events.router, logs.router, files.router, code.router),
+    *(jobs.router, job_details.router, events.router, logs.router, files.router, code.router),
     *(projects.router, experiments.router),
     *(shares.router, pool.router, people.router, session.router, operating.router),
 )

@@ -20,11 +20,11 @@ from legato.control.store import Store
 from legato.policy.rules import Policy, Rules
 from legato.policy.snapshot import Decisions, Snapshot
 from legato.policy.whatif import Plan
-from legato.server.asking import Gatekeeper
-from legato.server.feed import Feed
-from legato.server.figures import Figures
+from legato.server.authentication import Gatekeeper
+from legato.server.event_feed import Feed
 from legato.server.planning import Works, imagine, look
-from legato.server.sharing import Shared, Turns
+from legato.server.prometheus import Figures
+from legato.server.shared_answers import Shared, Turns
 from legato.server.uploads import CodeRoom, make_caps
 from legato.uploads.receiving import Arrivals
 

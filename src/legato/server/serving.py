@@ -40,16 +40,16 @@ from legato.driver.journal import replace_file
 from legato.engines.cgroups import find_support, prepare_server
 from legato.policy.snapshot import Decisions
 from legato.server.app import make_app
-from legato.server.guests import Guest
 from legato.server.http_protocol import limit_connections, make_protocol
 from legato.server.isolation import JobUsers, check_isolation
-from legato.server.keeping import keep_house
 from legato.server.local_login import LocalLogin, keep_local_login, write_private
 from legato.server.log_lines import begin_log
 from legato.server.machine import Declaration, find_slots, name_node
-from legato.server.premises import allow_files, hold_home, is_loopback, tell_url
+from legato.server.plugins import Guest
+from legato.server.retention import keep_house
 from legato.server.routes.session import LINK_S
 from legato.server.services import CODE, JOBS, LoopHandle, NoLoop, Services, make_rules, make_services
+from legato.server.startup_checks import allow_files, hold_home, is_loopback, tell_url
 from legato.system.decoding import decode
 
 _log = structlog.get_logger(__name__)
@@ -94,7 +94,7 @@ def serve(
 
     Args:
         settings: see `legato.control.settings`.
-        sockets: as of `legato.server.premises.enter`, which holds the directory too for as long as this takes.
+        sockets: as of `legato.server.startup_checks.enter`, which holds the directory too for as long as this takes.
         say: shows a line to the user who started it. Lines of the log go to standard error beside it.
         is_terminal: what is said is read by a person at a terminal, and kept nowhere.
         runs_jobs: offer the slots of this machine, and take part in the election of the one control loop. False: only

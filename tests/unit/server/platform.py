@@ -29,10 +29,10 @@ from legato.control.store import Store, migrate
 from legato.control.store.database import Database
 from legato.policy.snapshot import Decision, Decisions
 from legato.server.app import make_app
-from legato.server.guests import Guest
 from legato.server.http_protocol import limit_connections, make_protocol
-from legato.server.premises import listen, tell_url
+from legato.server.plugins import Guest
 from legato.server.services import Services, make_services
+from legato.server.startup_checks import listen, tell_url
 
 ADMIN = Asker("admin", Role.ADMIN)
 NOW = 1_800_000_000.0

@@ -358,7 +358,7 @@ def test_what_root_restores_belongs_to_the_user_of_the_server(home: Path, tmp_pa
 
 
 def test_a_store_is_downgraded_only_while_no_server_has_it(home: Path) -> None:
-    from legato.server.premises import hold_home
+    from legato.server.startup_checks import hold_home
 
     settings = settings_of(home)
     head, older, *_ = migrate.find_revisions()

@@ -20,7 +20,7 @@ from legato.control.records import JobPatch, Queue
 from legato.control.roles import Role
 from legato.control.stages import Stage
 from legato.core.errors import StoreError
-from legato.server import feed as feed_module
+from legato.server import event_feed as feed_module
 from legato.server import streams
 
 
@@ -309,9 +309,9 @@ def test_followers_are_counted(platform: Platform) -> None:
 
 
 def test_whoever_was_away_for_long_reads_from_the_store(platform: Platform, monkeypatch: Any) -> None:
-    from legato.server import feed
+    from legato.server import event_feed
 
-    monkeypatch.setattr(feed, "_NUM_KEPT", 2)
+    monkeypatch.setattr(event_feed, "_NUM_KEPT", 2)
     for number in range(6):
         platform.submit(name=f"job-{number}")
     with platform.stream("events") as messages:

@@ -14,7 +14,7 @@ import pytest
 
 from legato.control.settings import Settings, read_settings
 from legato.core.errors import SettingsError, UsageError
-from legato.server import isolation, keeping
+from legato.server import isolation, retention
 from legato.server.isolation import JobUsers, check_isolation, check_submitter, close_home, find_submitter
 
 from tests.unit.server.platform import NOW, Platform  # isort: skip
@@ -122,7 +122,7 @@ def test_what_hides_from_its_job_ends_when_its_user_of_the_pool_has_no_job_left(
         asked.append(dict(users))
         return dict.fromkeys(users, 1)
 
-    monkeypatch.setattr(keeping, "kill_all_of", kill)
+    monkeypatch.setattr(retention, "kill_all_of", kill)
     platform.lead()
     assign, numbers = platform.store.accounts.assign_uid, range(2_000_000_100, 2_000_000_110)
     uids = {user: assign(user, numbers, NOW, is_taken=lambda _: False) for user in ("ann", "ben")}
@@ -133,7 +133,7 @@ def test_what_hides_from_its_job_ends_when_its_user_of_the_pool_has_no_job_left(
         settings = platform.settings.model_copy(update=said)
         loop = SimpleNamespace(owner=platform.services.loop.owner, starts_drivers=True)
         asked.clear()
-        keeping.end_hidden(dataclasses.replace(platform.services, settings=settings, loop=loop))  # type: ignore[arg-type]
+        retention.end_hidden(dataclasses.replace(platform.services, settings=settings, loop=loop))  # type: ignore[arg-type]
         return asked[0] if asked else {}
 
     everybody = {uids["ann"]: "ann", uids["ben"]: "ben"}

@@ -14,7 +14,7 @@ from tests.unit.server.platform import ADMIN, JOB, NOW, Platform, check_problem
 from legato.control.records import Job, Queue
 from legato.control.stages import Stage
 from legato.engines.cgroups import CONTROLLERS, Place, Support
-from legato.server import running
+from legato.server import launches
 
 UNKNOWN = "j-37efnd0000"
 ALL_FIELDS = {
@@ -163,7 +163,7 @@ def test_limits_that_this_machine_cannot_enforce_are_refused(
     missing: str,
 ) -> None:
     platform = new_platform(job_processes=1000)
-    monkeypatch.setattr(running, "find_support", lambda: Support({}, "no control groups are mounted"))
+    monkeypatch.setattr(launches, "find_support", lambda: Support({}, "no control groups are mounted"))
     (tmp_path / "train.py").touch()
     job = {"name": "mnist", "program": ["train.py"], "directory": str(tmp_path)} | asked
     platform.loop.starts_drivers = True
@@ -178,7 +178,7 @@ def test_limits_that_this_machine_cannot_enforce_are_refused(
     told = f"runs without its limits of memory and CPU cores: this machine cannot limit {missing} of a job"
     assert told in answer.headers["x-legato-warning"]
     places = {name: Place(2, tmp_path) for name in CONTROLLERS}
-    monkeypatch.setattr(running, "find_support", lambda: Support(places, ""))
+    monkeypatch.setattr(launches, "find_support", lambda: Support(places, ""))
     for said in (job, job | {"must_limit": False}):
         answer = platform.ask("POST", "jobs", said)
         assert answer.status_code == 201 and "x-legato-warning" not in answer.headers

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tests.unit.server.platform import NOW, Platform, check_problem
 
 from legato.control.stages import Stage
-from legato.server import lines as lines_module
-from legato.server.lines import Lines
-from legato.server.series import Thinned
+from legato.server import json_lines as lines_module
+from legato.server.json_lines import Lines
+from legato.server.time_series import Thinned
 
 
 def write_lines(file: Path, *lines: Any, cut_off: str = "") -> None:

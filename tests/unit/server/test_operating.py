@@ -23,8 +23,8 @@ from legato.control.drivers.drivers import DriverReport, DriverState
 from legato.control.records import Lease
 from legato.control.settings import Settings
 from legato.core.errors import FencedOut, StoreError
-from legato.server import keeping
-from legato.server.keeping import delete_directory, tidy_up
+from legato.server import retention
+from legato.server.retention import delete_directory, tidy_up
 from legato.server.routes.operating import hide_password
 
 DAY_S = 86400.0
@@ -244,9 +244,9 @@ def test_another_server_that_decides_is_no_trouble(platform: Platform, monkeypat
     def fail(_services: object) -> None:
         raise endings.pop()
 
-    monkeypatch.setattr(keeping, "tidy_up", fail)
+    monkeypatch.setattr(retention, "tidy_up", fail)
     with structlog.testing.capture_logs() as lines, pytest.raises(asyncio.CancelledError):
-        asyncio.run(keeping.keep_house(platform.services, every_s=0))
+        asyncio.run(retention.keep_house(platform.services, every_s=0))
     assert [line["log_level"] for line in lines] == ["info"]
 
 
@@ -281,9 +281,9 @@ def test_housekeeping_goes_on_whatever_goes_wrong(platform: Platform, monkeypatc
             raise asyncio.CancelledError
         raise troubles.pop()
 
-    monkeypatch.setattr(keeping, "tidy_up", fail)
+    monkeypatch.setattr(retention, "tidy_up", fail)
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(keeping.keep_house(platform.services, every_s=0))
+        asyncio.run(retention.keep_house(platform.services, every_s=0))
     assert troubles == []
 
 

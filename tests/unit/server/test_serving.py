@@ -32,7 +32,6 @@ from legato.server import local_login, machine, serving
 from legato.server.local_login import FILE, LocalLogin, keep_local_login, write_private
 from legato.server.log_lines import begin_log
 from legato.server.machine import Declaration, find_slots, name_node
-from legato.server.premises import allow_files, enter, hold_home, is_loopback, listen, open_home, tell_url
 from legato.server.serving import (
     FIRST_FILE,
     SERVER_FILE,
@@ -43,6 +42,7 @@ from legato.server.serving import (
     serve,
     upgrade_store,
 )
+from legato.server.startup_checks import allow_files, enter, hold_home, is_loopback, listen, open_home, tell_url
 
 
 @pytest.fixture(autouse=True)
@@ -196,7 +196,7 @@ import sys
 from pathlib import Path
 from legato.cli.platform.server import up
 from legato.core.errors import UsageError
-from legato.server.premises import hold_home
+from legato.server.startup_checks import hold_home
 with hold_home(Path({str(tmp_path)!r}), is_shared=False):
     try:
         up(home={str(tmp_path)!r}, port="0")

@@ -22,7 +22,7 @@ from legato.core.errors import UsageError
 
 if TYPE_CHECKING:
     from legato.control.settings import Settings
-    from legato.server.guests import Guest
+    from legato.server.plugins import Guest
 
 FileOption = Annotated[
     Path | None,
@@ -292,7 +292,7 @@ ENTRIES: Final = (Entry("up", up, "legato up --slots 4", short="Run a platform o
 
 
 def _serve(settings: Settings, *, runs_jobs: bool) -> None:
-    from legato.server.premises import enter as enter_premises
+    from legato.server.startup_checks import enter as enter_premises
 
     with enter_premises(settings) as sockets:
         from legato.server.serving import serve
@@ -318,7 +318,7 @@ def _bring_elasticdl(_: Settings) -> Guest:
     from starlette.applications import Starlette
 
     from legato.compat.elasticdl.framework import NAME, ElasticPrograms
-    from legato.server.guests import Guest
+    from legato.server.plugins import Guest
 
     return Guest(name=NAME, prefixes=(), make=lambda _: Starlette(), frameworks=(ElasticPrograms(),))
 
@@ -326,7 +326,7 @@ def _bring_elasticdl(_: Settings) -> Guest:
 def _bring_wmla(settings: Settings) -> Guest:
     from legato.compat.wmla.rest.definitions import make_frameworks
     from legato.compat.wmla.rest.guest import PREFIXES, House, make_guest
-    from legato.server.guests import Guest
+    from legato.server.plugins import Guest
 
     house = House(
         data_root=str(settings.wmla_data_path),

@@ -13,9 +13,9 @@ from legato.control.records import Upload
 from legato.control.roles import Asker, check_may_submit
 from legato.control.store.uploads import check_sha256, missing_code
 from legato.server.answers import Answer, tells
-from legato.server.asking import WhoAsks
+from legato.server.authentication import WhoAsks
 from legato.server.code_archive import pack_code
-from legato.server.door import API
+from legato.server.middleware import API
 from legato.server.ranges import BYTES, answer_file
 from legato.server.services import Here, Services
 

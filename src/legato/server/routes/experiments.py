@@ -14,12 +14,12 @@ from legato.control.store.uploads import missing_code
 from legato.control.work import check_data
 from legato.core.errors import BadField
 from legato.server.answers import Answer, Listed, show_version, tells
-from legato.server.asking import WhoAsks
-from legato.server.door import API
+from legato.server.authentication import WhoAsks
 from legato.server.frameworks import Frameworks, Offered
+from legato.server.launches import Wishes, check_places_here, make_run
+from legato.server.middleware import API
 from legato.server.project_bodies import ExperimentBody, ExperimentPatchBody, RunsBody
 from legato.server.routes.jobs import IfMatch, Key, find_made, read_key, read_version
-from legato.server.running import Wishes, check_places_here, make_run
 from legato.server.services import Here, Services
 
 router = APIRouter(prefix=API, tags=["experiments"])

@@ -14,10 +14,10 @@ from legato.control.roles import Asker
 from legato.core.errors import Forbidden, NotFound
 from legato.driver.log_caps import find_begin
 from legato.server.answers import Answer, Listed, tells
-from legato.server.asking import WhoAsks
-from legato.server.door import API
+from legato.server.authentication import WhoAsks
 from legato.server.job_files import Files, list_files, open_file, split_path
 from legato.server.logs import is_log_file, shorten
+from legato.server.middleware import API
 from legato.server.ranges import BYTES, answer_file
 from legato.server.routes.jobs import may_see_inside
 from legato.server.services import Here, Services

@@ -22,14 +22,14 @@ from legato.core.errors import Forbidden, NotFound, StaleVersion, UsageError
 from legato.core.frameworks import Framework
 from legato.policy.whatif import Plan
 from legato.server.answers import Answer, Encoded, encode, show_job, tells
-from legato.server.asking import WhoAsks
+from legato.server.authentication import WhoAsks
 from legato.server.bodies import JobFields, Patch, Resize, Stop, Submission, make_job
-from legato.server.door import API
 from legato.server.etags import is_known, make_tag, tell_unchanged
 from legato.server.frameworks import Frameworks
+from legato.server.launches import check_places_here, find_files, run_by, warn_of_limits
+from legato.server.middleware import API
 from legato.server.planning import check_queue
 from legato.server.problems import Problem
-from legato.server.running import check_places_here, find_files, run_by, warn_of_limits
 from legato.server.services import Here, Services
 
 router = APIRouter(prefix=API, tags=["jobs"])

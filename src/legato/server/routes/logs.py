@@ -14,8 +14,7 @@ from starlette.responses import Response
 
 from legato.core.errors import UsageError
 from legato.server.answers import Answer, Listed, tells
-from legato.server.asking import WhoAsks
-from legato.server.door import API
+from legato.server.authentication import WhoAsks
 from legato.server.log_search import FoundLines, Level, LogPlace, find_place, search_log
 from legato.server.logs import (
     MAX_BYTES,
@@ -28,6 +27,7 @@ from legato.server.logs import (
     read_place,
     render_place,
 )
+from legato.server.middleware import API
 from legato.server.services import Here, Services
 from legato.server.streams import END, HEARTBEAT, Watch, render_message, stream, wants_stream
 

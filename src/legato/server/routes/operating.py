@@ -14,8 +14,8 @@ from legato.control.records import Page
 from legato.control.roles import check_is_admin
 from legato.control.settings import Settings
 from legato.server.answers import Answer, Listed, tells
-from legato.server.asking import WhoAsks
-from legato.server.door import API
+from legato.server.authentication import WhoAsks
+from legato.server.middleware import API
 from legato.server.services import Here
 
 router = APIRouter(prefix=API, tags=["operating"])

@@ -14,9 +14,9 @@ from legato.control.people import Token, TokenKind, User
 from legato.control.roles import Asker, Role, check_is_admin
 from legato.core.errors import BadField, Forbidden, NotFound, Unauthenticated, UsageError
 from legato.server.answers import Answer, Listed, Secret, show_secret, tells
-from legato.server.asking import WhoAsks
+from legato.server.authentication import WhoAsks
 from legato.server.bodies import Login, NewPassword, NewTokenBody, NewUser, UserPatch
-from legato.server.door import API
+from legato.server.middleware import API
 from legato.server.services import Here, Services
 from legato.server.sessions import DEVICE_HEADER
 

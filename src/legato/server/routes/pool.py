@@ -15,10 +15,10 @@ from legato.control.roles import Asker
 from legato.control.stages import Stage
 from legato.core.errors import NotFound, UsageError
 from legato.server.answers import Answer, Encoded, Listed, encode, tells
-from legato.server.asking import WhoAsks
+from legato.server.authentication import WhoAsks
 from legato.server.bodies import QueueBody
-from legato.server.door import API
-from legato.server.past import By, SlotMove, Timeline, draw_timeline, list_moves
+from legato.server.history import By, SlotMove, Timeline, draw_timeline, list_moves
+from legato.server.middleware import API
 from legato.server.services import Here, Services
 
 router = APIRouter(prefix=API, tags=["pool"])

@@ -16,13 +16,13 @@ from legato.control.store.projects import check_may_add
 from legato.core.frameworks import DistributedName
 from legato.policy.whatif import Plan
 from legato.server.answers import Answer, Listed, show_version, tells
-from legato.server.asking import WhoAsks
-from legato.server.door import API
+from legato.server.authentication import WhoAsks
 from legato.server.frameworks import Frameworks, Offered
+from legato.server.launches import Wishes, check_definition, check_places_here, find_files, make_run
+from legato.server.middleware import API
 from legato.server.planning import check_queue
 from legato.server.project_bodies import DefinitionBody, NamingBody, ProjectBody, ProjectPatchBody
 from legato.server.routes.jobs import After, IfMatch, read_version
-from legato.server.running import Wishes, check_definition, check_places_here, find_files, make_run
 from legato.server.services import Here, Services
 
 router = APIRouter(prefix=API, tags=["projects"])

@@ -13,9 +13,9 @@ from legato.control.people import CodeTold, NewCode, NewToken, TokenKind
 from legato.control.roles import Role
 from legato.core.errors import UsageError
 from legato.server.answers import Answer, tells
-from legato.server.asking import WhoAsks
+from legato.server.authentication import WhoAsks
 from legato.server.bodies import GivenCode, NewSession
-from legato.server.door import API
+from legato.server.middleware import API
 from legato.server.routes.people import check_password, end_of_login
 from legato.server.services import Here, Services
 from legato.server.sessions import make_csrf, render_cookie, render_device

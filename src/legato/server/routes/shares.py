@@ -18,9 +18,9 @@ from legato.policy.rules import Rules
 from legato.policy.snapshot import Snapshot
 from legato.policy.whatif import Effect, plan_queues
 from legato.server.answers import Answer, Listed, tells
-from legato.server.asking import WhoAsks
+from legato.server.authentication import WhoAsks
 from legato.server.bodies import QueuesBody
-from legato.server.door import API
+from legato.server.middleware import API
 from legato.server.planning import with_queues
 from legato.server.services import Here, Services, make_rules
 

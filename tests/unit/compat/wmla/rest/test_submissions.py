@@ -29,7 +29,7 @@ from legato.compat.wmla.rest import bundles, submitting
 from legato.compat.wmla.rest.imports import find_imports, make_launcher
 from legato.engines.cgroups import CONTROLLERS, Place, Support
 from legato.engines.imports import imported_packages
-from legato.server import running
+from legato.server import launches
 from legato.uploads import receiving
 
 MAIN = "_submitted_code/mnist/main.py"
@@ -295,7 +295,7 @@ def test_limits_that_cannot_be_enforced_are_told_and_the_job_runs(
     args = MNIST.replace(",data_path=pytorch-mnist", "") + " --workerMemoryLimit 8G --workerCPULimit 500m"
     console.platform.lead()
     console.platform.loop.starts_drivers = True
-    monkeypatch.setattr(running, "find_support", lambda: Support({}, "no control groups are mounted"))
+    monkeypatch.setattr(launches, "find_support", lambda: Support({}, "no control groups are mounted"))
     answer = console.send(f"{args} --exclusive", [("mnist.tar", MODEL)])
     told = (
         "Accepted, but without effect here: --exclusive. The job runs without its limits of memory and CPU cores: this "
@@ -306,7 +306,7 @@ def test_limits_that_cannot_be_enforced_are_told_and_the_job_runs(
     found = spec(console, answer.json())
     assert (found["memory_bytes"], found["num_cpus"], found["must_limit"]) == (8 * 2**30, 0.5, False)
     places = {name: Place(2, Path("/sys/fs/cgroup")) for name in CONTROLLERS}
-    monkeypatch.setattr(running, "find_support", lambda: Support(places, ""))
+    monkeypatch.setattr(launches, "find_support", lambda: Support(places, ""))
     assert "x-wmla-notice" not in console.send(args, [("mnist.tar", MODEL)]).headers
 
 

@@ -13,13 +13,13 @@ from legato.driver.journal import JobDirectory
 from legato.driver.record import Event
 from legato.policy.snapshot import Decision
 from legato.server.answers import Answer, Listed, tells
-from legato.server.asking import WhoAsks
-from legato.server.door import API
+from legato.server.authentication import WhoAsks
 from legato.server.explaining import Explainer, Explanation
-from legato.server.lines import Lines
+from legato.server.json_lines import Lines
+from legato.server.middleware import API
 from legato.server.routes.events import Told
-from legato.server.series import JobMetrics, read_metrics
 from legato.server.services import Here, Services
+from legato.server.time_series import JobMetrics, read_metrics
 
 router = APIRouter(prefix=API, tags=["jobs"])
 

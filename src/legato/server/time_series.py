@@ -10,7 +10,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from legato.server.lines import Lines
+from legato.server.json_lines import Lines
 
 T = TypeVar("T")
 

@@ -18,11 +18,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato.control.settings import Settings
-from legato.server.asking import Gatekeeper, read_address
-from legato.server.figures import Figures
-from legato.server.guests import Guest, Guests, is_inside
+from legato.server.authentication import Gatekeeper, read_address
 from legato.server.json_limits import MAX_VALUES, check_json
+from legato.server.plugins import Guest, Guests, is_inside
 from legato.server.problems import Problem, describe_error
+from legato.server.prometheus import Figures
 from legato.server.sessions import check_csrf, read_shown
 
 _log = structlog.get_logger(__name__)

@@ -19,8 +19,8 @@ from legato.core.errors import Unauthenticated
 from legato.server.limits import AtOnce, Limiter
 from legato.server.login_limits import Attempt, LoginLimits, check_wait
 from legato.server.problems import too_many
-from legato.server.recognized import Proven, Recognized
 from legato.server.sessions import read_device
+from legato.server.token_cache import Proven, Recognized
 
 _STREAM_AGAIN_S: Final = 5
 _AGAIN_S: Final = 1

@@ -16,7 +16,7 @@ from legato.control.store.queues import Queues
 from legato.core.errors import UsageError
 from legato.server import services
 from legato.server.routes import pool
-from legato.server.sharing import Shared
+from legato.server.shared_answers import Shared
 
 
 class Work:

@@ -12,8 +12,8 @@ from tests.unit.server.platform import ADMIN, NOW, Platform, check_problem
 
 from legato.control.credentials import make_code, make_secret
 from legato.control.roles import Asker, Role
-from legato.server import recognized
-from legato.server.recognized import KEPT_S, Recognized
+from legato.server import token_cache
+from legato.server.token_cache import KEPT_S, Recognized
 
 Act = Callable[[Platform, str], Any]
 
@@ -157,7 +157,7 @@ def test_a_token_that_is_revoked_while_it_is_looked_up_is_not_kept(
 
 
 def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recognized, "_MAX_TOKENS", 3)
+    monkeypatch.setattr(token_cache, "_MAX_TOKENS", 3)
     known, asker = Recognized[Asker](), Asker("ann", Role.USER)
     for key in "abcda":
         known.keep(key, asker, NOW, known.begin())

@@ -18,7 +18,7 @@ from tests.unit.server.platform import Platform, check_problem
 
 from legato.control.settings import Settings
 from legato.core.errors import UsageError
-from legato.server.guests import Guest, Inside
+from legato.server.plugins import Guest, Inside
 
 
 def make_guest(inside: Inside) -> ASGIApp:
@@ -139,7 +139,7 @@ def test_a_guest_that_falls_is_an_answer(platform: Platform) -> None:
 
 @pytest.mark.parametrize("prefix", ["/api/v1/x/", "/api/", "/metrics", "/healthz"])
 def test_a_guest_does_not_get_the_server_s_paths(tmp_path: Path, template: Path, prefix: str) -> None:
-    from legato.server.guests import Guests
+    from legato.server.plugins import Guests
 
     async def nothing(*_: Any) -> None: ...
 
