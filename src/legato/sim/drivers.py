@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from legato.control.drivers.drivers import Assignment, DriverOrder, DriverReport, DriverState, always
 from legato.core.errors import LegatoError, UsageError
 from legato.driver.journal import Outcome
-from legato.sim.life import Life, Saved
 from legato.sim.load import Costs, Load
+from legato.sim.simulated_attempt import Life, Saved
 
 
 class MadeUpDrivers:

@@ -15,11 +15,11 @@ from legato.control.records import Job
 from legato.control.stages import ENDED, Stage
 from legato.drawing.axis import tell_elapsed
 from legato.drawing.holdings import Holding, Mark, Panel
-from legato.sim.life import Saved
 from legato.sim.load import Costs, Load
 from legato.sim.schemes import Scheme, find_limit
+from legato.sim.simulated_attempt import Saved
+from legato.sim.simulation import Setting, World, simulate
 from legato.sim.workload import Plan
-from legato.sim.world import Setting, World, simulate
 
 
 class Spread(msgspec.Struct, frozen=True):

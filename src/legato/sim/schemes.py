@@ -9,8 +9,8 @@ import msgspec
 
 from legato.core.errors import UsageError
 from legato.policy.rules import Policy
+from legato.sim.simulation import Setting
 from legato.sim.workload import Plan
-from legato.sim.world import Setting
 
 _replace = msgspec.structs.replace
 

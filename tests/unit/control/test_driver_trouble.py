@@ -15,8 +15,8 @@ from legato.control.records import Job, JobChange, Written
 from legato.control.stages import Stage
 from legato.sim import clock
 from legato.sim.load import Load
+from legato.sim.simulation import Setting, World
 from legato.sim.workload import Plan
-from legato.sim.world import Setting, World
 
 WHY = "its driver cannot be started: The driver of {} cannot be started: as planned for this test"
 FOR_EVER = 10**6

@@ -13,8 +13,8 @@ from legato.control.stages import Stage
 from legato.core.errors import FencedOut, StoreError, TransitionError
 from legato.sim import clock
 from legato.sim.load import Load
+from legato.sim.simulation import Setting, World
 from legato.sim.workload import Plan
-from legato.sim.world import Setting, World
 
 
 def make_plan(name: str, num_steps: int = 1000) -> Plan:

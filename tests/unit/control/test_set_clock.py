@@ -9,8 +9,8 @@ from typing import Any
 from legato.control.loop.pace import Pace
 from legato.sim import clock
 from legato.sim.load import Load
+from legato.sim.simulation import Setting, World
 from legato.sim.workload import Plan
-from legato.sim.world import Setting, World
 
 HOUR_S = 3600.0
 

@@ -16,8 +16,8 @@ from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import largest_size
 from legato.sim import clock
 from legato.sim.load import Costs, Load
+from legato.sim.simulation import Setting, World
 from legato.sim.workload import Plan
-from legato.sim.world import Setting, World
 
 LOOK_EVERY_S = 0.5
 LIMIT_S = 50_000.0

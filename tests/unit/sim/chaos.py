@@ -19,8 +19,8 @@ from legato.policy.rules import Policy, Rules
 from legato.sim import clock
 from legato.sim.drivers import MadeUpDrivers
 from legato.sim.load import Costs, Load
+from legato.sim.simulation import Setting, World
 from legato.sim.workload import Plan
-from legato.sim.world import Setting, World
 
 LIMIT_S = 20_000.0
 LEASE_S = 6.0

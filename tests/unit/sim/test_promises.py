@@ -14,8 +14,8 @@ from tests.unit.sim.calm import SETTLING_S, Course, Look, any_calm, is_in_play, 
 from legato.control.stages import Stage
 from legato.policy.sizes import next_size, smallest_size
 from legato.sim.load import Load
+from legato.sim.simulation import Setting
 from legato.sim.workload import Plan
-from legato.sim.world import Setting
 
 Drawn = tuple[list[Plan], Setting]
 

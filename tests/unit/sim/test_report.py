@@ -13,8 +13,8 @@ from legato.core.errors import UsageError
 from legato.sim.load import Costs, Load
 from legato.sim.report import Report, Run, compare, list_figures, run_scheme
 from legato.sim.schemes import SCHEMES, check_fits, parse_schemes
+from legato.sim.simulation import Setting
 from legato.sim.workload import Plan, draw_workload, read_workload
-from legato.sim.world import Setting
 
 ROOT = Path(__file__).parents[3]
 FREE = Costs(driver_s=0.0, start_s=0.0, resize_s=0.0, drain_s=0.0, checkpoint_s=0.0)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from legato.control.records import Queue
     from legato.sim.report import JobReport, Report, Run
     from legato.sim.schemes import Scheme
+    from legato.sim.simulation import Setting
     from legato.sim.workload import Plan
-    from legato.sim.world import Setting
 
 _MAX_SLOTS: Final = 100_000
 _MAX_JOBS: Final = 100_000
@@ -114,7 +114,7 @@ def simulate(
     from legato.policy.rules import Rules
     from legato.sim.load import Costs
     from legato.sim.schemes import check_fits, parse_schemes
-    from legato.sim.world import Setting
+    from legato.sim.simulation import Setting
 
     schemes = parse_schemes(policy)
     if draw is not None:

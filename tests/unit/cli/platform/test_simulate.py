@@ -18,8 +18,8 @@ from legato.cli import main
 from legato.cli.platform import simulate as command
 from legato.sim.report import list_figures, run_scheme
 from legato.sim.schemes import SCHEMES
+from legato.sim.simulation import Setting
 from legato.sim.workload import read_workload
-from legato.sim.world import Setting
 
 ROOT = Path(__file__).parents[4]
 WORKLOADS = ROOT / "examples/workloads"

@@ -17,8 +17,8 @@ from legato.control.stages import Stage
 from legato.policy.policies import decide
 from legato.sim import clock
 from legato.sim.load import Load
+from legato.sim.simulation import Setting, World
 from legato.sim.workload import Plan
-from legato.sim.world import Setting, World
 
 _replace = msgspec.structs.replace
 

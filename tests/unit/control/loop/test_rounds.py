@@ -23,8 +23,8 @@ from legato.policy.sizes import largest_size
 from legato.policy.snapshot import Decision, Decisions, Standing, Verb
 from legato.sim import clock
 from legato.sim.load import Load
+from legato.sim.simulation import Setting, World, simulate
 from legato.sim.workload import Plan
-from legato.sim.world import Setting, World, simulate
 
 NOTHING: dict[str, DriverReport] = {}
 SLOTS = ("n/0", "n/1", "n/2")

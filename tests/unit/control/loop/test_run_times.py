@@ -13,8 +13,8 @@ from legato.control.stages import Stage
 from legato.policy.rules import Policy, Rules
 from legato.sim import clock
 from legato.sim.load import Load
+from legato.sim.simulation import Setting, World
 from legato.sim.workload import Plan
-from legato.sim.world import Setting, World
 
 REASON = "it has held slots for the 60 s that it may"
 

@@ -9,8 +9,8 @@ import pytest
 from legato.control.stages import Stage
 from legato.sim import clock
 from legato.sim.load import Load
+from legato.sim.simulation import Setting, World
 from legato.sim.workload import Plan
-from legato.sim.world import Setting, World
 
 
 async def live(*kills: float) -> World:

@@ -21,9 +21,9 @@ from legato.control.records import Job, NewJob, Queue
 from legato.control.work import Work
 from legato.policy.rules import Rules
 from legato.sim import clock
-from legato.sim.books import MemoryBooks
 from legato.sim.drivers import MadeUpDrivers
 from legato.sim.load import Costs
+from legato.sim.memory_store import MemoryBooks
 from legato.sim.workload import Plan
 
 _CODE: Final = Path("made-up")
