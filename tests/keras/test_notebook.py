@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 from legato.compat.wmla.fabric.keras_variables import is_keras_2, keras_of
 from legato.compat.wmla.notebook.model import FabricModel
-from legato.compat.wmla.notebook.parcel import Parcel, make_files
+from legato.compat.wmla.notebook.notebook_bundle import Parcel, make_files
 
 folder = Path(sys.argv[1])
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from legato.compat.wmla import names
+from legato.compat.wmla.fabric.callback_guard import Guard
 from legato.compat.wmla.fabric.callbacks import LoggerCallback
 from legato.compat.wmla.fabric.copies import speak_for_driver
-from legato.compat.wmla.fabric.diary import Entry
-from legato.compat.wmla.fabric.guarding import Guard
 from legato.compat.wmla.fabric.records import ELog, EMetrics
+from legato.compat.wmla.fabric.training_log import Entry
 from legato.core.errors import UsageError
 
 START: Final = "--------START TRAINING--------"

@@ -12,9 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from legato.compat.wmla.fabric.callback_guard import Guard
 from legato.compat.wmla.fabric.copies import apart
-from legato.compat.wmla.fabric.diary import Diary
-from legato.compat.wmla.fabric.guarding import Guard
+from legato.compat.wmla.fabric.job_environment import Surroundings
+from legato.compat.wmla.fabric.log_replayer import Speaker
 from legato.compat.wmla.fabric.loggers import (
     DriverLines,
     EDTLoggerCallback,
@@ -25,12 +26,11 @@ from legato.compat.wmla.fabric.loggers import (
     generation_of,
     num_positions,
 )
-from legato.compat.wmla.fabric.memories import TurnWatch
+from legato.compat.wmla.fabric.program_state import TurnWatch
 from legato.compat.wmla.fabric.pulling import PullWatch
 from legato.compat.wmla.fabric.rules import Plan
-from legato.compat.wmla.fabric.speaker import Speaker
-from legato.compat.wmla.fabric.surroundings import Surroundings
 from legato.compat.wmla.fabric.together import Together
+from legato.compat.wmla.fabric.training_log import Diary
 from legato.compat.wmla.names import HISTORY_FILE, ITERATION
 from legato.core.errors import LegatoError
 from legato.train.loop.elastic import Run

@@ -14,17 +14,17 @@ from typing import Any, Final
 
 import torch
 
-from legato.compat.wmla.fabric.diary import Diary
+from legato.compat.wmla.fabric.job_environment import Surroundings, look_around
 from legato.compat.wmla.fabric.keras_parts import KerasParts
 from legato.compat.wmla.fabric.keras_variables import keras_of
 from legato.compat.wmla.fabric.loggers import check_logger
 from legato.compat.wmla.fabric.loop import Data, Extras, Loop, Parts, choose_generation
-from legato.compat.wmla.fabric.memories import Memory, TurnWatch, find_owner
 from legato.compat.wmla.fabric.packing import pack_results
+from legato.compat.wmla.fabric.program_state import Memory, TurnWatch, find_owner
 from legato.compat.wmla.fabric.rules import Plan, fit_engines, make_plan, tell_step
-from legato.compat.wmla.fabric.surroundings import Surroundings, look_around
 from legato.compat.wmla.fabric.torch_metrics import Metrics
 from legato.compat.wmla.fabric.torch_training import TorchParts
+from legato.compat.wmla.fabric.training_log import Diary
 from legato.core.errors import DataError, UsageError
 from legato.train.loop.elastic import Run, elastic
 from legato.train.process import job

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from legato.compat.wmla.fabric.copies import apart
-from legato.compat.wmla.fabric.surroundings import PULL_FAILURES, Pulling
+from legato.compat.wmla.fabric.job_environment import PULL_FAILURES, Pulling
 from legato.core.exits import EXIT_LOST_LINK
 
 EXIT_PULL_FAILED: Final = EXIT_LOST_LINK

@@ -15,12 +15,12 @@ from typing import Any, Final
 from legato.client.jobs import Job
 from legato.compat.wmla import names
 from legato.compat.wmla.fabric import model as fabric
+from legato.compat.wmla.fabric.job_environment import look_around
 from legato.compat.wmla.fabric.keras_generation import LEGACY
 from legato.compat.wmla.fabric.keras_variables import is_keras_2, keras_of
 from legato.compat.wmla.fabric.rules import make_plan
-from legato.compat.wmla.fabric.surroundings import look_around
 from legato.compat.wmla.notebook.hardware import read_hardware
-from legato.compat.wmla.notebook.parcel import Parcel, make_files
+from legato.compat.wmla.notebook.notebook_bundle import Parcel, make_files
 from legato.compat.wmla.notebook.results import bring_weights, save_result
 from legato.compat.wmla.notebook.screens import open_screen
 from legato.compat.wmla.notebook.submitting import Platform

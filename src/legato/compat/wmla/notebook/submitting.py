@@ -19,7 +19,7 @@ from legato.client.packing import Packed
 from legato.client.servers import find_server
 from legato.compat.wmla import names
 from legato.compat.wmla.frameworks import FRAMEWORKS
-from legato.compat.wmla.notebook.parcel import PROGRAM
+from legato.compat.wmla.notebook.notebook_bundle import PROGRAM
 from legato.core.errors import LegatoError, Unauthenticated
 
 _FOLDER: Final = "notebook"
@@ -50,7 +50,7 @@ class Platform:
         """Submit a job that trains what a notebook has sent.
 
         Args:
-            files: of its program, by name; see `legato.compat.wmla.notebook.parcel`.
+            files: of its program, by name; see `legato.compat.wmla.notebook.notebook_bundle`.
             framework: a name of `legato.compat.wmla.frameworks`.
             max_workers: at most.
             more: variables of the job.

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import legato
-from legato.compat.wmla.rest import applications, executions, surroundings
+from legato.compat.wmla.rest import applications, executions, scheduler_pages
 from legato.compat.wmla.rest.bundles import Limits
 from legato.compat.wmla.rest.keys import Keys
 from legato.compat.wmla.rest.members import MemberBook
@@ -105,7 +105,7 @@ def make_guest(inside: Inside, house: House) -> ASGIApp:
     for base, found in (
         (DEEP_LEARNING, executions.make_routes(submitter, version)),
         (DEEP_LEARNING, applications.make_scheduler_routes(book)),
-        (DEEP_LEARNING, surroundings.make_routes(version, house.data_root)),
+        (DEEP_LEARNING, scheduler_pages.make_routes(version, house.data_root)),
         (CONDUCTOR, applications.make_conductor_routes(book)),
     ):
         routes += [_route(method, base + path, handler, find_user) for method, path, handler in found]

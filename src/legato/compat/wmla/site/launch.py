@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 
 from legato.compat.wmla import names
 from legato.compat.wmla.fabric.copies import copy_streams, speak_for_driver, tell_driver_of_failure
+from legato.compat.wmla.fabric.job_environment import DRIVER_LOG
 from legato.compat.wmla.fabric.keras_generation import choose_keras, explain
-from legato.compat.wmla.fabric.surroundings import DRIVER_LOG
 from legato.compat.wmla.fabric.worker_option import find_worker_arguments
 from legato.core.errors import UsageError
 

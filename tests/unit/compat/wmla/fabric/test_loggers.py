@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
+from legato.compat.wmla.fabric.callback_guard import Guard
 from legato.compat.wmla.fabric.callbacks import LoggerCallback
-from legato.compat.wmla.fabric.diary import Entry
-from legato.compat.wmla.fabric.guarding import Guard
 from legato.compat.wmla.fabric.loggers import (
     DriverLines,
     EDTLoggerCallback,
@@ -20,6 +19,7 @@ from legato.compat.wmla.fabric.loggers import (
     check_logger,
     generation_of,
 )
+from legato.compat.wmla.fabric.training_log import Entry
 from legato.core.errors import UsageError
 
 Calls = list[tuple[Any, ...]]

@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 
 from legato.compat.wmla.fabric import model as module
 from legato.compat.wmla.fabric.callbacks import Callback
-from legato.compat.wmla.fabric.memories import Memory
+from legato.compat.wmla.fabric.program_state import Memory
 from legato.compat.wmla.site.fabric_model import FabricModel
 from legato.compat.wmla.site.pyedt.fabric_model import FabricModel as FabricModelOfPyedt
 from legato.core.errors import DataError, ProgramError, UsageError

@@ -20,7 +20,7 @@ from tests.unit.client.platform import NOW, Platform
 from legato.compat.wmla import names
 from legato.compat.wmla.notebook import model as notebook
 from legato.compat.wmla.notebook import submitting
-from legato.compat.wmla.notebook.parcel import open_parcel
+from legato.compat.wmla.notebook.notebook_bundle import open_parcel
 from legato.core.errors import TrainingFailed, Unauthenticated, UsageError
 
 WORKER_LOG = """Timestamp 1, Iteration 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from legato.compat.wmla.fabric.diary import Diary
+from legato.compat.wmla.fabric.training_log import Diary
 
 
 def recorded(num_samples: int, batch_size: int, num_engines: int, num_epochs: int) -> Iterator[tuple[int, bool]]:

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import BinaryIO, Final, TextIO
 
 from legato.compat.wmla import names
-from legato.compat.wmla.fabric.diary import Diary, Entry
 from legato.compat.wmla.fabric.loggers import Listener
+from legato.compat.wmla.fabric.training_log import Diary, Entry
 
 _NUMBERED: Final = re.compile(rb'\{"n": ([0-9]+), ')
 

@@ -18,7 +18,7 @@ from tests import fork_server
 
 import legato
 from legato.compat.wmla.fabric import model as model_of_programs
-from legato.compat.wmla.notebook.parcel import PROGRAM, Parcel, make_files, open_parcel
+from legato.compat.wmla.notebook.notebook_bundle import PROGRAM, Parcel, make_files, open_parcel
 from legato.core.errors import MismatchError, UsageError
 
 
@@ -109,7 +109,7 @@ def test_modules_beside_the_notebook_travel_with_it_and_others_must_be_there(
     program.parent.mkdir()
     program.write_text(
         "from pathlib import Path\n"
-        "from legato.compat.wmla.notebook.parcel import open_parcel\n"
+        "from legato.compat.wmla.notebook.notebook_bundle import open_parcel\n"
         f"print(open_parcel(Path({str(beside)!r})).given['loss'](14))\n"
         f"open_parcel(Path({str(elsewhere)!r}))"
     )

@@ -17,8 +17,8 @@ from tests.unit.compat.wmla.fabric.travelling import travel
 from torch.optim import lr_scheduler
 
 from legato.compat.wmla.fabric.callbacks import Callback
-from legato.compat.wmla.fabric.memories import Memory, TurnWatch, find_owner
 from legato.compat.wmla.fabric.plain_values import is_same, pack, unpack
+from legato.compat.wmla.fabric.program_state import Memory, TurnWatch, find_owner
 
 
 class Stopper:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from legato.compat.wmla.fabric.diary import Diary, Entry
-from legato.compat.wmla.fabric.speaker import Speaker, copy_history
+from legato.compat.wmla.fabric.log_replayer import Speaker, copy_history
+from legato.compat.wmla.fabric.training_log import Diary, Entry
 
 NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES = 10, 4, 2
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from legato.compat.wmla.fabric.copies import CopiedStream
+from legato.compat.wmla.fabric.job_environment import Pulling, look_around
 from legato.compat.wmla.fabric.pulling import PullWatch
-from legato.compat.wmla.fabric.surroundings import Pulling, look_around
 from legato.core.errors import UsageError
 from legato.core.exits import EXIT_LOST_LINK
 
