@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any, Final
 
+from legato.compat.elasticdl.job_environment import seed_alike
 from legato.compat.elasticdl.local_tasks import LocalTasks
 from legato.compat.elasticdl.shards import HistoricTask, historic
-from legato.compat.elasticdl.surroundings import seed_alike
 from legato.compat.elasticdl.task_words import DatasetParams, Standing, Task, TaskKind, default_name
 from legato.compat.elasticdl.tasks_client import TasksClient
 from legato.compat.elasticdl.variables import TASKS_ADDRESS

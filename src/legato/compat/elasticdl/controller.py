@@ -16,8 +16,8 @@ import torch
 from legato.compat.elasticdl import horovod_names
 from legato.compat.elasticdl.data_service import DataShardService, RecordIndexService
 from legato.compat.elasticdl.forms import read_controller
+from legato.compat.elasticdl.job_environment import num_workers_asked
 from legato.compat.elasticdl.optimizer import Distributed, is_fixed
-from legato.compat.elasticdl.surroundings import num_workers_asked
 from legato.compat.elasticdl.training import Training
 from legato.core.errors import ProgramError, UsageError
 

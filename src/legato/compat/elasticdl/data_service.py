@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from legato.compat.elasticdl.client import take_client
 from legato.compat.elasticdl.forms import read_service
-from legato.compat.elasticdl.handing import AsAsked, HandedOut, InOrder
+from legato.compat.elasticdl.job_environment import num_minibatches_per_task, num_workers_asked, seed_alike
+from legato.compat.elasticdl.loader_server import Address, Office
 from legato.compat.elasticdl.loading import Feed, end_forked_with_parent, feed_of_loader, watch_loaders
-from legato.compat.elasticdl.office import Address, Office
 from legato.compat.elasticdl.shard_checkpoint import read_place, write_checkpoint
 from legato.compat.elasticdl.shards import HistoricTask, Shard, cut, historic, shard_of
 from legato.compat.elasticdl.stream import Record, Stream
-from legato.compat.elasticdl.surroundings import num_minibatches_per_task, num_workers_asked, seed_alike
+from legato.compat.elasticdl.task_queue import AsAsked, HandedOut, InOrder
 from legato.compat.elasticdl.task_words import DatasetParams, TaskKind, default_name
 from legato.compat.elasticdl.tasks_client import TasksClient
 from legato.compat.elasticdl.training import Training

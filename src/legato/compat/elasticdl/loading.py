@@ -20,9 +20,9 @@ from typing import Any, Final, Protocol
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from legato.compat.elasticdl.batches import cut_batch
-from legato.compat.elasticdl.handing import AsAsked, InOrder
-from legato.compat.elasticdl.office import Address, Counter
+from legato.compat.elasticdl.loader_server import Address, Counter
 from legato.compat.elasticdl.stream import Record
+from legato.compat.elasticdl.task_queue import AsAsked, InOrder
 from legato.core.errors import ProgramError
 
 _PR_SET_PDEATHSIG: Final = 1

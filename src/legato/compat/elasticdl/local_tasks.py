@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from legato.compat.elasticdl.surroundings import num_minibatches_per_task
+from legato.compat.elasticdl.job_environment import num_minibatches_per_task
 from legato.compat.elasticdl.task_words import DatasetParams, Standing, Task
 from legato.compat.elasticdl.tasks import TaskManager
 

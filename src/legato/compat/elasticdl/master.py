@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from legato.compat.elasticdl.book import Book
+from legato.compat.elasticdl.command_log import Book
 from legato.compat.elasticdl.commands import Command, Desk, Forget, Get, Notify, Reach, Reopen, Report, SetWorkers
 from legato.compat.elasticdl.laggards import Laggards
 from legato.compat.elasticdl.service import Service, address_of

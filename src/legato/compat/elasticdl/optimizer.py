@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from legato.compat.elasticdl.surroundings import adds_up, num_workers_asked
+from legato.compat.elasticdl.job_environment import adds_up, num_workers_asked
 from legato.core.errors import UsageError
 
 AVERAGE: Final = "Average"

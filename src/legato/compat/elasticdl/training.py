@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from legato.compat.elasticdl.batches import Arguments, check_batch, tensors_of
-from legato.compat.elasticdl.between import BetweenSteps
 from legato.compat.elasticdl.losses import hearing_losses
 from legato.compat.elasticdl.plan import Plan
+from legato.compat.elasticdl.scheduler_guard import BetweenSteps
 from legato.compat.elasticdl.shard_checkpoint import Start
 from legato.compat.elasticdl.stream import Stream, StreamSteps
 from legato.core.errors import ProgramError

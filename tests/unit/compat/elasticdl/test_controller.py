@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from legato.compat.elasticdl import surroundings
+from legato.compat.elasticdl import job_environment
 from legato.compat.elasticdl.controller import PyTorchAllReduceController, create_elastic_controller
 from legato.compat.elasticdl.data_service import DataShardService, RecordIndexService
 from legato.compat.elasticdl.losses import hearing_losses
@@ -29,7 +29,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("legato.train.process.job.at_end", endings.append)
     for name in ("WORKER_NUM", "MASTER_ADDR", "LEGATO_SEED", "LEGATO_DRIVER_FILE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(surroundings, "_seeded", [os.getpid()])
+    monkeypatch.setattr(job_environment, "_seeded", [os.getpid()])
     with torch.random.fork_rng():
         yield
         for ending in endings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from legato.compat.elasticdl import controller, data_service, horovod_names, surroundings
+from legato.compat.elasticdl import controller, data_service, horovod_names, job_environment
 
 PAGE = (Path(__file__).parents[4] / "docs/elasticdl.md").read_text()
 
@@ -28,7 +28,7 @@ def test_every_method_and_variable_is_named() -> None:
         "train_one_batch_with_retries",
     }
     assert [name for name in public if name not in PAGE and name not in own] == []
-    variables = [value for name, value in vars(surroundings).items() if name.isupper()]
+    variables = [value for name, value in vars(job_environment).items() if name.isupper()]
     assert [value for value in variables if value not in PAGE] == []
 
 

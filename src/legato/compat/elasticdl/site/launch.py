@@ -80,7 +80,7 @@ def _set_path(first: Path) -> None:
 
 
 def _seed() -> None:
-    from legato.compat.elasticdl.surroundings import seed_alike
+    from legato.compat.elasticdl.job_environment import seed_alike
 
     seed_alike()
 

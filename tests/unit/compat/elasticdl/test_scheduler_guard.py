@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from legato.compat.elasticdl.between import BetweenSteps
+from legato.compat.elasticdl.scheduler_guard import BetweenSteps
 
 NUM_STEPS, STEPS_PER_EPOCH = 12, 3
 

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from legato.compat.elasticdl.handing import AsAsked, HandedOut, InOrder
 from legato.compat.elasticdl.local_tasks import LocalTasks
 from legato.compat.elasticdl.stream import Record
+from legato.compat.elasticdl.task_queue import AsAsked, HandedOut, InOrder
 from legato.compat.elasticdl.task_words import DatasetParams, Task
 from legato.compat.elasticdl.tasks_client import TasksUnreachable
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from legato.compat.elasticdl import book as book_module
-from legato.compat.elasticdl.book import Book
+from legato.compat.elasticdl import command_log as book_module
+from legato.compat.elasticdl.command_log import Book
 from legato.compat.elasticdl.commands import Command, Desk, Get, Register, Reopen, Report, SetWorkers
 from legato.compat.elasticdl.permutation import Permutation
 from legato.compat.elasticdl.task_words import DatasetParams, Task

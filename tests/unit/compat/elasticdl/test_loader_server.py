@@ -11,8 +11,8 @@ from multiprocessing import AuthenticationError
 
 import pytest
 
-from legato.compat.elasticdl import office as module
-from legato.compat.elasticdl.office import Counter, Office
+from legato.compat.elasticdl import loader_server as module
+from legato.compat.elasticdl.loader_server import Counter, Office
 
 PATIENCE_S = 30.0
 
