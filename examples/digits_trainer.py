@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
 import legato
-from legato.train.loop.callback import EpochRecord
+from legato.train.loop.trainer import EpochRecord
 
 
 class StopWhenGood(legato.Callback):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from legato.core.version import __version__
+
 __all__ = ["Callback", "Client", "Trainer", "__version__", "elastic", "load_weights"]
 
 if TYPE_CHECKING:
     from legato.client.client import Client
     from legato.train.checkpoints.weights import load_weights
-    from legato.train.loop.callback import Callback
     from legato.train.loop.elastic import elastic
-    from legato.train.loop.trainer import Trainer
+    from legato.train.loop.trainer import Callback, Trainer
 
 
 def __getattr__(name: str) -> Any:
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
 
         return Client
     if name == "Callback":
-        from legato.train.loop.callback import Callback
+        from legato.train.loop.trainer import Callback
 
         return Callback
     if name == "Trainer":

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import legato
-from legato.compat.wmla.fabric.keras_parts import KerasParts
-from legato.compat.wmla.fabric.keras_training import KerasTraining
+from legato.compat.wmla.fabric.keras_training import KerasParts, KerasTraining
 from legato.compat.wmla.fabric.keras_variables import keras_of
 from legato.compat.wmla.fabric.together import Together
 from legato.core.errors import ProgramError, UsageError

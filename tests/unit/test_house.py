@@ -93,3 +93,25 @@ def test_types_are_prepared_in_one_place() -> None:
         or (called == "msgspec.json.decode" and num_arguments > 1)
     }
     assert by_itself == {"decoding.py"}, "use legato.system.decoding, which prepares types for one thread at a time"
+
+
+def _imports_of(module: Path, names: dict[str, Path]) -> set[str]:
+    """Return the modules of Legato that a module imports anywhere: at its top, in functions, for types."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            inside = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inside & names.keys() or {node.module}
+    return found & names.keys()
+
+
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    names = {".".join(file.relative_to(SOURCE.parent).with_suffix("").parts): file for file in SOURCE.rglob("*.py")}
+    names = {name.removesuffix(".__init__"): file for name, file in names.items()}
+    imports = {name: _imports_of(file, names) - {name} for name, file in names.items()}
+    # What imports nothing that is left is in no circle; take it away until that is all, or until a circle is left.
+    while free := {name for name, found in imports.items() if not found & imports.keys()}:
+        imports = {name: found for name, found in imports.items() if name not in free}
+    assert imports == {}

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Final
 import typer
 import typer.core
 
-from legato import __version__
 from legato.cli.entry import load_room
 from legato.cli.local import run as driving
 from legato.cli.options import (
@@ -32,6 +31,7 @@ from legato.cli.options import (
 from legato.cli.platform.connecting import close_lines
 from legato.core.errors import LegatoError, UsageError
 from legato.core.spelling import ask_whether
+from legato.core.version import __version__
 
 EXIT_USAGE: Final = 2
 

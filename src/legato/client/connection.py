@@ -17,13 +17,13 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from legato import __version__
 from legato.client.problems import make_error
 from legato.client.retries import NotTrusted, Outage, Tries
 from legato.client.server_sent_events import Message, read_messages
 from legato.client.servers import Server
 from legato.core.clock import Clock
 from legato.core.errors import Conflict, InFlight, LegatoError, ServerError, Unauthenticated, Unavailable
+from legato.core.version import __version__
 from legato.system.decoding import decode
 
 T = TypeVar("T")

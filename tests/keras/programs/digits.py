@@ -23,8 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "integration" / "programs"))
 from common import mark, pace, pace_evaluation, tell
 
 import legato
-from legato.compat.wmla.fabric.keras_parts import KerasParts
-from legato.compat.wmla.fabric.keras_training import KerasTraining
+from legato.compat.wmla.fabric.keras_training import KerasParts, KerasTraining
 from legato.compat.wmla.fabric.keras_variables import keras_of
 from legato.compat.wmla.fabric.together import Together
 from legato.train.data.seeds import seed_job

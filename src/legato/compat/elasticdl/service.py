@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import ipaddress
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 try:
     import grpc
@@ -20,6 +20,8 @@ except ImportError as error:
 
 from legato.compat.elasticdl import messages as m
 from legato.compat.elasticdl.commands import (
+    Command,
+    Desk,
     Enter,
     Forget,
     Get,
@@ -37,9 +39,6 @@ from legato.compat.elasticdl.peers import Peers
 from legato.compat.elasticdl.protobuf import decode, encode
 from legato.compat.elasticdl.task_words import DatasetParams, Standing, Task, TaskKind, default_name
 from legato.core.errors import DataError
-
-if TYPE_CHECKING:
-    from legato.compat.elasticdl.master import Master
 
 _LOOP_ENTERED: Final = 1
 _LOOP_PENDING: Final = 3
@@ -61,6 +60,32 @@ def address_of(worker: int) -> str:
     ('127.64.0.1', '127.64.1.45')
     """
     return str(_FIRST_ADDRESS + worker)
+
+
+class Master(Protocol):
+    """What the endpoint asks: `legato.compat.elasticdl.master.Master`, which describes each of these."""
+
+    desk: Desk
+
+    def carry_out(self, command: Command) -> Any:
+        """Carry out a command that changes something."""
+        ...
+
+    def note(self, command: Command) -> None:
+        """Write down what was carried out."""
+        ...
+
+    async def get(self, command: Get, *, waits: bool, names_records: bool) -> Task | TaskKind:
+        """Hand out a task."""
+        ...
+
+    def is_there(self, worker: int) -> bool:
+        """Return whether a worker is one of this job, and has not ended."""
+        ...
+
+    def find_worker(self, address: str) -> int | None:
+        """Return the worker with an address; None if there is none."""
+        ...
 
 
 class Service:

@@ -16,9 +16,8 @@ from torch.utils.data import Dataset, TensorDataset
 
 import legato
 from legato.core.errors import DataError, ProgramError, UsageError
-from legato.train.loop.callback import Callback, EpochRecord, History
 from legato.train.loop.progress_line import ProgressLine
-from legato.train.loop.trainer import Trainer
+from legato.train.loop.trainer import Callback, EpochRecord, History, Trainer
 
 SIZES = {"global_batch_size": 16, "micro_batch_size": 4}
 NUM_STEPS = 3  # of an epoch over 40 samples: the last one is smaller

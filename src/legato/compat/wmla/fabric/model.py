@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 
 from legato.compat.wmla.fabric.job_environment import Surroundings, look_around
-from legato.compat.wmla.fabric.keras_parts import KerasParts
+from legato.compat.wmla.fabric.keras_training import KerasParts
 from legato.compat.wmla.fabric.keras_variables import keras_of
 from legato.compat.wmla.fabric.loggers import check_logger
 from legato.compat.wmla.fabric.loop import Data, Extras, Loop, Parts, choose_generation

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from legato.compat.wmla.fabric.keras_metrics import default_metrics
-from legato.compat.wmla.fabric.keras_parts import KerasParts
+from legato.compat.wmla.fabric.keras_training import KerasParts
 from legato.core.errors import UsageError
 
 
