@@ -388,7 +388,7 @@ def test_the_commands_ask_the_real_server(
         (["set", "mnist", "--priority", "6000"], "5000 → 6000"),
         (["scale", "mnist", "1"], "1..1"),
         (["submit", "-d", "--directory", "/w", "train.py"], "is submitted as"),
-        (["clone", "mnist", "--parameter", "rate=1", "--seed", "7"], "like"),
+        (["clone", "mnist", "--parameter", "rate=1", "--seed", "7"], "as a clone of"),
         (["pause", "train"], "is paused"),
         (["stop", "train"], "is stopped"),
         (["wait", "train"], "was stopped"),

@@ -123,7 +123,7 @@ def shell(platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, p
 
 def test_the_commands_from_a_project_to_its_runs(shell: Shell, ann: Client) -> None:
     assert "'legato projects create NAME' makes one" in shell.type("projects")
-    assert "Project 'Digits' is made: p-" in shell.type("projects", "create", "Digits", "--member", "ben")
+    assert "Project 'Digits' is created: p-" in shell.type("projects", "create", "Digits", "--member", "ben")
     create = ("definitions", "create", "--project", "Digits", "--command")
     flags = (
         "--nodes",
@@ -224,8 +224,8 @@ def test_code_is_brought_back(shell: Shell, ann: Client, client_of: NewClient, t
     for name in ("A-CNN-code.zip", "new/cnn.zip", "mnist-code.zip", "there/mnist-code.zip"):
         with zipfile.ZipFile(name) as packed:
             assert packed.read("train.py") == b"print('trained')\n", name
-    assert "it lies in '/work'" in " ".join(shell.type("definitions", "code", "Far", want=2).split())
-    assert "one of them out" in shell.type("download", "mnist", "--code", "--checkpoint", want=2)
+    assert "but lies in '/work'" in " ".join(shell.type("definitions", "code", "Far", want=2).split())
+    assert "one of the options out" in shell.type("download", "mnist", "--code", "--checkpoint", want=2)
     ann.submit("train.py", directory=tmp_path / "cnn", name="far")
     assert "on the machines" in shell.type("download", "far", "--code", want=2)
     with pytest.raises(UsageError, match="job 'mnist': it is ann's"):

@@ -22,7 +22,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
 
 
 def test_the_sentences_of_the_story_are_those_of_the_tests() -> None:
-    story = PAGE[PAGE.index("## Two users") : PAGE.index("## What a job says")]
+    story = PAGE[PAGE.index("## Two users") : PAGE.index("## What a job specifies")]
     sentences = [row.split("|")[3].strip() for row in re.findall(r"^\| \w+/.*$", story, re.MULTILINE)]
     tests = (Path(__file__).parent / "test_reasons.py").read_text()
     assert len(sentences) == 7

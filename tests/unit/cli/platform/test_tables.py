@@ -495,7 +495,7 @@ def test_the_pool(platform: Platform, call: Call) -> None:
     platform.add_queue("night", weight=2.5, ceiling=8, is_open=False, members=["anna", "bob"], num_slots=3)
     assert call("queues")[1] == (
         "NAME     WEIGHT  FLOOR  CEILING  GPUS  RUNNING  QUEUED  OPEN TO\n"
-        "default       1      0     none     0        0       0  everybody\n"
+        "default       1      0     none     0        0       0  all users\n"
         "night       2.5      0        8     3        0       0  anna, bob\n"
     )
 
