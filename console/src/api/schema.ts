@@ -2206,55 +2206,6 @@ export interface components {
             modified_at: number;
         };
         /**
-         * Listed[Log]
-         * @description A whole list.
-         */
-        Listed_Log_: {
-            items: components["schemas"]["Log"][];
-        };
-        /**
-         * Log
-         * @description A log of a job: ``driver`` or ``worker-N``.
-         */
-        Log: {
-            log: string;
-            num_bytes: number;
-            modified_at: number;
-        };
-        /**
-         * FoundLines
-         * @description Lines of a log. ``after``: go on from this byte, also where nothing was found; None: its end was reached.
-         */
-        FoundLines: {
-            items: components["schemas"]["FoundLine"][];
-            after: number | null;
-            end: number;
-        };
-        /**
-         * FoundLine
-         * @description A line of a log.
-         *
-         *         Args:
-         *             offset: of its first byte.
-         *             time: when it was written, as far as that was noted; seconds since 1970.
-         *             level: None: none stands in it.
-         *             text: as it was written, without its end; what is beyond 4000 characters is left out.
-         */
-        FoundLine: {
-            offset: number;
-            time: number | null;
-            level: components["schemas"]["Level"] | null;
-            text: string;
-        };
-        /**
-         * LogPlace
-         * @description Where in a log stands what was written at a moment. ``time``: when that was; None: it is not known.
-         */
-        LogPlace: {
-            offset: number;
-            time: number | null;
-        };
-        /**
          * Explanation
          * @description Why a job has what it has; see ``docs/rest.md``.
          */
@@ -2394,6 +2345,55 @@ export interface components {
             time: number[];
         };
         /**
+         * Listed[Log]
+         * @description A whole list.
+         */
+        Listed_Log_: {
+            items: components["schemas"]["Log"][];
+        };
+        /**
+         * Log
+         * @description A log of a job: ``driver`` or ``worker-N``.
+         */
+        Log: {
+            log: string;
+            num_bytes: number;
+            modified_at: number;
+        };
+        /**
+         * FoundLines
+         * @description Lines of a log. ``after``: go on from this byte, also where nothing was found; None: its end was reached.
+         */
+        FoundLines: {
+            items: components["schemas"]["FoundLine"][];
+            after: number | null;
+            end: number;
+        };
+        /**
+         * FoundLine
+         * @description A line of a log.
+         *
+         *         Args:
+         *             offset: of its first byte.
+         *             time: when it was written, as far as that was noted; seconds since 1970.
+         *             level: None: none stands in it.
+         *             text: as it was written, without its end; what is beyond 4000 characters is left out.
+         */
+        FoundLine: {
+            offset: number;
+            time: number | null;
+            level: components["schemas"]["Level"] | null;
+            text: string;
+        };
+        /**
+         * LogPlace
+         * @description Where in a log stands what was written at a moment. ``time``: when that was; None: it is not known.
+         */
+        LogPlace: {
+            offset: number;
+            time: number | null;
+        };
+        /**
          * Health
          * @description The process answers.
          */
@@ -2521,7 +2521,7 @@ export interface components {
         };
         /**
          * User
-         * @description Somebody with a name and a role. ``disabled_at``: since then nothing is allowed any more.
+         * @description A user with a name and a role. ``disabled_at``: since then nothing is allowed any more.
          */
         User: {
             name: string;
@@ -2832,7 +2832,7 @@ export interface components {
         };
         /**
          * NewCode
-         * @description A code of a link that logs somebody in, at the one moment when it is known. Good once, until it expires.
+         * @description The code of a link that logs a user in, at the only moment when it is known. Works once, until it expires.
          */
         NewCode: {
             code: string;
