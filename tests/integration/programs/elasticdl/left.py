@@ -18,13 +18,18 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Records(Dataset):
-    def __init__(self, service):
+    def __init__(self, service, num_others, reported):
         self.data_shard_service = service
+        self.num_others = num_others
+        self.reported = reported
 
     def __len__(self):
         return sys.maxsize
 
     def __getitem__(self, index):
+        if index == self.num_others:
+            # The driver lets a worker wait for the tasks of others only when it holds none itself.
+            wait_until(self.reported.exists)
         return self.data_shard_service.fetch_record_index()
 
 
@@ -44,7 +49,9 @@ def main(here, num_records):
     service = RecordIndexService(batch_size=4, num_epochs=1, dataset_size=int(num_records), num_minibatches_per_shard=1)
     if worker:
         wait_until(lambda: written.exists() and "read 0" in written.read_text())
-    loader = DataLoader(Records(service), batch_size=4, num_workers=worker, prefetch_factor=1 if worker else None)
+    reported = Path(here, "reported")
+    records = Records(service, int(num_records) - 4, reported)
+    loader = DataLoader(records, batch_size=4, num_workers=worker, prefetch_factor=1 if worker else None)
     num_done = 0
     for batch in loader:
         records = batch.tolist()
@@ -56,6 +63,7 @@ def main(here, num_records):
         write("done", records)
         if worker and num_done == int(num_records) - 4:
             # The loader's process asks for more now, which only the other worker has.
+            reported.touch()
             wait_until(lambda: any(thread.name == "legato-tasks" for thread in threading.enumerate()))
             break
     if worker:
