@@ -41,8 +41,8 @@ print("the same")
         ("legato.train.callback", "Callback"),
         ("legato.train.weights", "load_weights"),
         ("legato.processes", "kill_marked"),
-        ("legato.control.drivers.process", "main"),
-        ("legato.compat.wmla.notebook.notebook_bundle", "train_parcel"),
+        ("legato.control.driver_process", "main"),
+        ("legato.compat.wmla.notebook.parcel", "train_parcel"),
         ("legato.compat.elasticdl.master", "make_guest"),
     ],
 )

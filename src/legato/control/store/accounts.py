@@ -1,4 +1,4 @@
-"""Users and their passwords, as the store keeps them. Tokens are in `store_tokens`."""
+"""Users and their passwords, as the store keeps them. Tokens are in `tokens`."""
 
 from __future__ import annotations
 
