@@ -16,10 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 import structlog
 
 from legato.control.records import Event
-from legato.control.store import Store
-from legato.control.store.projects import KIND as PROJECT
-from legato.control.store.projects import LEAVER
-from legato.control.store.queues import QUEUE
+from legato.control.store import LEAVER, PROJECT, QUEUE, Store
 
 _log = structlog.get_logger(__name__)
 

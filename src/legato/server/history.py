@@ -9,8 +9,7 @@ from typing import Final
 import msgspec
 
 from legato.control.roles import Asker
-from legato.control.store import Store
-from legato.control.store.history import Run
+from legato.control.store import Run, Store
 from legato.server.step_lines import Change, StepLine, add_up, draw_held, thin
 
 _NO_PROJECT: Final = ("", "no project")

@@ -12,8 +12,7 @@ from legato.control.display_names import name_run
 from legato.control.project_records import Definition, Distributed, Experiment, NewDefinition, Parameter
 from legato.control.records import NewJob
 from legato.control.roles import Asker
-from legato.control.store.submit import check_new_job
-from legato.control.store.uploads import check_sha256, missing_code
+from legato.control.store import check_new_job, check_sha256, missing_code
 from legato.control.work import Work, check_places, check_work, read_work
 from legato.core.errors import BadField, UsageError
 from legato.core.frameworks import DistributedName, Framework, Wanted

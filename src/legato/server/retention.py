@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from legato.control.ids import is_job_id
-from legato.control.store.retention import Purged
+from legato.control.store import Purged
 from legato.core.errors import FencedOut, LegatoError
 from legato.server.services import JOBS, Services
 from legato.system.plain_files import take_back

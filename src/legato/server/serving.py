@@ -32,9 +32,8 @@ from legato.control.loop.loop_stats import Pulse
 from legato.control.people import NewToken, TokenKind
 from legato.control.roles import Asker, Role
 from legato.control.settings import Settings
-from legato.control.store import Store, migrate, open_store
+from legato.control.store import Loop, Store, migrate, open_store
 from legato.control.store.database import Database
-from legato.control.store.loop import Loop
 from legato.core.errors import LegatoError, StoreError, UsageError
 from legato.driver.journal import replace_file
 from legato.engines.cgroups import find_support, prepare_server

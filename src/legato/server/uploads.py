@@ -15,7 +15,7 @@ from typing import Final
 from starlette.concurrency import run_in_threadpool
 
 from legato.control.settings import Settings
-from legato.control.store.retention import Purged
+from legato.control.store import Purged
 from legato.core.errors import UsageError
 from legato.server.code_names import CodeNames
 from legato.server.problems import Problem

@@ -1,7 +1,9 @@
 """The store: everything that the platform remembers, and the one door to it. SQL is spoken in its rooms alone.
 
 Each function of a room is a whole transaction: it happened, or it did not. Time comes in as an argument, in seconds
-since 1970; records come out. The rooms are the modules ``store_…``, the tables are in `schema`.
+since 1970; records come out. Each other module of this package is a room; the tables are in `schema`. Other packages
+import from here only, and from `database`, `export` and `migrate`, by which a server opens, upgrades and backs up a
+store.
 """
 
 from __future__ import annotations
@@ -19,17 +21,35 @@ from legato.control.store.database import Database
 from legato.control.store.definitions import Definitions
 from legato.control.store.events import Audit, Events
 from legato.control.store.experiments import Experiments
-from legato.control.store.history import History
+from legato.control.store.history import History, Run
 from legato.control.store.idempotency import Requests
 from legato.control.store.jobs import Jobs
 from legato.control.store.loop import Loop
 from legato.control.store.pool import Pool
-from legato.control.store.projects import Projects
-from legato.control.store.queues import Queues
-from legato.control.store.retention import Retention
+from legato.control.store.projects import KIND as PROJECT
+from legato.control.store.projects import LEAVER, Projects, check_may_add
+from legato.control.store.queues import QUEUE, Queues, check_queue_numbers
+from legato.control.store.retention import Purged, Retention
+from legato.control.store.submit import check_new_job
 from legato.control.store.tokens import Tokens
-from legato.control.store.uploads import Uploads
+from legato.control.store.uploads import Uploads, check_sha256, missing_code
 from legato.core.errors import StoreError
+
+__all__ = [
+    "LEAVER",
+    "PROJECT",
+    "QUEUE",
+    "Loop",
+    "Purged",
+    "Run",
+    "Store",
+    "check_may_add",
+    "check_new_job",
+    "check_queue_numbers",
+    "check_sha256",
+    "missing_code",
+    "open_store",
+]
 
 
 class Store:

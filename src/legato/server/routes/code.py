@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from legato.control.records import Upload
 from legato.control.roles import Asker, check_may_submit
-from legato.control.store.uploads import check_sha256, missing_code
+from legato.control.store import check_sha256, missing_code
 from legato.server.answers import Answer, tells
 from legato.server.authentication import WhoAsks
 from legato.server.code_archive import pack_code

@@ -9,8 +9,7 @@ from legato.control.arguments import split_line
 from legato.control.project_records import Definition, Experiment
 from legato.control.records import Job, NewJob
 from legato.control.roles import Asker, check_may_act
-from legato.control.store.projects import check_may_add
-from legato.control.store.uploads import missing_code
+from legato.control.store import check_may_add, missing_code
 from legato.control.work import check_data
 from legato.core.errors import BadField
 from legato.server.answers import Answer, Listed, show_version, tells

@@ -14,9 +14,7 @@ from starlette.responses import Response
 from legato.control.records import Job, JobFilter, JobPatch, NewJob, Page, RequestKey
 from legato.control.roles import Asker, Role, check_may_submit
 from legato.control.stages import Stage
-from legato.control.store.projects import check_may_add
-from legato.control.store.submit import check_new_job
-from legato.control.store.uploads import check_sha256, missing_code
+from legato.control.store import check_may_add, check_new_job, check_sha256, missing_code
 from legato.control.work import Work, check_most_workers, check_resize, check_work, read_work
 from legato.core.errors import Forbidden, NotFound, StaleVersion, UsageError
 from legato.core.frameworks import Framework

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from legato.control.project_records import Definition, Project
 from legato.control.records import NewJob, Page
 from legato.control.roles import Asker, Role
-from legato.control.store.projects import check_may_add
+from legato.control.store import check_may_add
 from legato.core.frameworks import DistributedName
 from legato.policy.whatif import Plan
 from legato.server.answers import Answer, Listed, show_version, tells

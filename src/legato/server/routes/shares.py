@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from legato.control.records import Queue
 from legato.control.roles import check_is_admin
-from legato.control.store.queues import check_queue_numbers
+from legato.control.store import check_queue_numbers
 from legato.core.errors import UsageError
 from legato.policy.queue_shares import share_queues
 from legato.policy.rules import Rules
