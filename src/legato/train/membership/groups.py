@@ -36,6 +36,7 @@ _NUM_TRIES: Final = 10
 _END_LIMIT: Final = datetime.timedelta(seconds=5)
 _POLL_S: Final = 0.001
 _LOOK_S: Final = 2.0
+_LOST_S: Final = 0.2
 # A peer may compute for hours before it comes to a collective. Only the driver decides that it hangs, and breaks the
 # connections then.
 _NO_LIMIT: Final = datetime.timedelta(days=3650)
@@ -87,7 +88,8 @@ class _Turn:
             for work in self._works:
                 work.wait(_NO_LIMIT)
         except Exception as error:  # noqa: BLE001 - raised by the one that wants the works
-            self.error = error
+            # Its traceback would hold this turn, in a circle that keeps the works, and the threads of gloo with them.
+            self.error = error.with_traceback(None)
         with self._changed:
             self.is_over = True
             self._changed.notify_all()
@@ -257,8 +259,10 @@ class Group:
             return
         self.give_up(works)
         with self._fate.changed:
-            # A lost operation of gloo is not over now, and never will be.
-            self._fate.has_lost_works |= not turn.is_over
+            # The connections are closed before the other thread has heard of it. An operation that is not over a moment
+            # later is lost: it never will be.
+            if not self._fate.changed.wait_for(lambda: turn.is_over, _LOST_S):
+                self._fate.has_lost_works = True
         if turn.error is not None and not isinstance(turn.error, RuntimeError):
             raise turn.error
         told = "its connections were broken" if turn.error is None else _first_line(turn.error)

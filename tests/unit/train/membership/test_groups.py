@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import os
 import signal
 import socket
@@ -123,6 +124,33 @@ def test_a_peer_that_dies_in_the_middle_of_a_message_is_found_although_nobody_sa
     finally:
         peer.kill()
         peer.communicate()
+
+
+def test_groups_that_break_while_a_rank_waits_leave_no_descriptor_open() -> None:
+    def break_it(group: Group) -> bool:
+        group.announce()
+        breaking = threading.Timer(0.05, group.break_connections)
+        if group.rank == 0:
+            breaking.start()
+        with pytest.raises(BrokenView):
+            group.finish([group.receive(torch.empty(4), 1 - group.rank, 0)])
+        return group._fate.has_lost_works
+
+    def num_open() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    gc.collect()
+    run_ranks(2, break_it)
+    gc.disable()
+    try:
+        before, deadline = num_open(), time.monotonic() + 10
+        assert not any(run_ranks(2, break_it)[0] for _ in range(5)), "nothing was sent, so gloo forgets nothing"
+        # They are ended beside this thread.
+        while num_open() > before and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert num_open() <= before
+    finally:
+        gc.enable()
 
 
 def test_a_program_that_begins_to_listen_at_the_same_moment_is_not_taken_for_the_group(
