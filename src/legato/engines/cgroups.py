@@ -126,8 +126,9 @@ class JobGroup:
             for name, place in self._places.items():
                 top = place.base / self._name
                 top.mkdir(exist_ok=True)
-                if name == "pids" and self._limits.num_processes is not None:
-                    (top / "pids.max").write_text(str(self._limits.num_processes))
+                if name == "pids":
+                    # Also without a limit: an earlier attempt, of which not all could be killed, may have left one.
+                    (top / "pids.max").write_text(str(self._limits.num_processes or "max"))
                 if place.version == 2:
                     (top / "cgroup.subtree_control").write_text(f"+{name}")
         except OSError as error:
@@ -197,11 +198,20 @@ class JobGroup:
             LegatoError: some live on.
         """
         places = [place for place in self.folders() if place.is_dir()]
+        left: list[int] = []
+        failure: OSError | None = None
         for _ in range(_KILL_TRIES):
-            left = sorted({pid for place in places for pid in _kill_all_in(place)} - {os.getpid()})
-            if not left:
-                return
+            try:
+                left = sorted({pid for place in places for pid in _kill_all_in(place)} - {os.getpid()})
+            except OSError as error:
+                failure = error  # a group may also have been removed while it was read
+            else:
+                failure = None
+                if not left:
+                    return
             time.sleep(_KILL_PAUSE_S)
+        if failure is not None:
+            raise LegatoError(f"Cannot end what a job has left behind: {failure}. End it by hand.") from failure
         raise LegatoError(
             f"Processes {', '.join(map(str, left[:10]))} of a job that has ended cannot be killed; they may wait for a "
             "disk. End them by hand."

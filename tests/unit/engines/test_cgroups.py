@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from legato.core.errors import UsageError
+from legato.core.errors import LegatoError, UsageError
 from legato.core.limits import Limits, check_limits, read_size
 from legato.engines import cgroups
 from legato.engines.cgroups import JobGroup, Support, find_support, prepare_server
@@ -163,3 +164,25 @@ def test_the_log_of_the_kernel_names_whom_it_killed(tmp_path: Path) -> None:
     assert cgroups.is_named_victim(77, 20.0, log) is False, "that was an earlier process with this number"
     assert cgroups.is_named_victim(7, 11.0, log) is False
     assert cgroups.is_named_victim(77, 11.0, tmp_path / "none") is None
+
+
+def test_a_group_that_the_system_lets_no_one_kill_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounted = make_proc(tmp_path, 1)
+    group = JobGroup(Path("/jobs/a"), Limits(), find_support(tmp_path / "proc"))
+    group.open()
+    pids = next((mounted / "pids/own").glob("legato-*"))
+    (pids / "cgroup.procs").write_text(str(os.getppid()))
+    (pids / "cgroup.kill").mkdir()
+    monkeypatch.setattr(cgroups, "_KILL_PAUSE_S", 0.0)
+    with pytest.raises(LegatoError, match="left behind"):
+        group.kill()
+
+
+def test_an_attempt_may_start_processes_where_an_earlier_one_could_not_be_killed(tmp_path: Path) -> None:
+    mounted = make_proc(tmp_path, 1)
+    group = JobGroup(Path("/jobs/a"), Limits(), find_support(tmp_path / "proc"))
+    group.open()
+    pids = next((mounted / "pids/own").glob("legato-*"))
+    (pids / "pids.max").write_text("0")
+    group.open()
+    assert (pids / "pids.max").read_text() == "max"
