@@ -77,6 +77,11 @@ class Gatekeeper:
             self._unrecognized.keep(key, str(error), now, begun_refusal)
             self._proven.forget(key)
             raise
+        except Exception:
+            # The store did not say that it is wrong. One who goes away meanwhile has had the store asked, and counts.
+            if is_new:
+                self._refused.give_back(address)
+            raise
         if is_new:
             self._refused.give_back(address)
         self._proven.add(key)
@@ -216,6 +221,10 @@ class Gatekeeper:
             yield
         except Unauthenticated:
             attempt.fail()
+            raise
+        except Exception:
+            # Nothing said that it is wrong.
+            self._refused.give_back(address)
             raise
         attempt.succeed()
         self._refused.give_back(address)

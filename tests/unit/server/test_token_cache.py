@@ -12,6 +12,7 @@ from tests.unit.server.platform import ADMIN, NOW, Platform, check_problem
 
 from legato.control.credentials import make_code, make_secret
 from legato.control.roles import Asker, Role
+from legato.core.errors import StoreError
 from legato.server import token_cache
 from legato.server.token_cache import KEPT_S, Recognized
 
@@ -88,6 +89,20 @@ def test_guesses_keep_nobody_out_whose_token_was_good(queries: tuple[Platform, l
     assert len(asked) == num_before + 1
     platform.now += KEPT_S
     assert platform.ask("GET", "me").status_code == 429, "it is no better than a made-up one now"
+
+
+def test_a_store_that_fails_does_not_count_against_an_address(
+    queries: tuple[Platform, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform, _ = queries
+
+    def fail(secret: str, now: float) -> Asker:
+        raise StoreError("the database does not answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(platform.store.tokens, "verify", fail)
+        assert {show(platform, make_up(number)) for number in range(9)} == {503}
+    assert platform.ask("GET", "me").status_code == 200
 
 
 @pytest.mark.parametrize("field", ["token", "code"])
