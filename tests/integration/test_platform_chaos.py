@@ -32,6 +32,7 @@ from tests.contract.store.servers import find_programs, run_postgres
 from tests.integration.readable import open_the_way
 
 from legato.client.jobs import Job
+from legato.control.drivers import process as driver_process
 from legato.control.settings import read_settings
 from legato.core.errors import LegatoError
 from legato.server.serving import upgrade_store
@@ -141,7 +142,7 @@ def workers_of(running: Platform) -> list[int]:
 
 
 def drivers_of(running: Platform) -> list[int]:
-    return [pid for pid, told in processes_of(running).items() if "driver_process" in told]
+    return [pid for pid, told in processes_of(running).items() if f" -m {driver_process.__name__} " in told]
 
 
 def kill_server(running: Platform, _: random.Random) -> bool:
