@@ -209,6 +209,11 @@ def find_server(
     return server
 
 
+def find_local_home(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the home in which `find_local` looks for a platform of this machine."""
+    return Path(environment.get("LEGATO_HOME") or "~/.local/share/legato").expanduser().absolute()
+
+
 def find_local(environment: Mapping[str, str] = os.environ) -> Server | None:
     """Return the server that this system user runs on this machine, with a token for it; None: there is none.
 
@@ -218,9 +223,8 @@ def find_local(environment: Mapping[str, str] = os.environ) -> Server | None:
     Args:
         environment: names the home of the platform in ``LEGATO_HOME``, if that is not the usual one.
     """
-    home = environment.get("LEGATO_HOME") or "~/.local/share/legato"
     try:
-        descriptor = os.open(Path(home).expanduser() / LOCAL_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(find_local_home(environment) / LOCAL_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as stream:
             found = os.fstat(stream.fileno())
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:

@@ -12,6 +12,7 @@ import functools
 import gc
 import os
 import secrets
+import shlex
 import signal
 import socket
 import time
@@ -25,6 +26,7 @@ import structlog
 import uvicorn
 
 import legato
+from legato.client.servers import find_local_home
 from legato.control.drivers.local import LocalDrivers
 from legato.control.home_lock import claim_home
 from legato.control.loop.loop import ControlLoop
@@ -418,6 +420,8 @@ def _greet(
     if devices and is_open and settings.run_jobs_as == "server":
         yield _WARNING
     if is_local:
+        if settings.home_path != find_local_home():
+            yield f"Commands find this home by a variable: export LEGATO_HOME={shlex.quote(str(settings.home_path))}"
         yield "You are logged in on this machine: 'legato ps' lists jobs, 'legato console' opens the web console."
     yield f"Log in with: legato login {url}"
 

@@ -282,8 +282,9 @@ def test_slots_that_nobody_drives_any_more_are_said_to_be_gone(platform: Platfor
 # ---------------------------------------------------------------- what it says
 
 
-def test_how_it_greets(tmp_path: Path) -> None:
+def test_how_it_greets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = make_settings(tmp_path)
+    monkeypatch.setenv("LEGATO_HOME", str(settings.home_path))
     first = list(_greet(settings, "http://localhost:1", ("cpu", "cpu"), ("the first start",), is_local=True))
     assert "answers at http://localhost:1, with 2 slots (cpu); it keeps everything in" in first[0]
     assert first[1:] == [
@@ -291,6 +292,9 @@ def test_how_it_greets(tmp_path: Path) -> None:
         "You are logged in on this machine: 'legato ps' lists jobs, 'legato console' opens the web console.",
         "Log in with: legato login http://localhost:1",
     ]
+    monkeypatch.setenv("LEGATO_HOME", str(tmp_path / "another"))
+    elsewhere = list(_greet(settings, "http://localhost:1", ("cpu",), is_local=True))
+    assert elsewhere[1] == f"Commands find this home by a variable: export LEGATO_HOME={settings.home_path}"
     later = list(_greet(settings, "http://localhost:1", ()))
     assert len(later) == 2 and "with no slots" in later[0]
     warned = list(_greet(settings, "http://0.0.0.0:1", ("cpu",), is_open=True))
