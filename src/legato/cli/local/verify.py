@@ -208,7 +208,9 @@ class _Watcher:
     def on_event(self, event: Any) -> None:
         """Show an event that changes who trains."""
         if event.kind in ("scaled", "died", "recovered"):
-            typer.echo(f"legato:   step {self.step}: {event.reason}", err=True)
+            # The driver hears of steps some time after they were made: it cannot say in which step a worker died.
+            when = f"after step {self.step}: " if event.kind == "scaled" else ""
+            typer.echo(f"legato:   {when}{event.reason}", err=True)
         elif event.kind == "differed":
             typer.echo(f"{event.reason}\n{event.detail}", err=True)
         elif event.level == "error":
