@@ -27,6 +27,7 @@ _PARENT_BYTES: Final = 2**30  # more than torch and what programs import need
 _CPU_PERIOD_US: Final = 100_000
 _PROC: Final = Path("/proc")
 _KERNEL_LOG: Final = Path("/dev/kmsg")
+KERNEL_PID_SPACE: Final = 0xEFFF_FFFC  # the inode of the space in which the kernel's log numbers processes
 _RECORD_BYTES: Final = 2**13  # the kernel's own limit
 _LOG_SLACK_S: Final = 1.0
 _HUGE_PAGE: Final = 2**21  # one that does not fit any more may be the last that was asked for
@@ -272,14 +273,18 @@ def tell_oom_nearby(num_killed: int) -> str:
     )
 
 
-def is_named_victim(pid: int, since_s: float, log: Path = _KERNEL_LOG) -> bool | None:
+def is_named_victim(pid: int, since_s: float, log: Path = _KERNEL_LOG, pid_space: int | None = None) -> bool | None:
     """Return whether the kernel's log says that it killed a process for memory; None if the log cannot be read.
 
     Args:
         pid: of the process.
         since_s: seconds on the clock ``time.monotonic``; what the log says of earlier moments is not meant.
         log: gives one record in each read: ``PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT``.
+        pid_space: the inode of the space of process numbers that ``pid`` is of; None: this process's own. In a
+            container it is most often not the kernel's, and the log then says nothing of this number.
     """
+    if (_read_pid_space() if pid_space is None else pid_space) != KERNEL_PID_SPACE:
+        return None
     told = f"Killed process {pid} ("
     try:
         descriptor = os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -296,6 +301,13 @@ def is_named_victim(pid: int, since_s: float, log: Path = _KERNEL_LOG) -> bool |
     finally:
         os.close(descriptor)
     return False
+
+
+def _read_pid_space() -> int | None:
+    try:
+        return (_PROC / "self/ns/pid").stat().st_ino
+    except OSError:
+        return None
 
 
 def _read_record(descriptor: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -158,12 +159,14 @@ def write_log(path: Path, *records: str) -> Path:
 
 
 def test_the_log_of_the_kernel_names_whom_it_killed(tmp_path: Path) -> None:
+    is_named_victim = functools.partial(cgroups.is_named_victim, pid_space=cgroups.KERNEL_PID_SPACE)
     record = "4,900,12000000,-;Out of memory: Killed process 77 (python) total-vm:8kB"
     log = write_log(tmp_path / "kmsg", record)
-    assert cgroups.is_named_victim(77, 11.0, log) is True
-    assert cgroups.is_named_victim(77, 20.0, log) is False, "that was an earlier process with this number"
-    assert cgroups.is_named_victim(7, 11.0, log) is False
-    assert cgroups.is_named_victim(77, 11.0, tmp_path / "none") is None
+    assert is_named_victim(77, 11.0, log) is True
+    assert is_named_victim(77, 20.0, log) is False, "that was an earlier process with this number"
+    assert is_named_victim(7, 11.0, log) is False
+    assert is_named_victim(77, 11.0, tmp_path / "none") is None
+    assert cgroups.is_named_victim(77, 11.0, log, pid_space=4_026_532_000) is None, "numbers of a container are others"
 
 
 def test_a_group_that_the_system_lets_no_one_kill_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
