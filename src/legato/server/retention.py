@@ -11,12 +11,14 @@ from typing import Final
 
 import structlog
 
+from legato.control.home_lock import HOME_FILE
 from legato.control.ids import is_job_id
 from legato.control.store import Purged
 from legato.core.errors import FencedOut, LegatoError
+from legato.core.warm import mark_of
 from legato.server.services import JOBS, Services
 from legato.system.plain_files import take_back
-from legato.system.processes import kill_all_of
+from legato.system.processes import kill_all_of, values_in_line
 
 _log = structlog.get_logger(__name__)
 
@@ -75,7 +77,8 @@ def end_hidden(services: Services) -> None:
     """End processes that jobs have left behind, whatever they hid, where their users have numbers of the pool.
 
     Such a number is one user's alone and nothing else runs with it. So while that user has no job that may have
-    processes, every process with it is left behind. One that has just begun may belong to a job that begins now.
+    processes, every process with it is left behind. One that has just begun may belong to a job that begins now. Jobs
+    of another platform of this machine, which may use the same numbers by mistake, are left alone.
 
     Raises:
         StoreError: the store cannot be used.
@@ -86,8 +89,34 @@ def end_hidden(services: Services) -> None:
         return
     found = services.store.accounts.list_idle_uids()
     idle = {uid: user for user, uid in found.items() if uid in settings.pool_range}
-    for uid, num_killed in kill_all_of(idle, _HIDDEN_S).items():
+    home = settings.home_path.resolve()
+
+    def is_spared(pid: int, uid: int) -> bool:
+        return _is_of_another_platform(pid, uid, home)
+
+    for uid, num_killed in kill_all_of(idle, _HIDDEN_S, is_spared).items():
         _log.warning("processes that a user's jobs had left behind were ended", user=idle[uid], processes=num_killed)
+
+
+def _is_of_another_platform(pid: int, uid: int, home: Path) -> bool:
+    """Tell whether a process began in a job of another platform of this machine; True also if the system hides that.
+
+    A job cannot make up such a home: the file that marks a home must belong to another user than the process.
+    """
+    records = values_in_line(pid, mark_of("").removesuffix("="))
+    if records is None:
+        return True
+    for record in records:
+        for folder in Path(record).parents:
+            try:
+                owner = (folder / HOME_FILE).stat().st_uid
+            except OSError:
+                continue
+            if owner != uid:
+                if folder.resolve() != home:
+                    return True
+                break
+    return False
 
 
 def _delete_jobs(root: Path, purged: Purged) -> None:

@@ -12,7 +12,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -200,12 +200,39 @@ def kill_marked(mark: str) -> None:
             send_signal(pid, started, signal.SIGKILL)
 
 
-def kill_all_of(users: Collection[int], min_age_s: float) -> dict[int, int]:
+def values_in_line(pid: int, variable: str) -> list[str] | None:
+    """Return the values that a variable has in a process and in all processes of its line of parents.
+
+    Args:
+        pid: the process.
+        variable: its name.
+
+    Returns:
+        The values as the processes began with them. None: the system does not show the variables of this process.
+    """
+    found: list[str] = []
+    start = os.fsencode(f"{variable}=")
+    number = pid
+    while number > 0:
+        try:
+            variables = (_PROC / str(number) / "environ").read_bytes().split(b"\0")
+            status = (_PROC / str(number) / "status").read_text(errors="replace")
+        except OSError:
+            return None if number == pid else found
+        found += [os.fsdecode(each.removeprefix(start)) for each in variables if each.startswith(start)]
+        number = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("PPid:")), 0)
+    return found
+
+
+def kill_all_of(
+    users: Collection[int], min_age_s: float, is_spared: Callable[[int, int], bool] = lambda _pid, _user: False
+) -> dict[int, int]:
     """Kill all processes of users of the system, whatever they do not to be found.
 
     Args:
         users: by number; no process of theirs is to go on.
         min_age_s: processes that began later than so many seconds ago are left alone.
+        is_spared: of a process and its user: it is left alone.
 
     Returns:
         How many were killed, by user; users without any are left out.
@@ -218,7 +245,9 @@ def kill_all_of(users: Collection[int], min_age_s: float) -> dict[int, int]:
     for pid, found in _all_stats():
         user = _user_of(pid)
         age_s = up_s - found.start_time / os.sysconf("SC_CLK_TCK")
-        if user is not None and user in users and not found.has_ended and age_s >= min_age_s and pid != os.getpid():
+        if user is None or user not in users or found.has_ended or age_s < min_age_s or pid == os.getpid():
+            continue
+        if not is_spared(pid, user):
             send_signal(pid, found.start_time, signal.SIGKILL, user)
             killed[user] = killed.get(user, 0) + 1
     return killed

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import pwd
+import signal
 import stat
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -118,7 +120,7 @@ def test_what_hides_from_its_job_ends_when_its_user_of_the_pool_has_no_job_left(
 ) -> None:
     asked: list[dict[int, str]] = []
 
-    def kill(users: dict[int, str], _min_age_s: float) -> dict[int, int]:
+    def kill(users: dict[int, str], _min_age_s: float, _is_spared: object) -> dict[int, int]:
         asked.append(dict(users))
         return dict.fromkeys(users, 1)
 
@@ -144,3 +146,38 @@ def test_what_hides_from_its_job_ends_when_its_user_of_the_pool_has_no_job_left(
     assert look() == everybody
     assert look(run_jobs_as="submitter") == {}, "a system user may run other things"
     assert look(pool_uids="2000000500-2000000509") == {}, "numbers that are not of the pool any more"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of other users")
+def test_processes_of_another_platform_with_the_same_number_are_spared(tmp_path: Path) -> None:
+    uid = 2_000_000_773
+    own, other = tmp_path / "own", tmp_path / "other"
+    for home in (own, other):
+        home.mkdir()
+        (home / "home-id").touch()
+    made_up = tmp_path / "made-up"
+    made_up.mkdir()
+    (made_up / "home-id").touch()
+    os.chown(made_up / "home-id", uid, uid)
+
+    def is_spared(home: Path | None) -> bool:
+        env = {} if home is None else {"LEGATO_ENGINE": str(home / "jobs" / "j-1" / "engine.json")}
+        # The shell stays the parent of a process without the variable.
+        command = ["/bin/sh", "-c", "env -i /bin/sleep 600 & echo $!; wait"]
+        with subprocess.Popen(
+            command, user=uid, group=uid, extra_groups=[], env=env, cwd="/", stdout=subprocess.PIPE, text=True
+        ) as parent:
+            assert parent.stdout is not None
+            pid = int(parent.stdout.readline())
+            try:
+                answers = {retention._is_of_another_platform(each, uid, own.resolve()) for each in (parent.pid, pid)}
+            finally:
+                os.kill(pid, signal.SIGKILL)
+                parent.kill()
+        assert len(answers) == 1
+        return answers.pop()
+
+    assert is_spared(other)
+    assert not is_spared(own)
+    assert not is_spared(made_up), "a job cannot spare itself"
+    assert not is_spared(None)
