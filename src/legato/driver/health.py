@@ -6,7 +6,7 @@ to do than it can. So the engine is asked about its process, and the answers dec
 - stopped or gone: fenced when it has neither said nor computed anything for ``heartbeat_limit_s``;
 - busy: left alone for as long as it is;
 - neither, so it only waits: fenced when it has not got on for ``collective_limit_s``; one that trains alone is only
-  warned of as long as its heartbeats come, because no other worker waits for it;
+  warned of as long as its heartbeats come and no worker is ready to join, because no other worker waits for it;
 - its heartbeats do not say whether it waits for others, because it is of an earlier release: fenced when no worker of
   its view has got on or computed for twice that time. After once that time such workers give up by themselves;
 - the engine cannot tell: fenced when it has been silent for ``heartbeat_limit_s``.
@@ -148,8 +148,9 @@ def _rested_s(job: Job, worker: Worker) -> float | None:
 
 
 def _is_alone(job: Job) -> bool:
-    """Whether the view in force has one worker only: it can wait for no other one, and no other one for it."""
-    return job.current is not None and len(job.current.workers) == 1
+    """Whether the view in force has one worker only and none is ready to join it: no other worker waits for it."""
+    is_single = job.current is not None and len(job.current.workers) == 1
+    return is_single and not job.where(lambda worker: worker.phase is WorkerPhase.WARM)
 
 
 def _is_busy(job: Job, worker: Worker) -> bool:

@@ -169,6 +169,15 @@ def test_the_only_worker_of_a_job_may_sleep_for_longer_than_the_limit_and_its_us
     assert not kinds(world, "fenced")
 
 
+def test_the_only_worker_of_a_view_is_fenced_when_it_keeps_one_waiting_that_is_ready_to_join() -> None:
+    world = make_training(num_workers=1, max_workers=2, collective_limit_s=60.0)
+    be_stuck(world, 0)
+    world.feed(events.ScaleAsked(2, "test"))
+    world.calm(80)
+    assert 0 in {record.worker for record in kinds(world, "fenced")}
+    world.check_at_peace()
+
+
 def test_a_worker_that_sleeps_while_another_waits_for_it_is_fenced_and_the_limit_is_named() -> None:
     world = make_training(num_workers=2, collective_limit_s=60.0)
     be_stuck(world, 1, waiting=[0])
