@@ -82,24 +82,30 @@ def chromium() -> Any:
 
 
 @contextlib.contextmanager
-def start_platform() -> Iterator[Platform]:
+def start_platform_anywhere() -> Iterator[Platform]:
+    with tempfile.TemporaryDirectory() as folder, start_platform(Path(folder, "platform")) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def start_platform(home: Path) -> Iterator[Platform]:
     """Start a platform of four slots on which decisions come soon."""
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+    with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith(("LEGATO_", "WMLA_"))]:
             if name != "LEGATO_PICTURES":
                 patch.delenv(name)
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
-        with platform(Path(folder, "platform"), slots=4, stability_s=0.5) as made:
+        with platform(home, slots=4, stability_s=0.5) as made:
             yield made
 
 
 @pytest.fixture
-def running(request: pytest.FixtureRequest) -> Iterator[Platform]:
+def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Platform]:
     """A platform: those who only look share one, in which each has people of other names; a soak has its own."""
     if request.node.get_closest_marker("soak") is None:
-        yield _shared.get(start_platform)
+        yield _shared.get(start_platform_anywhere)
         return
-    with start_platform() as made:
+    with start_platform(tmp_path / "platform") as made:
         yield made
 
 
