@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,11 @@ def test_every_operation_answers_as_described(described: Platform, document: Any
         )
         @given(case=operation.as_strategy(generation_mode=mode))
         def ask(case: Any) -> None:
-            case.call_and_validate(base_url=described.url, headers=described.headers("admin"), checks=CHECKS)
+            answer = case.call(base_url=described.url, headers=described.headers("admin"))
+            # A body that is too large is refused before it is compared with the description: this check knows no 413.
+            is_large = answer.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+            applied = [check for check in CHECKS if not is_large or check.__name__ != "negative_data_rejection"]
+            case.validate_response(answer, checks=applied)
 
         try:
             ask()
