@@ -2,12 +2,8 @@
 
 import { type ComponentType, type LazyExoticComponent, lazy } from "react";
 import { fetchPage } from "@/parts/fetched";
+import type { PageProps } from "@/router/router";
 import type { Session } from "@/session/session";
-
-/** What a page gets: the names in its address. */
-export interface PageProps {
-  names: Record<string, string>;
-}
 
 interface PageRoute {
   pattern: string;

@@ -8,6 +8,11 @@ export interface Route {
   query: URLSearchParams;
 }
 
+/** What a page gets: the names in its address. */
+export interface PageProps {
+  names: Record<string, string>;
+}
+
 type QueryValues = Record<string, string | number | null | undefined | readonly string[]>;
 
 /** Return the route of a hash. Whatever cannot be read is the first page. */

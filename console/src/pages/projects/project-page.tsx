@@ -8,8 +8,7 @@ import { Card } from "@/parts/card";
 import { ConfirmDialog } from "@/parts/confirm";
 import { Ago } from "@/parts/now";
 import { Answered, Empty } from "@/parts/states";
-import { go, Link } from "@/router/router";
-import type { PageProps } from "@/routes";
+import { go, Link, type PageProps } from "@/router/router";
 import { useSession } from "@/session/session";
 import {
   mayAdd,
