@@ -497,9 +497,11 @@ class LocalEngine:
         Raises:
             UsageError: a limit was asked for, and cannot be enforced.
         """
-        support = find_support()
         # A job with a user of its own is in groups if it can be: by these its hidden processes are found at its end.
-        if self._limits.is_empty and (self._user is None or not support.places):
+        if self._limits.is_empty and self._user is None:
+            return
+        support = find_support()
+        if self._limits.is_empty and not support.places:
             return
         why_not = support.check(self._limits)
         try:
