@@ -169,25 +169,23 @@ class JobGroup:
 
     def count_oom_kills(self, worker: int) -> int:
         """Return how many processes of a worker the kernel has killed for memory, the machine's or the worker's own."""
-        return self._count(worker, "memory.events", "memory.oom_control", "oom_kill")
+        place = self._places.get("memory")
+        if place is None:
+            return 0
+        file = "memory.events" if place.version == 2 else "memory.oom_control"
+        return _read_count(place.base / self._name / _name_worker(worker) / file, "oom_kill")
 
     def has_reached_limit(self, worker: int) -> bool:
         """Return whether a worker has ever used all the memory that it may."""
         if self._limits.memory_bytes is None:
             return False
-        if self._places["memory"].version == 2:
-            return self._count(worker, "memory.events", "", "oom") > 0
-        folder = self._places["memory"].base / self._name / _name_worker(worker)
+        place = self._places["memory"]
+        folder = place.base / self._name / _name_worker(worker)
+        if place.version == 2:
+            return _read_count(folder / "memory.events", "oom") > 0
         # Newer kernels do not count how often it was reached (memory.failcnt is 0), but all of them keep the most used.
         most = [int(word) for word in _read_words(folder / "memory.max_usage_in_bytes") if word.isdecimal()]
         return any(num_bytes > self._limits.memory_bytes - _HUGE_PAGE for num_bytes in most)
-
-    def _count(self, worker: int, file: str, file_of_version_1: str, key: str) -> int:
-        place = self._places.get("memory")
-        if place is None:
-            return 0
-        folder = place.base / self._name / _name_worker(worker)
-        return _read_count(folder / (file if place.version == 2 else file_of_version_1), key)
 
     def kill(self) -> None:
         """Kill all processes that the job has left behind, and wait until they are gone.
