@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,12 @@ IMPORT_LIMIT_S = 0.2
 WHOLE = {SOURCE / "compat/wmla/tools/dlicmd.py"}
 """Fetched and run as one file, without anything beside it."""
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
+
+
+@functools.cache
+def parse_modules() -> dict[Path, ast.Module]:
+    """Return the syntax tree of every module of Legato."""
+    return {module: ast.parse(module.read_text()) for module in SOURCE.rglob("*.py")}
 
 
 def run(code: str) -> str:
@@ -74,16 +81,15 @@ def test_no_module_is_a_room_and_names_say_what_they_do() -> None:
 
 
 def test_every_module_says_what_it_is_for() -> None:
-    texts = {module: module.read_text() for module in SOURCE.rglob("*.py")}
-    silent = [module for module, text in texts.items() if text.strip() and ast.get_docstring(ast.parse(text)) is None]
+    silent = [module for module, tree in parse_modules().items() if tree.body and ast.get_docstring(tree) is None]
     assert silent == []
 
 
 def test_types_are_prepared_in_one_place() -> None:
     calls = [
         (module, ast.unparse(node.func), len(node.args) + len(node.keywords))
-        for module in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(module.read_text()))
+        for module, tree in parse_modules().items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Call)
     ]
     by_itself = {
@@ -98,7 +104,7 @@ def test_types_are_prepared_in_one_place() -> None:
 def _imports_of(module: Path, names: dict[str, Path]) -> set[str]:
     """Return the modules of Legato that a module imports anywhere: at its top, in functions, for types."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(module.read_text())):
+    for node in ast.walk(parse_modules()[module]):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
