@@ -14,14 +14,17 @@ import msgspec
 UNKNOWN_EXIT_CODE: Final = -9
 """Of a worker that ended unseen: whatever ended it, its process is gone."""
 
+MARK_VARIABLE: Final = "LEGATO_ENGINE"
+"""Every process of a job has it from its start: the path of the job's record."""
+
 
 def mark_of(record_path: str) -> str:
-    """Return the variable by which every process of a job is known from its start, as ``NAME=VALUE``.
+    """Return `MARK_VARIABLE` with its value, as ``NAME=VALUE``.
 
     >>> mark_of("/jobs/digits/engine.json")
     'LEGATO_ENGINE=/jobs/digits/engine.json'
     """
-    return f"LEGATO_ENGINE={record_path}"
+    return f"{MARK_VARIABLE}={record_path}"
 
 
 class Entry(msgspec.Struct):

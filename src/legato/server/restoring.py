@@ -19,10 +19,12 @@ from legato.control.stages import ENDED, HOLDING, Stage
 from legato.control.store import Store, export
 from legato.control.store.database import Database
 from legato.core.errors import LegatoError, UsageError
+from legato.core.warm import MARK_VARIABLE
 from legato.driver.journal import find_places, replace_file
 from legato.server.backups import ABOUT, CHECKSUM, FILES, FORMAT, STORE, About, Checksum, Tell
 from legato.server.services import JOBS
 from legato.system.decoding import decode
+from legato.system.processes import values_in
 
 _CHUNK_BYTES: Final = 2**20
 _STORE_FILE: Final = "legato.db"
@@ -263,13 +265,13 @@ def _sync(folder: Path) -> None:
 
 def _find_processes(home: str) -> tuple[int, ...]:
     """Return the processes of this machine that work for jobs of a home: drivers, warm parents and workers."""
-    mark = os.fsencode(f"{home}/jobs/")
+    start = f"{home}/jobs/"
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            words = (process / "cmdline").read_bytes().split(b"\0")
-            words += [word.removeprefix(b"LEGATO_ENGINE=") for word in (process / "environ").read_bytes().split(b"\0")]
-            if any(word.startswith(mark) for word in words):
+            words = os.fsdecode((process / "cmdline").read_bytes()).split("\0")
+            words += values_in(int(process.name), MARK_VARIABLE)
+            if any(word.startswith(start) for word in words):
                 found.append(int(process.name))
     return tuple(sorted(found))
 

@@ -15,7 +15,7 @@ from legato.control.home_lock import HOME_FILE
 from legato.control.ids import is_job_id
 from legato.control.store import Purged
 from legato.core.errors import FencedOut, LegatoError
-from legato.core.warm import mark_of
+from legato.core.warm import MARK_VARIABLE
 from legato.server.services import JOBS, Services
 from legato.system.plain_files import take_back
 from legato.system.processes import kill_all_of, values_in_line
@@ -103,7 +103,7 @@ def _is_of_another_platform(pid: int, uid: int, home: Path) -> bool:
 
     A job cannot make up such a home: the file that marks a home must belong to another user than the process.
     """
-    records = values_in_line(pid, mark_of("").removesuffix("="))
+    records = values_in_line(pid, MARK_VARIABLE)
     if records is None:
         return True
     for record in records:

@@ -200,6 +200,17 @@ def kill_marked(mark: str) -> None:
             send_signal(pid, started, signal.SIGKILL)
 
 
+def values_in(pid: int, variable: str) -> list[str]:
+    """Return the values that a process began with for a variable.
+
+    Raises:
+        OSError: the system does not show the variables of this process.
+    """
+    start = os.fsencode(f"{variable}=")
+    variables = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    return [os.fsdecode(each.removeprefix(start)) for each in variables if each.startswith(start)]
+
+
 def values_in_line(pid: int, variable: str) -> list[str] | None:
     """Return the values that a variable has in a process and in all processes of its line of parents.
 
@@ -211,15 +222,14 @@ def values_in_line(pid: int, variable: str) -> list[str] | None:
         The values as the processes began with them. None: the system does not show the variables of this process.
     """
     found: list[str] = []
-    start = os.fsencode(f"{variable}=")
     number = pid
     while number > 0:
         try:
-            variables = (_PROC / str(number) / "environ").read_bytes().split(b"\0")
+            values = values_in(number, variable)
             status = (_PROC / str(number) / "status").read_text(errors="replace")
         except OSError:
             return None if number == pid else found
-        found += [os.fsdecode(each.removeprefix(start)) for each in variables if each.startswith(start)]
+        found += values
         number = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("PPid:")), 0)
     return found
 
