@@ -6,13 +6,16 @@ limited; None sees all (`roles.Asker.sees_only`).
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from legato.control.stages import Stage
+from legato.core.errors import UsageError
 
 T = TypeVar("T")
+
+_MAX_KEY_LENGTH: Final = 255
 
 # ---------------------------------------------------------------- queues and slots
 
@@ -149,6 +152,10 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     experiment: str | None = None
     definition: str | None = None
     parent: str | None = None
+
+
+class CheckedJob(NewJob, frozen=True, kw_only=True):
+    """A job whose values were checked (`legato.control.store.check_new_job`): what takes one does not check again."""
 
 
 class JobPatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -388,7 +395,18 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestKey(msgspec.Struct, frozen=True):
-    """An idempotency key, with a fingerprint of the request that came with it."""
+    """An idempotency key, with a fingerprint of the request that came with it.
+
+    Raises:
+        UsageError: the key is empty or too long.
+    """
 
     key: str
     request_sha256: str
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.key) <= _MAX_KEY_LENGTH:
+            raise UsageError(
+                f"Cannot use an idempotency key of {len(self.key)} characters. Give 1 to {_MAX_KEY_LENGTH}; a UUID is "
+                "good."
+            )

@@ -39,6 +39,10 @@ class Asker(msgspec.Struct, frozen=True):
         return self.name if self.role is Role.USER else None
 
 
+class Submitter(Asker, frozen=True):
+    """An asker whose role was checked (`check_may_submit`): what takes one does not check it again."""
+
+
 def lower_role(one: Role, other: Role) -> Role:
     """Return the role of the two that may do less.
 
@@ -48,13 +52,18 @@ def lower_role(one: Role, other: Role) -> Role:
     return min(one, other, key=_ORDER.index)
 
 
-def check_may_submit(asker: Asker) -> None:
-    """Raise Forbidden unless the asker may submit jobs."""
+def check_may_submit(asker: Asker) -> Submitter:
+    """Return the asker as one who may submit jobs.
+
+    Raises:
+        Forbidden: the asker may not.
+    """
     if asker.role is Role.VIEWER:
         raise Forbidden(
             f"Cannot submit a job as '{asker.name}': the role is 'viewer', which changes nothing. "
             "Use a token of role 'user', or ask an admin for one."
         )
+    return Submitter(asker.name, asker.role)
 
 
 def check_may_change(verb: str, name: str, owner: str, asker: Asker) -> None:

@@ -10,9 +10,9 @@ import msgspec
 from legato.control.arguments import check_parameters, split_command, split_line
 from legato.control.display_names import name_run
 from legato.control.project_records import Definition, Distributed, Experiment, NewDefinition, Parameter
-from legato.control.records import NewJob
+from legato.control.records import CheckedJob, NewJob
 from legato.control.roles import Asker
-from legato.control.store import check_new_job, check_sha256, missing_code
+from legato.control.store import check_labels, check_new_job, missing_code
 from legato.control.work import Work, check_places, check_work, read_work
 from legato.core.errors import BadField, UsageError
 from legato.core.frameworks import DistributedName, Framework, Wanted
@@ -77,7 +77,7 @@ def make_run(
     *,
     queue: str = "default",
     experiment: Experiment | None = None,
-) -> NewJob:
+) -> CheckedJob:
     """Return the job that is a run of a definition, checked as far as that can be done without asking what there is.
 
     Args:
@@ -140,10 +140,10 @@ def make_run(
         experiment=None if experiment is None else experiment.id,
         definition=None if kept is None else kept.id,
     )
-    check_new_job(new)
+    checked = check_new_job(new)
     has_code = definition.code is not None
     check_work(work, name=name, min_workers=min_nodes, max_workers=max_nodes, has_code=has_code)
-    return new
+    return checked
 
 
 def check_places_here(here: Services, told: str, new: NewJob, owner: str) -> None:
@@ -210,7 +210,7 @@ def _find_why_not_limited(work: Work, here: Services) -> str | None:
     )
 
 
-def run_by(new: NewJob, framework: Framework, files: Collection[str] | None, user: str) -> NewJob:
+def run_by(new: CheckedJob, framework: Framework, files: Collection[str] | None, user: str) -> CheckedJob:
     """Return a job whose program is a command line for a framework, as it runs.
 
     Args:
@@ -221,6 +221,7 @@ def run_by(new: NewJob, framework: Framework, files: Collection[str] | None, use
 
     Raises:
         BadField: the framework cannot run it so.
+        UsageError: with the labels of the framework it has too many.
     """
     if not new.spec.get("program"):
         raise BadField("program", "There is no program. Give the words of a command line.")
@@ -248,7 +249,10 @@ def run_by(new: NewJob, framework: Framework, files: Collection[str] | None, use
     spec = {**new.spec, "program": list(prepared.program), "framework": framework.name}
     if prepared.launcher is not None:
         spec["launcher"] = msgspec.to_builtins(prepared.launcher)
-    return msgspec.structs.replace(new, spec=spec, labels={**prepared.labels, **(new.labels or {})})
+    labels = {**prepared.labels, **(new.labels or {})}
+    if labels != new.labels:
+        check_labels(f"submit job '{new.name}'", labels)
+    return msgspec.structs.replace(new, spec=spec, labels=labels)
 
 
 def _name_distributed(new: NewJob, framework: Framework) -> DistributedName:
@@ -265,7 +269,6 @@ def find_files(sha256: str | None, here: Services, asker: Asker) -> tuple[str, .
     """
     if sha256 is None:
         return None
-    check_sha256(sha256)
     here.store.uploads.get(sha256, asker)
     if not here.code.has(sha256):
         raise missing_code(sha256)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from legato.control.records import DeclaredSlot, Job, JobChange, Lease, NewJob, Node
+from legato.control.records import CheckedJob, DeclaredSlot, Job, JobChange, Lease, NewJob, Node
 from legato.control.roles import Asker, Role
 from legato.control.stages import Stage
-from legato.control.store import Store
+from legato.control.store import Store, check_new_job
 
 NOW = 1_800_000_000.0
 ADMIN = Asker("admin", Role.ADMIN)
@@ -23,9 +23,9 @@ def make_people(store: Store) -> None:
         store.accounts.create(asker.name, asker.role, ADMIN, NOW)
 
 
-def make_job(**changes: Any) -> NewJob:
+def make_job(**changes: Any) -> CheckedJob:
     values: dict[str, Any] = {"name": "mnist", "spec": {"program": ["train.py"]}, "min_workers": 1, "max_workers": 4}
-    return NewJob(**{**values, **changes})
+    return check_new_job(NewJob(**{**values, **changes}))
 
 
 def make_pool(store: Store, num_slots: int, now: float = NOW) -> tuple[Lease, list[str]]:

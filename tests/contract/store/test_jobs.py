@@ -15,7 +15,7 @@ from tests.contract.store.making import ADMIN, ANN, BEN, EYE, NOW, make_job, mak
 from tests.tiers import examples
 
 from legato.control.records import JobFilter, JobPatch, Queue, RequestKey
-from legato.control.roles import Asker, Role
+from legato.control.roles import Asker, Role, check_may_submit
 from legato.control.stages import Stage
 from legato.control.store import Store
 from legato.control.store.schema import code_holders
@@ -78,7 +78,7 @@ def test_a_job_that_cannot_be_is_refused(store: Store, changes: dict[str, Any], 
 
 def test_a_viewer_submits_nothing(store: Store) -> None:
     with pytest.raises(Forbidden, match="changes nothing"):
-        store.jobs.submit(make_job(), EYE, NOW)
+        store.jobs.submit(make_job(), check_may_submit(EYE), NOW)
 
 
 def test_a_closed_queue_is_for_its_members(store: Store) -> None:

@@ -22,7 +22,7 @@ from legato.control.project_records import (
     Project,
     ProjectPatch,
 )
-from legato.control.records import JobFilter, NewJob, RequestKey
+from legato.control.records import CheckedJob, JobFilter, RequestKey
 from legato.control.roles import Asker
 from legato.control.stages import Stage
 from legato.control.store import Store, experiments, submit
@@ -52,7 +52,7 @@ def plan(store: Store, project: Project, *definitions: Definition, name: str = "
     return store.experiments.create(project.id, new, ANN, NOW)
 
 
-def make_run(experiment: Experiment, definition: Definition, **fields: Any) -> NewJob:
+def make_run(experiment: Experiment, definition: Definition, **fields: Any) -> CheckedJob:
     return make_job(project=definition.project, experiment=experiment.id, definition=definition.id, **fields)
 
 
@@ -231,7 +231,7 @@ def test_code_is_held_in_one_order_whichever_runs_are_named_first(
     held: list[str | None] = []
     hold = submit._hold_needs
 
-    def spy(transaction: Transaction, new: NewJob, asker: Asker) -> None:
+    def spy(transaction: Transaction, new: CheckedJob, asker: Asker) -> None:
         held.append(new.code)
         hold(transaction, new, asker)
 

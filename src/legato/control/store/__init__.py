@@ -30,7 +30,7 @@ from legato.control.store.projects import KIND as PROJECT
 from legato.control.store.projects import LEAVER, Projects, check_may_add
 from legato.control.store.queues import QUEUE, Queues, check_queue_numbers
 from legato.control.store.retention import Purged, Retention
-from legato.control.store.submit import check_new_job
+from legato.control.store.submit import check_labels, check_new_job
 from legato.control.store.tokens import Tokens
 from legato.control.store.uploads import Uploads, check_sha256, missing_code
 from legato.core.errors import StoreError
@@ -43,6 +43,7 @@ __all__ = [
     "Purged",
     "Run",
     "Store",
+    "check_labels",
     "check_may_add",
     "check_new_job",
     "check_queue_numbers",

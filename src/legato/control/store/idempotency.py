@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from sqlalchemy import delete, select, update
 
 from legato.control.records import RequestKey
 from legato.control.store.database import Database
 from legato.control.store.schema import idempotency_keys as keys
 from legato.control.store.transactions import Transaction, writing
-from legato.core.errors import InFlight, KeyReused, UsageError
-
-_MAX_KEY_LENGTH: Final = 255
+from legato.core.errors import InFlight, KeyReused
 
 
 class Requests:
@@ -33,7 +29,6 @@ class Requests:
         Raises:
             KeyReused: the key came with another request before.
         """
-        _check_length(key)
         this = (keys.c.user == user, keys.c.key == key.key)
         with self._database.reading() as connection:
             found = connection.execute(select(keys).where(*this)).first()
@@ -70,7 +65,6 @@ class Requests:
 
 def claim_key(transaction: Transaction, user: str, key: RequestKey, limit_s: float) -> str | None:
     """Do what `Requests.claim` says, inside of a transaction."""
-    _check_length(key)
     this = (keys.c.user == user, keys.c.key == key.key)
     row = {
         "user": user,
@@ -101,13 +95,6 @@ def settle_key(transaction: Transaction, user: str, key: RequestKey, answer: str
     """Do what `Requests.settle` says, inside of a transaction."""
     this = (keys.c.user == user, keys.c.key == key.key)
     transaction.connection.execute(update(keys).where(*this).values(answer=answer))
-
-
-def _check_length(key: RequestKey) -> None:
-    if not 1 <= len(key.key) <= _MAX_KEY_LENGTH:
-        raise UsageError(
-            f"Cannot use an idempotency key of {len(key.key)} characters. Give 1 to {_MAX_KEY_LENGTH}; a UUID is good."
-        )
 
 
 def _check_same(request_sha256: str, key: RequestKey) -> None:

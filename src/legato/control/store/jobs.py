@@ -11,17 +11,17 @@ from legato.control.ids import is_job_id
 from legato.control.records import (
     Allocation,
     Attempt,
+    CheckedJob,
     Decision,
     Holder,
     Job,
     JobFilter,
     JobPatch,
-    NewJob,
     Page,
     RequestKey,
     Submitted,
 )
-from legato.control.roles import Asker, check_may_submit
+from legato.control.roles import Asker, Submitter
 from legato.control.stages import Action, Stage, check_ask
 from legato.control.store.database import Database
 from legato.control.store.idempotency import claim_key, settle_key
@@ -30,7 +30,6 @@ from legato.control.store.schema import allocations, attempts, decisions, jobs
 from legato.control.store.submit import (
     check_labels,
     check_may_use_queue,
-    check_new_job,
     check_priority,
     check_queued,
     check_workers,
@@ -61,14 +60,18 @@ class Jobs:
 
     def submit(
         self,
-        new: NewJob,
-        asker: Asker,
+        new: CheckedJob,
+        asker: Submitter,
         now: float,
         key: RequestKey | None = None,
         *,
         max_queued: int | None = None,
     ) -> Submitted:
-        """Queue a job. With a key, the same request makes one job however often and at however many places it comes.
+        """Queue a job. With a key, the same request makes one job, however often and to however many servers it comes.
+
+        The caller has checked the user's role and the job's own values (the types say so). This method
+        checks only what another request could change in between: the key, the queue, the number of waiting jobs, the
+        origin and the code.
 
         Args:
             new: the job.
@@ -80,16 +83,14 @@ class Jobs:
 
         Raises:
             Conflict: so many wait already.
-            Forbidden: the asker may not submit, or not to this queue.
-            UsageError: the job cannot be used as described.
+            Forbidden: the asker may not submit to this queue.
             NotFound: there is no such queue or upload.
             KeyReused: the key came with another request before.
             InFlight: the key is being used for something else at this moment.
         """
-        check_may_submit(asker)
-        check_new_job(new)
         with writing(self._database, now) as transaction:
             if key is not None:
+                # The same request may be answered by another thread or server at this moment: one of them claims it.
                 before = claim_key(transaction, asker.name, key, self._request_limit_s)
                 if before is not None:
                     return Submitted(_reread(transaction, before), is_new=False)
@@ -101,8 +102,8 @@ class Jobs:
 
     def submit_runs(
         self,
-        new: Sequence[NewJob],
-        asker: Asker,
+        new: Sequence[CheckedJob],
+        asker: Submitter,
         now: float,
         key: RequestKey | None = None,
         *,
@@ -112,9 +113,6 @@ class Jobs:
 
         With a key: those that the same request made before, as far as they are kept.
         """
-        check_may_submit(asker)
-        for one in new:
-            check_new_job(one)
         with writing(self._database, now) as transaction:
             if key is not None:
                 before = claim_key(transaction, asker.name, key, self._request_limit_s)

@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import String, bindparam, func, select, update
 
 from legato.control.ids import make_id
-from legato.control.records import Job, NewJob
+from legato.control.records import CheckedJob, Job, NewJob
 from legato.control.roles import Asker, Role
 from legato.control.stages import Stage
 from legato.control.store.job_rows import MOVED
@@ -42,9 +43,9 @@ _NOT_YET: Final[dict[str, Any]] = {
 
 
 def insert_jobs(
-    transaction: Transaction, new: Sequence[NewJob], asker: Asker, random_bits: Callable[[int], int]
+    transaction: Transaction, new: Sequence[CheckedJob], asker: Asker, random_bits: Callable[[int], int]
 ) -> tuple[Job, ...]:
-    """Insert jobs that were checked, with ids behind those of all jobs there are.
+    """Insert jobs, with ids behind those of all jobs there are.
 
     Raises:
         NotFound: there is no such queue, no such upload that the asker may use, or what a job came from is gone.
@@ -134,8 +135,12 @@ def check_may_use_queue(transaction: Transaction, doing: str, queue: str, asker:
         )
 
 
-def check_new_job(new: NewJob) -> None:
-    """Raise UsageError unless the job's own numbers and words can be used."""
+def check_new_job(new: NewJob) -> CheckedJob:
+    """Return a job whose own numbers and words can be used.
+
+    Raises:
+        UsageError: they cannot.
+    """
     check_name(new.name)
     doing = f"submit job '{new.name}'"
     check_workers(doing, new.min_workers, new.max_workers, is_elastic=new.is_elastic)
@@ -143,6 +148,7 @@ def check_new_job(new: NewJob) -> None:
     check_labels(doing, new.labels)
     if not 0 <= new.max_retries <= _MAX_RETRIES:
         raise UsageError(f"Cannot {doing}: max_retries={new.max_retries} is outside 0..{_MAX_RETRIES}.")
+    return CheckedJob(**msgspec.structs.asdict(new))
 
 
 def check_workers(doing: str, min_workers: int, max_workers: int, *, is_elastic: bool) -> None:

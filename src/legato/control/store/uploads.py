@@ -13,7 +13,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, func, or_, select, true, update
 
 from legato.control.records import Upload
-from legato.control.roles import Asker, Role, check_may_submit
+from legato.control.roles import Asker, Role, Submitter
 from legato.control.store.database import Database
 from legato.control.store.schema import code_holders, code_uploads, definitions, jobs, projects
 from legato.control.store.transactions import read_one, writing
@@ -29,14 +29,12 @@ class Uploads:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def note(self, sha256: str, num_bytes: int, asker: Asker, now: float) -> Upload:
+    def note(self, sha256: str, num_bytes: int, asker: Submitter, now: float) -> Upload:
         """Note that the code lies in its place, whole, and that the asker has sent it; again is as good as once.
 
         Raises:
             UsageError: it is no SHA-256.
-            Forbidden: the asker may not submit.
         """
-        check_may_submit(asker)
         check_sha256(sha256)
         with writing(self._database, now) as transaction:
             row = {"sha256": sha256, "num_bytes": num_bytes, "uploaded_by": asker.name}

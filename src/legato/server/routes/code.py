@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from legato.control.records import Upload
-from legato.control.roles import Asker, check_may_submit
+from legato.control.roles import Asker, Submitter, check_may_submit
 from legato.control.store import check_sha256, missing_code
 from legato.server.answers import Answer, tells
 from legato.server.authentication import WhoAsks
@@ -67,7 +67,7 @@ def _pack(sha256: str, here: Services, asker: Asker) -> BinaryIO:
 @router.put("/code/{sha256}", openapi_extra=_BODY, **tells(Upload, 201, also=(200,), errors=(408, 409, 413)))
 async def put_code(sha256: str, request: Request, here: Here, asker: WhoAsks) -> Response:
     """Upload code: a ``.tar.gz``, ``.tar`` or ``.zip`` file with this SHA-256."""
-    check_may_submit(asker)
+    submitter = check_may_submit(asker)
     check_sha256(sha256)
     said = request.headers.get("content-length", "")
     if said.isascii() and said.isdecimal():
@@ -75,14 +75,14 @@ async def put_code(sha256: str, request: Request, here: Here, asker: WhoAsks) ->
         await run_in_threadpool(_check_room, here, sha256, int(said), asker)
     with here.arrivals.counted(asker.name):
         async with here.code.receive(request.stream(), sha256) as archive, here.upload_turn:
-            return await run_in_threadpool(_keep, here, archive, sha256, asker)
+            return await run_in_threadpool(_keep, here, archive, sha256, submitter)
 
 
 def _check_room(here: Services, sha256: str, num_bytes: int, asker: Asker) -> None:
     here.store.uploads.check_room(sha256, num_bytes, asker, here.settings.upload_quota_bytes)
 
 
-def _keep(here: Services, archive: Path, sha256: str, asker: Asker) -> Response:
+def _keep(here: Services, archive: Path, sha256: str, asker: Submitter) -> Response:
     num_bytes = archive.stat().st_size
     _check_room(here, sha256, num_bytes, asker)
     is_there = here.code.has(sha256)

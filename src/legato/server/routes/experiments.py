@@ -7,8 +7,8 @@ from starlette.responses import Response
 
 from legato.control.arguments import split_line
 from legato.control.project_records import Definition, Experiment
-from legato.control.records import Job, NewJob
-from legato.control.roles import Asker, check_may_act
+from legato.control.records import CheckedJob, Job
+from legato.control.roles import Asker, Submitter, check_may_act
 from legato.control.store import check_may_add, missing_code
 from legato.control.work import check_data
 from legato.core.errors import BadField
@@ -103,7 +103,8 @@ def run_experiment(
         for definition in _choose(found, said.definitions, here, asker)
     ]
     most = here.settings.max_queued_jobs
-    made, is_new = here.store.jobs.submit_runs(new, asker, here.now(), request, max_queued=most)
+    submitter = Submitter(asker.name, asker.role)  # `check_may_act` has checked the role
+    made, is_new = here.store.jobs.submit_runs(new, submitter, here.now(), request, max_queued=most)
     return Answer(Listed(made), 201 if is_new else 200)
 
 
@@ -131,7 +132,7 @@ def _make(
     here: Services,
     asker: Asker,
     frameworks: Offered,
-) -> NewJob:
+) -> CheckedJob:
     framework = frameworks.find_again(definition.framework, definition.name)
     if definition.code is not None and not here.code.has(definition.code):
         raise missing_code(definition.code)

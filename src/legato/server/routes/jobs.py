@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from legato.control.records import Job, JobFilter, JobPatch, NewJob, Page, RequestKey
-from legato.control.roles import Asker, Role, check_may_submit
+from legato.control.records import CheckedJob, Job, JobFilter, JobPatch, NewJob, Page, RequestKey
+from legato.control.roles import Asker, Role, Submitter, check_may_submit
 from legato.control.stages import Stage
 from legato.control.store import check_may_add, check_new_job, check_sha256, missing_code
 from legato.control.work import Work, check_most_workers, check_resize, check_work, read_work
@@ -63,20 +63,20 @@ class NewOrigin(NamedTuple):
 @router.post("/jobs", **tells(Job, 201, also=(200,), errors=(404, 409, 413, 415)))
 def submit(body: Submission, here: Here, asker: WhoAsks, frameworks: Frameworks, key: Key = None) -> Response:
     """Submit a job."""
-    check_may_submit(asker)
+    submitter = check_may_submit(asker)
     request = read_key(key, "submit", body)
     before = find_made(request, here, asker)
     if before:
         return show_job(before[0])
     framework = None if body.framework is None else frameworks.find(body.framework)
     new = _make_checked(body, here, asker, framework=framework)
-    return _submit(new, here, asker, request)
+    return _submit(new, here, submitter, request)
 
 
 @router.post("/jobs/{job}/clone", **tells(Job, 201, also=(200,), errors=(404, 409, 413, 415)))
 def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, key: Key = None) -> Response:
     """Submit a job like another one."""
-    check_may_submit(asker)
+    submitter = check_may_submit(asker)
     said = body or JobFields()
     request = read_key(key, f"clone {job}", said)
     before = find_made(request, here, asker)
@@ -111,7 +111,7 @@ def clone(job: str, here: Here, asker: WhoAsks, body: JobFields | None = None, k
     new = msgspec.structs.replace(new, **origin._asdict(), parent=found.id)
     if new.code is not None and new.code == found.code:
         _check_may_use(found, new.code, here, asker)
-    return _submit(new, here, asker, request)
+    return _submit(new, here, submitter, request)
 
 
 @router.post("/plan", **tells(Plan, errors=(404, 413, 415)))
@@ -336,14 +336,13 @@ def _make_checked(
     *,
     base: NewJob | None = None,
     framework: Framework | None = None,
-) -> NewJob:
+) -> CheckedJob:
     """Return the job of a submission, checked as far as that can be done without asking what there is."""
-    check_may_submit(asker)
-    new = make_job(said, default_priority=here.settings.default_priority, base=base)
-    check_new_job(new)
-    if new.code is not None:
-        check_sha256(new.code)
-    if framework is not None:
+    new = check_new_job(make_job(said, default_priority=here.settings.default_priority, base=base))
+    if framework is None:
+        if new.code is not None:
+            check_sha256(new.code)
+    else:
         new = run_by(new, framework, find_files(new.code, here, asker), asker.name)
     work = read_work(new.spec)
     check_work(
@@ -367,7 +366,8 @@ def read_key(key: str | None, doing: str, said: BaseModel) -> RequestKey | None:
 def find_made(request: RequestKey | None, here: Services, asker: Asker) -> tuple[Job, ...]:
     """Return the jobs that the same request made before; none: it made none.
 
-    It is asked before all that the request names is looked for: that may be gone by now.
+    Ask this before you look for what the request names: that may be gone by now. It claims nothing, so the store
+    looks again when it submits, in case the same request is being answered at this moment.
 
     Raises:
         KeyReused: the key came with another request before.
@@ -402,7 +402,7 @@ def _check_may_use(job: Job, code: str, here: Services, asker: Asker) -> None:
         ) from error
 
 
-def _submit(new: NewJob, here: Services, asker: Asker, key: RequestKey | None) -> Response:
+def _submit(new: CheckedJob, here: Services, asker: Submitter, key: RequestKey | None) -> Response:
     if new.code is not None and not here.code.has(new.code):
         raise missing_code(new.code)
     check_places_here(here, f"Cannot submit job '{new.name}'", new, asker.name)
