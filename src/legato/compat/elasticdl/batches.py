@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from legato.core.errors import ProgramError
+from legato.train.torch_private import num_changes
 
 _NUM_SEEN: Final = 64
 
@@ -162,7 +163,7 @@ def _version_of(leaf: Leaf) -> int | None:
     """Return what grows when a tensor is written to; None if it has no such counter."""
     if not isinstance(leaf, torch.Tensor) or leaf.is_inference():
         return None
-    return int(leaf._version)
+    return num_changes(leaf)
 
 
 def _cut_leaf(leaf: Leaf, batch_size: int, num_records: int) -> Leaf:

@@ -24,6 +24,7 @@ from legato.compat.elasticdl.loader_server import Address, Counter
 from legato.compat.elasticdl.stream import Record
 from legato.compat.elasticdl.task_queue import AsAsked, InOrder
 from legato.core.errors import ProgramError
+from legato.train import torch_private
 
 _PR_SET_PDEATHSIG: Final = 1
 _MAX_DEPTH: Final = 3
@@ -144,17 +145,10 @@ def watch_loaders(kind: type[Any]) -> None:
         if handing is None and not service.is_planned:
             return batches
         if handing is None:
-            service.join(loader.num_workers, lambda: _may_ask(batches))
+            service.join(loader.num_workers, lambda: torch_private.is_loading(batches))
         return _Loop(batches, service, handing)
 
     DataLoader.__iter__ = begin  # type: ignore[method-assign]
-
-
-def _may_ask(batches: Any) -> bool:
-    """Tell whether the processes of a loader live, and none of them has met an error before it asked for anything."""
-    results = getattr(batches, "_worker_result_queue", None)
-    is_silent = results is None or results.empty()
-    return is_silent and all(process.is_alive() for process in getattr(batches, "_workers", ()))
 
 
 def check_loader(loader: DataLoader[Any], batch_size: int) -> None:

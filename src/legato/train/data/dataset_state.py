@@ -17,6 +17,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from legato.train import torch_private
+
 _WHOLE_BYTES: Final = 16 << 20  # an array of at most this size is read whole: some milliseconds
 _BLOCK_BYTES: Final = 4096
 _NUM_BLOCKS: Final = 1024
@@ -147,7 +149,7 @@ def _content(cell: Any) -> Any:
 def _describe_tensor(tensor: torch.Tensor) -> str:
     kind = f"{type(tensor).__qualname__} {tensor.dtype} {tuple(tensor.shape)} {tensor.device}"
     # A tensor that was made for inference does not count its changes.
-    version = 0 if tensor.is_inference() else tensor._version
+    version = 0 if tensor.is_inference() else torch_private.num_changes(tensor)
     if tensor.layout != torch.strided:
         return f"{kind} at {id(tensor)}, version {version}"
     content = 0

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 from torch.utils.data import Dataset
-from torch.utils.data._utils.pin_memory import pin_memory as to_pinned
 
 from legato.core.errors import DataError
+from legato.train import torch_private
 from legato.train.data.fetch import Collate, Fetcher, FetchError, render_failure
 from legato.train.data.loader_processes import Failure, LoaderProcesses
 from legato.train.data.order import Key, Order
@@ -125,7 +125,7 @@ class Loader:
             batch = self._fetch_here(key)
         else:
             key, batch = self._take_loaded(self._processes)
-        return key, to_pinned(batch) if self._pin else batch  # type: ignore[no-untyped-call]
+        return key, torch_private.pin(batch) if self._pin else batch
 
     def close(self) -> None:
         """End the loader processes and drop what is loaded. Idempotent; the loader cannot be used any more."""

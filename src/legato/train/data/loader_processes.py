@@ -27,9 +27,9 @@ from typing import Any, Final, NamedTuple
 
 import torch
 import torch.multiprocessing  # teaches pipes to carry tensors in shared memory
-import torch.utils.data._utils.worker as torch_worker
 
 from legato.core.errors import DataError
+from legato.train import torch_private
 from legato.train.data.dataset_state import DatasetState
 from legato.train.data.fetch import Fetcher, FetchError, told
 from legato.train.data.order import Key
@@ -254,10 +254,7 @@ def _serve(fetcher: Fetcher, requests: Connection, results: Connection, place: P
     """Fetch what is asked for, in that order, until the parent closes the pipe."""
     _leave_parent(place)
     torch.set_num_threads(1)
-    # Lets the default collation write into shared memory at once, and data sets ask where they are.
-    torch_worker._worker_info = torch_worker.WorkerInfo(
-        id=place.index, num_workers=place.num_processes, seed=fetcher.seed, dataset=fetcher.dataset
-    )
+    torch_private.describe_loader_process(place.index, place.num_processes, fetcher.seed, fetcher.dataset)
     waiting: dict[int, Key] = {}
     while True:
         try:

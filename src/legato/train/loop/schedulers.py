@@ -7,6 +7,8 @@ from typing import Any
 
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from legato.train import torch_private
+
 
 def find_schedulers(optimizer: Any) -> list[Any]:
     """Return the schedulers of an optimizer, in the same order in every worker; those that are parts of others not.
@@ -17,7 +19,7 @@ def find_schedulers(optimizer: Any) -> list[Any]:
     kinds = (LRScheduler, ReduceLROnPlateau)
     owners = {id(owner): owner for owner in _owners_of(optimizer) if issubclass(type(owner), kinds)}
     found = [scheduler for scheduler in owners.values() if getattr(scheduler, "optimizer", None) is optimizer]
-    parts = {id(part) for scheduler in found for part in getattr(scheduler, "_schedulers", ())}
+    parts = {id(part) for scheduler in found for part in torch_private.schedulers_in(scheduler)}
     whole = [scheduler for scheduler in found if id(scheduler) not in parts]
     return sorted(whole, key=lambda scheduler: (type(scheduler).__qualname__, _told(scheduler.state_dict())))
 

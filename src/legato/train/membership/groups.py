@@ -25,10 +25,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
 import torch
-from torch.distributed.distributed_c10d import AllreduceOptions
 
 from legato.core.errors import BrokenView
 from legato.core.view import View
+from legato.train import torch_private
 from legato.train.membership.control_sockets import Mesh, connect
 
 _BUILD_LIMIT_S: Final = 20.0
@@ -40,8 +40,6 @@ _LOST_S: Final = 0.2
 # A peer may compute for hours before it comes to a collective. Only the driver decides that it hangs, and breaks the
 # connections then.
 _NO_LIMIT: Final = datetime.timedelta(days=3650)
-# Parts of torch.distributed without which there is no group outside its global state; torch does not type them.
-_distributed: Final[Any] = torch.distributed
 _listening: Final = threading.Lock()
 _dropped: Final[queue.SimpleQueue[list[Any] | None]] = queue.SimpleQueue()
 _idle_waiters: Final[list[queue.SimpleQueue[Callable[[], None]]]] = []
@@ -218,7 +216,7 @@ class Group:
     def all_reduce(self, tensor: torch.Tensor) -> None:
         """Sum a tensor over all ranks in place, in whatever order gloo likes."""
         if self.size > 1:
-            self.finish([self._start(lambda group: group.allreduce([tensor], AllreduceOptions()), tensor)])
+            self.finish([self._start(lambda group: torch_private.all_reduce(group, tensor), tensor)])
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int) -> Work:
         """Start sending to one peer; the returned work goes to `finish`. The tensor must stay as it is until then."""
@@ -382,24 +380,19 @@ def build(view: View, worker: int, key: str, device: torch.device) -> Group:
     if len(view.members) == 1:
         return Group(view, rank)
     try:
-        # A client of its own: a wait in one view's build must not hold up the build of the next.
         address, port_of_store = view.rendezvous.rsplit(":", 1)
         limit = datetime.timedelta(seconds=_BUILD_LIMIT_S)
-        client = _distributed.TCPStore(address, int(port_of_store), None, False, timeout=limit, wait_for_workers=False)
-        store = _distributed.PrefixStore(f"{key}/{view.number}", client)
+        store = torch_private.make_store(address, int(port_of_store), f"{key}/{view.number}", limit)
         transport, port = _listen(host)
-        options = _distributed.ProcessGroupGloo._Options()
-        options._devices = [transport]
-        options._timeout = limit
         store.set(f"listens/{rank}", f"{host} {port}")
-        process_group = _distributed.ProcessGroupGloo(store, rank, len(view.members), options)
+        process_group = torch_private.make_gloo_group(store, rank, len(view.members), transport, limit)
         endpoints = []
         for peer in range(len(view.members)):
             address, number = store.get(f"listens/{peer}").decode().split()
             endpoints.append((address, int(number)))
         mesh = connect(store, rank, [member.host for member in view.members], _BUILD_LIMIT_S)
         # What was good for connecting is too short for a collective, whose peers may come late.
-        process_group._set_default_timeout(_NO_LIMIT)
+        torch_private.set_limit(process_group, _NO_LIMIT)
         device_group = _connect_devices(store, rank, len(view.members), device) if device.type == "cuda" else None
     except (OSError, RuntimeError) as error:
         raise BrokenView(f"view {view.number} could not be connected: {_first_line(error)}") from error
@@ -418,7 +411,7 @@ def _listen(host: str) -> tuple[Any, int]:
     for _ in range(_NUM_TRIES):
         with _listening:
             before = _listeners()
-            transport = _distributed.ProcessGroupGloo.create_device(hostname=host)
+            transport = torch_private.listen_with_gloo(host)
             new = [port for inode, port in _listeners().items() if inode not in before]
         if len(new) == 1:
             return transport, new[0]
@@ -461,12 +454,10 @@ def _stop_dropping(thread: threading.Thread) -> None:
 
 
 def _connect_devices(store: Any, rank: int, size: int, device: torch.device) -> Any:
-    options = _distributed.ProcessGroupNCCL.Options()
-    options._timeout = _NO_LIMIT
-    carrier = _distributed.ProcessGroupNCCL(_distributed.PrefixStore("devices", store), rank, size, options)
+    carrier = torch_private.make_nccl_group(torch_private.prefixed("devices", store), rank, size, _NO_LIMIT)
     # NCCL connects at the first use, which takes up to a second: here that is in the background of the training.
     with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
-        carrier.allreduce([torch.zeros(1, device=device)], AllreduceOptions()).wait()
+        torch_private.all_reduce(carrier, torch.zeros(1, device=device)).wait()
         torch.cuda.current_stream(device).synchronize()
     return carrier
 

@@ -13,6 +13,7 @@ from typing import Final
 import torch
 
 from legato.core.span import num_merges
+from legato.train import torch_private
 
 BUCKET_BYTES: Final = 25 * 2**20
 
@@ -113,7 +114,7 @@ class LocalSum:
         present = [(view, gradient) for view, gradient in zip(views, gradients, strict=True) if gradient is not None]
         absent = [view for view, gradient in zip(views, gradients, strict=True) if gradient is None]
         if present:
-            accumulate = torch._foreach_copy_ if merges == 0 else torch._foreach_add_
+            accumulate = torch_private.copy_each if merges == 0 else torch_private.add_each
             accumulate([view for view, _ in present], [gradient for _, gradient in present])
         for view in absent:
             if merges == 0:

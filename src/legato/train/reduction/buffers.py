@@ -16,6 +16,7 @@ from typing import Final
 import torch
 
 from legato.core.errors import ProgramError
+from legato.train.torch_private import num_changes
 
 MAX_COMPARED_NUMEL: Final = 2**16
 
@@ -50,7 +51,7 @@ class MovingBuffers:
             if self._buffers[index] is None and buffer is not None:
                 self._buffers[index] = buffer
                 self._base[index] = buffer.detach().clone()
-                self._versions[index] = buffer._version
+                self._versions[index] = num_changes(buffer)
 
     @property
     def known(self) -> tuple[int, ...]:
@@ -95,7 +96,7 @@ class MovingBuffers:
         buffer, base = self._buffers[index], self._base[index]
         if buffer is None:
             return False
-        if buffer._version != self._versions[index]:
+        if num_changes(buffer) != self._versions[index]:
             return True
         # Bytes, not values: a NaN equals nothing, not even itself, and -0.0 equals 0.0.
         return buffer.numel() <= MAX_COMPARED_NUMEL and not torch.equal(_bytes_of(buffer), _bytes_of(base))
@@ -123,7 +124,7 @@ class MovingBuffers:
         for index in self.moved():
             buffer = self._held(index)
             buffer.copy_(self._base[index])
-            self._versions[index] = buffer._version
+            self._versions[index] = num_changes(buffer)
 
     @torch.no_grad()
     def commit(self, indices: Sequence[int], total: torch.Tensor, num_micro_batches: int) -> None:
@@ -140,7 +141,7 @@ class MovingBuffers:
             numel = _encoded_numel(buffer)
             base.copy_(_decode(total[offset : offset + numel], buffer, num_micro_batches))
             buffer.copy_(base)
-            self._versions[index] = buffer._version
+            self._versions[index] = num_changes(buffer)
             offset += numel
         self._known |= set(indices)
 
@@ -150,7 +151,7 @@ class MovingBuffers:
         for index, buffer in enumerate(self._buffers):
             if buffer is not None and self._differs(index):
                 self._base[index].copy_(buffer)
-                self._versions[index] = buffer._version
+                self._versions[index] = num_changes(buffer)
 
     @torch.no_grad()
     def rebase(self) -> None:
@@ -158,7 +159,7 @@ class MovingBuffers:
         for index, buffer in enumerate(self._buffers):
             if buffer is not None:
                 self._base[index].copy_(buffer)
-                self._versions[index] = buffer._version
+                self._versions[index] = num_changes(buffer)
 
 
 def _bytes_of(buffer: torch.Tensor) -> torch.Tensor:

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
-from torch.distributed.distributed_c10d import AllToAllOptions
 
 from legato.core.errors import BrokenView
 from legato.core.span import max_pending, split
+from legato.train import torch_private
 from legato.train.membership.groups import Group
 from legato.train.reduction.buckets import Bucket
 from legato.train.reduction.exchange import Deal, fold
@@ -107,6 +107,6 @@ class DeviceExchange:
         self, out: torch.Tensor, given: torch.Tensor, num_out: Sequence[int], num_given: Sequence[int]
     ) -> None:
         try:
-            self._carrier.alltoall_base(out, given, list(num_out), list(num_given), AllToAllOptions()).wait()
+            torch_private.all_to_all(self._carrier, out, given, num_out, num_given).wait()
         except RuntimeError as error:
             raise BrokenView(f"view {self._group.view.number}: {error}") from error

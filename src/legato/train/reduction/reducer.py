@@ -16,6 +16,7 @@ import torch
 
 from legato.core.errors import ProgramError
 from legato.core.span import Span
+from legato.train import torch_private
 from legato.train.loop.notes import Notes
 from legato.train.membership.groups import Group
 from legato.train.process import faults
@@ -173,8 +174,7 @@ class StepReducer:
             return
         if not self._callback_queued and not self._in_backward:
             self._callback_queued = True
-            engine: Any = torch.autograd.Variable._execution_engine
-            engine.queue_callback(self.end_backward)
+            torch_private.after_backward(self.end_backward)
         if self._num_passes == self._num_backwards - 1:
             self._num_waiting[self._bucket_of[id(parameter)]] -= 1
             # In a fixed order, because another rank's graph may complete the buckets in another one.

@@ -10,6 +10,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from legato.train import torch_private
+
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -70,16 +72,15 @@ def items_of(
 def _of_model(model: torch.nn.Module, of: str, names: dict[int, str]) -> Iterator[Item]:
     """Yield a model's tensors, but for parameters that have a name already, and note the names by the tensors' ids."""
     for path, module in model.named_modules():
-        held: tuple[tuple[str, Mapping[str, Any]], ...]
-        held = (("parameter", module._parameters), ("buffer", module._buffers))
-        for kind, tensors in held:
+        tables = {"parameter": torch_private.parameters_of(module), "buffer": torch_private.buffers_of(module)}
+        for kind, tensors in tables.items():
             for attribute, tensor in tensors.items():
                 # The same tensor may stand in several places of buffers here, and a copy of it in each at a worker that
                 # has joined.
                 if tensor is not None and (kind == "buffer" or id(tensor) not in names):
                     name = (f"{path}.{attribute}" if path else attribute) + of
                     names.setdefault(id(tensor), name)
-                    is_cache = kind == "buffer" and attribute in module._non_persistent_buffers_set
+                    is_cache = kind == "buffer" and not torch_private.is_persistent(module, attribute)
                     yield Item(f"{kind} {name}", tensor, kind, module, attribute, is_cache)
 
 

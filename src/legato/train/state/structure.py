@@ -14,6 +14,7 @@ from typing import Any, Final
 import torch
 
 from legato.core.errors import ProgramError
+from legato.train import torch_private
 
 _values: Final = methodcaller("values")
 
@@ -28,12 +29,13 @@ class Structure:
     def __init__(self, models: Sequence[torch.nn.Module]) -> None:
         self._models = tuple(models)
         modules = list({id(module): module for model in models for module in model.modules()}.values())
-        tables = [table for module in modules for table in (module._parameters, module._modules)]
+        parts = (torch_private.parameters_of, torch_private.children_of)
+        tables = [part(module) for module in modules for part in parts]
         # Most tables are empty and stay so: of these the length is enough.
         self._filled = [table for table in tables if table]
         self._held = self._holding()
         # The forward pass may assign another tensor, or None, to a buffer, but it must not register another one.
-        self._all = [*tables, *(module._buffers for module in modules)]
+        self._all = [*tables, *map(torch_private.buffers_of, modules)]
         self._num_all = sum(map(len, self._all))
         self._named = self._names()
 
@@ -81,7 +83,7 @@ def slots_of(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
     return {
         f"{path}.{attribute}" if path else attribute: (module, attribute)
         for path, module in model.named_modules()
-        for attribute in module._buffers
+        for attribute in torch_private.buffers_of(module)
     }
 
 

@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from legato.core.errors import CheckpointError, ProgramError
+from legato.train import torch_private
 from legato.train.loop.schedulers import find_schedulers
 from legato.train.loop.step_guards import Gatekeeper, OptimizerGate, SchedulerGate, gate_scaler
 from legato.train.membership.state_transfer import lies_alike
@@ -22,7 +23,6 @@ from legato.train.state.named_state import Item, items_of
 from legato.train.state.serialization import Path, decode, encode, place_of
 from legato.train.state.structure import GroupWatch, Structure, slots_of
 
-_SCHEDULED: Final = "_wrapped_by_lr_sched"  # torch's mark on the step method of an optimizer with a scheduler
 _STRANGER: Final = -1
 _T = TypeVar("_T")
 
@@ -177,7 +177,7 @@ class Belongings:
         """
         if not allow_unprepared_schedulers:
             self._refuse_unprepared_schedulers()
-            self._unscheduled = {id(each) for each in self._optimizers if not hasattr(each.step, _SCHEDULED)}
+            self._unscheduled = {id(each) for each in self._optimizers if not torch_private.has_scheduler(each)}
         register_optimizer_step_pre_hook(self._on_optimizer_step)
 
     def unprepared_schedulers(self) -> list[str]:
@@ -205,7 +205,7 @@ class Belongings:
 
     def _on_optimizer_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if id(optimizer) in self._prepared:
-            if id(optimizer) in self._unscheduled and hasattr(optimizer.step, _SCHEDULED):
+            if id(optimizer) in self._unscheduled and torch_private.has_scheduler(optimizer):
                 self._unscheduled.remove(id(optimizer))
                 self._refuse_unprepared_schedulers()
             return
@@ -235,10 +235,10 @@ class Belongings:
         if self._slots is None:
             known: dict[Any, tuple[torch.nn.Module, str]] = {}
             for slot in (slot for model in self._models for slot in slots_of(model).values()):
-                buffer = slot[0]._buffers[slot[1]]
+                buffer = torch_private.buffers_of(slot[0])[slot[1]]
                 known.setdefault(slot if buffer is None else id(buffer), slot)
             self._slots = list(known.values())
-        return [module._buffers[attribute] for module, attribute in self._slots]
+        return [torch_private.buffers_of(module)[attribute] for module, attribute in self._slots]
 
     def fingerprint(self) -> str:
         """Return a digest of what must be equal in all workers: names, shapes, kinds; not values."""
@@ -444,15 +444,16 @@ def _copy_buffers(model: torch.nn.Module, saved: dict[str, Any], *, follows_dtyp
     for name, (module, attribute) in slots_of(model).items():
         mine, new = own[name], given.get(name)
         if new is None:
-            module._buffers[attribute] = None
+            torch_private.buffers_of(module)[attribute] = None
         elif mine is None or mine.shape != new.shape or (follows_dtype and mine.dtype != new.dtype):
-            module._buffers[attribute] = torch.empty_like(new, device=device if mine is None else mine.device)
+            new_device = device if mine is None else mine.device
+            torch_private.buffers_of(module)[attribute] = torch.empty_like(new, device=new_device)
     _copy_all({name: buffer for name, buffer in _held_in(model).items() if buffer is not None}, given)
 
 
 def _held_in(model: torch.nn.Module) -> dict[str, torch.Tensor | None]:
     """Return what the places of a model's buffers hold."""
-    return {name: module._buffers[attribute] for name, (module, attribute) in slots_of(model).items()}
+    return {name: torch_private.buffers_of(module)[attribute] for name, (module, attribute) in slots_of(model).items()}
 
 
 def _refuse_other_names(own: AbstractSet[str], saved: AbstractSet[str]) -> None:

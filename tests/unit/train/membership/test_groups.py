@@ -156,7 +156,7 @@ def test_groups_that_break_while_a_rank_waits_leave_no_descriptor_open() -> None
 def test_a_program_that_begins_to_listen_at_the_same_moment_is_not_taken_for_the_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    create_device = groups._distributed.ProcessGroupGloo.create_device
+    create_device = torch.distributed.ProcessGroupGloo.create_device
     opened: list[socket.socket] = []
 
     def create_beside_others(hostname: str) -> Any:
@@ -164,7 +164,7 @@ def test_a_program_that_begins_to_listen_at_the_same_moment_is_not_taken_for_the
             opened.append(socket.create_server(("127.0.0.1", 0)))
         return create_device(hostname=hostname)
 
-    monkeypatch.setattr(groups._distributed.ProcessGroupGloo, "create_device", create_beside_others)
+    monkeypatch.setattr(torch.distributed.ProcessGroupGloo, "create_device", create_beside_others)
 
     def play(group: Group) -> bool:
         group.announce()

@@ -26,6 +26,7 @@ from legato.compat.wmla.fabric.together import Together
 from legato.core.errors import ProgramError, UsageError
 from legato.train.data.seeds import untouched
 from legato.train.loop.elastic import Run
+from legato.train.torch_private import num_changes
 
 _SEED_BITS: Final = 31
 
@@ -243,9 +244,9 @@ class KerasTraining:
     # ------------------------------------------------------------ parts
 
     def _hand_over_others(self) -> None:
-        before = [buffer._version for buffer in self.shadow.others]
+        before = [num_changes(buffer) for buffer in self.shadow.others]
         self.shadow.take_moved(map(view, self._others))
-        moved = (buffer._version != version for buffer, version in zip(self.shadow.others, before, strict=True))
+        moved = (num_changes(buffer) != version for buffer, version in zip(self.shadow.others, before, strict=True))
         self._moving.update(index for index, has_moved in enumerate(moved) if has_moved)
 
     def _give_back_others(self) -> None:

@@ -1,0 +1,267 @@
+"""Every use of torch's private API, with its reason and what happens on a torch that does not have it.
+
+No other module names a private attribute or module of torch: a test sees to that. A new version of torch is checked
+against this module alone. Names without a leading underscore stand here too where torch neither documents nor types
+them.
+
+Where the public API can do the same, more slowly, the functions here use it on a torch without the private one. Where
+it cannot, they raise `ProgramError` with the versions of torch that Legato works with.
+"""
+
+from __future__ import annotations
+
+import datetime
+import operator
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import torch
+import torch.distributed
+
+from legato.core.errors import ProgramError
+
+_distributed: Final[Any] = torch.distributed
+
+
+def _part(owner: Any, name: str) -> Any:
+    """Return a part of torch.
+
+    Raises:
+        ProgramError: this torch has no such part.
+    """
+    try:
+        return getattr(owner, name)
+    except AttributeError as error:
+        place = getattr(owner, "__qualname__", None) or getattr(owner, "__name__", None) or type(owner).__qualname__
+        raise ProgramError(
+            f"torch {torch.__version__} has no {place}.{name}, which Legato needs. Legato works with torch 2.4 and "
+            "later versions of torch 2: install one of these."
+        ) from error
+
+
+# ------------------------------------------------------------ process groups
+#
+# Why: a worker holds the groups of two views at once while it changes from one to the next, and gives up a broken one
+# without the agreement of its peers. `torch.distributed.init_process_group` has one global group that all ranks must
+# end together. If missing: ProgramError, because workers cannot be connected without them.
+
+
+def make_store(address: str, port: int, prefix: str, limit: datetime.timedelta) -> Any:
+    """Return a client of a key-value store through which the ranks of a view find each other.
+
+    Args:
+        address: of the machine that serves the store.
+        port: of the store.
+        prefix: of all keys of this client.
+        limit: how long one wait may last.
+    """
+    # A client of its own: a wait in one view's build must not hold up the build of the next.
+    client = _part(_distributed, "TCPStore")(address, port, None, False, timeout=limit, wait_for_workers=False)
+    return prefixed(prefix, client)
+
+
+def prefixed(prefix: str, store: Any) -> Any:
+    """Return a store whose keys all stand under a prefix in another store."""
+    return _part(_distributed, "PrefixStore")(prefix, store)
+
+
+def listen_with_gloo(host: str) -> Any:
+    """Return a device of gloo, which listens on a free port of an address of this machine.
+
+    Raises:
+        RuntimeError: gloo cannot listen there.
+    """
+    return _part(_part(_distributed, "ProcessGroupGloo"), "create_device")(hostname=host)
+
+
+def make_gloo_group(store: Any, rank: int, size: int, device: Any, limit: datetime.timedelta) -> Any:
+    """Return a process group over gloo that is no global one.
+
+    Args:
+        store: through which the ranks find each other.
+        rank: of this worker.
+        size: number of ranks.
+        device: of `listen_with_gloo`; the public constructor chooses one by itself and does not say which.
+        limit: for connecting.
+    """
+    kind = _part(_distributed, "ProcessGroupGloo")
+    options = _part(kind, "_Options")()
+    options._devices = [device]
+    options._timeout = limit
+    return kind(store, rank, size, options)
+
+
+def set_limit(group: Any, limit: datetime.timedelta) -> None:
+    """Set how long an operation of a gloo group may last; only at the construction is there a public way."""
+    _part(group, "_set_default_timeout")(limit)
+
+
+def make_nccl_group(store: Any, rank: int, size: int, limit: datetime.timedelta) -> Any:
+    """Return a process group over NCCL that is no global one; its operations may last as long as ``limit``."""
+    kind = _part(_distributed, "ProcessGroupNCCL")
+    options = kind.Options()
+    options._timeout = limit
+    return kind(store, rank, size, options)
+
+
+def all_reduce(group: Any, tensor: torch.Tensor) -> Any:
+    """Start to sum a tensor over the ranks of a group, in place; returns torch's handle of what is under way."""
+    return group.allreduce([tensor], _part(_distributed, "AllreduceOptions")())
+
+
+def all_to_all(
+    group: Any, out: torch.Tensor, given: torch.Tensor, num_out: Sequence[int], num_given: Sequence[int]
+) -> Any:
+    """Start to exchange pieces of tensors of one axis between all ranks; returns torch's handle.
+
+    Args:
+        group: over NCCL.
+        out: receives the pieces of all ranks, in rank order.
+        given: the pieces for all ranks, in rank order.
+        num_out: numbers that come from each rank.
+        num_given: numbers that go to each rank.
+    """
+    options = _part(_distributed, "AllToAllOptions")()
+    return group.alltoall_base(out, given, list(num_out), list(num_given), options)
+
+
+# ------------------------------------------------------------ backward passes
+
+
+def after_backward(call: Callable[[], None]) -> None:
+    """Have something called at the end of the backward pass that is running.
+
+    Why: the gradient of a step is complete, and the ranks sum it, before ``loss.backward()`` returns, so that what
+    follows in the program's loop sees it. Torch's own data parallelism uses the same hook. If missing: ProgramError;
+    programs that call ``run.backward(loss)`` never come here.
+    """
+    engine: Any = _part(torch.autograd.Variable, "_execution_engine")
+    _part(engine, "queue_callback")(call)
+
+
+def _copy_each(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+    for target, value in zip(targets, values, strict=True):
+        target.copy_(value)
+
+
+def _add_each(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+    for target, value in zip(targets, values, strict=True):
+        target.add_(value)
+
+
+copy_each: Final[Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], Any]] = getattr(
+    torch, "_foreach_copy_", _copy_each
+)
+"""Copies tensors into others, in one call. Why: a step has hundreds of gradients. If missing: one after the other."""
+add_each: Final[Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], Any]] = getattr(
+    torch, "_foreach_add_", _add_each
+)
+"""Adds tensors to others in place, in one call. If missing: one after the other, which gives the same bits."""
+
+
+# ------------------------------------------------------------ modules, optimizers, schedulers, tensors
+
+
+Table: TypeAlias = MutableMapping[str, Any]
+
+
+def parameters_of(module: torch.nn.Module) -> Table:
+    """Return a module's own table of parameters by attribute.
+
+    Why: each step asks whether a program has changed its model, and to compare the tables takes microseconds where
+    ``named_parameters()`` takes milliseconds; it also leaves out the entries that are None. If missing: ProgramError.
+    """
+    table: Table = _part(module, "_parameters")
+    return table
+
+
+def children_of(module: torch.nn.Module) -> Table:
+    """Return a module's own table of modules by attribute; as `parameters_of`."""
+    table: Table = _part(module, "_modules")
+    return table
+
+
+def buffers_of(module: torch.nn.Module) -> Table:
+    """Return a module's own table of buffers by attribute; as `parameters_of`. A buffer is set to None only here."""
+    table: Table = _part(module, "_buffers")
+    return table
+
+
+def is_persistent(module: torch.nn.Module, attribute: str) -> bool:
+    """Tell whether a buffer is part of ``state_dict()``.
+
+    Why: the public way is to make the whole ``state_dict()``, which a module may have overridden. If missing: every
+    buffer counts as persistent, so caches that differ between workers are reported as differences.
+    """
+    return attribute not in getattr(module, "_non_persistent_buffers_set", ())
+
+
+def schedulers_in(scheduler: Any) -> Sequence[Any]:
+    """Return the schedulers of which a scheduler is made, such as those of ``SequentialLR``; it has no public list.
+
+    If missing: none, so the parts of a prepared scheduler have to be prepared as well.
+    """
+    parts: Sequence[Any] = getattr(scheduler, "_schedulers", ())
+    return parts
+
+
+def has_scheduler(optimizer: torch.optim.Optimizer) -> bool:
+    """Tell whether a scheduler was ever made for an optimizer, by the mark that it leaves on ``optimizer.step``.
+
+    Why: the mark shows in no time that a scheduler was made after training began; to search for one takes a walk
+    through all objects. If missing: a scheduler that was made so late and not prepared is not noticed.
+    """
+    return hasattr(optimizer.step, "_wrapped_by_lr_sched")
+
+
+_part(torch.Tensor, "_version")
+num_changes: Final[Callable[[torch.Tensor], int]] = operator.attrgetter("_version")
+"""Returns how often a tensor was changed in place; a tensor made in inference mode has no such count: RuntimeError.
+
+Why: after each micro-batch every buffer is asked whether the forward pass has changed it, and a large one cannot be
+compared with a copy each time. If missing: ProgramError when this module is loaded, for a change that is not seen would
+make a result depend on the number of workers.
+"""
+
+
+# ------------------------------------------------------------ data loading
+
+
+def pin(batch: Any) -> Any:
+    """Return a batch, however nested, in page-locked memory, as ``DataLoader(pin_memory=True)`` has it.
+
+    Why: torch offers it for single tensors only, and types of the user's batches have hooks of their own there. If
+    missing: the batch as it is, which is slower to bring to a GPU.
+    """
+    try:
+        from torch.utils.data._utils.pin_memory import pin_memory
+    except ImportError:
+        return batch
+    return pin_memory(batch)  # type: ignore[no-untyped-call]
+
+
+def describe_loader_process(index: int, num_processes: int, seed: int, dataset: Any) -> None:
+    """Make ``torch.utils.data.get_worker_info()`` answer in this process, which no DataLoader of torch has started.
+
+    Why: data sets ask it where they are, and the default collation writes into shared memory only where it answers.
+    If missing: ProgramError with loader processes; ``num_workers=0`` loads without them.
+
+    Args:
+        index: of this process, from 0.
+        num_processes: of its loader.
+        seed: of the job.
+        dataset: that it loads.
+    """
+    worker: Any = _part(torch.utils.data, "_utils").worker
+    worker._worker_info = _part(worker, "WorkerInfo")(id=index, num_workers=num_processes, seed=seed, dataset=dataset)
+
+
+def is_loading(batches: Any) -> bool:
+    """Tell whether the processes of an iterator of torch's DataLoader all live, and none has brought anything yet.
+
+    Why: a worker that waits for its turn must see that a loader process has failed before it asked for a record; the
+    iterator itself says so only when the next batch is taken. If missing, or without processes: True.
+    """
+    results = getattr(batches, "_worker_result_queue", None)
+    is_silent = results is None or results.empty()
+    return is_silent and all(process.is_alive() for process in getattr(batches, "_workers", ()))
