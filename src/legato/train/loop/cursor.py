@@ -80,11 +80,16 @@ class Cursor(msgspec.Struct):
         self.first_pass, self.first_evaluation, self.first_log = self.pass_index, self.num_evaluations, self.num_logs
         self.loss_sum, self.loss_samples = 0.0, 0
 
-    def begin_epoch(self) -> None:
+    def next_epoch(self) -> None:
         """Take note that an epoch is over and the next one begins here."""
+        self.epoch += 1
         self.ends = {index: end for index, end in self.ends.items() if index < self.first_pass}
         self.evaluations = {index: found for index, found in self.evaluations.items() if index < self.first_evaluation}
         self.begin_loop()
+
+    def end_loop(self) -> None:
+        """Take note that the loop over epochs is over, and its last checkpoint stands."""
+        self.is_over = True
 
     def skip_to_epoch_of(self, other: Cursor) -> None:
         """Stand where the epoch of another cursor began."""
@@ -101,9 +106,20 @@ class Cursor(msgspec.Struct):
 
     # ------------------------------------------------------------ losses and evaluations
 
-    def note_loss(self, loss: float | None, num_samples: int) -> None:
-        """Take note of the mean loss of a step that was just committed."""
-        self.loss = loss
+    def commit_step(
+        self, last_epoch: int, loss: float | None, num_samples: int, notes: dict[str, tuple[float, ...]]
+    ) -> None:
+        """Take note that a step is committed.
+
+        Args:
+            last_epoch: its epoch, from 0.
+            loss: its mean loss, None if it is not known.
+            num_samples: in it.
+            notes: what its turns noted, by name.
+        """
+        self.step += 1
+        self.step_in_pass += 1
+        self.last_epoch, self.loss, self.notes = last_epoch, loss, notes
         if loss is not None:
             self.loss_sum += loss * num_samples
             self.loss_samples += num_samples
@@ -113,10 +129,23 @@ class Cursor(msgspec.Struct):
         self.loss, self.loss_sum, self.loss_samples = other.loss, other.loss_sum, other.loss_samples
         self.notes, self.last_epoch = other.notes, other.last_epoch
 
+    def note_rounds(self, num_rounds: int) -> None:
+        """Take note of how many rounds of the job are committed."""
+        self.num_rounds = num_rounds
+
+    def note_difference(self, step: int | None) -> None:
+        """Take note of the step after which the workers were first found to hold different states; None: never."""
+        self.differed_step = step
+
     def note_evaluation(self, result: dict[str, float]) -> None:
         """Take note of the result of an evaluation."""
         self.evaluations[self.num_evaluations] = result
         self.num_evaluations += 1
+
+    def skip_evaluation(self, other: Cursor) -> dict[str, float]:
+        """Take the result of the next evaluation from another cursor, which has kept it."""
+        self.num_evaluations += 1
+        return other.evaluations[self.num_evaluations - 1]
 
     # ------------------------------------------------------------ messages to the driver
 
@@ -139,6 +168,10 @@ class Cursor(msgspec.Struct):
         self.logs.append((self.step, self.epoch, values))
         self.num_logs += 1
         return wire.Metrics(index=self.num_logs - 1, step=self.step, epoch=self.epoch, values=values)
+
+    def skip_log(self) -> None:
+        """Take note of a call of ``run.log`` whose metrics the job has already."""
+        self.num_logs += 1
 
     def kept_metrics(self) -> list[wire.Metrics]:
         """Return the metrics that are kept."""

@@ -156,7 +156,7 @@ class Run:
     @property
     def stepped(self) -> bool:
         """Whether this turn of the loop completes a step: true once, on every worker, for each step of the job."""
-        return self._session.stepped
+        return self._session.turn.stepped
 
     @property
     def rank(self) -> int:
@@ -214,17 +214,16 @@ class Run:
                 "run.epochs(8):` with `if epoch < 3:`, or call run.batches several times in each epoch."
             )
         self._has_looped = True
-        self._stepper.num_epochs = num_epochs
+        self._stepper.begin_epochs(num_epochs)
         self._replay.begin_epochs()
         try:
             while session.cursor.epoch < num_epochs:
                 seed_between_passes(session, epoch_begins=True)
                 yield session.cursor.epoch
-                session.cursor.epoch += 1
-                session.cursor.begin_epoch()
+                session.cursor.next_epoch()
         except GeneratorExit:
             # Broken off by the program, by an error or because this worker leaves: its end will tell.
-            session.is_broken_off = True
+            session.break_off()
             raise
         finally:
             # A notebook that trains again and again would gather processes; a later evaluation starts new ones.
@@ -272,7 +271,7 @@ class Run:
             data: tells data sets apart; workers with another one are refused.
         """
         session = self._session
-        session.data_fingerprint = data
+        session.use_data(data)
         if self._replay.skips_pass():
             seed_between_passes(session, epoch_begins=False)
             return
@@ -288,7 +287,7 @@ class Run:
 
         Otherwise a platform gives a job no slot that makes its steps no faster. Call it before training begins.
         """
-        self._session.shares_freely = True
+        self._session.share_freely()
 
     def backward(self, loss: torch.Tensor, scaler: Any = None) -> None:
         """Run the backward pass of a micro-batch, and note its loss for the progress line.
@@ -321,7 +320,7 @@ class Run:
             ProgramError: it was called outside of a turn, or after its last backward pass.
         """
         session = self._session
-        if not session.in_turn or not session.reducer.is_turn_open:
+        if not session.turn.is_open or not session.reducer.is_turn_open:
             raise ProgramError(
                 "run.note was called where no micro-batch is being computed. Call it in the loop over run.batches, "
                 "before the backward pass."
@@ -350,7 +349,7 @@ class Run:
             The mean over all samples; a dict of them if there are several metrics.
         """
         session = self._session
-        if session.in_turn and not session.stepped:
+        if session.turn.is_open and not session.turn.stepped:
             raise ProgramError(
                 "run.evaluate was called in a turn of the loop that completes no step; other workers have other such "
                 "turns. Call it under `if run.stepped:`, or outside the loop over batches."
@@ -365,6 +364,7 @@ class Run:
         self._stepper.tell_phase("evaluate")
         try:
             with torch.no_grad(), untouched():
+                self._stepper.leave_if_due()
                 result = evaluate(session, model, order, loader, metric)
         finally:
             for module, was_training in modes:

@@ -27,6 +27,10 @@ class EvaluationRound:
     def __init__(self, numel: int) -> None:
         self.total = torch.zeros(numel, dtype=torch.float64)
 
+    def keep(self, total: torch.Tensor) -> None:
+        """Keep the result that this rank has, for others."""
+        self.total = total
+
     def send(self, group: Group, peer: int) -> None:
         """Send the last complete result."""
         group.finish([group.send(self.total, peer, 0)])
@@ -51,7 +55,7 @@ def evaluate(
     total: torch.Tensor | None = None
     followed = step = 0
     while step < order.num_steps:
-        session.at_boundary(in_evaluation=True)
+        session.at_evaluation_boundary()
         group, number = session.group_with_state(), cohort.connection.view.number
         if step == 0 or followed != number:
             loader.follow(keys(order, 0, step, group))
@@ -69,7 +73,8 @@ def evaluate(
         found = EvaluationRound(numel)
         try:
             word = [*cohort.word(may_join=False), *NO_WORD]
-            found.total, words = sum_vectors(group, dealt, local.blocks, numel, word)
+            round_total, words = sum_vectors(group, dealt, local.blocks, numel, word)
+            found.keep(round_total)
             cohort.hear(words)
         except BrokenView as error:
             if not session.recover(error, found):

@@ -35,11 +35,11 @@ class Replay:
         while not session.is_loaded:
             session.join()
             if self._target.is_over:
-                session.cursor.is_over = True
+                session.cursor.end_loop()
                 return
             session.try_to_load()
         session.save_together(may_join=True)
-        session.cursor.is_over = True
+        session.cursor.end_loop()
 
     def skips_pass(self) -> bool:
         """Skip the next pass if the job has completed it; if not, load its state."""
@@ -61,8 +61,7 @@ class Replay:
             number = session.cursor.num_evaluations
             if number < self._target.num_evaluations:
                 self._check_kept(number in self._target.evaluations)
-                session.cursor.num_evaluations += 1
-                return self._target.evaluations[number]
+                return session.cursor.skip_evaluation(self._target)
             session.try_to_load()
         return None
 
@@ -71,7 +70,7 @@ class Replay:
         session = self._session
         is_behind = session.target is not None and not session.is_loaded
         if is_behind and session.cursor.num_logs < self._target.num_logs:
-            session.cursor.num_logs += 1
+            session.cursor.skip_log()
         else:
             session.teller.log(session.cursor, values)
 

@@ -1,7 +1,8 @@
 """One worker's life in a job: it joins, gets the state, and between rounds saves, stops, or enters another view.
 
 The order of these things is what makes the result exact: state is taken and given only between two steps, and only
-there does the membership change by plan. A round itself belongs to `stepping` and `evaluation`.
+there does the membership change by plan. A round itself belongs to `stepping` and `evaluation`, which call the session
+between two rounds and when a view breaks. The session calls neither.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import atexit
 import contextlib
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from legato.train.data.order import Layout, Steps, epochs_ended_by
 from legato.train.loop.cursor import Cursor
 from legato.train.loop.recording import Recorder
 from legato.train.loop.reporting import Teller
+from legato.train.loop.step_guards import Turn
 from legato.train.membership import state_transfer
 from legato.train.membership.connecting import can_read_peers, make_exchange
 from legato.train.membership.connection import Entry, Round
@@ -77,15 +78,10 @@ class Session:
         self.target: Cursor | None = None
         self.shares_freely = False
         self.is_loaded = False
-        self.stepped = self.in_turn = False
-        self.order: Steps | None = None
-        self.num_steps_of_pass = 0
         self.data_fingerprint = ""
-        self.exchange: Exchange | None = None
         self.outgoing: list[Pending] = []
-        self.leaving: BaseException | None = None
-        self.run_round: Callable[[], None] = lambda: None
-        self.belongings = Belongings(self, self.device)
+        self.turn = Turn(lambda: self.cohort.num_rounds)
+        self.belongings = Belongings(self.turn, self.device)
         self.agreement = Agreement(self.belongings.items)
         self._on_difference = on_difference
         self._known_differences: set[str] = set()
@@ -107,11 +103,9 @@ class Session:
         self._saver: Saver | None = None
         self._unserved: Entry | None = None
         self._may_read_peers = True
-        self._is_broken = False
         self._is_spoiled = False
-        self._is_state_checked = False
         self._resumed: dict[str, Any] | None = None
-        self.is_broken_off = False
+        self._is_broken_off = False
         place.on_end(self._finish)
         if place.link is None:
             atexit.register(self._finish)
@@ -121,11 +115,6 @@ class Session:
         # The driver may send them again: after a loss of all workers, to resume.
         said = self.place.link.settings if self.place.link is not None else None
         return said or self._settings_alone
-
-    @property
-    def num_rounds(self) -> int:
-        """How many rounds of the job are committed."""
-        return self.cohort.num_rounds
 
     @property
     def reducer(self) -> StepReducer:
@@ -142,6 +131,20 @@ class Session:
         """Return the descriptors that child processes must not hold open."""
         link = self.place.link
         return [*self.cohort.group.file_descriptors(), *(link.file_descriptors() if link else [])]
+
+    # ------------------------------------------------------------ what the program says
+
+    def use_data(self, fingerprint: str) -> None:
+        """Say which data set the coming pass goes through; workers with another one are refused."""
+        self.data_fingerprint = fingerprint
+
+    def share_freely(self) -> None:
+        """Say that each step is cut for as many workers as there are."""
+        self.shares_freely = True
+
+    def break_off(self) -> None:
+        """Say that the program has left its loop over epochs before its end."""
+        self._is_broken_off = True
 
     # ------------------------------------------------------------ joining
 
@@ -292,7 +295,7 @@ class Session:
         self.teller.tell_received(self.cursor)
 
     def _state(self) -> dict[str, Any]:
-        self.cursor.num_rounds = self.cohort.num_rounds
+        self.cursor.note_rounds(self.cohort.num_rounds)
         self.teller.forget_known(self.cursor)
         return {
             **self.belongings.state(self.reducer.buffers.base),
@@ -306,74 +309,70 @@ class Session:
         self._follow_freezing()
         self.reducer.buffers.adopt(self.belongings.buffers())
         self.reducer.buffers.rebase()
-        self.reducer.buffers.known = tuple(tree["moving"])
+        self.reducer.buffers.know(tree["moving"])
         self.cursor = Cursor.from_plain(tree["cursor"])
-        self.cohort.num_rounds = self.cursor.num_rounds
+        self.cohort.go_on_from(self.cursor.num_rounds)
 
     # ------------------------------------------------------------ between rounds
 
-    def at_boundary(self, *, in_evaluation: bool = False) -> None:
-        """Do what is due between two rounds: leave, stop, save, enter the agreed view, hand the state to joiners."""
-        if not in_evaluation:
-            if self.reducer.buffers.has_empty:
-                self.reducer.buffers.adopt(self.belongings.buffers())
-            if self._is_broken:
-                self.reducer.buffers.restore()
-            else:
-                self.reducer.buffers.accept()
-            self._check_program()
-            self._is_broken = self.stepped = self.in_turn = False
-        if self.leaving is not None:
-            leaving, self.leaving = self.leaving, None
-            raise leaving
-        if not in_evaluation:
-            if self.agreement.differs:
-                self._act_on_difference()
-            if self.cohort.stop_agreed:
-                self._stop_together()
-            self._follow_freezing()
-            self._save_if_due()
-            if self._recorder is not None:
-                told = {f"the note '{name}'": str(values) for name, values in self.cursor.notes.items()}
-                results = {"the loss": self.cursor.loss, **told}
-                self._recorder.at_boundary(self.cursor.step, results, self.cohort.size)
+    def at_boundary(self, steps: Steps, num_steps: int) -> Exchange | None:
+        """Do what is due between two steps: stop, save, enter the agreed view, hand the state to joiners.
+
+        Args:
+            steps: how the present pass is cut.
+            num_steps: of the present pass.
+
+        Returns:
+            What sums the gradients of the next step; None behind the last step of the pass.
+        """
+        if self.agreement.differs:
+            self._act_on_difference()
+        if self.cohort.stop_agreed:
+            self._stop_together()
+        self._follow_freezing()
+        self._save_if_due(steps)
+        if self._recorder is not None:
+            told = {f"the note '{name}'": str(values) for name, values in self.cursor.notes.items()}
+            results = {"the loss": self.cursor.loss, **told}
+            self._recorder.at_boundary(self.cursor.step, results, self.cohort.size)
+        is_before_step = self.cursor.step_in_pass < num_steps
         while True:
             try:
-                self._enter_agreed(in_evaluation=in_evaluation)
+                # Who came by a recovery is served before a step: behind the last step of a pass another rank may be
+                # further, in an evaluation that counts them out. Who comes by a vote finds all at the same place.
+                if self._enter_agreed(may_join=True) or is_before_step:
+                    self._welcome_joiners()
                 # Behind the last step of a pass none is needed, and a rank that knew its result earlier may be further:
                 # in the next pass, before which the program has frozen or thawed something.
-                if not in_evaluation and self._is_before_step():
-                    self.exchange = self.cohort.ensure_exchange(self.reducer.layout)
-                    self.agreement.at_boundary(self.cursor.step, self.cohort.size)
-                return
+                if not is_before_step:
+                    return None
+                exchange = self.cohort.ensure_exchange(self.reducer.layout)
+                self.agreement.at_boundary(self.cursor.step, self.cohort.size)
             except BrokenView as error:
                 self.recover(error, None)
+            else:
+                return exchange
 
-    def _check_program(self) -> None:
-        """Check what the program has done in its last turns.
+    def at_evaluation_boundary(self) -> None:
+        """Enter the agreed view between two rounds of an evaluation; who joins waits for the state until a step."""
+        while True:
+            try:
+                self._enter_agreed(may_join=False)
+            except BrokenView as error:
+                self.recover(error, None)
+            else:
+                return
 
-        Raises:
-            ProgramError: it changed its models or optimizers, or its first step made a state that cannot be carried.
-        """
-        self.belongings.check_structure()
-        if self.stepped and not self._is_state_checked:
-            self._is_state_checked = True
-            self.belongings.check_state()
-
-    def _is_before_step(self) -> bool:
-        return self.cursor.step_in_pass < self.num_steps_of_pass
-
-    def _enter_agreed(self, *, in_evaluation: bool) -> None:
+    def _enter_agreed(self, *, may_join: bool) -> bool:
+        """Enter the view that all have agreed on, if there is one; tells whether there was."""
         start = time.monotonic()
-        entry = self.cohort.switch(may_join=not in_evaluation)
-        if entry is not None:
-            self._unserved = entry if entry.joiners else None
-            self.agreement.begin_view()
-            self.cohort.joined(time.monotonic() - start)
-        # Who came by a recovery is served before a step: behind the last step of a pass another rank may be further, in
-        # an evaluation that counts them out. Who comes by a vote finds all at the same place.
-        if not in_evaluation and (entry is not None or self._is_before_step()):
-            self._welcome_joiners()
+        entry = self.cohort.switch(may_join=may_join)
+        if entry is None:
+            return False
+        self._unserved = entry if entry.joiners else None
+        self.agreement.begin_view()
+        self.cohort.joined(time.monotonic() - start)
+        return True
 
     def recover(self, error: BrokenView, broken: Round | None) -> bool:
         """Go on in the driver's next view after a break.
@@ -390,7 +389,6 @@ class Session:
         self.cohort.group.give_up(self.outgoing)
         self.outgoing = []
         entry = self.cohort.recover(error, broken)
-        self._is_broken = broken is self._reducer and not entry.repaired
         self._unserved = entry if entry.joiners else None
         self.agreement.begin_view()
         self.cohort.joined(time.monotonic() - start)
@@ -427,7 +425,7 @@ class Session:
             return
         moving = self.reducer.buffers.known
         self.reducer.close()
-        self._make_reducer().buffers.known = moving
+        self._make_reducer().buffers.know(moving)
 
     # ------------------------------------------------------------ agreement
 
@@ -442,7 +440,8 @@ class Session:
     def _compare_now(self) -> None:
         """Compare the states where no step follows, and do what the setting says."""
         group = self.group_with_state()
-        self.cursor.differed_step = self.agreement.compare(group, self.cursor.step, self.cursor.differed_step)
+        differed_step = self.agreement.compare(group, self.cursor.step, self.cursor.differed_step)
+        self.cursor.note_difference(differed_step)
         if self.agreement.differs:
             self._settle_difference(group)
 
@@ -466,7 +465,7 @@ class Session:
                 "on_difference='warn' it goes on; with 'repair' all workers take over the state of rank 0."
             )
         if self.cursor.differed_step is None:
-            self.cursor.differed_step = step
+            self.cursor.note_difference(step)
         names = {piece.name for piece in found}
         if not names <= self._known_differences:
             self._known_differences |= names
@@ -551,10 +550,10 @@ class Session:
         if self._saver is not None and self.is_loaded:
             self._saver.save_unless_there(self._state, self.cursor.step)
 
-    def _save_if_due(self) -> None:
+    def _save_if_due(self, steps: Steps) -> None:
         if self._saver is None or self.cohort.rank != 0:
             return
-        ended = epochs_ended_by(self.order, self.cursor.epoch, self.cursor.step_in_pass)
+        ended = epochs_ended_by(steps, self.cursor.epoch, self.cursor.step_in_pass)
         if self._saver.is_due(self.cursor.step, ended):
             self.save()
             self.agreement.ask()
@@ -562,7 +561,7 @@ class Session:
     def _finish(self) -> None:
         """End with the program; not called when an error ends it."""
         failed = getattr(sys, "last_value", None) is not None
-        if self.is_broken_off and self.is_loaded and not failed and not self.cohort.has_left:
+        if self._is_broken_off and self.is_loaded and not failed and not self.cohort.has_left:
             # What it has is the end of its training all the same.
             self.save_together(may_join=False)
         elif self._saver is not None:
@@ -573,12 +572,12 @@ class Session:
     def _make_reducer(self) -> StepReducer:
         parameters, buffers = self.belongings.parameters(), self.belongings.buffers()
         self._trainable = self.belongings.trainable()
-        self._reducer = StepReducer(parameters, buffers, self._num_backwards, self.run_round)
+        self._reducer = StepReducer(parameters, buffers, self._num_backwards)
         return self._reducer
 
     def _connect(self, group: Group) -> tuple[Exchange | None, str]:
         # Read once: beside this thread the training may replace it, when a layer thaws.
         reducer = self.reducer
         exchange = make_exchange(group, reducer.buckets, self.layout.num_micro_batches, exact=self.is_exact)
-        group.reads_peers = can_read_peers(group, may_try=self._may_read_peers)
+        group.set_reads_peers(can_read_peers(group, may_try=self._may_read_peers))
         return exchange, reducer.layout

@@ -9,30 +9,44 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from legato.core.errors import ProgramError
 
 
-class Gatekeeper(Protocol):
-    """Knows whether the current turn of the loop completes a step."""
+class Turn:
+    """The present turn of the program's loop over batches. The stepper moves it on; the guards ask it when to act.
 
-    @property
-    def stepped(self) -> bool:
-        """The step's gradient is complete, so optimizers act in this turn."""
-        ...
+    Args:
+        count_rounds: returns how many rounds (steps and evaluation rounds) are complete.
 
-    @property
-    def in_turn(self) -> bool:
-        """The program is in a turn of its loop over batches."""
-        ...
+    Attributes:
+        is_open: the program is in a turn.
+        stepped: the step's gradient is complete, so optimizers act in this turn.
+    """
+
+    def __init__(self, count_rounds: Callable[[], int]) -> None:
+        self._count_rounds = count_rounds
+        self.is_open = self.stepped = False
 
     @property
     def num_rounds(self) -> int:
-        """How many rounds (steps and evaluation rounds) are complete."""
-        ...
+        """How many rounds are complete."""
+        return self._count_rounds()
+
+    def begin(self) -> None:
+        """Begin a turn, which has not completed a step yet."""
+        self.is_open, self.stepped = True, False
+
+    def complete_step(self) -> None:
+        """Note that the step is complete in this turn."""
+        self.stepped = True
+
+    def end(self) -> None:
+        """End the turn: the program is between two steps, or outside its loop."""
+        self.is_open = self.stepped = False
 
 
 class OptimizerGate:
@@ -40,10 +54,10 @@ class OptimizerGate:
 
     Args:
         optimizer: whose method is replaced.
-        keeper: knows whether this turn does.
+        turn: of the program's loop.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, keeper: Gatekeeper) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, turn: Turn) -> None:
         self.optimizer = optimizer
         self._came_early = False
         original: Callable[..., Any] = optimizer.step
@@ -55,8 +69,8 @@ class OptimizerGate:
                     f"{type(optimizer).__name__}.step(closure) evaluates the loss by itself, which cannot be split "
                     "over workers. Use an optimizer whose step() needs no closure."
                 )
-            self._came_early = not keeper.stepped
-            return original() if keeper.stepped else None
+            self._came_early = not turn.stepped
+            return original() if turn.stepped else None
 
         # Bound, as torch's schedulers expect to find it, should one be made after this.
         optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
@@ -82,33 +96,33 @@ class SchedulerGate:
 
     Args:
         scheduler: any object with a ``step`` method, as those of ``torch.optim.lr_scheduler``.
-        keeper: counts the rounds.
+        turn: counts the rounds.
     """
 
-    def __init__(self, scheduler: Any, keeper: Gatekeeper) -> None:
+    def __init__(self, scheduler: Any, turn: Turn) -> None:
         self.scheduler = scheduler
         self.last_round = 0
         original = scheduler.step
 
         @functools.wraps(original)
         def step(*args: Any, **kwargs: Any) -> Any:
-            if keeper.num_rounds <= self.last_round or (keeper.in_turn and not keeper.stepped):
+            if turn.num_rounds <= self.last_round or (turn.is_open and not turn.stepped):
                 return None
-            self.last_round = keeper.num_rounds
+            self.last_round = turn.num_rounds
             return original(*args, **kwargs)
 
         scheduler.step = step
 
 
-def gate_scaler(scaler: Any, keeper: Gatekeeper) -> None:
+def gate_scaler(scaler: Any, turn: Turn) -> None:
     """Let a ``torch.amp.GradScaler`` unscale, step and update only in the turn that completes a step."""
     for name in ("unscale_", "step", "update"):
-        setattr(scaler, name, _gated(getattr(scaler, name), keeper))
+        setattr(scaler, name, _gated(getattr(scaler, name), turn))
 
 
-def _gated(original: Callable[..., Any], keeper: Gatekeeper) -> Callable[..., Any]:
+def _gated(original: Callable[..., Any], turn: Turn) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return original(*args, **kwargs) if keeper.stepped else None
+        return original(*args, **kwargs) if turn.stepped else None
 
     return call

@@ -20,7 +20,7 @@ from legato.train.loop.session import Session
 from legato.train.membership.connection import Leave
 from legato.train.membership.groups import Group
 from legato.train.process import faults
-from legato.train.reduction.exchange import deal
+from legato.train.reduction.exchange import Exchange, deal
 from legato.train.state.agreement import NO_WORD
 
 _ENDLESS: Final = 10**9
@@ -54,8 +54,16 @@ class Stepper:
         self._stop_on_nan = stop_on_nan
         self._nan_told = False
         self._num_samples = 0
-        self.num_epochs: int | None = None
-        session.run_round = self._run_round
+        self._num_epochs: int | None = None
+        self._steps: Steps | None = None
+        self._num_steps = 0
+        self._is_broken = False
+        self._is_state_checked = False
+        self._leaving: BaseException | None = None
+
+    def begin_epochs(self, num_epochs: int) -> None:
+        """Say how many epochs the program's loop has."""
+        self._num_epochs = num_epochs
 
     def turns_of_pass(self, order: Steps, loader: Source) -> Iterator[Any]:
         """Yield this worker's micro-batches of what is left of the present pass."""
@@ -65,44 +73,75 @@ class Stepper:
         followed: tuple[int, int] | None = None
         try:
             while True:
-                session.order, session.num_steps_of_pass = order, order.num_steps
-                session.at_boundary()
+                self._steps, self._num_steps = order, order.num_steps
+                self._end_step()
+                exchange = session.at_boundary(order, self._num_steps)
                 step = session.cursor.step_in_pass
                 if step >= order.num_steps:
                     break
                 number = session.cohort.connection.view.number
                 if followed != (number, step):
                     loader.follow(keys(order, pass_index, step, session.cohort.group))
-                yield from self._turns(order, step, loader)
+                assert exchange is not None
+                yield from self._turns(order, step, loader, exchange)
                 # If the step broke, the loader receives the coming keys again.
                 followed = (number, step + 1)
         finally:
             # Also where the program leaves the loop: it may change the state now.
             session.finish_sending()
-            session.stepped = session.in_turn = False
+            session.turn.end()
             session.reducer.abandon()
 
-    def _turns(self, order: Steps, step: int, loader: Source) -> Iterator[Any]:
+    def _end_step(self) -> None:
+        """End the last step, if there was one, before anything else happens between two steps.
+
+        Raises:
+            ProgramError: the program changed its models or optimizers, or its first step made a state that cannot be
+                carried.
+            BaseException: what the last round left to raise.
+        """
+        session = self._session
+        buffers, stepped = session.reducer.buffers, session.turn.stepped
+        if buffers.has_empty:
+            buffers.adopt(session.belongings.buffers())
+        if self._is_broken:
+            buffers.restore()
+        else:
+            buffers.accept()
+        self._is_broken = False
+        session.turn.end()
+        session.belongings.check_structure()
+        if stepped and not self._is_state_checked:
+            self._is_state_checked = True
+            session.belongings.check_state()
+        self.leave_if_due()
+
+    def leave_if_due(self) -> None:
+        """Raise what the last round left to raise: not from inside autograd, but where the program calls Legato."""
+        leaving, self._leaving = self._leaving, None
+        if leaving is not None:
+            raise leaving
+
+    def _turns(self, order: Steps, step: int, loader: Source, exchange: Exchange) -> Iterator[Any]:
         session = self._session
         group, reducer = session.cohort.group, session.reducer
-        assert session.exchange is not None
         num_micro_batches = order.num_micro_batches_of(step)
         full = session.layout.micro_batch_size
         self._num_samples = order.num_samples_of(step)
         last = self._num_samples - (num_micro_batches - 1) * full
         job_step = session.cursor.step
         faults.at_step(job_step + 1)
-        span = reducer.begin_step(session.exchange, group, num_micro_batches, full, last)
+        span = reducer.begin_step(exchange, group, num_micro_batches, full, last, self._run_round)
         for leaf in leaves(order, step, group):
             key, batch = loader.take()
             assert (key.step, key.index) == (step, leaf), (key, step, leaf)
-            session.stepped, session.in_turn = False, True
+            session.turn.begin()
             reducer.begin_micro_batch(leaf, ghost=not span.num_items)
             seed_micro_batch(session.seed, job_step, leaf)
             faults.strike("forward")
             yield batch
             reducer.check_complete()
-            session.belongings.end_turn(stepped=session.stepped)
+            session.belongings.end_turn(stepped=session.turn.stepped)
 
     def _run_round(self) -> None:
         session = self._session
@@ -114,32 +153,28 @@ class Stepper:
             try:
                 completed = session.recover(error, reducer)
             except Leave as leave:
-                # Not from inside autograd: the loop raises it at the end of this turn.
-                session.leaving = leave
+                self._leaving = leave
                 return
+            self._is_broken = not completed
         else:
             completed = True
             cohort.hear(words)
-            session.cursor.differed_step = session.agreement.hear([word[-len(NO_WORD) :] for word in words])
+            session.cursor.note_difference(session.agreement.hear([word[-len(NO_WORD) :] for word in words]))
             # Joiners that received state have taken part in this round, so everything has arrived.
             session.finish_sending()
         if completed:
             self._commit()
 
     def _commit(self) -> None:
-        session = self._session
-        session.cohort.completed(session.reducer)
+        session, cursor, reducer = self._session, self._session.cursor, self._session.reducer
+        session.cohort.completed(reducer)
         session.agreement.end_step()
-        session.cursor.step += 1
-        session.cursor.step_in_pass += 1
-        assert session.order is not None
-        session.cursor.last_epoch = epochs_before(session.order, session.cursor.epoch, session.cursor.step_in_pass - 1)
-        session.stepped = True
+        assert self._steps is not None
+        epoch, loss = epochs_before(self._steps, cursor.epoch, cursor.step_in_pass), reducer.loss
+        cursor.commit_step(epoch, loss, self._num_samples, reducer.notes.last)
+        session.turn.complete_step()
         # What the program draws from here on is the same on all ranks, whichever micro-batch was their last.
-        seed_micro_batch(session.seed, session.cursor.step, _AFTER_STEP)
-        loss = session.reducer.loss
-        session.cursor.note_loss(loss, self._num_samples)
-        session.cursor.notes = session.reducer.notes.last
+        seed_micro_batch(session.seed, cursor.step, _AFTER_STEP)
         faults.strike("commit")
         if session.place.link is not None:
             session.place.link.report(self._progress())
@@ -162,10 +197,10 @@ class Stepper:
     def _progress(self) -> wire.Progress:
         session, cursor = self._session, self._session.cursor
         # A program that trains without end passes some huge number.
-        num_epochs = self.num_epochs if self.num_epochs is not None and self.num_epochs < _ENDLESS else None
-        num_steps = None if num_epochs is None else num_epochs * session.num_steps_of_pass
-        if num_epochs is not None and session.order is not None:
-            num_epochs *= session.order.num_epochs
+        num_epochs = self._num_epochs if self._num_epochs is not None and self._num_epochs < _ENDLESS else None
+        num_steps = None if num_epochs is None else num_epochs * self._num_steps
+        if num_epochs is not None and self._steps is not None:
+            num_epochs *= self._steps.num_epochs
         return wire.Progress(
             view=session.cohort.connection.view.number,
             first_step=cursor.step,
@@ -182,7 +217,7 @@ class Stepper:
         session = self._session
         text = f"The loss of step {session.cursor.step} is {loss}."
         if self._stop_on_nan:
-            session.leaving = ProgramError(f"{text} Training ends because stop_on_nan is set.")
+            self._leaving = ProgramError(f"{text} Training ends because stop_on_nan is set.")
         elif not self._nan_told and session.cohort.rank == 0:
             self._nan_told = True
             session.teller.say(

@@ -121,7 +121,7 @@ class _Waits:
 class Group:
     """The connections between the members of one view.
 
-    ``reads_peers`` is set by the code that has found out that the members can read each other's memory.
+    ``reads_peers``: the members can read each other's memory.
     ``waits`` is entered for as long as this rank waits for its peers.
 
     Args:
@@ -165,6 +165,10 @@ class Group:
     def is_waiting(self) -> bool:
         """Whether this rank waits for its peers now."""
         return self.waits.num > 0
+
+    def set_reads_peers(self, reads_peers: bool) -> None:
+        """Note whether the members have found that they can read each other's memory."""
+        self.reads_peers = reads_peers
 
     def among(self, ranks: Sequence[int]) -> Group:
         """Return the part of this group that some of its ranks form, renumbered; this rank must be one of them."""

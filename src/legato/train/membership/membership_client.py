@@ -261,6 +261,10 @@ class Cohort:
         self._set_phase("member")
         self._say(wire.Joined(num_rounds=self.num_rounds, pause_s=pause_s))
 
+    def go_on_from(self, num_rounds: int) -> None:
+        """Take over how many rounds are committed, with the state that was loaded."""
+        self.num_rounds = num_rounds
+
     def completed(self, finished: Round) -> None:
         """Take note that a round has its result on this rank."""
         self.last_round = finished

@@ -58,8 +58,8 @@ class MovingBuffers:
         """The buffers that have moved in some step so far, in order."""
         return tuple(sorted(self._known))
 
-    @known.setter
-    def known(self, indices: Sequence[int]) -> None:
+    def know(self, indices: Sequence[int]) -> None:
+        """Take over which buffers have moved in some step so far."""
         self._known = frozenset(indices)
 
     def __len__(self) -> int:

@@ -33,7 +33,6 @@ class StepReducer:
         parameters: all that require a gradient, each once.
         buffers: all buffers of the modules, each once; None for those that are not set yet.
         num_backwards: backward passes per micro-batch.
-        on_result_due: called at the end of the last backward pass of this rank's last micro-batch; runs the round.
     """
 
     def __init__(
@@ -41,7 +40,6 @@ class StepReducer:
         parameters: Sequence[torch.nn.Parameter],
         buffers: Sequence[torch.Tensor | None],
         num_backwards: int,
-        on_result_due: Callable[[], None],
     ) -> None:
         self.parameters = tuple(parameters)
         self.buckets = make_buckets(parameters)
@@ -49,7 +47,6 @@ class StepReducer:
         self.buffers = MovingBuffers(buffers)
         self.notes = Notes()
         self._num_backwards = num_backwards
-        self._on_result_due = on_result_due
         self._bucket_of = {id(p): bucket.index for bucket in self.buckets for p in bucket.parameters}
         self._hooks = [_hook(parameter, self._on_gradient) for parameter in parameters]
         self._courier = _Courier()
@@ -74,7 +71,15 @@ class StepReducer:
 
     # ------------------------------------------------------------ the step of this rank
 
-    def begin_step(self, exchange: Exchange, group: Group, num_micro_batches: int, full: int, last: int) -> Span:
+    def begin_step(
+        self,
+        exchange: Exchange,
+        group: Group,
+        num_micro_batches: int,
+        full: int,
+        last: int,
+        on_result_due: Callable[[], None],
+    ) -> Span:
         """Begin a step, or begin it again in another view.
 
         Args:
@@ -83,13 +88,14 @@ class StepReducer:
             num_micro_batches: non-empty micro-batches of this step.
             full: samples of a full micro-batch.
             last: samples of the last micro-batch of this step.
+            on_result_due: called at the end of the last backward pass of this rank's last micro-batch; runs the round.
 
         Returns:
             The micro-batches that this rank computes; it may be empty.
         """
         if exchange is not self._exchange:
             self._sums_in.clear()
-        self._exchange, self._group = exchange, group
+        self._exchange, self._group, self._on_result_due = exchange, group, on_result_due
         self._deal: Deal = deal(num_micro_batches, group.size)
         self._num_leaves, self._full, self._last = num_micro_batches, full, last
         self.span = self._deal.spans[group.rank]

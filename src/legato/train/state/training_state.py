@@ -17,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from legato.core.errors import CheckpointError, ProgramError
 from legato.train import torch_private
 from legato.train.loop.schedulers import find_schedulers
-from legato.train.loop.step_guards import Gatekeeper, OptimizerGate, SchedulerGate, gate_scaler
+from legato.train.loop.step_guards import OptimizerGate, SchedulerGate, Turn, gate_scaler
 from legato.train.membership.state_transfer import lies_alike
 from legato.train.state.named_state import Item, items_of
 from legato.train.state.serialization import Path, decode, encode, place_of
@@ -31,12 +31,12 @@ class Belongings:
     """Models, optimizers, schedulers, scalers and other objects with state.
 
     Args:
-        keeper: tells the gates when to act.
+        turn: of the program's loop, which the guards ask when to act.
         device: where the models go.
     """
 
-    def __init__(self, keeper: Gatekeeper, device: torch.device) -> None:
-        self._keeper = keeper
+    def __init__(self, turn: Turn, device: torch.device) -> None:
+        self._turn = turn
         self._device = device
         self._models: list[torch.nn.Module] = []
         self._optimizers: list[torch.optim.Optimizer] = []
@@ -66,13 +66,13 @@ class Belongings:
                 thing.to(self._device)
                 self._models.append(thing)
             case torch.optim.Optimizer():
-                self._gates.append(OptimizerGate(thing, self._keeper))
+                self._gates.append(OptimizerGate(thing, self._turn))
                 self._prepared.add(id(thing))
                 self._optimizers.append(thing)
             case torch.optim.lr_scheduler.LRScheduler() | torch.optim.lr_scheduler.ReduceLROnPlateau():
-                self._schedulers.append(SchedulerGate(thing, self._keeper))
+                self._schedulers.append(SchedulerGate(thing, self._turn))
             case torch.amp.GradScaler():
-                gate_scaler(thing, self._keeper)
+                gate_scaler(thing, self._turn)
                 self._scalers.append(thing)
             case _ if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
                 self._objects.append(thing)

@@ -34,8 +34,8 @@ def test_who_follows_a_job_stands_where_it_stood() -> None:
     places = []
     for epoch in range(3):
         if epoch:
-            job.epoch = epoch
-            job.begin_epoch()
+            job.next_epoch()
+            assert job.epoch == epoch
         for _ in range(2):
             job.step += 5
             job.step_in_pass = 5
@@ -85,8 +85,7 @@ def test_it_does_not_grow_with_the_number_of_epochs() -> None:
         # What a driver has on record is a little behind.
         job.forget_metrics(job.num_logs - 2)
         kept.append((len(job.evaluations), len(job.ends), len(job.logs)))
-        job.epoch += 1
-        job.begin_epoch()
+        job.next_epoch()
     assert set(kept) == {(1 + 3, 1 + 3, 2)}
     assert (list(job.evaluations), list(job.ends)) == ([0], [0])
     assert (job.pass_index, job.num_evaluations, job.num_logs) == (151, 151, 150)

@@ -632,7 +632,8 @@ def test_half_a_state_is_overwritten_by_a_checkpoint(saving_job: Job, half_arriv
 
 def loses_result_of(worker: Worker, step: int, ahead: Callable[[], Worker]) -> None:
     """Let a worker miss the result of a step of the first view, which another one has."""
-    run_round = worker.session.run_round
+    stepper = worker.run._stepper
+    run_round = stepper._run_round
 
     def lose() -> None:
         if worker.session.cursor.step + 1 != step or worker.session.cohort.connection.view.number > 1:
@@ -651,7 +652,7 @@ def loses_result_of(worker: Worker, step: int, ahead: Callable[[], Worker]) -> N
         finally:
             reducer.run_round = whole
 
-    worker.session.run_round = lose
+    stepper._run_round = lose  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("way", ["sent", "lent"])

@@ -11,15 +11,15 @@ from legato.train.loop.step_guards import OptimizerGate, SchedulerGate, gate_sca
 from legato.train.state.training_state import Belongings
 
 
-class Keeper:
-    in_turn = False
+class FakeTurn:
+    is_open = False
     stepped = False
     num_rounds = 0
 
 
 @pytest.fixture
-def keeper() -> Keeper:
-    return Keeper()
+def turn() -> FakeTurn:
+    return FakeTurn()
 
 
 @pytest.fixture
@@ -27,65 +27,65 @@ def model() -> nn.Module:
     return nn.Linear(2, 1)
 
 
-def test_an_optimizer_acts_when_the_step_is_complete(keeper: Keeper, model: nn.Module) -> None:
+def test_an_optimizer_acts_when_the_step_is_complete(turn: FakeTurn, model: nn.Module) -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    OptimizerGate(optimizer, keeper)
+    OptimizerGate(optimizer, turn)
     model(torch.ones(1, 2)).sum().backward()
     before = [parameter.clone() for parameter in model.parameters()]
     optimizer.step()
     assert all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
-    keeper.stepped = True
+    turn.stepped = True
     optimizer.step()
     assert not any(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
 
 
-def test_a_closure_is_refused(keeper: Keeper, model: nn.Module) -> None:
+def test_a_closure_is_refused(turn: FakeTurn, model: nn.Module) -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    OptimizerGate(optimizer, keeper)
+    OptimizerGate(optimizer, turn)
     with pytest.raises(ProgramError, match="closure"):
         optimizer.step(lambda: 0.0)
 
 
-def test_a_scheduler_steps_once_per_round_and_saves_no_gate(keeper: Keeper, model: nn.Module) -> None:
+def test_a_scheduler_steps_once_per_round_and_saves_no_gate(turn: FakeTurn, model: nn.Module) -> None:
     optimizer = torch.optim.SGD(model.parameters(), 1.0)
-    OptimizerGate(optimizer, keeper)
+    OptimizerGate(optimizer, turn)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
-    SchedulerGate(schedule, keeper)
+    SchedulerGate(schedule, turn)
     schedule.step()
     assert schedule.get_last_lr() == [1.0]
     for num_rounds in (1, 1, 2):
-        keeper.num_rounds, keeper.stepped = num_rounds, True
+        turn.num_rounds, turn.stepped = num_rounds, True
         optimizer.step()
         schedule.step()
     assert schedule.get_last_lr() == [0.25]
-    keeper.num_rounds, keeper.in_turn, keeper.stepped = 3, True, False
+    turn.num_rounds, turn.is_open, turn.stepped = 3, True, False
     schedule.step()
     assert schedule.get_last_lr() == [0.25], "in a turn that does not complete the step"
 
 
-def test_a_scaler_acts_when_the_step_is_complete(keeper: Keeper, model: nn.Module) -> None:
+def test_a_scaler_acts_when_the_step_is_complete(turn: FakeTurn, model: nn.Module) -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
     optimizer = torch.optim.SGD(model.parameters(), 0.0)
-    OptimizerGate(optimizer, keeper)
-    gate_scaler(scaler, keeper)
+    OptimizerGate(optimizer, turn)
+    gate_scaler(scaler, turn)
 
-    def turn() -> None:
+    def act() -> None:
         scaler.scale(model(torch.ones(1, 2)).sum()).backward()
         scaler.unscale_(optimizer)
         scaler.step(optimizer)
         scaler.update()
 
-    turn()
+    act()
     assert scaler.get_scale() == 4.0
-    keeper.stepped = True
-    turn()
+    turn.stepped = True
+    act()
     assert scaler.get_scale() == 8.0
 
 
 def test_an_optimizer_that_was_forgotten_is_refused() -> None:
     model = torch.nn.Linear(2, 1)
     other = torch.nn.Linear(2, 1)
-    belongings = Belongings(Keeper(), torch.device("cpu"))
+    belongings = Belongings(FakeTurn(), torch.device("cpu"))
     belongings.add(model)
     belongings.watch(allow_unprepared_schedulers=False)
     for module in (model, other):
@@ -98,7 +98,7 @@ def test_an_optimizer_that_was_forgotten_is_refused() -> None:
 def test_a_scheduler_that_was_not_prepared_is_noticed() -> None:
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    belongings = Belongings(Keeper(), torch.device("cpu"))
+    belongings = Belongings(FakeTurn(), torch.device("cpu"))
     belongings.add(optimizer)
     assert belongings.unprepared_schedulers() == []
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
@@ -119,7 +119,7 @@ def test_a_scheduler_that_another_object_keeps_is_not_forgotten() -> None:
             pass
 
     optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)
-    belongings = Belongings(Keeper(), torch.device("cpu"))
+    belongings = Belongings(FakeTurn(), torch.device("cpu"))
     belongings.add(optimizer)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
     belongings.add(Keeping(torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)))
@@ -135,7 +135,7 @@ def test_training_does_not_begin_with_a_scheduler_that_was_not_prepared(kind: st
     optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)
     known = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
     scheduler = getattr(torch.optim.lr_scheduler, kind)(optimizer, *arguments)
-    belongings = Belongings(Keeper(), torch.device("cpu"))
+    belongings = Belongings(FakeTurn(), torch.device("cpu"))
     belongings.add(optimizer)
     belongings.add(known)
     with pytest.raises(ProgramError, match=f"{kind} of the SGD was not given to run.prepare"):
@@ -150,7 +150,7 @@ def test_a_scheduler_that_was_replaced_before_training_is_not_missed() -> None:
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     scheduler.itself = scheduler  # type: ignore[attr-defined]
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
-    belongings = Belongings(Keeper(), torch.device("cpu"))
+    belongings = Belongings(FakeTurn(), torch.device("cpu"))
     belongings.add(optimizer)
     belongings.add(scheduler)
     belongings.watch(allow_unprepared_schedulers=False)
@@ -159,9 +159,9 @@ def test_a_scheduler_that_was_replaced_before_training_is_not_missed() -> None:
 def test_a_scheduler_that_is_made_in_mid_training_is_refused_at_the_next_step() -> None:
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    keeper = Keeper()
-    keeper.stepped = True
-    belongings = Belongings(keeper, torch.device("cpu"))
+    turn = FakeTurn()
+    turn.stepped = True
+    belongings = Belongings(turn, torch.device("cpu"))
     belongings.add(model)
     belongings.add(optimizer)
     belongings.watch(allow_unprepared_schedulers=False)
@@ -174,8 +174,8 @@ def test_a_scheduler_that_is_made_in_mid_training_is_refused_at_the_next_step() 
 
 def test_an_optimizer_called_only_before_the_result_is_refused() -> None:
     optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)
-    keeper = Keeper()
-    gate = OptimizerGate(optimizer, keeper)
+    turn = FakeTurn()
+    gate = OptimizerGate(optimizer, turn)
     optimizer.step()
     gate.end_turn(stepped=False)
     optimizer.step()

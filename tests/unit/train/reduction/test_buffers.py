@@ -78,7 +78,7 @@ def test_what_the_program_does_after_a_step_is_accepted() -> None:
 def test_one_that_has_moved_once_is_watched_for_ever() -> None:
     buffer = torch.zeros(1)
     watched = MovingBuffers([buffer])
-    watched.known = (0,)
+    watched.know((0,))
     assert watched.moved() == [0]
 
 

@@ -71,16 +71,11 @@ def train(group: Group, steps: Sequence[Step], num_micro_batches: int, kind: Kin
     """Take this rank's part in some steps; returns gradients, buffers and loss of each as bytes."""
     model = copy.deepcopy(TEMPLATE)
     told: list[list[list[int]]] = []
-    reducer = StepReducer(
-        list(model.parameters()),
-        list(model.buffers()),
-        1,
-        lambda: told.append(reducer.run_round([len(told), 1, group.rank, 0])),
-    )
+    reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1)
     exchange = kind(group, reducer.buckets, num_micro_batches)
     found = []
     for number, step in enumerate(steps):
-        compute(model, reducer, exchange, group, step)
+        compute(model, reducer, exchange, group, step, told)
         assert told[number] == [[number, 1, rank, 0] for rank in range(group.size)]
         found.append(outcome(model, reducer))
         with torch.no_grad():
@@ -94,8 +89,20 @@ def train(group: Group, steps: Sequence[Step], num_micro_batches: int, kind: Kin
     return found
 
 
-def compute(model: Net, reducer: StepReducer, exchange: Exchange, group: Group, step: Step) -> None:
-    span = reducer.begin_step(exchange, group, step.num_leaves, MICRO, step.last)
+def compute(
+    model: Net,
+    reducer: StepReducer,
+    exchange: Exchange,
+    group: Group,
+    step: Step,
+    told: list[list[list[int]]] | None = None,
+) -> None:
+    heard = [] if told is None else told
+
+    def run_round() -> None:
+        heard.append(reducer.run_round([len(heard), 1, group.rank, 0]))
+
+    span = reducer.begin_step(exchange, group, step.num_leaves, MICRO, step.last, run_round)
     for leaf in range(span.start, span.stop) if span.num_items else [0]:
         reducer.begin_micro_batch(leaf, ghost=not span.num_items)
         loss = model(inputs_of(step, leaf), leaf)
@@ -167,9 +174,7 @@ def test_one_rank_gives_the_canonical_sum(num_leaves: int, last: int) -> None:
     num_samples = (num_leaves - 1) * MICRO + last
 
     model = copy.deepcopy(TEMPLATE)
-    reducer = StepReducer(
-        list(model.parameters()), list(model.buffers()), 1, lambda: reducer.run_round([0, 0, 0, 0]) and None
-    )
+    reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1)
     exchange = PrivateExchange(ALONE, reducer.buckets, num_leaves)
     compute(model, reducer, exchange, ALONE, step)
 
@@ -203,14 +208,12 @@ def test_a_missed_result_is_handed_on() -> None:
 
     def play(group: Group) -> bytes:
         model = copy.deepcopy(TEMPLATE)
-        reducer = StepReducer(
-            list(model.parameters()), list(model.buffers()), 1, lambda: reducer.run_round([0, 0, 0, 0]) and None
-        )
+        reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1)
         if group.rank == 0:
             compute(model, reducer, PrivateExchange(ALONE, reducer.buckets, 5), ALONE, step)
             reducer.send(group, 1)
         else:
-            span = reducer.begin_step(PrivateExchange(group, reducer.buckets, 5), group, 5, MICRO, 2)
+            span = reducer.begin_step(PrivateExchange(group, reducer.buckets, 5), group, 5, MICRO, 2, lambda: None)
             # It was in its second turn when the step broke, and had even moved its buffers.
             reducer.begin_micro_batch(span.start, ghost=False)
             reducer.notes.add({"leaf": 7, "loss": 7})
@@ -231,8 +234,10 @@ def test_a_missed_result_is_handed_on() -> None:
 def test_names_that_differ_between_ranks_are_refused_on_all_of_them(names: tuple[str, str]) -> None:
     def play(group: Group) -> str:
         model = nn.Linear(2, 1)
-        reducer = StepReducer(list(model.parameters()), [], 1, lambda: reducer.run_round([0, 0, 0, 0]) and None)
-        span = reducer.begin_step(PrivateExchange(group, reducer.buckets, 4), group, 4, 1, 1)
+        reducer = StepReducer(list(model.parameters()), [], 1)
+        span = reducer.begin_step(
+            PrivateExchange(group, reducer.buckets, 4), group, 4, 1, 1, lambda: reducer.run_round([0, 0, 0, 0]) and None
+        )
         for leaf in range(span.start, span.stop):
             reducer.begin_micro_batch(leaf, ghost=False)
             reducer.notes.add(dict.fromkeys(filter(None, names[group.rank]), 1.0))
@@ -250,8 +255,8 @@ def test_names_that_differ_between_ranks_are_refused_on_all_of_them(names: tuple
 
 def test_what_the_program_does_to_a_buffer_between_micro_batches_is_undone() -> None:
     model = copy.deepcopy(TEMPLATE)
-    reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1, lambda: None)
-    span = reducer.begin_step(PrivateExchange(ALONE, reducer.buckets, 3), ALONE, 3, MICRO, MICRO)
+    reducer = StepReducer(list(model.parameters()), list(model.buffers()), 1)
+    span = reducer.begin_step(PrivateExchange(ALONE, reducer.buckets, 3), ALONE, 3, MICRO, MICRO, lambda: None)
     for leaf in range(span.start, span.stop):
         reducer.begin_micro_batch(leaf, ghost=False)
         assert all(map(torch.equal, model.buffers(), TEMPLATE.buffers()))
@@ -264,8 +269,8 @@ def test_what_the_program_does_to_a_buffer_between_micro_batches_is_undone() -> 
 
 def test_a_turn_without_its_backward_passes_is_refused() -> None:
     model = nn.Linear(2, 1)
-    reducer = StepReducer(list(model.parameters()), [], 2, lambda: None)
-    reducer.begin_step(PrivateExchange(ALONE, reducer.buckets, 2), ALONE, 2, 1, 1)
+    reducer = StepReducer(list(model.parameters()), [], 2)
+    reducer.begin_step(PrivateExchange(ALONE, reducer.buckets, 2), ALONE, 2, 1, 1, lambda: None)
     reducer.begin_micro_batch(0, ghost=False)
     model(torch.ones(1, 2)).sum().backward()
     with pytest.raises(ProgramError, match="1 backward passes; 2 are expected"):

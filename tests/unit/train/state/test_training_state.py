@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.train.loop.test_step_guards import Keeper
+from tests.unit.train.loop.test_step_guards import FakeTurn
 from tests.unit.train.state.test_serialization import joined
 from tests.unit.train.values import VALUES, Phase, same, window
 from torch import nn
@@ -36,7 +36,7 @@ class Shadow:
 
 
 def kept(*things: Any) -> Belongings:
-    belongings = Belongings(Keeper(), torch.device("cpu"))
+    belongings = Belongings(FakeTurn(), torch.device("cpu"))
     for thing in things:
         belongings.add(thing)
     return belongings
@@ -227,7 +227,7 @@ def made(make_model: Callable[[], nn.Module], make_optimizer: Callable[[Any], to
 
 def train(belongings: Belongings, num_steps: int) -> None:
     ((model,), (optimizer,)) = belongings._models, belongings._optimizers
-    belongings._keeper.stepped = True  # type: ignore[misc]
+    belongings._turn.stepped = True  # type: ignore[misc]
     for step in range(num_steps):
         optimizer.zero_grad()
         model(torch.linspace(0, 1 + step, 6).reshape(2, 3)).square().sum().backward()
@@ -285,7 +285,7 @@ def test_an_optimizer_gets_the_groups_that_it_has_elsewhere(way: Way) -> None:
         optimizer = torch.optim.Adam(models[1].parameters(), 0.1)
         belongings = kept(*models, optimizer)
         belongings.begin()
-        belongings._keeper.stepped = True  # type: ignore[misc]
+        belongings._turn.stepped = True  # type: ignore[misc]
         return belongings, models, optimizer
 
     def step(models: list[nn.Module], optimizer: torch.optim.Optimizer) -> None:
