@@ -10,8 +10,8 @@ import { WelcomePage } from "@/pages/login/welcome-page";
 import { Boundary } from "@/parts/boundary";
 import { Empty, ErrorState, Loading } from "@/parts/states";
 import { ToastProvider, useToasts } from "@/parts/toast";
-import { go, matchPath, useRoute } from "@/router/router";
-import { ROUTES } from "@/routes";
+import { go, Link, matchPath, useRoute } from "@/router/router";
+import { findPresent, ROUTES } from "@/routes";
 import { SessionProvider, useSessionDoor } from "@/session/session";
 
 const MAX_TRIES = 2;
@@ -77,22 +77,26 @@ function useNoticeOfOtherTab(state: ReturnType<typeof useSessionDoor>["state"]):
   const name = state.is === "in" && state.isFromOtherTab ? state.session.name : null;
   // biome-ignore lint/correctness/useExhaustiveDependencies: told once for each who comes
   useEffect(() => {
-    if (name !== null) toasts.tell(`Another tab of this browser has logged in as ${name}. So has this one.`);
+    if (name !== null)
+      toasts.tell(`Another tab of this browser logged in as ${name}, so this tab is now logged in as ${name} too.`);
   }, [name]);
 }
 
-const AWAY = "The server does not answer. This page asks again every few seconds.";
+const AWAY = "Can't reach the server. This page retries every few seconds.";
 
 function Page() {
-  const { path } = useRoute();
+  const route = useRoute();
+  const { path } = route;
+  const present = findPresent(route);
   const found = ROUTES.map((route) => ({ route, names: matchPath(route.pattern, path) })).find(({ names }) => names);
   const title = found?.names?.job ?? found?.route.title;
   useEffect(() => {
     document.title = title ? `${title} · Legato` : "Legato";
-    if (path === "/") go("/runs", {}, true);
-  }, [title, path]);
-  if (path === "/") return null;
-  if (!found?.names) return <Empty icon="search" title="There is no such page" />;
+    if (present) go(present.path, present.query, true);
+  }, [title, present]);
+  if (present) return null;
+  if (!found?.names)
+    return <Empty icon="search" title="Page not found" action={<Link to="/jobs">Show all jobs</Link>} />;
   const { page: Found } = found.route;
   return <Found names={found.names} />;
 }

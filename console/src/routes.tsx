@@ -2,7 +2,7 @@
 
 import { type ComponentType, type LazyExoticComponent, lazy } from "react";
 import { fetchPage } from "@/parts/fetched";
-import type { PageProps } from "@/router/router";
+import type { PageProps, Route } from "@/router/router";
 import type { Session } from "@/session/session";
 
 interface PageRoute {
@@ -16,8 +16,8 @@ function openLater(fetches: () => Promise<{ default: ComponentType<PageProps> }>
 }
 
 export const ROUTES: readonly PageRoute[] = [
-  { pattern: "/runs", page: openLater(() => import("@/pages/runs/runs-page")), title: "Runs" },
-  { pattern: "/runs/:job", page: openLater(() => import("@/pages/run/run-page")), title: "Run" },
+  { pattern: "/jobs", page: openLater(() => import("@/pages/job-list/job-list-page")), title: "Jobs" },
+  { pattern: "/jobs/:job", page: openLater(() => import("@/pages/job/job-page")), title: "Job" },
   { pattern: "/compare", page: openLater(() => import("@/pages/compare/compare-page")), title: "Compare" },
   { pattern: "/pool", page: openLater(() => import("@/pages/pool/pool-page")), title: "Pool" },
   { pattern: "/submit", page: openLater(() => import("@/pages/submit/submit-page")), title: "New experiment" },
@@ -40,6 +40,20 @@ export const ROUTES: readonly PageRoute[] = [
   { pattern: "/settings", page: openLater(() => import("@/pages/settings/settings-page")), title: "Settings" },
 ];
 
+/**
+ * Return where a page is now, or null if its address is its present one. Links from before a job was called a job in the
+ * console stay good: `/runs`, `/runs/j-1` and `/compare?run=j-1`.
+ */
+export function findPresent({ path, query }: Route): Route | null {
+  if (path === "/") return { path: "/jobs", query: new URLSearchParams() };
+  if (/^\/runs(\/|$)/.test(path)) return { path: path.replace("/runs", "/jobs"), query };
+  if (path !== "/compare" || !query.has("run")) return null;
+  return {
+    path,
+    query: new URLSearchParams([...query].map(([name, value]) => [name === "run" ? "job" : name, value])),
+  };
+}
+
 interface Way {
   path: string;
   label: string;
@@ -48,7 +62,7 @@ interface Way {
 
 /** The ways in the bar, in this order. */
 export const NAVIGATION: readonly Way[] = [
-  { path: "/runs", label: "Runs" },
+  { path: "/jobs", label: "Jobs" },
   { path: "/pool", label: "Pool" },
   { path: "/projects", label: "Projects" },
   { path: "/compare", label: "Compare" },

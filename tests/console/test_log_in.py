@@ -10,10 +10,10 @@ from benchmarks.platform import Platform
 from tests.console.conftest import PASSWORD, Person
 
 
-def test_somebody_logs_in_and_out(people: Callable[..., Person]) -> None:
+def test_a_user_logs_in_and_out(people: Callable[..., Person]) -> None:
     ann = people("ann")
     ann.finds_no_barrier()
-    ann.shows("runs-empty")
+    ann.shows("jobs-empty")
     ann.page.get_by_role("button", name="ann").click()
     ann.page.get_by_text("Log out").click()
     ann.page.locator("input[name=user]").wait_for()

@@ -12,12 +12,12 @@ from tests.console.conftest import Person
 from tests.tiers import first_now
 
 PROGRAMS = Path(__file__).parent / "programs"
-SCREENS = ("runs", "pool", "projects", "compare", "queues", "tokens", "users", "audit", "settings", "submit")
+SCREENS = ("jobs", "pool", "projects", "compare", "queues", "tokens", "users", "audit", "settings", "submit")
 NARROW = 390
 
 
 @pytest.mark.parametrize("width", first_now([1440, NARROW]), ids=["wide", "narrow"])
-def test_every_screen_is_open_to_everybody(people: Callable[..., Person], running: Platform, width: int) -> None:
+def test_every_page_meets_the_accessibility_rules(people: Callable[..., Person], running: Platform, width: int) -> None:
     running.client.set_queue(f"research-{'long-' * 10}name", weight=2, floor=1)
     ada = people("ada", "admin", width=width)
     for screen in SCREENS:
@@ -29,7 +29,7 @@ def test_every_screen_is_open_to_everybody(people: Callable[..., Person], runnin
 
 
 @pytest.mark.soak
-def test_a_run_is_found_by_keys_and_gets_another_queue_and_labels(
+def test_a_job_is_found_by_keys_and_gets_another_queue_and_labels(
     people: Callable[..., Person], running: Platform, tmp_path: Path
 ) -> None:
     running.client.set_queue("night")
@@ -39,7 +39,7 @@ def test_a_run_is_found_by_keys_and_gets_another_queue_and_labels(
             *("digits.py", "--slow-while", tmp_path / "slow"), directory=PROGRAMS, name=name, labels={"team": "sea"}
         )
     ada = people("ada", "admin")
-    ada.opens("/runs")
+    ada.opens("/jobs")
     first = ada.page.get_by_role("row").filter(has_text="first-tide")
     first.get_by_text("Running").wait_for()
     ada.page.get_by_role("row").filter(has_text="second-tide").focus()
@@ -47,7 +47,7 @@ def test_a_run_is_found_by_keys_and_gets_another_queue_and_labels(
     ada.page.keyboard.press(" ")
     assert first.get_by_role("checkbox").is_checked()
     ada.finds_no_barrier()
-    ada.shows("runs-by-keys")
+    ada.shows("jobs-by-keys")
     ada.page.keyboard.press("Enter")
     ada.page.get_by_role("heading", name="first-tide").wait_for()
     ada.page.get_by_role("button", name="More actions").click()
@@ -58,7 +58,7 @@ def test_a_run_is_found_by_keys_and_gets_another_queue_and_labels(
     dialog.get_by_label("Labels: value 2").fill("yes")
     ada.finds_no_barrier()
     ada.shows("queue-and-labels")
-    dialog.get_by_role("button", name="Change").click()
+    dialog.get_by_role("button", name="Save").click()
     dialog.wait_for(state="detached")
     ada.sees("queue night")
     ada.page.get_by_role("link", name="night-shift=yes").wait_for()

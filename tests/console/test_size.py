@@ -1,4 +1,4 @@
-"""Much at once: 1,000 runs, 100,000 lines of a log, charts of eight hours. What the page holds and is sent has a bound.
+"""Much at once: 1,000 jobs, 100,000 lines of a log, charts of eight hours. What the page holds and is sent has a bound.
 
 Numbers of elements and of points are asserted, never times; nothing is trained.
 """
@@ -60,27 +60,27 @@ def wait_for_count(page: Any, fitting: int) -> None:
     page.locator(".logs-foot").filter(has_text=re.compile(told)).wait_for()
 
 
-# ---------------------------------------------------------------- 1,000 runs
+# ---------------------------------------------------------------- 1,000 jobs
 
 
 def fill(home: Path, admin: str) -> None:
-    """Put runs into the store of a server that is not running: old ones that were stopped, and new ones that wait."""
+    """Put jobs into the store of a server that is not running: old ones that were stopped, and new ones that wait."""
     asker = Asker(admin, Role.ADMIN)
     store = Store(Database(f"sqlite:///{home / 'legato.db'}"))
     now = time.time()
-    runs = [
+    jobs = [
         # More slots than there are: none of them ever starts.
-        NewJob(name=f"run-{number:04}", spec={"program": ["train.py"], "directory": "/"}, min_workers=8, max_workers=8)
+        NewJob(name=f"job-{number:04}", spec={"program": ["train.py"], "directory": "/"}, min_workers=8, max_workers=8)
         for number in range(NUM_RUNS)
     ]
-    made, _ = store.jobs.submit_runs(runs, asker, now)
+    made, _ = store.jobs.submit_runs(jobs, asker, now)
     for job in made[:NUM_ENDED]:
         store.jobs.stop(job.id, asker, now)
     store.close()
 
 
 @pytest.mark.soak
-def test_a_thousand_runs_are_scrolled_with_few_rows(
+def test_a_thousand_jobs_are_scrolled_with_few_rows(
     people: Callable[..., Person], running: Platform, tmp_path: Path
 ) -> None:
     admin = running.client.me().name
@@ -89,17 +89,17 @@ def test_a_thousand_runs_are_scrolled_with_few_rows(
     running.start()
     ada = people("ada", "admin")
     page = ada.page
-    ada.opens("/runs")
-    page.get_by_role("table", name="Runs").get_by_text("run-0999").wait_for()
-    while (more := page.get_by_role("button", name="Show older runs")).count():
-        known = page.get_by_role("table", name="Runs").get_attribute("aria-rowcount")
+    ada.opens("/jobs")
+    page.get_by_role("table", name="Jobs").get_by_text("job-0999").wait_for()
+    while (more := page.get_by_role("button", name="Show older jobs")).count():
+        known = page.get_by_role("table", name="Jobs").get_attribute("aria-rowcount")
         scroll(page, ".table-box", 1)
         more.click()
         page.wait_for_function(
             "known => document.querySelector('.table').getAttribute('aria-rowcount') !== known", arg=known
         )
         page.evaluate(_DRAWN)
-    table = page.get_by_role("table", name="Runs")
+    table = page.get_by_role("table", name="Jobs")
     assert table.get_attribute("aria-rowcount") == str(NUM_RUNS + 1)
     for share in (1, 0, 0.5, 0.25, 0.75, 0.1, 0.9, 0.33, 1):
         scroll(page, ".table-box", share)
@@ -113,13 +113,13 @@ def test_a_thousand_runs_are_scrolled_with_few_rows(
         )
         middle = share * (NUM_RUNS - rows) + rows / 2
         assert abs(int(shown) - middle) <= MAX_ROWS, f"row {shown} stands in the middle at {share:.0%}"
-    table.get_by_text("run-0000").wait_for()
-    assert table.get_by_text("run-0999").count() == 0
+    table.get_by_text("job-0000").wait_for()
+    assert table.get_by_text("job-0999").count() == 0
     ada.finds_no_barrier()
-    ada.shows("runs-thousand")
+    ada.shows("jobs-thousand")
     page.get_by_role("columnheader", name="Name").get_by_role("button").click()
     scroll(page, ".table-box", 0)
-    table.get_by_text("run-0000").wait_for()
+    table.get_by_text("job-0000").wait_for()
     assert count(page, ".table tbody tr[aria-rowindex]") <= MAX_ROWS
 
 
@@ -135,7 +135,7 @@ def test_a_hundred_thousand_lines_are_searched_followed_and_filtered(
     assert job.stage == "succeeded", job.reason
     ada = people("ada", "admin")
     page = ada.page
-    ada.opens(f"/runs/{job.id}?tab=logs")
+    ada.opens(f"/jobs/{job.id}?tab=logs")
     wait_for_count(page, NUM_LINES)
 
     def check(most: int = MAX_LINES) -> None:
@@ -154,7 +154,7 @@ def test_a_hundred_thousand_lines_are_searched_followed_and_filtered(
         middle = int(re.findall(r"\d+", log.locator(".log-line").nth(count(page, ".log-line") // 2).inner_text())[-2])
         assert abs(middle - share * NUM_LINES) <= MAX_LINES
 
-    search = page.get_by_label("Search in the logs")
+    search = page.get_by_label("Search logs")
     search.fill("NEEDLE")
     hits = page.locator(".logs-hits")
     hits.filter(has_text=re.compile("^10$")).wait_for()
@@ -165,7 +165,7 @@ def test_a_hundred_thousand_lines_are_searched_followed_and_filtered(
         check()
     search.press("Shift+Enter")
     log.locator(".log-line-pointed").get_by_text("20000 of").wait_for()
-    page.get_by_role("button", name="Only matching lines").click()
+    page.get_by_role("button", name="Show matching lines only").click()
     wait_for_count(page, 10)
     check(10)
     search.fill("step")
@@ -222,7 +222,7 @@ def test_charts_of_eight_hours_are_sent_few_points(
     page = ada.page
     sent: list[bytes] = []
     page.on("response", lambda answer: sent.append(answer.body()) if "/metrics" in answer.url else None)
-    ada.opens(f"/runs/{job.id}?tab=charts")
+    ada.opens(f"/jobs/{job.id}?tab=charts")
     last = f"{series['loss'][-1]:.4g}"
     page.get_by_role("figure", name=f"Chart of loss. Last values: loss: {last}", exact=True).wait_for()
     last = f"{series['accuracy'][-1]:.4g}"

@@ -66,8 +66,8 @@ class Scientist:
         self.page.wait_for_url(re.compile("/experiments/"))
 
     def sees_slots(self, name: str, slots: int) -> None:
-        """See in the Applications view how many of four GPU slots a run has."""
-        row = self.page.get_by_role("table", name="Applications").get_by_role("row").filter(has_text=name)
+        """See in the Active jobs view how many of four GPU slots a run has."""
+        row = self.page.get_by_role("table", name="Active jobs").get_by_role("row").filter(has_text=name)
         row.get_by_text(re.compile(rf"^{slots} of 4$")).wait_for()
 
 
@@ -104,21 +104,21 @@ def test_two_data_scientists_share_four_slots(people: Callable[..., Person], run
     bob.sees_slots("second", 4)
     bob.person.shows("pool-alone")
 
-    ann.person.opens("/runs")
+    ann.person.opens("/jobs")
     row = ann.page.get_by_role("row").filter(has_text="first")
     row.get_by_text("succeeded", exact=False).wait_for()
     ann.person.finds_no_barrier()
-    ann.person.shows("runs")
+    ann.person.shows("jobs")
     row.get_by_role("link").first.click()
-    looks_at_the_run(ann, running)
+    looks_at_the_job(ann, running)
 
     bob.is_slow.unlink()
-    bob.person.opens("/runs")
+    bob.person.opens("/jobs")
     bob.page.get_by_role("row").filter(has_text="second").get_by_text("succeeded", exact=False).wait_for()
     compares(bob)
 
 
-def looks_at_the_run(ann: Scientist, running: Platform) -> None:
+def looks_at_the_job(ann: Scientist, running: Platform) -> None:
     """See its charts with the workers over time, its logs, and why it had what it had."""
     page = ann.page
     workers = page.get_by_role("figure", name=re.compile("^Chart of Workers"))
@@ -127,7 +127,7 @@ def looks_at_the_run(ann: Scientist, running: Platform) -> None:
     (job,) = running.client.jobs(search="FIRST-digits")
     sees_the_loss(page, job)
     ann.person.finds_no_barrier()
-    ann.person.shows("run-charts")
+    ann.person.shows("job-charts")
 
     page.get_by_role("tab", name="Logs").click()
     log = page.get_by_role("log", name="Log lines")
@@ -135,20 +135,20 @@ def looks_at_the_run(ann: Scientist, running: Platform) -> None:
     assert page.title() != "broken in"
     assert log.locator("img").count() == log.locator("b").count() == 0, "what a program says is text"
     assert "\x1b" not in log.inner_text()
-    page.get_by_label("Search in the logs").fill("done")
+    page.get_by_label("Search logs").fill("done")
     page.locator(".logs-hits").get_by_text(re.compile(r"\d")).wait_for()
     ann.person.finds_no_barrier()
-    ann.person.shows("run-logs")
+    ann.person.shows("job-logs")
 
     page.get_by_role("tab", name="Why").click()
     ann.person.sees(re.compile("second"))
     ann.person.finds_no_barrier()
-    ann.person.shows("run-why")
+    ann.person.shows("job-why")
     for tab in ("Files", "Definition", "As code"):
         page.get_by_role("tab", name=tab).click()
         page.get_by_role("tabpanel").wait_for()
         ann.person.finds_no_barrier()
-        ann.person.shows(f"run-{tab.lower().replace(' ', '-')}")
+        ann.person.shows(f"job-{tab.lower().replace(' ', '-')}")
 
 
 def sees_the_loss(page: Any, job: Job) -> None:
@@ -188,7 +188,7 @@ def is_shown(text: str, value: float | None) -> bool:
 
 
 def compares(bob: Scientist) -> None:
-    """Choose both runs in the table, and see them side by side."""
+    """Select both jobs in the table, and see them side by side."""
     for name in ("first", "second"):
         bob.page.get_by_role("row").filter(has_text=name).get_by_role("checkbox").check()
     bob.page.get_by_role("button", name="Compare").or_(bob.page.get_by_role("link", name="Compare")).last.click()

@@ -19,7 +19,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 def submit(running: Platform, name: str, slow_while: Path) -> Job:
-    """Submit a run that is slow as long as a file exists."""
+    """Submit a job that is slow as long as a file exists."""
     slow_while.touch()
     return running.client.submit(
         "digits.py", "--slow-while", slow_while, directory=PROGRAMS, name=name, min_workers=1, max_workers=4
@@ -72,8 +72,8 @@ def test_a_server_that_was_away_is_caught_up_with(
 ) -> None:
     ann = people("ann", "admin")
     first = submit(running, "before", tmp_path / "slow")
-    ann.opens("/runs")
-    # Not by its name: reasons of other runs say it.
+    ann.opens("/jobs")
+    # Not by its name: reasons of other jobs say it.
     row = ann.page.get_by_role("row").filter(has_text=first.id)
     row.get_by_text("Running").wait_for()
 
@@ -88,7 +88,7 @@ def test_a_server_that_was_away_is_caught_up_with(
     row.get_by_text(re.compile("Succeeded")).wait_for()
     ann.page.get_by_text(re.compile("reach the server")).wait_for(state="detached")
 
-    ann.opens(f"/runs/{first.id}")
+    ann.opens(f"/jobs/{first.id}")
     ann.page.get_by_role("tab", name="Logs").click()
     ann.page.get_by_role("log", name="Log lines").get_by_text("done").first.wait_for()
     assert running.client.job(first.id).exit_code == 0
@@ -149,9 +149,9 @@ def test_a_tab_goes_on_as_who_logs_in_by_another_one(people: Callable[..., Perso
 def test_a_viewer_sees_and_may_not_stop(people: Callable[..., Person], running: Platform, tmp_path: Path) -> None:
     job = submit(running, "looked-at", tmp_path / "slow")
     eve = people("eve", "viewer")
-    eve.opens("/runs")
+    eve.opens("/jobs")
     eve.page.get_by_role("row").filter(has_text="looked-at").get_by_text("Running").wait_for()
-    eve.opens(f"/runs/{job.id}")
+    eve.opens(f"/jobs/{job.id}")
     eve.page.get_by_role("heading", name="looked-at").wait_for()
     for name in ("Stop", "Pause", "Resize", "Clone"):
         assert eve.page.get_by_role("button", name=name).count() == 0

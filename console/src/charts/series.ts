@@ -122,7 +122,7 @@ const MARKS: Record<string, MarkKind> = {
   died: { tone: "death", word: "Worker died" },
   fenced: { tone: "death", word: "Worker replaced" },
   differed: { tone: "death", word: "Not exact" },
-  resumed: { tone: "death", word: "Resumed from a checkpoint" },
+  resumed: { tone: "death", word: "Resumed from checkpoint" },
   held: { tone: "death", word: "Held" },
   adopted: { tone: "note", word: "New driver" },
   saved: { tone: "note", word: "Checkpoint" },

@@ -6,7 +6,7 @@ import { askMetrics, askTrainingEvents } from "./use-training";
 
 const JOB = { id: "j-1", stage: "running" } as const;
 
-/** A run of which a step is committed and logged at each of these times. */
+/** A job of which a step is committed and logged at each of these times. */
 function measure(times: readonly number[], after: number): JobMetrics {
   const steps = times.map((_, step) => step).filter((step) => step > after);
   const time = steps.map((step) => times[step] as number);

@@ -1,4 +1,4 @@
-/** What a run measured and what happened in it, as it goes on: only what is new is asked for. */
+/** What a job measured and what happened in it, as it goes on: only what is new is asked for. */
 
 import { queryOptions, useQuery } from "@tanstack/react-query";
 import { ask } from "@/api/client";
@@ -12,7 +12,7 @@ const MAX_POINTS = 30_000;
 const ASK_EVERY_MS = 2000;
 const EVENTS_PER_ANSWER = 1000;
 
-/** Return the question for the metrics of a run, thinned. */
+/** Return the question for the metrics of a job, thinned. */
 export function askMetrics(job: Pick<Job, "id" | "stage">) {
   return queryOptions({
     queryKey: ["job", job.id, "metrics"],
@@ -34,7 +34,7 @@ export function askMetrics(job: Pick<Job, "id" | "stage">) {
   });
 }
 
-/** Return the question for what the driver of a run wrote down. */
+/** Return the question for what the driver of a job wrote down. */
 export function askTrainingEvents(job: Pick<Job, "id" | "stage">) {
   return queryOptions({
     queryKey: ["job", job.id, "training-events"],
@@ -62,7 +62,7 @@ export function askTrainingEvents(job: Pick<Job, "id" | "stage">) {
   });
 }
 
-/** Return both of a run. */
+/** Return both of a job. */
 export function useTraining(job: Job) {
   return { metrics: useQuery(askMetrics(job)), events: useQuery(askTrainingEvents(job)) };
 }

@@ -78,8 +78,8 @@ describe("numbers", () => {
   });
   it("counts", () => {
     expect(formatCount(1234567)).toBe("1\u202f234\u202f567");
-    expect(countOf(1, "run")).toBe("1 run");
-    expect(countOf(3, "run")).toBe("3 runs");
+    expect(countOf(1, "job")).toBe("1 job");
+    expect(countOf(3, "job")).toBe("3 jobs");
     expect(formatShare(0.424)).toBe("42 %");
   });
 });

@@ -55,7 +55,7 @@ export function formatShare(share: number | null | undefined): string {
   return `${Math.round(share * 100)} %`;
 }
 
-/** Return a word with its number: `1 run`, `3 runs`. */
+/** Return a word with its number: `1 job`, `3 jobs`. */
 export function countOf(num: number, one: string, many = `${one}s`): string {
   return `${formatCount(num)} ${num === 1 ? one : many}`;
 }

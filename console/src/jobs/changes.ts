@@ -56,7 +56,7 @@ export function useDoToJobs(): (
     const outcomes = await Promise.allSettled(jobs.map((job) => does(job.id)));
     const problems = outcomes.flatMap((outcome) => (outcome.status === "rejected" ? [sayProblem(outcome.reason)] : []));
     const numDone = jobs.length - problems.length;
-    if (numDone) toasts.tell(jobs.length === 1 ? `${done} ${jobs[0]?.name}` : `${done} ${countOf(numDone, "run")}`);
+    if (numDone) toasts.tell(jobs.length === 1 ? `${done} ${jobs[0]?.name}` : `${done} ${countOf(numDone, "job")}`);
     for (const problem of new Set(problems)) toasts.tellProblem(new Error(problem));
     forgetJobs(queries);
   };

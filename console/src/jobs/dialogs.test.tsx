@@ -24,7 +24,7 @@ it("queue and labels are changed by what differs alone, and a refusal leaves wha
       </ToastProvider>
     </QueryClientProvider>,
   );
-  const button = () => screen.getByRole<HTMLButtonElement>("button", { name: "Change", hidden: true });
+  const button = () => screen.getByRole<HTMLButtonElement>("button", { name: "Save", hidden: true });
   const type = (label: string, value: string) => fireEvent.change(screen.getByLabelText(label), { target: { value } });
   expect(button().disabled).toBe(true);
   await screen.findByText("night");
@@ -54,7 +54,7 @@ it("what others change while queue and labels are open is not undone", () => {
   const client = new QueryClient();
   const { rerender } = render(draw(makeJob({ labels: { team: "vision" } })));
   rerender(draw(makeJob({ queue: "night", labels: { team: "speech", new: "1" } })));
-  expect(screen.getByRole<HTMLButtonElement>("button", { name: "Change", hidden: true }).disabled).toBe(true);
+  expect(screen.getByRole<HTMLButtonElement>("button", { name: "Save", hidden: true }).disabled).toBe(true);
 });
 
 it("a clone says what would happen, in a queue that there is", async () => {
@@ -79,7 +79,7 @@ it("a clone says what would happen, in a queue that there is", async () => {
   expect(screen.getByText("ben/long")).toBeTruthy();
   await screen.findByText("night");
   fireEvent.change(screen.getByLabelText("Queue"), { target: { value: "night" } });
-  fireEvent.change(screen.getByLabelText("At most"), { target: { value: "8" } });
+  fireEvent.change(screen.getByLabelText("Maximum slots"), { target: { value: "8" } });
   await screen.findByText("Starts now with 2 of 8");
   expect(bodies.at(-1)).toMatchObject({ queue: "night", min_workers: 1, max_workers: 8, priority: 5000 });
 });

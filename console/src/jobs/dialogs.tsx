@@ -30,7 +30,7 @@ interface OfJobs {
 }
 
 function nameThem(jobs: readonly Job[]): string {
-  return jobs.length === 1 ? (jobs[0]?.name ?? "") : countOf(jobs.length, "run");
+  return jobs.length === 1 ? (jobs[0]?.name ?? "") : countOf(jobs.length, "job");
 }
 
 /** Ask before jobs are stopped: there is no way back. */
@@ -46,10 +46,10 @@ export function StopDialog({ jobs, onClose }: OfJobs) {
       onDo={() => doTo(jobs, "Stopping", (job) => stopJob(job, isNow))}
     >
       <p>
-        {jobs.length === 1 ? "The run saves a checkpoint and ends." : "Each run saves a checkpoint and ends."} A stopped
-        run cannot be resumed; a clone of it starts from scratch. To continue later, pause it instead.
+        {jobs.length === 1 ? "The job saves a checkpoint and ends." : "Each job saves a checkpoint and ends."} A stopped
+        job cannot be resumed; a clone of it starts from scratch. To continue later, pause it instead.
       </p>
-      <CheckField label="At once, without a checkpoint" isOn={isNow} onValue={setNow} />
+      <CheckField label="Stop now, without a checkpoint" isOn={isNow} onValue={setNow} />
     </Dialog>
   );
 }
@@ -63,7 +63,7 @@ export function PriorityDialog({ jobs, onClose }: OfJobs) {
   return (
     <Dialog
       title={`Priority of ${nameThem(jobs)}`}
-      action="Change"
+      action="Save"
       isBlocked={!isGood}
       onClose={onClose}
       onDo={() => doTo(jobs, "Changed the priority of", (job) => patchJob(job, { priority }))}
@@ -76,14 +76,14 @@ export function PriorityDialog({ jobs, onClose }: OfJobs) {
         autoFocus
         value={text}
         onValue={setText}
-        wrong={isGood ? null : "Must be a whole number from 1 to 10000."}
+        wrong={isGood ? null : "Enter a whole number from 1 to 10000."}
         hint="1 to 10000; a higher priority gets a larger share."
       />
     </Dialog>
   );
 }
 
-/** Ask for another queue, and for labels; a run that has ended stays where it was. */
+/** Ask for another queue, and for labels; a job that has ended stays where it was. */
 export function BelongsDialog({ job, onClose }: { job: Job; onClose: () => void }) {
   const toasts = useToasts();
   const known = useQueryClient();
@@ -98,7 +98,7 @@ export function BelongsDialog({ job, onClose }: { job: Job; onClose: () => void 
   return (
     <Dialog
       title={isOver ? `Labels of ${job.name}` : `Queue and labels of ${job.name}`}
-      action="Change"
+      action="Save"
       isBlocked={wrong !== null || Object.keys(patch).length === 0}
       onClose={onClose}
       onDo={async () => {
@@ -111,14 +111,14 @@ export function BelongsDialog({ job, onClose }: { job: Job; onClose: () => void 
         <SelectField
           label="Queue"
           choices={queues}
-          hint="The queue determines its share of the pool."
+          hint="Jobs of a queue share its part of the pool."
           value={queue}
           onValue={setQueue}
         />
       )}
       <PairsField
         label="Labels"
-        hint="Click a label to show all runs with it."
+        hint="Click a label to show all jobs with it."
         pairs={pairs}
         onPairs={setPairs}
         nameHint="team"
@@ -129,7 +129,7 @@ export function BelongsDialog({ job, onClose }: { job: Job; onClose: () => void 
   );
 }
 
-/** Return the queues that there are, first the one that a run is in. */
+/** Return the queues that there are, first the one that a job is in. */
 function useQueueChoices(queue: string): Choice[] {
   const queues = useAsk(["queues"], "/queues");
   const names = [...new Set([queue, ...(queues.data?.items ?? []).map((one) => one.name)])];
@@ -140,7 +140,7 @@ function checkLabels(pairs: readonly Pair[]): string | null {
   const names = pairs.map((pair) => pair.name.trim());
   const twice = names.find((name, place) => name && names.indexOf(name) !== place);
   if (twice) return `${twice} appears twice.`;
-  return pairs.some((pair) => !pair.name.trim() && pair.value.trim()) ? "A value needs a name." : null;
+  return pairs.some((pair) => !pair.name.trim() && pair.value.trim()) ? "Enter a name for each value." : null;
 }
 
 /** Return what differs, as the server takes it: labels that are gone are null. */
@@ -161,7 +161,7 @@ export function ResizeDialog({ job, onClose }: { job: Job; onClose: () => void }
   const [most, setMost] = useState(String(job.max_workers));
   const [min, max] = [Number(job.is_elastic ? least : most), Number(most)];
   const isGood = Number.isInteger(min) && Number.isInteger(max) && min >= 1 && max >= min;
-  const wrong = isGood ? null : "Minimum must be at least 1 and no larger than maximum.";
+  const wrong = isGood ? null : "The minimum must be at least 1 and no larger than the maximum.";
   return (
     <Dialog
       title={`Resize ${job.name}`}
@@ -171,20 +171,20 @@ export function ResizeDialog({ job, onClose }: { job: Job; onClose: () => void }
       onDo={() => doTo([job], "Resizing", (id) => resizeJob(id, min, max))}
     >
       <p className="soft">
-        It has {countOf(job.num_slots, "slot")} now. Its results do not depend on how many it has, only its speed does.
+        Currently {countOf(job.num_slots, "slot")}. More slots make the job faster; the results stay the same.
       </p>
       {job.is_elastic && (
         <TextField
-          label="At least"
+          label="Minimum slots"
           type="number"
           min={1}
           value={least}
           onValue={setLeast}
-          hint="The run waits until this number of slots is free."
+          hint="The job waits in the queue until this many slots are free."
         />
       )}
       <TextField
-        label={job.is_elastic ? "At most" : "Slots"}
+        label={job.is_elastic ? "Maximum slots" : "Slots"}
         type="number"
         min={1}
         value={most}
@@ -195,7 +195,7 @@ export function ResizeDialog({ job, onClose }: { job: Job; onClose: () => void }
   );
 }
 
-/** Start a clone of a run. Only changed fields are sent. */
+/** Start a clone of a job. Only changed fields are sent. */
 export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onClose: () => void }) {
   const toasts = useToasts();
   const queries = useQueryClient();
@@ -228,7 +228,7 @@ export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onCl
     const made = await cloneJob(job.id, changes, key);
     forgetJobs(queries);
     toasts.tell(`Started ${made.name}`);
-    go(`/runs/${made.id}`);
+    go(`/jobs/${made.id}`);
   };
   return (
     <Dialog
@@ -238,7 +238,7 @@ export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onCl
       onClose={onClose}
       onDo={clone}
     >
-      <p className="soft">A new run with the same code. Starts from scratch. Change anything you want.</p>
+      <p className="soft">Starts a new job from scratch with the same code. You can change any field.</p>
       <TextField label="Name" value={values.name} onValue={set("name")} />
       <AreaField
         label="Command"
@@ -251,8 +251,20 @@ export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onCl
         hint="Script and arguments. Shell features such as pipes or $VARS do not work here."
       />
       <div className="clone-numbers">
-        <TextField label="At least" type="number" min={1} value={values.min_workers} onValue={set("min_workers")} />
-        <TextField label="At most" type="number" min={1} value={values.max_workers} onValue={set("max_workers")} />
+        <TextField
+          label="Minimum slots"
+          type="number"
+          min={1}
+          value={values.min_workers}
+          onValue={set("min_workers")}
+        />
+        <TextField
+          label="Maximum slots"
+          type="number"
+          min={1}
+          value={values.max_workers}
+          onValue={set("max_workers")}
+        />
         <TextField
           label="Priority"
           type="number"
@@ -266,8 +278,8 @@ export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onCl
           label="Seed"
           type="number"
           min={0}
-          placeholder="its own"
-          title="Without a seed, the one in the program is used"
+          placeholder="from program"
+          title="If empty, the program sets the seed"
           value={values.seed}
           onValue={set("seed")}
         />
@@ -281,7 +293,7 @@ export function CloneDialog({ job, spec, onClose }: { job: Job; spec: Spec; onCl
         valueHint="0.01"
       />
       {planned && <PlanOf planned={planned} />}
-      {job.stage === "failed" && <Note tone="warn">This run failed: {job.reason}</Note>}
+      {job.stage === "failed" && <Note tone="warn">This job failed: {job.reason}</Note>}
     </Dialog>
   );
 }

@@ -47,7 +47,7 @@ it("waiting ends with the first start, or with the end", () => {
   expect(secondsRun(makeJob({ started_at: null }), 2000)).toBeNull();
 });
 
-it("the time of running stands still while a run is paused, and pauses are no part of what it held slots", () => {
+it("the time of running stands still while a job is paused, and pauses are no part of what it held slots", () => {
   const paused = makeJob({ stage: "paused", num_slots: 0, staged_at: 950 });
   expect([secondsRun(paused, 1000), secondsRun(paused, 2000)]).toEqual([40, 40]);
   expect(mayHavePaused(paused)).toBe(false);

@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 import { cutName, tellApart } from "./names";
 
-it("only runs that share a name have the end of their id behind it", () => {
+it("only jobs that share a name have the end of their id behind it", () => {
   const told = tellApart([
     { id: "j-aa0001", name: "digits" },
     { id: "j-ab0002", name: "digits" },

@@ -1,4 +1,4 @@
-/** Names of runs that are shown together: those that share one have what tells them apart behind it. */
+/** Names of jobs that are shown together: those that share one have what tells them apart behind it. */
 
 interface Named {
   id: string;

@@ -57,7 +57,7 @@ function TopBar() {
           onClick={() => setOpen(!isOpen)}
         />
       </span>
-      <Link to="/runs" className="top-mark">
+      <Link to="/jobs" className="top-mark">
         <img src={mark} alt="" />
         Legato
       </Link>
@@ -75,7 +75,7 @@ function TopBar() {
       <div className="top-end">
         {session.role !== "viewer" && (
           <Button icon="plus" look="main" isSmall onClick={() => go("/submit")}>
-            New run
+            New experiment
           </Button>
         )}
         <UserMenu />
@@ -85,7 +85,7 @@ function TopBar() {
 }
 
 const THEMES: readonly { theme: Theme; label: string; icon: "sun" | "moon" | "system" }[] = [
-  { theme: "auto", label: "Same as system", icon: "system" },
+  { theme: "auto", label: "System", icon: "system" },
   { theme: "light", label: "Light", icon: "sun" },
   { theme: "dark", label: "Dark", icon: "moon" },
 ];
@@ -113,7 +113,7 @@ function UserMenu() {
         { head: `Logged in as ${session.name} (${session.role})` },
         { label: "My tokens", icon: "lock", onPick: () => go("/tokens") },
         "line",
-        { head: "Colours" },
+        { head: "Theme" },
         ...themes,
         "line",
         { label: "Log out", icon: "arrowUp", onPick: () => void logOut().catch(toasts.tellProblem) },
@@ -135,8 +135,7 @@ function Away({ since }: { since: number }) {
       <Icon name="alert" size={15} />
       <span>
         Can't reach the server since {formatTime(since)}
-        <span aria-hidden="true"> ({formatDuration(now - since)})</span>. What you see may be old; it catches up by
-        itself.
+        <span aria-hidden="true"> ({formatDuration(now - since)})</span>. Data may be out of date; reconnecting…
       </span>
     </div>
   );

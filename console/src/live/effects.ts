@@ -15,7 +15,7 @@ export function findOld(event: PlatformEvent): (readonly [Area, ...string[]])[] 
   if (OF_POOL.has(event.kind)) old.push(["pool"], ["queues"]);
   if (event.kind === "queue") old.push(["queues"], ["pool"], ["jobs"]);
   if (event.kind === "project") old.push(["projects"], ["definitions"], ["experiments"]);
-  // Runs were seen because of the project, perhaps.
+  // Jobs were seen because of the project, perhaps.
   if (findLeaver(event) !== null) old.push(["jobs"], ["job"], ["pool"]);
   return old;
 }
@@ -26,7 +26,7 @@ export function findLeaver(event: PlatformEvent): string | null {
   return isLeaving ? String(event.detail?.user) : null;
 }
 
-/** Return the runs that were deleted for good by what this event tells. */
+/** Return the jobs that were deleted for good by what this event tells. */
 export function findPurged(event: PlatformEvent): readonly string[] {
   const jobs: unknown = event.kind === "purged" ? event.detail?.jobs : null;
   return Array.isArray(jobs) ? jobs.map(String) : [];

@@ -1,4 +1,4 @@
-/** The stage of a run: a word with a sign, so that colour is never all that tells. */
+/** The stage of a job: a word with a sign, so that colour is never all that tells. */
 
 import type { Stage } from "@/api/types";
 import { Icon, type IconName } from "./icon";

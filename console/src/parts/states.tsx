@@ -62,7 +62,7 @@ export function ErrorState({ error, retry, what = "this" }: { error: unknown; re
     );
     return (
       <State icon="info" title="The console was updated" action={reload}>
-        {error.message} Reload to go on with the new one.
+        {error.message} Reload to use the new version.
       </State>
     );
   }
@@ -78,7 +78,7 @@ export function ErrorState({ error, retry, what = "this" }: { error: unknown; re
 /** Who is logged in may not see or do this. */
 export function NoPermission({ children }: { children?: ReactNode }) {
   return (
-    <State icon="lock" title="You may not see this">
+    <State icon="lock" title="No access">
       {children ?? "Ask an administrator for access."}
     </State>
   );

@@ -61,73 +61,73 @@ it("rows without a value are last whichever way it is sorted", () => {
 });
 
 describe("Table", () => {
-  const rows = Array.from({ length: 5000 }, (_, place) => ({ id: `run-${place}`, size: place }));
+  const rows = Array.from({ length: 5000 }, (_, place) => ({ id: `job-${place}`, size: place }));
   it("draws few of many rows", () => {
-    const { container } = render(<Table label="Runs" rows={rows} columns={COLUMNS} keyOf={keyOf} />);
-    expect(screen.getByLabelText("Runs").getAttribute("aria-rowcount")).toBe("5001");
+    const { container } = render(<Table label="Jobs" rows={rows} columns={COLUMNS} keyOf={keyOf} />);
+    expect(screen.getByLabelText("Jobs").getAttribute("aria-rowcount")).toBe("5001");
     expect(container.querySelectorAll("tr").length).toBeLessThan(60);
   });
   it("chooses rows, one or all", () => {
     const onChoose = vi.fn();
     render(
       <Table
-        label="Runs"
+        label="Jobs"
         rows={rows.slice(0, 3)}
         columns={COLUMNS}
         keyOf={keyOf}
-        chosen={new Set(["run-1"])}
+        chosen={new Set(["job-1"])}
         onChoose={onChoose}
       />,
     );
-    fireEvent.click(screen.getByLabelText("Choose run-0"));
-    expect(onChoose).toHaveBeenLastCalledWith(new Set(["run-1", "run-0"]));
-    fireEvent.click(screen.getByLabelText("Choose all"));
-    expect(onChoose).toHaveBeenLastCalledWith(new Set(["run-0", "run-1", "run-2"]));
+    fireEvent.click(screen.getByLabelText("Select job-0"));
+    expect(onChoose).toHaveBeenLastCalledWith(new Set(["job-1", "job-0"]));
+    fireEvent.click(screen.getByLabelText("Select all"));
+    expect(onChoose).toHaveBeenLastCalledWith(new Set(["job-0", "job-1", "job-2"]));
   });
   it("is walked through by keys: from row to row, by page, to its ends; Enter opens, Space chooses", async () => {
     const [onOpen, onChoose] = [vi.fn(), vi.fn()];
     render(
       <Table
-        label="Runs"
+        label="Jobs"
         rows={rows}
         columns={COLUMNS}
         keyOf={keyOf}
         rowHeight={40}
         onOpen={onOpen}
-        chosen={new Set(["run-1"])}
+        chosen={new Set(["job-1"])}
         onChoose={onChoose}
       />,
     );
-    const box = screen.getByLabelText("Runs").parentElement as HTMLElement;
+    const box = screen.getByLabelText("Jobs").parentElement as HTMLElement;
     Object.defineProperty(box, "clientHeight", { value: 400 });
     Object.defineProperty(box, "scrollHeight", { value: 200_000 });
     const press = (key: string) => fireEvent.keyDown(document.activeElement as Element, { key });
     const here = () => (document.activeElement as HTMLElement).dataset.key;
     const stops = () => [...box.querySelectorAll<HTMLElement>("tr[tabindex='0']")].map((row) => row.dataset.key);
-    expect(stops()).toEqual(["run-0"]);
+    expect(stops()).toEqual(["job-0"]);
     box.querySelector<HTMLElement>("tr[tabindex='0']")?.focus();
     for (const [key, want] of [
-      ["ArrowUp", "run-0"],
-      ["ArrowDown", "run-1"],
-      ["PageDown", "run-10"],
-      ["PageUp", "run-1"],
+      ["ArrowUp", "job-0"],
+      ["ArrowDown", "job-1"],
+      ["PageDown", "job-10"],
+      ["PageUp", "job-1"],
     ]) {
       press(key as string);
       expect(here()).toBe(want);
     }
-    expect(stops()).toEqual(["run-1"]);
+    expect(stops()).toEqual(["job-1"]);
     press("Enter");
-    expect(onOpen.mock.calls.map(([row]) => row.id)).toEqual(["run-1"]);
+    expect(onOpen.mock.calls.map(([row]) => row.id)).toEqual(["job-1"]);
     press(" ");
     expect(onChoose).toHaveBeenLastCalledWith(new Set());
     press("End");
     fireEvent.scroll(box);
-    expect(here()).toBe("run-4999");
+    expect(here()).toBe("job-4999");
     expect(box.scrollTop).toBe(5000 * 40 - 400);
     press("Home");
     fireEvent.scroll(box);
-    expect(here()).toBe("run-0");
-    fireEvent.keyDown(screen.getByLabelText("Choose run-0"), { key: "Enter" });
+    expect(here()).toBe("job-0");
+    fireEvent.keyDown(screen.getByLabelText("Select job-0"), { key: "Enter" });
     expect(onOpen).toHaveBeenCalledOnce();
   });
 });

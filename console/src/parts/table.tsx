@@ -130,7 +130,7 @@ export function Table<R>(props: TableProps<R>) {
               <th className="table-choice">
                 <input
                   type="checkbox"
-                  aria-label="Choose all"
+                  aria-label="Select all"
                   checked={isAll}
                   ref={(input) => {
                     if (input) input.indeterminate = !isAll && keys.some((key) => chosen?.has(key));
@@ -208,7 +208,7 @@ function DrawnRow<R>({ row, rowKey, place, columns, isChosen, canOpen, isStop, a
         <td className="table-choice">
           <input
             type="checkbox"
-            aria-label={`Choose ${rowKey}`}
+            aria-label={`Select ${rowKey}`}
             checked={isChosen}
             onChange={(event) => acts.current.choose(rowKey, event.currentTarget.checked)}
           />

@@ -57,12 +57,12 @@ export function ToastProvider({ children }: { children: ReactNode }) {
   return (
     <Context.Provider value={toasts}>
       {children}
-      <div className="toasts" role="log" aria-label="Messages">
+      <div className="toasts" role="log" aria-label="Notifications">
         {shown.map((toast) => (
           <div key={toast.id} className={`toast toast-${toast.tone}`} role={toast.tone === "bad" ? "alert" : "status"}>
             <Icon name={toast.tone === "good" ? "check" : "alert"} size={16} />
             <div className="grow">{toast.text}</div>
-            <Button icon="cross" look="plain" isSmall aria-label="Close message" onClick={() => drop(toast.id)} />
+            <Button icon="cross" look="plain" isSmall aria-label="Dismiss" onClick={() => drop(toast.id)} />
           </div>
         ))}
       </div>

@@ -7,48 +7,48 @@ describe("readRoute", () => {
   it.each([
     ["", "/"],
     ["#/", "/"],
-    ["#/runs/", "/runs"],
-    ["#runs", "/runs"],
-    ["#//runs//j-1", "/runs/j-1"],
+    ["#/jobs/", "/jobs"],
+    ["#jobs", "/jobs"],
+    ["#//jobs//j-1", "/jobs/j-1"],
   ])("%s is %s", (hash, want) => {
     expect(readRoute(hash).path).toBe(want);
   });
   it("reads a query, with question marks in its values", () => {
-    const { query } = readRoute("#/runs?stage=running&stage=queued&name=why?");
+    const { query } = readRoute("#/jobs?stage=running&stage=queued&name=why?");
     expect(query.getAll("stage")).toEqual(["running", "queued"]);
     expect(query.get("name")).toBe("why?");
   });
 });
 
 it("makeHash leaves out what has no value, and reads back", () => {
-  const hash = makeHash("/runs", { stage: ["running", "queued"], owner: "", name: "a&b=c", queue: null });
+  const hash = makeHash("/jobs", { stage: ["running", "queued"], owner: "", name: "a&b=c", queue: null });
   expect(readRoute(hash).query.toString()).toBe("stage=running&stage=queued&name=a%26b%3Dc");
 });
 
 describe("matchPath", () => {
   it("gives the names", () => {
-    expect(matchPath("/runs/:job", "/runs/j-1")).toEqual({ job: "j-1" });
+    expect(matchPath("/jobs/:job", "/jobs/j-1")).toEqual({ job: "j-1" });
     expect(matchPath("/projects/:project", "/projects/my%20own")).toEqual({ project: "my own" });
   });
   it("refuses other paths, and what cannot be decoded", () => {
-    expect(matchPath("/runs/:job", "/runs")).toBeNull();
-    expect(matchPath("/runs", "/pool")).toBeNull();
-    expect(matchPath("/runs/:job", "/runs/%E0%A4%A")).toBeNull();
+    expect(matchPath("/jobs/:job", "/jobs")).toBeNull();
+    expect(matchPath("/jobs", "/pool")).toBeNull();
+    expect(matchPath("/jobs/:job", "/jobs/%E0%A4%A")).toBeNull();
   });
 });
 
 describe("in a page", () => {
   beforeEach(() => {
-    window.location.hash = "#/runs?stage=running";
+    window.location.hash = "#/jobs?stage=running";
   });
   it("a value of the query is set in the address, without a step for the way back", () => {
     const { result } = renderHook(() => ({ route: useRoute(), value: useQueryValue("owner") }));
     const steps = window.history.length;
     act(() => result.current.value[1]("anna"));
     expect(result.current.value[0]).toBe("anna");
-    expect(window.location.hash).toBe("#/runs?stage=running&owner=anna");
+    expect(window.location.hash).toBe("#/jobs?stage=running&owner=anna");
     expect(window.history.length).toBe(steps);
     act(() => result.current.value[1](null));
-    expect(window.location.hash).toBe("#/runs?stage=running");
+    expect(window.location.hash).toBe("#/jobs?stage=running");
   });
 });

@@ -1,9 +1,9 @@
-/** Addresses of pages behind the `#`, so that the server knows one page. `#/runs?stage=running` is path "/runs" and a query. */
+/** Addresses of pages behind the `#`, so that the server knows one page. `#/jobs?stage=running` is path "/jobs" and a query. */
 
 import { type AnchorHTMLAttributes, type ReactNode, useCallback, useSyncExternalStore } from "react";
 
 export interface Route {
-  /** Begins with a slash and has none at its end, such as `/runs/j-37efnd0000`. */
+  /** Begins with a slash and has none at its end, such as `/jobs/j-37efnd0000`. */
   path: string;
   query: URLSearchParams;
 }
@@ -36,7 +36,7 @@ export function makeHash(path: string, query: QueryValues | URLSearchParams = {}
   return `#${path}${told ? `?${told}` : ""}`;
 }
 
-/** Return the names in a pattern such as `/runs/:job`, or null if the path is another one. */
+/** Return the names in a pattern such as `/jobs/:job`, or null if the path is another one. */
 export function matchPath(pattern: string, path: string): Record<string, string> | null {
   const wanted = pattern.split("/").filter(Boolean);
   const found = path.split("/").filter(Boolean);

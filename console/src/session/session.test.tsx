@@ -182,7 +182,7 @@ describe("another tab", () => {
   });
 });
 
-it("only its owner and admins may change a run; viewers none", () => {
+it("only its owner and admins may change a job; viewers none", () => {
   expect(mayChange(ANNA, "anna")).toBe(true);
   expect(mayChange(ANNA, "bob")).toBe(false);
   expect(mayChange({ ...ANNA, role: "viewer" }, "anna")).toBe(false);

@@ -19,7 +19,7 @@ const PAGE_SIZE = 200;
 const COLUMNS: Column<Entry>[] = [
   {
     name: "time",
-    title: "When",
+    title: "Time",
     width: 110,
     show: (entry) => (
       <time className="number" title={formatFullTime(entry.time)}>
@@ -29,29 +29,29 @@ const COLUMNS: Column<Entry>[] = [
   },
   {
     name: "who",
-    title: "Who",
+    title: "User",
     width: 100,
     grows: 1,
     show: (entry) =>
       entry.who ? (
-        <Link to="/audit" query={{ q: entry.who }} title={`What ${entry.who} did`}>
+        <Link to="/audit" query={{ q: entry.who }} title={`Actions of ${entry.who}`}>
           {entry.who}
         </Link>
       ) : (
         <span className="quiet">unknown user</span>
       ),
   },
-  { name: "action", title: "Did", width: 150, grows: 1, show: (entry) => <code>{entry.action}</code> },
+  { name: "action", title: "Action", width: 150, grows: 1, show: (entry) => <code>{entry.action}</code> },
   {
     name: "target",
-    title: "To",
+    title: "Target",
     width: 140,
     grows: 2,
     show: (entry) => <code title={entry.target ?? ""}>{entry.target}</code>,
   },
   {
     name: "detail",
-    title: "Detail",
+    title: "Details",
     width: 160,
     grows: 4,
     leaves: 1,
@@ -107,7 +107,7 @@ function Audit() {
         <input
           className="input input-small list-search"
           type="search"
-          aria-label="Search in the loaded entries"
+          aria-label="Search loaded entries"
           placeholder="Search"
           value={contains}
           onChange={(event) => setContains(event.currentTarget.value)}
@@ -122,7 +122,7 @@ function Audit() {
               columns={COLUMNS}
               keyOf={keyOf}
               rowHeight={38}
-              empty={<Empty icon="search" title="No match in the loaded entries" />}
+              empty={<Empty icon="search" title="No match in loaded entries" />}
               foot={
                 asked.hasNextPage && (
                   <div className="list-more">

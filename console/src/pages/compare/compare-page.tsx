@@ -1,4 +1,4 @@
-/** Two or more runs: metrics overlaid, what each took, parameters side by side. Which ones stands in the address. */
+/** Two or more jobs: metrics overlaid, what each took, parameters side by side. Which ones stands in the address. */
 
 import { useQueries } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
@@ -15,40 +15,40 @@ import { Segments } from "@/parts/segments";
 import { ENDED } from "@/parts/stage";
 import { Empty, ErrorState, Loading, Note } from "@/parts/states";
 import { go, useQueryValue, useRoute } from "@/router/router";
-import { compareFacts, listFacts } from "../run/diff";
+import { compareFacts, listFacts } from "../job/diff";
 import { type Axis, type Compared, countCovered, findExtent, findLine, listNames, type Whole } from "./compare";
 import "./compare.css";
 import { FactsTable, FiguresTable } from "./compare-tables";
-import { RunPicker } from "./run-picker";
+import { JobPicker } from "./job-picker";
 
-const MAX_RUNS = 12;
+const MAX_JOBS = 12;
 const ASK_EVERY_MS = 4000;
 
 const AXES: readonly { value: Axis; label: string }[] = [
   { value: "step", label: "Step" },
   { value: "seconds", label: "Seconds since start" },
-  { value: "time", label: "Time of day" },
+  { value: "time", label: "Wall time" },
 ];
 
 /** The page. */
 export default function ComparePage() {
   const { query } = useRoute();
-  const all = useMemo(() => [...new Set(query.getAll("run"))], [query]);
-  const ids = useMemo(() => all.slice(0, MAX_RUNS), [all]);
+  const all = useMemo(() => [...new Set(query.getAll("job"))], [query]);
+  const ids = useMemo(() => all.slice(0, MAX_JOBS), [all]);
   return (
     <div className="page">
       <div className="page-head">
-        <h1>Compare runs</h1>
+        <h1>Compare jobs</h1>
       </div>
-      <RunPicker
+      <JobPicker
         chosen={ids}
-        max={MAX_RUNS}
-        onChoose={(next) => go("/compare", { run: [...next, ...all.slice(MAX_RUNS)] }, true)}
+        max={MAX_JOBS}
+        onChoose={(next) => go("/compare", { job: [...next, ...all.slice(MAX_JOBS)] }, true)}
       />
       {all.length > ids.length && (
         <Note tone="warn">
-          These are the first {ids.length} of {all.length} runs: more lines could not be distinguished. Open fewer at
-          once to see the others.
+          Showing the first {ids.length} of {all.length} jobs, because more lines would look alike. Remove some jobs to
+          see the others.
         </Note>
       )}
       {ids.length === 0 ? <Nothing /> : <Comparison ids={ids} />}
@@ -59,12 +59,8 @@ export default function ComparePage() {
 function Nothing() {
   return (
     <div className="card">
-      <Empty
-        icon="compare"
-        title="Choose the runs to compare"
-        action={<Button onClick={() => go("/runs")}>Select in the table of runs</Button>}
-      >
-        Search above, or select several in the table of runs and click Compare.
+      <Empty icon="compare" title="No jobs selected" action={<Button onClick={() => go("/jobs")}>Go to jobs</Button>}>
+        Search for jobs above, or select them on the Jobs page and click Compare.
       </Empty>
     </div>
   );
@@ -96,37 +92,37 @@ function Comparison({ ids }: { ids: readonly string[] }) {
     })),
   });
   const wrong = [...jobs, ...metrics, ...specs, ...allocations].find((asked) => asked.error && !asked.data);
-  if (wrong) return <ErrorState error={wrong.error} what="these runs" retry={() => void wrong.refetch()} />;
-  const runs = found.flatMap((job, place): Whole[] => {
+  if (wrong) return <ErrorState error={wrong.error} what="these jobs" retry={() => void wrong.refetch()} />;
+  const compared = found.flatMap((job, place): Whole[] => {
     const [measured, spec, held] = [metrics[place]?.data, specs[place]?.data, allocations[place]?.data];
     return measured && spec && held ? [{ job, metrics: measured, spec, allocations: held.items }] : [];
   });
-  if (runs.length < ids.length) return <Loading numLines={8} />;
+  if (compared.length < ids.length) return <Loading numLines={8} />;
   const hasGpus = (pool.data?.items ?? []).some((slot) => !slot.device.startsWith("cpu"));
   return (
     <>
-      <Overlay runs={runs} />
-      <FiguresTable runs={runs} unit={hasGpus ? "GPU-hours" : "Slot-hours"} />
+      <Overlay compared={compared} />
+      <FiguresTable compared={compared} unit={hasGpus ? "GPU-hours" : "Slot-hours"} />
       <FactsTable
-        jobs={runs.map(({ job }) => job)}
-        facts={compareFacts(runs.map(({ job, spec }) => listFacts(job, spec)))}
+        jobs={compared.map(({ job }) => job)}
+        facts={compareFacts(compared.map(({ job, spec }) => listFacts(job, spec)))}
       />
     </>
   );
 }
 
-function Overlay({ runs }: { runs: readonly Compared[] }) {
+function Overlay({ compared }: { compared: readonly Compared[] }) {
   const [written, setAxis] = useQueryValue("axis", "step");
   const axis = AXES.find((each) => each.value === written)?.value ?? "step";
   const [zoom, setZoom] = useState<Range | null>(null);
   const [isLog, setLog] = useState(false);
-  const names = listNames(runs);
-  const called = tellApart(runs.map(({ job }) => job));
-  const colours = coloursApart(runs.map(({ job }) => job.id));
+  const names = listNames(compared);
+  const called = tellApart(compared.map(({ job }) => job));
+  const colours = coloursApart(compared.map(({ job }) => job.id));
   if (!names.length) {
     return (
       <div className="card">
-        <Empty icon="compare" title="None of these runs has logged metrics yet" />
+        <Empty icon="compare" title="No metrics yet" />
       </div>
     );
   }
@@ -134,7 +130,7 @@ function Overlay({ runs }: { runs: readonly Compared[] }) {
     <section className="stack" aria-label="Metrics">
       <div className="row row-wrap">
         <Segments
-          label="Below the charts"
+          label="X axis"
           choices={AXES}
           chosen={axis}
           onChoose={(next: string) => {
@@ -143,19 +139,19 @@ function Overlay({ runs }: { runs: readonly Compared[] }) {
           }}
         />
         <Button isSmall aria-pressed={isLog} onClick={() => setLog(!isLog)}>
-          Logarithmic
+          Log scale
         </Button>
         {zoom && (
           <Button isSmall icon="cross" onClick={() => setZoom(null)}>
-            Show all
+            Reset zoom
           </Button>
         )}
       </div>
       <div className="compare-charts">
         {names.map((name) => {
-          const found = runs.map((run) => findLine(run, name, axis));
+          const found = compared.map((one) => findLine(one, name, axis));
           const covered = countCovered(found);
-          const lines = runs.map(({ job }, place) => ({
+          const lines = compared.map(({ job }, place) => ({
             ...(found[place] as Line),
             label: called.get(job.id) ?? job.name,
             colour: colours.get(job.id) as string,

@@ -1,4 +1,4 @@
-/** Tables of several runs side by side: what came of them, and what they were made from. */
+/** Tables of several jobs side by side: what came of them, and what they were made from. */
 
 import { type ReactNode, useState } from "react";
 import type { Job } from "@/api/types";
@@ -24,7 +24,7 @@ function Heads({ jobs }: { jobs: readonly Job[] }) {
           <th key={job.id} scope="col">
             <span className="row">
               <Swatch id={job.id} colour={colours.get(job.id)} />
-              <Link to={`/runs/${job.id}`} className="cut compare-name" title={`${job.name} (${job.id})`}>
+              <Link to={`/jobs/${job.id}`} className="cut compare-name" title={`${job.name} (${job.id})`}>
                 {called.get(job.id)}
               </Link>
             </span>
@@ -60,25 +60,25 @@ function SideBySide({ title, jobs, tools, children }: TableProps) {
   );
 }
 
-/** What came of the runs: figures of each metric, times, and what they took of the pool. */
-export function FiguresTable({ runs, unit }: { runs: readonly Whole[]; unit: string }) {
+/** What came of the jobs: figures of each metric, times, and what they took of the pool. */
+export function FiguresTable({ compared, unit }: { compared: readonly Whole[]; unit: string }) {
   const now = useNow();
-  const jobs = runs.map(({ job }) => job);
-  const rows: [string, (run: Whole) => ReactNode][] = [
+  const jobs = compared.map(({ job }) => job);
+  const rows: [string, (one: Whole) => ReactNode][] = [
     ["State", ({ job }) => <StageBadge stage={job.stage} title={tellReason(job)} />],
     ["Owner", ({ job }) => job.owner],
     ["Steps", ({ job }) => formatCount(job.progress?.step)],
     ["Waited", ({ job }) => formatDuration(secondsWaited(job, now))],
-    ["Ran", ({ job }) => formatDuration(secondsRun(job, now))],
+    ["Runtime", ({ job }) => formatDuration(secondsRun(job, now))],
     [unit, ({ allocations }) => formatValue(slotHours(allocations, now), 3)],
     ["Samples per second", ({ job }) => formatValue(job.progress?.samples_per_s, 3)],
     ["Retries", ({ job }) => job.num_retries],
   ];
-  for (const name of listNames(runs)) {
+  for (const name of listNames(compared)) {
     rows.push([
       name,
-      (run) => {
-        const { last, best } = findFigures(findLine(run, name, "step"), name);
+      (one) => {
+        const { last, best } = findFigures(findLine(one, name, "step"), name);
         if (last === null) return <span className="quiet">–</span>;
         return (
           <>
@@ -93,8 +93,8 @@ export function FiguresTable({ runs, unit }: { runs: readonly Whole[]; unit: str
       {rows.map(([name, show]) => (
         <tr key={name}>
           <th scope="row">{name}</th>
-          {runs.map((run) => (
-            <td key={run.job.id}>{show(run)}</td>
+          {compared.map((one) => (
+            <td key={one.job.id}>{show(one)}</td>
           ))}
         </tr>
       ))}
@@ -107,7 +107,7 @@ interface FactsProps {
   facts: readonly { name: string; values: readonly (string | null)[]; differs: boolean }[];
 }
 
-/** What the runs were made from; what differs stands out. */
+/** What the jobs were made from; what differs stands out. */
 export function FactsTable({ jobs, facts }: FactsProps) {
   const [isOnly, setOnly] = useState(jobs.length > 1);
   const shown = facts.filter((fact) => !isOnly || fact.differs);
@@ -115,7 +115,7 @@ export function FactsTable({ jobs, facts }: FactsProps) {
     <SideBySide
       title="Configuration"
       jobs={jobs}
-      tools={<CheckField label="Only differences" isOn={isOnly} onValue={setOnly} />}
+      tools={<CheckField label="Show differences only" isOn={isOnly} onValue={setOnly} />}
     >
       {shown.map((fact) => (
         <tr key={fact.name} className={fact.differs && !isOnly ? "compare-differs" : undefined}>

@@ -32,7 +32,7 @@ const other = run(500, {
   ],
 });
 
-it("losses come first, then what most runs have", () => {
+it("losses come first, then what most jobs have", () => {
   expect(listNames([one, other])).toEqual(["loss", "val loss", "accuracy"]);
 });
 
@@ -40,7 +40,7 @@ describe("findLine", () => {
   it("by step has each step once", () => {
     expect(findLine(one, "loss", "step")).toEqual({ times: [1, 2], values: [4, 3] });
   });
-  it("by seconds begins with the run", () => {
+  it("by seconds begins with the job", () => {
     expect(findLine(one, "loss", "seconds").times).toEqual([1, 3, 4]);
   });
   it("is empty for what was not logged", () => {

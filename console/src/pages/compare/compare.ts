@@ -1,4 +1,4 @@
-/** Several runs side by side: their metrics on one axis, and what each took. Pure. */
+/** Several jobs side by side: their metrics on one axis, and what each took. Pure. */
 
 import type { Allocation, Job, JobMetrics, Spec } from "@/api/types";
 import type { Line } from "@/charts/series";
@@ -12,7 +12,7 @@ export interface Compared {
   metrics: JobMetrics;
 }
 
-/** All that is known of a run that is compared. */
+/** All that is known of a job that is compared. */
 export interface Whole extends Compared {
   spec: Spec;
   allocations: readonly Allocation[];
@@ -34,10 +34,10 @@ function isSame(one: Line, other: Line): boolean {
   );
 }
 
-/** Return all names under which any of the runs logged; what is a loss first, then what most of them have. */
-export function listNames(runs: readonly Compared[]): string[] {
+/** Return all names under which any of the jobs logged; what is a loss first, then what most of them have. */
+export function listNames(jobs: readonly Compared[]): string[] {
   const counts = new Map<string, number>();
-  for (const { metrics } of runs) {
+  for (const { metrics } of jobs) {
     for (const { name } of metrics.series) counts.set(name, (counts.get(name) ?? 0) + 1);
   }
   const rank = (name: string) => (/loss/i.test(name) ? 1 : 0);
@@ -47,7 +47,7 @@ export function listNames(runs: readonly Compared[]): string[] {
   );
 }
 
-/** Return what one run logged under a name, over the axis; empty if it did not. */
+/** Return what one job logged under a name, over the axis; empty if it did not. */
 export function findLine({ job, metrics }: Compared, name: string, axis: Axis): Line {
   const series = metrics.series.find((each) => each.name === name);
   if (!series) return { times: [], values: [] };
@@ -85,7 +85,7 @@ export function findFigures(line: Line, name: string): Figures {
   return { last: values.at(-1) ?? null, best };
 }
 
-/** Return the hours of slots that a run took; a slot is a GPU where there are any. */
+/** Return the hours of slots that a job took; a slot is a GPU where there are any. */
 export function slotHours(allocations: readonly Allocation[], now: number): number {
   return slotSeconds(allocations, now) / 3600;
 }

@@ -1,9 +1,10 @@
-/** One training definition: all that it says, its runs, and the ways to a new one like it. */
+/** One training definition: all that it says, its jobs, and the ways to a new one like it. */
 
 import { type ReactNode, useState } from "react";
 import { ask } from "@/api/client";
 import { useAsk } from "@/api/queries";
 import { formatDuration } from "@/format/time";
+import { JobsCard } from "@/pages/projects/jobs-card";
 import {
   type Definition,
   type FieldErrors,
@@ -13,7 +14,6 @@ import {
   useOutdate,
   useProject,
 } from "@/pages/projects/project-data";
-import { RunsList } from "@/pages/projects/runs-list";
 import { splitCommand, writeParameters } from "@/pages/submit/command";
 import { sayNodes } from "@/pages/submit/definition-row";
 import { Button, CopyButton } from "@/parts/button";
@@ -73,7 +73,7 @@ function DefinitionView({ definition }: { definition: Definition }) {
               Rename
             </Button>
             <Button icon="branch" onClick={() => go("/submit", { edit: definition.id })}>
-              Edit as new
+              Edit a copy
             </Button>
             <Button icon="play" look="main" onClick={() => go("/submit", { definition: definition.id })}>
               Use in an experiment
@@ -84,7 +84,7 @@ function DefinitionView({ definition }: { definition: Definition }) {
       <Card title="Definition">
         <Facts definition={definition} />
       </Card>
-      <RunsList of={{ definition: definition.id }} hint="Use it in an experiment, and run that." />
+      <JobsCard of={{ definition: definition.id }} hint="Use it in an experiment to start a job." />
       {shown === "name" && <NameDialog definition={definition} onClose={() => setShown(null)} />}
       {shown === "delete" && (
         <ConfirmDialog
@@ -93,7 +93,7 @@ function DefinitionView({ definition }: { definition: Definition }) {
           onDo={remove}
           onClose={() => setShown(null)}
         >
-          Only a training definition that no experiment uses can be deleted. Its runs stay.
+          Only a training definition that no experiment uses can be deleted. Its jobs are kept.
         </ConfirmDialog>
       )}
     </>
@@ -120,7 +120,7 @@ function Facts({ definition }: { definition: Definition }) {
           <Fact name="Parameters">
             <Pairs pairs={parameters.map(([name, value]) => [name, String(value)])} />
           </Fact>
-          <Fact name="Runs as">
+          <Fact name="Full command">
             <span className="words">
               {words.map((word, place) => (
                 <code key={place} className="word">
@@ -136,31 +136,25 @@ function Facts({ definition }: { definition: Definition }) {
       </Fact>
       <Fact name="Distributed training">{sayNodes(definition)}</Fact>
       <Fact name="Compute configuration">
-        {definition.num_threads === 1 ? "1 thread" : `${definition.num_threads} threads`} per node; a node is one slot
+        {definition.num_threads === 1 ? "1 thread" : `${definition.num_threads} threads`} per node (one slot)
       </Fact>
-      <Fact name="CPU capability">{definition.cpu_capability ?? <None word="best of the nodes" />}</Fact>
+      <Fact name="CPU capability">{definition.cpu_capability ?? <None word="best of each machine" />}</Fact>
       <Fact name="Environment">
         {environment.length ? <Pairs pairs={environment.map(([name, value]) => [name, value ?? "…"])} /> : <None />}
       </Fact>
-      <Fact name="Seed">{definition.seed ?? <None word="the program's own" />}</Fact>
-      <Fact name="Checkpoints">
-        {definition.checkpoint_every ? (
-          `every ${definition.checkpoint_every}`
-        ) : (
-          <None word="when the run pauses, stops or ends" />
-        )}
+      <Fact name="Seed">{definition.seed ?? <None word="set by the program" />}</Fact>
+      <Fact name="Checkpoint every">
+        {definition.checkpoint_every ? definition.checkpoint_every : <None word="only on pause, stop or end" />}
       </Fact>
-      <Fact name="Tries again">{definition.max_retries || <None word="no" />}</Fact>
-      <Fact name="Stops after">
-        {definition.max_run_s === null ? <None word="no time" /> : formatDuration(definition.max_run_s)}
-      </Fact>
-      <Fact name="Made by">
+      <Fact name="Max retries">{definition.max_retries}</Fact>
+      <Fact name="Time limit">{definition.max_run_s === null ? <None /> : formatDuration(definition.max_run_s)}</Fact>
+      <Fact name="Created by">
         {definition.created_by}, <Ago time={definition.created_at} />
       </Fact>
-      <Fact name="Id">
+      <Fact name="ID">
         <span className="row">
           <code>{definition.id}</code>
-          <CopyButton text={definition.id} what="the id" />
+          <CopyButton text={definition.id} what="the ID" />
         </span>
       </Fact>
     </dl>
@@ -212,8 +206,8 @@ function NameDialog({ definition, onClose }: { definition: Definition; onClose: 
       <TextField label="Name" required maxLength={100} wrong={wrong.name} value={name} onValue={setName} />
       <AreaField label="Description" rows={2} wrong={wrong.description} value={description} onValue={setDescription} />
       <p className="small soft">
-        Only the name and description can be changed, because existing runs refer to the rest. To change more, use Edit
-        as new.
+        Only the name and description can be changed, because existing jobs refer to the rest. To change more, use Edit
+        a copy.
       </p>
     </Dialog>
   );

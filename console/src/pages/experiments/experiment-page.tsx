@@ -1,9 +1,10 @@
-/** One experiment: what it runs, its runs, and the button that runs it again. */
+/** One experiment: what it runs, its jobs, and the button that runs it again. */
 
 import { useRef, useState } from "react";
 import { ask, makeKey } from "@/api/client";
 import { sayProblem } from "@/api/problems";
 import { useAsk } from "@/api/queries";
+import { JobsCard } from "@/pages/projects/jobs-card";
 import {
   type Definition,
   type Experiment,
@@ -15,7 +16,6 @@ import {
   useOutdate,
   useProject,
 } from "@/pages/projects/project-data";
-import { RunsList } from "@/pages/projects/runs-list";
 import { DefinitionRow } from "@/pages/submit/definition-row";
 import { readCount } from "@/pages/submit/draft";
 import { planOf, usePlans } from "@/pages/submit/plan";
@@ -78,7 +78,7 @@ function ExperimentView({ experiment }: { experiment: Experiment }) {
               Delete
             </Button>
             <Button icon="edit" onClick={() => setShown("edit")}>
-              Change
+              Edit
             </Button>
             <Button icon="play" look="main" disabled={definitions.length === 0} onClick={() => setShown("run")}>
               {experiment.runs.length > 0 ? "Run again" : "Run"}
@@ -96,7 +96,7 @@ function ExperimentView({ experiment }: { experiment: Experiment }) {
           <dd className={experiment.arguments ? "mono" : "quiet"}>{experiment.arguments || "none"}</dd>
         </div>
         <div>
-          <dt>Made by</dt>
+          <dt>Created by</dt>
           <dd>
             {experiment.created_by}, <Ago time={experiment.created_at} />
           </dd>
@@ -113,7 +113,7 @@ function ExperimentView({ experiment }: { experiment: Experiment }) {
           )}
         </Answered>
       </Card>
-      <RunsList of={{ experiment: experiment.id }} hint="No runs yet. Click Run to start one." />
+      <JobsCard of={{ experiment: experiment.id }} hint="No jobs yet. Click Run to start one." />
       {shown === "run" && project.data && (
         <RunDialog
           experiment={experiment}
@@ -132,7 +132,7 @@ function ExperimentView({ experiment }: { experiment: Experiment }) {
           onDo={remove}
           onClose={() => setShown(null)}
         >
-          Its runs and training definitions stay.
+          Its jobs and training definitions are kept.
         </ConfirmDialog>
       )}
     </>
@@ -168,7 +168,7 @@ function RunDialog({ experiment, definitions, project, onClose }: RunProps) {
       setWrong(fieldErrorsOf(thrown));
       throw thrown;
     }
-    toasts.tell(running.length === 1 ? "The run is submitted." : `${running.length} runs are submitted.`);
+    toasts.tell(running.length === 1 ? "Job submitted." : `${running.length} jobs submitted.`);
     await outdate("jobs", "pool", "experiments");
   };
   const change = (does: () => void) => {
@@ -255,7 +255,7 @@ function EditDialog({ experiment, known, onClose }: EditProps) {
   };
   return (
     <Dialog
-      title={`Change ${experiment.name}`}
+      title={`Edit ${experiment.name}`}
       action="Save"
       isBlocked={!name.trim() || chosen.size === 0}
       onDo={save}
@@ -268,7 +268,7 @@ function EditDialog({ experiment, known, onClose }: EditProps) {
         label="Global command option"
         className="input mono"
         wrong={wrong.arguments}
-        hint="Existing runs stay as they are."
+        hint="Applies to new jobs only."
         value={given}
         onValue={setGiven}
       />

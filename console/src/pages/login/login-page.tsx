@@ -77,7 +77,7 @@ function LoginForm({ known = "", children }: { known?: string; children?: ReactN
       <div className="login-mark">
         <img src={mark} alt="" />
         <h1>Legato</h1>
-        <p className="soft">Many jobs share one pool</p>
+        <p className="soft">Elastic training on a shared pool</p>
       </div>
       {children}
       <Tabs
@@ -120,7 +120,7 @@ function LoginForm({ known = "", children }: { known?: string; children?: ReactN
               type="password"
               autoComplete="off"
               placeholder="lgt_…"
-              hint="The server prints one at its first start. To add more: legato tokens add NAME."
+              hint="The server prints a token when it first starts. To create one: legato tokens add NAME"
               required
               value={token}
               onValue={setToken}

@@ -31,7 +31,7 @@ export function WelcomePage({ code }: { code: string }) {
     setBusy(true);
     try {
       await logIn({ code });
-      go("/runs", {}, true);
+      go("/jobs", {}, true);
     } catch (thrown) {
       setProblem(sayProblem(thrown));
       setBusy(false);
@@ -43,7 +43,7 @@ export function WelcomePage({ code }: { code: string }) {
         <div className="login-mark">
           <img src={mark} alt="" />
           <h1>Welcome to Legato</h1>
-          <p className="soft">This link works once, within an hour.</p>
+          <p className="soft">This link works once and expires after an hour.</p>
         </div>
         {told.data && (
           <p className="login-who">
@@ -52,7 +52,7 @@ export function WelcomePage({ code }: { code: string }) {
         )}
         {told.data && now !== null && now !== told.data.name && (
           <Note tone="warn">
-            This browser is logged in as {now}. All of its tabs will go on as {told.data.name}.
+            This browser is logged in as {now}. All its tabs will switch to {told.data.name}.
           </Note>
         )}
         {(problem ?? told.error) && <Note tone="bad">{problem ?? sayProblem(told.error)}</Note>}

@@ -26,19 +26,20 @@ export function PasswordDialog({ user, onClose }: { user: string; onClose: () =>
       setWrong(fieldErrorsOf(thrown));
       throw thrown;
     }
-    toasts.tell(isOwn ? "Your password is set. Log in again." : `The password of ${user} is set.`);
+    toasts.tell(isOwn ? "Password set. Log in again." : `Password of ${user} set.`);
     await outdate("people");
   };
   return (
     <Dialog
-      title={isOwn ? "Set my password" : `Set the password of ${user}`}
+      title={isOwn ? "Set password" : `Set the password of ${user}`}
       action="Set password"
       isBlocked={!password || !isSame}
       onDo={save}
       onClose={onClose}
     >
       <Note tone="info">
-        All tokens and sessions of {isOwn ? "yours" : user} end with it{isOwn && ", this one too"}.
+        This ends all tokens and sessions of {user}
+        {isOwn && ", including this one"}.
       </Note>
       <input type="text" hidden readOnly autoComplete="username" value={user} />
       <TextField
@@ -53,10 +54,10 @@ export function PasswordDialog({ user, onClose }: { user: string; onClose: () =>
         }}
       />
       <TextField
-        label="Once more"
+        label="Repeat password"
         type="password"
         autoComplete="new-password"
-        wrong={again && !isSame ? "The passwords differ." : null}
+        wrong={again && !isSame ? "The passwords do not match." : null}
         value={again}
         onValue={setAgain}
       />

@@ -7,7 +7,7 @@ import { Note } from "@/parts/states";
 export function SecretBox({ secret }: { secret: string }) {
   return (
     <div className="stack">
-      <Note tone="warn">Copy it now. It is shown only once.</Note>
+      <Note tone="warn">Copy the token now. It is shown only once.</Note>
       <div className="secret">
         <code className="grow">{secret}</code>
         <CopyButton text={secret} what="the token" label="Copy" />

@@ -84,7 +84,7 @@ const COLUMNS: Column<Token>[] = [
   },
   {
     name: "expires",
-    title: "Ends",
+    title: "Expires",
     width: 104,
     leaves: 1,
     sortBy: (token) => token.expires_at,
@@ -92,7 +92,7 @@ const COLUMNS: Column<Token>[] = [
   },
   {
     name: "created",
-    title: "Made",
+    title: "Created",
     width: 104,
     leaves: 5,
     sortBy: (token) => token.created_at,
@@ -138,22 +138,22 @@ export default function TokensPage() {
     <div className="page page-full">
       <div className="page-head">
         <h1>{isAdmin ? "Tokens" : "My tokens"}</h1>
-        {isAdmin && <Segments label="Whose" choices={whoseChoices} chosen={user} onChoose={setWhose} />}
+        {isAdmin && <Segments label="Owner" choices={whoseChoices} chosen={user} onChoose={setWhose} />}
         <CheckField
-          label="Show ended tokens"
+          label="Show expired and revoked"
           isOn={showsOld !== ""}
           onValue={(isOn) => setShowsOld(isOn ? "yes" : null)}
         />
         <Button icon="lock" onClick={() => setShown("password")}>
-          Set my password
+          Set password
         </Button>
         <Button icon="plus" look="main" onClick={() => setShown("new")}>
           New token
         </Button>
       </div>
       <p className="soft">
-        A token lets a program act as you, with <code>Authorization: Bearer</code> or <code>legato login</code>. A
-        session of this console is listed as a token too.
+        A token lets a program act as you, with <code>Authorization: Bearer</code> or <code>legato login</code>. Console
+        sessions are listed too.
       </p>
       <Answered asked={asked} what="the tokens">
         {(answer) => (
@@ -164,7 +164,7 @@ export default function TokensPage() {
               columns={columns}
               keyOf={keyOf}
               empty={
-                <Empty icon="lock" title="No token">
+                <Empty icon="lock" title="No tokens">
                   Create one for a program that acts as you.
                 </Empty>
               }
@@ -184,8 +184,8 @@ export default function TokensPage() {
           }}
           onClose={() => setRevoked(null)}
         >
-          Programs that use it are refused from now on. You cannot undo this.
-          {revoked.name === "console" && " It is a session of the console: its user must log in again."}
+          Programs that use it will be refused. You cannot undo this.
+          {revoked.name === "console" && " It is a console session, so its user must log in again."}
         </ConfirmDialog>
       )}
     </div>
@@ -243,7 +243,7 @@ export function NewTokenDialog({ user, onClose }: { user: string; onClose: () =>
       <TextField
         label="Name"
         placeholder="notebook"
-        hint="To recognize it in the list."
+        hint="Identifies the token in the list."
         wrong={wrong.name}
         value={name}
         onValue={setName}

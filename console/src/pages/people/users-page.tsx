@@ -22,9 +22,9 @@ type User = components["schemas"]["User"];
 type Shown = { what: "new" } | { what: "password" | "change"; user: User };
 
 export const ROLES: readonly { value: Role; label: string }[] = [
-  { value: "user", label: "User: submits jobs, changes own jobs" },
-  { value: "viewer", label: "Viewer: sees everything, changes nothing" },
-  { value: "admin", label: "Administrator: does everything" },
+  { value: "user", label: "User: submits and changes own jobs" },
+  { value: "viewer", label: "Viewer: read-only access" },
+  { value: "admin", label: "Administrator: full access" },
 ];
 
 const COLUMNS: Column<User>[] = [
@@ -35,7 +35,7 @@ const COLUMNS: Column<User>[] = [
     grows: 2,
     sortBy: (user) => user.name,
     show: (user) => (
-      <Link to="/runs" query={{ owner: user.name }} title={`Runs of ${user.name}`}>
+      <Link to="/jobs" query={{ owner: user.name }} title={`Jobs of ${user.name}`}>
         {user.name}
       </Link>
     ),
@@ -55,7 +55,7 @@ const COLUMNS: Column<User>[] = [
   },
   {
     name: "password",
-    title: "Logs in with",
+    title: "Login",
     width: 150,
     grows: 1,
     leaves: 2,
@@ -63,7 +63,7 @@ const COLUMNS: Column<User>[] = [
   },
   {
     name: "created",
-    title: "Made",
+    title: "Created",
     width: 100,
     leaves: 3,
     sortBy: (user) => user.created_at,
@@ -89,7 +89,7 @@ export default function UsersPage() {
           <h1>Users</h1>
         </div>
         <NoPermission>
-          Only administrators and viewers can see the list of users. Your own tokens are in the menu at the top.
+          Only administrators and viewers can see the list of users. Your own tokens are in the user menu.
         </NoPermission>
       </div>
     );
@@ -108,7 +108,7 @@ export default function UsersPage() {
                 icon="edit"
                 look="plain"
                 isSmall
-                aria-label={`Change ${user.name}`}
+                aria-label={`Edit ${user.name}`}
                 onClick={() => setShown({ what: "change", user })}
               />
               <Button
@@ -168,10 +168,10 @@ function ChangeDialog({ user, onClose }: { user: User; onClose: () => void }) {
       throw thrown;
     }
     await outdate("people");
-    toasts.tell(`${user.name} is ${isDisabled ? "disabled" : role} now.`);
+    toasts.tell(`${user.name} is now ${isDisabled ? "disabled" : role}.`);
   };
   return (
-    <Dialog title={`Change ${user.name}`} action="Save" isBad={isDisabled} onDo={save} onClose={onClose}>
+    <Dialog title={`Edit ${user.name}`} action="Save" isBad={isDisabled} onDo={save} onClose={onClose}>
       <SelectField
         label="Role"
         choices={ROLES}
@@ -182,8 +182,8 @@ function ChangeDialog({ user, onClose }: { user: User; onClose: () => void }) {
       <CheckField label="Disabled" isOn={isDisabled} onValue={setDisabled} />
       {isDisabled && user.disabled_at === null && (
         <Note tone="warn">
-          All tokens and sessions of {user.name} stop working at once. Runs go on; you can stop them on the page of
-          runs.
+          All tokens and sessions of {user.name} stop working at once. Jobs keep running; you can stop them on the Jobs
+          page.
         </Note>
       )}
     </Dialog>
@@ -205,7 +205,7 @@ function NewUserDialog({ onClose }: { onClose: () => void }) {
       throw thrown;
     }
     await outdate("people");
-    toasts.tell(`User ${name.trim()} is there.`);
+    toasts.tell(`User ${name.trim()} created.`);
   };
   return (
     <Dialog title="New user" action="Create" isBlocked={!name.trim()} onDo={save} onClose={onClose}>
@@ -230,7 +230,7 @@ function NewUserDialog({ onClose }: { onClose: () => void }) {
         label="Password"
         type="password"
         autoComplete="new-password"
-        hint="Optional. A user without a password needs a token, see Tokens."
+        hint="Optional. A user without a password logs in with a token."
         wrong={wrong.password}
         value={password}
         onValue={setPassword}

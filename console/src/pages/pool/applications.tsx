@@ -1,4 +1,4 @@
-/** Who has how many slots right now, of how many at most: one row for each run that has not ended. */
+/** Who has how many slots right now, of how many at most: one row for each job that has not ended. */
 
 import { useMemo } from "react";
 import type { Job } from "@/api/types";
@@ -24,14 +24,14 @@ function makeColumns(slotWord: string, called: ReadonlyMap<string, string>): Col
   return [
     {
       name: "name",
-      title: "Application",
+      title: "Job",
       width: 150,
       grows: 3,
       sortBy: (job) => job.name,
       show: (job) => (
         <span className="row">
           <Swatch id={job.id} />
-          <Link to={`/runs/${job.id}`} className="cut" title={called.get(job.id)}>
+          <Link to={`/jobs/${job.id}`} className="cut" title={called.get(job.id)}>
             {called.get(job.id)}
           </Link>
         </span>
@@ -73,7 +73,7 @@ function makeColumns(slotWord: string, called: ReadonlyMap<string, string>): Col
     },
     {
       name: "since",
-      title: "Since",
+      title: "In this state",
       width: 108,
       leaves: 5,
       sortBy: (job) => job.staged_at,
@@ -124,10 +124,10 @@ function ProgressNow({ job }: { job: Job }) {
 }
 
 const keyOf = (job: Job) => job.id;
-const open = (job: Job) => go(`/runs/${job.id}`);
+const open = (job: Job) => go(`/jobs/${job.id}`);
 const ORDER = ["running", "starting", "pausing", "stopping", "paused", "queued"];
 
-/** Return runs as they are shown: who has slots first, the oldest on top. */
+/** Return jobs as they are shown: who has slots first, the oldest on top. */
 export function orderApplications(jobs: readonly Job[]): Job[] {
   return jobs.toSorted(
     (one, other) =>
@@ -143,13 +143,13 @@ export function Applications({ jobs, slotWord, maySubmit }: ApplicationsProps) {
   const rows = useMemo(() => orderApplications(jobs), [jobs]);
   return (
     <Table
-      label="Applications"
+      label="Active jobs"
       rows={rows}
       columns={columns}
       keyOf={keyOf}
       onOpen={open}
       empty={
-        <Empty icon="pool" title="No runs at present" action={maySubmit && <Link to="/submit">Start a run</Link>}>
+        <Empty icon="pool" title="No active jobs" action={maySubmit && <Link to="/submit">New experiment</Link>}>
           All slots are free.
         </Empty>
       }

@@ -20,7 +20,7 @@ it("a stretch says what it is, and which one is longer", () => {
 it("without moves the page names the time, and offers a longer one", () => {
   const look = vi.fn();
   render(<Moves moves={[]} when="in the last 5 min" wider={{ label: "15 min", onLook: look }} />);
-  expect(screen.getByText("No slots moved in the last 5 min")).toBeTruthy();
-  fireEvent.click(screen.getByRole("button", { name: "Look at the last 15 min" }));
+  expect(screen.getByText("No reallocations in the last 5 min")).toBeTruthy();
+  fireEvent.click(screen.getByRole("button", { name: "Show the last 15 min" }));
   expect(look).toHaveBeenCalledOnce();
 });

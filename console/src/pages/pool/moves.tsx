@@ -1,4 +1,4 @@
-/** Who shrank for whom: slots that went from one run to another, the newest first. */
+/** Who shrank for whom: slots that went from one job to another, the newest first. */
 
 import { useMemo } from "react";
 import { countOf } from "@/format/numbers";
@@ -28,10 +28,10 @@ export function Moves({ moves, when, wider }: MovesProps) {
     return (
       <Empty
         icon="resize"
-        title={`No slots moved ${when}`}
-        action={wider && <Button onClick={wider.onLook}>Look at the last {wider.label}</Button>}
+        title={`No reallocations ${when}`}
+        action={wider && <Button onClick={wider.onLook}>Show the last {wider.label}</Button>}
       >
-        When a run gives slots to another one, the reason is shown here.
+        When slots move from one job to another, the reason appears here.
       </Empty>
     );
   }
@@ -64,9 +64,9 @@ function Who({ job, title }: { job: string | null; title: string | null }) {
     <span className="row move-who">
       {job !== null && <Swatch id={job} />}
       {job === null ? (
-        <span className={title ? "cut" : "cut quiet"}>{title ?? "no run yet"}</span>
+        <span className={title ? "cut" : "cut quiet"}>{title ?? "no job"}</span>
       ) : (
-        <Link to={`/runs/${job}`} className="cut" title={title ?? job}>
+        <Link to={`/jobs/${job}`} className="cut" title={title ?? job}>
           {title}
         </Link>
       )}

@@ -23,7 +23,7 @@ it("keeps the largest lines, and adds the others up", () => {
 it("names what one may not see, and begins with who came first", () => {
   const told = { ...timeline(), items: [item("late", 1, 5), { ...item("x", 1), key: null, title: null }] };
   expect(readTimeline(told).items.map((one) => [one.title, one.isHidden])).toEqual([
-    ["runs that you may not see", true],
+    ["hidden jobs", true],
     ["late", false],
   ]);
 });

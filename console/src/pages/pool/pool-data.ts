@@ -40,7 +40,7 @@ const MAX_MOVES = 200;
 const MAX_LINES = 40;
 const FASTEST_S = 3;
 const SLOWEST_S = 30;
-const HIDDEN = "runs that you may not see";
+const HIDDEN = "hidden jobs";
 
 /** Return since when a stretch is, and until when. */
 export function boundsOf(stretch: Stretch, now: number): { since: number; until: number } {

@@ -42,8 +42,8 @@ export default function PoolPage() {
         {pool.data && <Numbers pool={pool.data} />}
       </div>
       <div className="pool-grid">
-        <Card title="Applications" isFlush className="pool-applications">
-          <Answered asked={jobs} what="the applications">
+        <Card title="Active jobs" isFlush className="pool-applications">
+          <Answered asked={jobs} what="the active jobs">
             {(answer) => (
               <Applications
                 jobs={answer.items}
@@ -60,7 +60,7 @@ export default function PoolPage() {
         </Card>
         <TimelineCard moves={moved} lit={lit} onLight={setLit} />
         <Card title={`Reallocations ${sayStretch(stretch)}`} isFlush className="pool-moves">
-          <Answered asked={moves} what="the moves">
+          <Answered asked={moves} what="the reallocations">
             {(answer) => (
               <Moves
                 moves={answer.items}
@@ -81,15 +81,14 @@ export default function PoolPage() {
 }
 
 function Numbers({ pool }: { pool: PoolState }) {
-  const waiting = pool.jobs.queued ?? 0;
   const told: { label: string; num: number; title?: string }[] = [
     { label: "slots", num: pool.num_slots },
     { label: "in use", num: pool.num_usable - pool.num_free },
     { label: "free", num: pool.num_free },
     ...(pool.num_leaving ? [{ label: "being freed", num: pool.num_leaving }] : []),
-    ...(pool.num_usable < pool.num_slots ? [{ label: "not usable", num: pool.num_slots - pool.num_usable }] : []),
+    ...(pool.num_usable < pool.num_slots ? [{ label: "unavailable", num: pool.num_slots - pool.num_usable }] : []),
     { label: "running", num: (pool.jobs.running ?? 0) + (pool.jobs.starting ?? 0) },
-    { label: "waiting", num: waiting },
+    { label: "queued", num: pool.jobs.queued ?? 0 },
   ];
   return (
     <dl className="pool-numbers" title={pool.summary ?? undefined}>

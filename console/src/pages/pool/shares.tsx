@@ -16,8 +16,8 @@ export function Shares({ shares, numSlots }: { shares: readonly Share[]; numSlot
         <ShareRow key={share.queue} share={share} numSlots={Math.max(1, numSlots)} />
       ))}
       <p className="small quiet">
-        <span className="share-sign share-sign-held" aria-hidden="true" /> held{" "}
-        <span className="share-sign share-sign-borrowed" aria-hidden="true" /> borrowed: goes back when its owner asks{" "}
+        <span className="share-sign share-sign-held" aria-hidden="true" /> in use{" "}
+        <span className="share-sign share-sign-borrowed" aria-hidden="true" /> borrowed (returned on demand){" "}
         <span className="share-sign share-sign-fair" aria-hidden="true" /> fair share{" "}
         <span className="share-sign share-sign-floor" aria-hidden="true" /> floor
       </p>
@@ -32,8 +32,8 @@ function ShareRow({ share, numSlots }: { share: Share; numSlots: number }) {
   const own = Math.max(0, held - over);
   const colour = jobColour(queue);
   const told =
-    `${queue} holds ${held} of ${numSlots} slots; its fair share is ${formatValue(fair, 3)}` +
-    `${over ? `, ${formatValue(over, 3)} are borrowed` : ""}; its floor is ${floor}${ceiling === null ? "" : `, its ceiling ${ceiling}`}.`;
+    `${queue} uses ${held} of ${numSlots} slots. Fair share: ${formatValue(fair, 3)}` +
+    `${over ? `, borrowed: ${formatValue(over, 3)}` : ""}, floor: ${floor}${ceiling === null ? "" : `, ceiling: ${ceiling}`}.`;
   return (
     <div className="share">
       <div className="row">
@@ -41,7 +41,7 @@ function ShareRow({ share, numSlots }: { share: Share; numSlots: number }) {
           {queue}
         </strong>
         <span className="number">
-          {held} held <span className="quiet">· fair {formatValue(fair, 3)}</span>
+          {held} in use <span className="quiet">· fair share {formatValue(fair, 3)}</span>
         </span>
       </div>
       <div className="share-bar" role="img" aria-label={told} title={told}>
@@ -55,7 +55,7 @@ function ShareRow({ share, numSlots }: { share: Share; numSlots: number }) {
         weight {formatValue(share.weight, 3)} · floor {floor}
         {ceiling !== null && ` · ceiling ${ceiling}`}
         {over > 0 && ` · ${formatValue(over, 3)} borrowed`}
-        {wanted > held && ` · wants ${wanted - held} more`}
+        {wanted > held && ` · requests ${wanted - held} more`}
       </div>
     </div>
   );

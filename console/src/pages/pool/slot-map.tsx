@@ -96,7 +96,11 @@ export function SlotMap({ slots, jobs, lit, onLight }: SlotMapProps) {
         </div>
       ))}
       <div className="slots-said" aria-live="polite">
-        {current ? <Said slot={current} jobs={jobs} /> : <span className="quiet">Point at a slot to see its run.</span>}
+        {current ? (
+          <Said slot={current} jobs={jobs} />
+        ) : (
+          <span className="quiet">Hover over a slot to see its job.</span>
+        )}
       </div>
       <Legend slots={slots} />
     </div>
@@ -108,10 +112,10 @@ function sayShort(slot: SlotState, jobs: ReadonlyMap<string, Job>): string {
   const who = holder ? titleOf(holder) : (slot.job ?? "another user");
   const words: Record<Kind, string> = {
     free: "free",
-    held: `held by ${who}`,
+    held: `used by ${who}`,
     leaving: `being freed by ${who}`,
-    hidden: "held by another user",
-    broken: "not usable",
+    hidden: "used by another user",
+    broken: "unavailable",
   };
   return `${slot.id}: ${words[kindOf(slot)]}`;
 }
@@ -125,21 +129,21 @@ function Said({ slot, jobs }: { slot: SlotState; jobs: ReadonlyMap<string, Job> 
       <strong>{slot.id}</strong>{" "}
       {slot.job !== null && (
         <>
-          <Swatch id={slot.job} /> <Link to={`/runs/${slot.job}`}>{holder ? titleOf(holder) : slot.job}</Link>{" "}
+          <Swatch id={slot.job} /> <Link to={`/jobs/${slot.job}`}>{holder ? titleOf(holder) : slot.job}</Link>{" "}
         </>
       )}
       {kind === "free" && "is free"}
-      {kind === "hidden" && "is held by a run that you may not see"}
+      {kind === "hidden" && "is used by a job that you may not see"}
       {slot.since !== null && (
         <span title={formatFullTime(slot.since)}>
           {kind === "hidden" ? ", " : ""}since {formatSince(slot.since, now)}
         </span>
       )}
-      {kind === "leaving" && <span>; asked back {formatSince(slot.release_asked_at, now)}, not yet left</span>}
+      {kind === "leaving" && <span>; release requested {formatSince(slot.release_asked_at, now)}</span>}
       {slot.unusable_since !== null && (
         <span>
           {" "}
-          not usable since {formatSince(slot.unusable_since, now)}: {slot.unusable_reason}
+          unavailable since {formatSince(slot.unusable_since, now)}: {slot.unusable_reason}
         </span>
       )}
     </>
@@ -148,10 +152,10 @@ function Said({ slot, jobs }: { slot: SlotState; jobs: ReadonlyMap<string, Job> 
 
 const KINDS: readonly { kind: Kind; label: string }[] = [
   { kind: "free", label: "free" },
-  { kind: "held", label: "held" },
+  { kind: "held", label: "in use" },
   { kind: "leaving", label: "being freed" },
-  { kind: "hidden", label: "held by another user" },
-  { kind: "broken", label: "not usable" },
+  { kind: "hidden", label: "used by another user" },
+  { kind: "broken", label: "unavailable" },
 ];
 
 function Legend({ slots }: { slots: readonly SlotState[] }) {

@@ -23,9 +23,9 @@ const RANGES = [
 ] as const;
 const USUAL_RANGE = "300";
 const KINDS = [
-  { value: "job", label: "Runs" },
+  { value: "job", label: "Jobs" },
   { value: "queue", label: "Queues" },
-  { value: "owner", label: "People" },
+  { value: "owner", label: "Users" },
   { value: "project", label: "Projects" },
 ] as const;
 const LOOKS = [
@@ -90,9 +90,14 @@ export function TimelineCard({ moves, lit, onLight }: CardProps) {
       className="pool-wide"
       tools={
         <>
-          <Segments label="By" choices={KINDS} chosen={by} onChoose={setBy} />
-          <Segments label="Drawn as" choices={LOOKS} chosen={chosen} onChoose={setLook} />
-          <Segments label="Time" choices={RANGES} chosen={range} onChoose={(value) => setStretch({ range: value })} />
+          <Segments label="Group by" choices={KINDS} chosen={by} onChoose={setBy} />
+          <Segments label="Chart type" choices={LOOKS} chosen={chosen} onChoose={setLook} />
+          <Segments
+            label="Time range"
+            choices={RANGES}
+            chosen={range}
+            onChoose={(value) => setStretch({ range: value })}
+          />
           {!("span_s" in stretch) && (
             <Button isSmall icon="play" onClick={() => setStretch({ range: USUAL_RANGE })}>
               Live
@@ -132,7 +137,7 @@ function TimelineView({ timeline, by, look, stretch, moves, lit, onLight }: View
   useMemo(() => keepApart(whoHoldsFirst(timeline)), [timeline]);
   const { since, until } = boundsOf(stretch, Math.max(now, timeline.until));
   if (timeline.items.length === 0) {
-    return <Empty icon="clock" title="No run had a slot in this time" />;
+    return <Empty icon="clock" title="No slots in use in this time range" />;
   }
   return (
     <div className="stack">
@@ -150,7 +155,7 @@ function TimelineView({ timeline, by, look, stretch, moves, lit, onLight }: View
       <Keys timeline={timeline} by={by} at={cursor ?? until} lit={lit} onLight={onLight} />
       <p className="small quiet">
         {cursor === null ? ("span_s" in stretch ? "Now" : formatTime(until)) : formatTime(cursor)}
-        <span className="pool-hint"> · drag to zoom; the dashed line is the size of the pool</span>
+        <span className="pool-hint"> · drag to zoom; the dashed line is the pool size</span>
       </p>
     </div>
   );
@@ -193,7 +198,7 @@ function Keys({
           >
             <Swatch colour={jobColour(item.key)} />
             {by === "job" && !item.isHidden ? (
-              <Link to={`/runs/${item.key}`} className="timeline-link">
+              <Link to={`/jobs/${item.key}`} className="timeline-link">
                 {name}
               </Link>
             ) : (

@@ -39,6 +39,6 @@ it.each([
   ["gantt", 800, ["anna/tides", "anna/digits-with… ·0a4f"]],
   ["gantt", 400, []],
   ["stacked", 800, []],
-] as const)("labels of %s, %s px wide, have what tells runs apart", (look, width, labels) => {
+] as const)("labels of %s, %s px wide, have what tells jobs apart", (look, width, labels) => {
   expect(labelsOf(look, width)).toEqual(labels);
 });

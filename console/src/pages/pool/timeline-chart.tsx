@@ -110,7 +110,7 @@ export function TimelineChart(props: ChartProps) {
       style={{ height }}
       role="slider"
       tabIndex={0}
-      aria-label="Slots held over time"
+      aria-label="Slots in use over time"
       aria-valuemin={Math.round(since)}
       aria-valuemax={Math.round(until)}
       aria-valuenow={Math.round(cursor ?? until)}
@@ -167,7 +167,7 @@ function findLabelWidth({ items }: Timeline, width: number): number {
 function sayAt(timeline: Timeline, time: number): string {
   const held = timeline.items.map((item) => ({ title: item.title, num: valueAt(stepsOf(item), time) }));
   const told = held.filter(({ num }) => num > 0).map(({ title, num }) => `${title} ${num}`);
-  return `${formatTime(time)}: ${told.length ? told.join(", ") : "no run has a slot"}`;
+  return `${formatTime(time)}: ${told.length ? told.join(", ") : "no slots in use"}`;
 }
 
 function Hatch() {

@@ -46,7 +46,7 @@ export function ProjectDialog({ project, onDone, onClose }: DialogProps) {
   };
   return (
     <Dialog
-      title={project ? `Change ${project.name}` : "New project"}
+      title={project ? `Edit ${project.name}` : "New project"}
       action={project ? "Save" : "Create"}
       isBlocked={!name.trim() || unknown !== null}
       onDo={save}
@@ -57,14 +57,14 @@ export function ProjectDialog({ project, onDone, onClose }: DialogProps) {
       <SelectField
         label="Queue"
         choices={names.map((one) => ({ value: one, label: one }))}
-        hint="Queue for the runs of this project."
+        hint="Jobs of this project go to this queue."
         wrong={wrong.queue}
         value={queue}
         onValue={setQueue}
       />
       <MembersField
         owner={owner}
-        hint="Members can see and change its content and start runs."
+        hint="Members can view and edit the project and start its jobs."
         members={members}
         onMembers={(next) => {
           setMembers(next);

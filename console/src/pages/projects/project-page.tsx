@@ -1,4 +1,4 @@
-/** One project: its people and its queue, its training definitions, experiments and runs. */
+/** One project: its people and its queue, its training definitions, experiments and jobs. */
 
 import { useState } from "react";
 import { ask } from "@/api/client";
@@ -10,6 +10,7 @@ import { Ago } from "@/parts/now";
 import { Answered, Empty } from "@/parts/states";
 import { go, Link, type PageProps } from "@/router/router";
 import { useSession } from "@/session/session";
+import { JobsCard } from "./jobs-card";
 import {
   mayAdd,
   mayManage,
@@ -20,7 +21,6 @@ import {
   useProject,
 } from "./project-data";
 import { ProjectDialog } from "./project-dialog";
-import { RunsList } from "./runs-list";
 import "@/pages/submit/submit.css";
 import "./projects.css";
 
@@ -62,7 +62,7 @@ function ProjectView({ project }: { project: Project }) {
               Delete
             </Button>
             <Button icon="edit" onClick={() => setShown("edit")}>
-              Change
+              Edit
             </Button>
           </>
         )}
@@ -86,7 +86,7 @@ function ProjectView({ project }: { project: Project }) {
           <dd>{project.queue}</dd>
         </div>
         <div>
-          <dt>Made</dt>
+          <dt>Created</dt>
           <dd>
             <Ago time={project.created_at} />
           </dd>
@@ -96,7 +96,7 @@ function ProjectView({ project }: { project: Project }) {
         <Experiments project={project} />
         <Definitions project={project} />
       </div>
-      <RunsList of={{ project: project.id }} hint="Open an experiment and run it, or create a new one." />
+      <JobsCard of={{ project: project.id }} hint="Open an experiment and click Run, or create a new one." />
       {shown === "edit" && (
         <ProjectDialog project={project} onDone={() => setShown(null)} onClose={() => setShown(null)} />
       )}
@@ -107,7 +107,7 @@ function ProjectView({ project }: { project: Project }) {
           onDo={remove}
           onClose={() => setShown(null)}
         >
-          Only a project without experiments and training definitions can be deleted. Its runs stay.
+          Only a project without experiments and training definitions can be deleted. Its jobs are kept.
         </ConfirmDialog>
       )}
     </>
@@ -121,8 +121,8 @@ function Experiments({ project }: { project: Project }) {
       <Answered asked={asked} what="the experiments">
         {({ items }) =>
           items.length === 0 ? (
-            <Empty icon="star" title="No experiment yet">
-              An experiment runs one training definition or more.
+            <Empty icon="star" title="No experiments yet">
+              An experiment runs one or more training definitions.
             </Empty>
           ) : (
             <ul className="definitions">
@@ -134,7 +134,7 @@ function Experiments({ project }: { project: Project }) {
                     </Link>
                     <div className="soft cut">
                       {one.definitions.length === 1 ? "1 definition" : `${one.definitions.length} definitions`} ·{" "}
-                      {one.runs.length === 1 ? "1 run" : `${one.runs.length} runs`}
+                      {one.runs.length === 1 ? "1 job" : `${one.runs.length} jobs`}
                       {one.data && (
                         <>
                           {" "}
@@ -163,8 +163,8 @@ function Definitions({ project }: { project: Project }) {
       <Answered asked={asked} what="the training definitions">
         {({ items }) =>
           items.length === 0 ? (
-            <Empty icon="file" title="No training definition yet">
-              Create one with a new experiment.
+            <Empty icon="file" title="No training definitions yet">
+              Add one when you create an experiment.
             </Empty>
           ) : (
             <ul className="definitions">

@@ -60,7 +60,7 @@ const COLUMNS: Column<Project>[] = [
   },
   {
     name: "created",
-    title: "Made",
+    title: "Created",
     width: 100,
     leaves: 3,
     sortBy: (project) => project.created_at,
@@ -131,11 +131,11 @@ function Projects({
         onOpen={(project) => go(`/projects/${project.id}`)}
         empty={
           contains ? (
-            <Empty icon="search" title="No matching project" />
+            <Empty icon="search" title="No matching projects" />
           ) : (
-            <Empty icon="folder" title="No project yet">
+            <Empty icon="folder" title="No projects yet">
               {mayMake
-                ? "A project groups users, training definitions, experiments and runs. Create the first one."
+                ? "A project groups users, training definitions, experiments and jobs. Create the first one."
                 : "You are not a member of a project. Ask the owner of one to add you."}
             </Empty>
           )

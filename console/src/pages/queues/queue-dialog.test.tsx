@@ -27,16 +27,16 @@ it("members of a queue are chosen, and unknown names are reported at once", asyn
       <QueuesPage />
     </QueryClientProvider>,
   );
-  fireEvent.click(await screen.findByLabelText("Change queue night"));
+  fireEvent.click(await screen.findByLabelText("Edit queue night"));
   await waitFor(() => expect(container.querySelectorAll("option[value=cleo]")).toHaveLength(1));
   const field = () => screen.getByLabelText<HTMLInputElement>("Members");
   const type = (value: string) => fireEvent.change(field(), { target: { value } });
   const isBlocked = () => screen.getByText("Save").closest("button")?.disabled;
-  await screen.findByText("No run gets more or fewer slots.");
+  await screen.findByText("No job gets more or fewer slots.");
   type("zoe");
   expect(screen.getByText("There is no user zoe.")).toBeTruthy();
   expect(isBlocked()).toBe(true);
-  expect(screen.getByText("No run gets more or fewer slots.")).toBeTruthy();
+  expect(screen.getByText("No job gets more or fewer slots.")).toBeTruthy();
   type("cleo,");
   expect(screen.getByLabelText("Remove cleo")).toBeTruthy();
   expect(field().value).toBe("");

@@ -1,4 +1,4 @@
-/** The window that makes a queue or changes one, with what that would mean for the runs before it is saved. */
+/** The window that makes a queue or changes one, with what that would mean for the jobs before it is saved. */
 
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
@@ -46,7 +46,7 @@ export function QueueDialog({ queues, draft, isOld, onDraft, onClose }: DialogPr
   };
   return (
     <Dialog
-      title={isOld ? `Change queue ${draft.name}` : "New queue"}
+      title={isOld ? `Edit queue ${draft.name}` : "New queue"}
       action="Save"
       isBlocked={isWrong || unknown !== null}
       onDo={save}
@@ -74,7 +74,7 @@ export function QueueDialog({ queues, draft, isOld, onDraft, onClose }: DialogPr
         <TextField
           label="Floor"
           inputMode="numeric"
-          hint="Slots that it can always claim"
+          hint="Guaranteed number of slots"
           wrong={wrong.floor}
           value={draft.floor}
           onValue={(floor) => change({ floor })}
@@ -82,20 +82,16 @@ export function QueueDialog({ queues, draft, isOld, onDraft, onClose }: DialogPr
         <TextField
           label="Ceiling"
           inputMode="numeric"
-          placeholder="the pool"
+          placeholder="pool size"
           hint="Maximum number of slots"
           wrong={wrong.ceiling}
           value={draft.ceiling}
           onValue={(ceiling) => change({ ceiling })}
         />
       </div>
-      <CheckField
-        label="Open: all users may submit to it"
-        isOn={draft.isOpen}
-        onValue={(isOpen) => change({ isOpen })}
-      />
+      <CheckField label="Open to all users" isOn={draft.isOpen} onValue={(isOpen) => change({ isOpen })} />
       <MembersField
-        hint={draft.isOpen ? "All users can submit to an open queue." : "Only members may submit to it."}
+        hint={draft.isOpen ? "All users can submit to this queue." : "Only members can submit to this queue."}
         members={draft.members}
         onMembers={(members) => change({ members })}
         typed={draft.typed}
@@ -122,10 +118,10 @@ function WhatIf({ queues, draft }: { queues: readonly QueueState[]; draft: Queue
   if (!asked.data) return null;
   const changes = diffShares(now.data?.items ?? [], asked.data.shares);
   return (
-    <section className="what-if" aria-label="What would change" aria-live="polite">
-      <h3>If you save this now</h3>
+    <section className="what-if" aria-label="Effect on jobs" aria-live="polite">
+      <h3>Effect on jobs</h3>
       {changes.length === 0 && asked.data.effects.length === 0 && (
-        <p className="soft">No run gets more or fewer slots.</p>
+        <p className="soft">No job gets more or fewer slots.</p>
       )}
       {changes.length > 0 && (
         <p className="soft">

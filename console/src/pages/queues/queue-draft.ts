@@ -57,11 +57,11 @@ export function checkQueue(draft: QueueDraft, taken: readonly string[]): FieldEr
   const name = draft.name.trim();
   if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/.test(name)) {
     wrong.name = "Use 1 to 63 letters, digits, dots, dashes or underscores.";
-  } else if (taken.includes(name)) wrong.name = "A queue with this name exists.";
-  if (!draft.weight.trim() || !(Number(draft.weight) > 0)) wrong.weight = "Must be a number above 0.";
-  if (!WHOLE.test(draft.floor)) wrong.floor = "Must be a whole number, 0 or more.";
+  } else if (taken.includes(name)) wrong.name = "A queue with this name already exists.";
+  if (!draft.weight.trim() || !(Number(draft.weight) > 0)) wrong.weight = "Enter a number above 0.";
+  if (!WHOLE.test(draft.floor)) wrong.floor = "Enter a whole number, 0 or more.";
   if (draft.ceiling.trim()) {
-    if (!WHOLE.test(draft.ceiling)) wrong.ceiling = "Must be a whole number, or empty.";
+    if (!WHOLE.test(draft.ceiling)) wrong.ceiling = "Enter a whole number, or leave empty.";
     else if (!wrong.floor && Number(draft.ceiling) < Number(draft.floor))
       wrong.ceiling = "Must not be below the floor.";
   }

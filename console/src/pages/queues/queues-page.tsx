@@ -29,7 +29,7 @@ function makeColumns(shares: ReadonlyMap<string, Share>): Column<QueueState>[] {
       grows: 2,
       sortBy: (queue) => queue.name,
       show: (queue) => (
-        <Link to="/runs" query={{ queue: queue.name }} title={`Runs of ${queue.name}`}>
+        <Link to="/jobs" query={{ queue: queue.name }} title={`Jobs of ${queue.name}`}>
           {queue.name}
         </Link>
       ),
@@ -71,7 +71,7 @@ function makeColumns(shares: ReadonlyMap<string, Share>): Column<QueueState>[] {
     },
     {
       name: "held",
-      title: "Held",
+      title: "In use",
       width: 66,
       isEnd: true,
       sortBy: (queue) => queue.num_slots,
@@ -87,8 +87,8 @@ function makeColumns(shares: ReadonlyMap<string, Share>): Column<QueueState>[] {
       show: (queue) => formatValue(shares.get(queue.name)?.borrowed, 3),
     },
     {
-      name: "runs",
-      title: "Runs",
+      name: "jobs",
+      title: "Running",
       width: 66,
       isEnd: true,
       leaves: 3,
@@ -97,7 +97,7 @@ function makeColumns(shares: ReadonlyMap<string, Share>): Column<QueueState>[] {
     },
     {
       name: "queued",
-      title: "Waiting",
+      title: "Queued",
       width: 78,
       isEnd: true,
       leaves: 2,
@@ -106,7 +106,7 @@ function makeColumns(shares: ReadonlyMap<string, Share>): Column<QueueState>[] {
     },
     {
       name: "members",
-      title: "Who may submit",
+      title: "Members",
       width: 140,
       grows: 3,
       leaves: 1,
@@ -119,7 +119,7 @@ function makeColumns(shares: ReadonlyMap<string, Share>): Column<QueueState>[] {
             <span className="cut">{queue.members.join(", ")}</span>
           </span>
         ) : (
-          <span className="quiet">administrators alone</span>
+          <span className="quiet">administrators only</span>
         ),
     },
   ];
@@ -141,7 +141,7 @@ export default function QueuesPage() {
   if (isAdmin) {
     columns.push({
       name: "do",
-      title: <span className="only-heard">Change</span>,
+      title: <span className="only-heard">Actions</span>,
       width: 84,
       isEnd: true,
       show: (queue) => (
@@ -150,7 +150,7 @@ export default function QueuesPage() {
             icon="edit"
             look="plain"
             isSmall
-            aria-label={`Change queue ${queue.name}`}
+            aria-label={`Edit queue ${queue.name}`}
             onClick={() => setDraft({ draft: draftOfQueue(queue), isOld: true })}
           />
           <Button
@@ -176,7 +176,7 @@ export default function QueuesPage() {
       </div>
       {!isAdmin && (
         <p className="soft">
-          {session.role === "user" && "The queues to which you may submit. "}Administrators change them.
+          {session.role === "user" && "You can submit to these queues. "}Only administrators can change them.
         </p>
       )}
       <Answered asked={queues} what="the queues">
@@ -213,7 +213,7 @@ export default function QueuesPage() {
           }}
           onClose={() => setRemoved(null)}
         >
-          Only a queue that no run and no project uses can be deleted.
+          You can delete a queue only if no job and no project uses it.
         </ConfirmDialog>
       )}
     </div>

@@ -54,8 +54,8 @@ export default function SettingsPage() {
         />
       </div>
       <p className="soft">
-        As the server was started. They are changed in <code>legato.toml</code> in its home, or with{" "}
-        <code>legato up --set</code>, and hold from the next start on.
+        Settings of the running server. To change one, edit <code>legato.toml</code> in its home directory or use{" "}
+        <code>legato up --set</code>, then restart the server.
       </p>
       <Answered asked={asked} what="the settings">
         {(answer) => <Settings settings={answer.items} contains={contains} />}
@@ -77,7 +77,7 @@ function Settings({ settings, contains }: { settings: readonly Setting[]; contai
           <tr>
             <th scope="col">Setting</th>
             <th scope="col">Value</th>
-            <th scope="col">Meaning</th>
+            <th scope="col">Description</th>
           </tr>
         </thead>
         <tbody>

@@ -82,7 +82,7 @@ export function DefinitionDialog(props: DialogProps) {
       onClose={onClose}
     >
       <Tabs
-        label="Which definition"
+        label="Source of the definition"
         tabs={[
           { name: "new", label: "New training definition" },
           { name: "existing", label: "Existing training definition" },
@@ -158,7 +158,7 @@ function Existing({ project, has, chosen, onChoose }: ExistingProps) {
             value: one.id,
             label: `${one.name} (${one.owner})`,
           }))}
-          hint={from === project.id ? undefined : "It is copied to the project of this experiment."}
+          hint={from === project.id ? undefined : "It will be copied to the project of this experiment."}
           value={from}
           onValue={(value) => {
             setFrom(value);

@@ -24,15 +24,15 @@ const KINDS = [
   { value: "elastic", label: "Elastic" },
 ] as const;
 const CPU_CAPABILITIES = [
-  { value: "", label: "best of the nodes" },
+  { value: "", label: "best of each machine" },
   { value: "default", label: "default (no AVX2)" },
   { value: "avx2", label: "avx2" },
   { value: "avx512", label: "avx512" },
 ];
 const KIND_HINTS = {
   single: "One node.",
-  static: "Always exactly this number of nodes; the run waits until they are free.",
-  elastic: "Grows and shrinks between two numbers of nodes while it trains. The result is the same.",
+  static: "A fixed number of nodes; the job waits until they are free.",
+  elastic: "Grows and shrinks between the minimum and maximum while it trains. The result stays the same.",
 };
 
 /** The form's fields. */
@@ -125,16 +125,16 @@ export function DefinitionForm({ draft, onDraft, onPacking, wrong, frameworks }:
         </div>
         <Nodes draft={draft} onDraft={onDraft} wrong={wrong} />
         <TextField
-          label="Compute configuration: threads per node"
+          label="Threads per node"
           inputMode="numeric"
-          hint="A node is one slot: a GPU, or a share of the CPU where there is none."
+          hint="A node is one slot: a GPU, or a share of the CPU if the machine has no GPU."
           wrong={wrong.num_threads}
           value={draft.numThreads}
           onValue={(numThreads) => onDraft({ numThreads })}
         />
         <SelectField
           label="CPU capability"
-          hint="Limits all workers to one instruction set. Results depend on it."
+          hint="Restricts all workers to one instruction set. It affects the results."
           wrong={wrong.cpu_capability}
           choices={CPU_CAPABILITIES}
           value={draft.cpuCapability}
@@ -153,7 +153,7 @@ export function DefinitionForm({ draft, onDraft, onPacking, wrong, frameworks }:
           className="more"
           open={Boolean(wrong.seed || wrong.checkpoint_every || wrong.max_retries || wrong.max_run_s)}
         >
-          <summary>More</summary>
+          <summary>More options</summary>
           <div className="definition-pair">
             <TextField
               label="Checkpoint every"
@@ -165,7 +165,7 @@ export function DefinitionForm({ draft, onDraft, onPacking, wrong, frameworks }:
             <TextField
               label="Seed"
               inputMode="numeric"
-              placeholder="the program's own"
+              placeholder="set by the program"
               wrong={wrong.seed}
               value={draft.seed}
               onValue={(seed) => onDraft({ seed })}
@@ -225,7 +225,7 @@ function CommandHint({ draft }: { draft: DefinitionDraft }) {
   const words = [...split.words, ...writeParameters(parametersOf(draft.parameters))];
   return (
     <span className="words">
-      <span className="only-heard">Runs as </span>
+      <span className="only-heard">Full command: </span>
       {words.map((word, place) => (
         <code key={place} className="word">
           {word || "''"}

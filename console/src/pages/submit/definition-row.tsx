@@ -34,7 +34,7 @@ export function DefinitionRow({ definition, onEdit, onRemove }: RowProps) {
         </div>
       </div>
       {onEdit && (
-        <Button icon="edit" look="plain" isSmall aria-label={`Edit ${definition.name} as new`} onClick={onEdit} />
+        <Button icon="edit" look="plain" isSmall aria-label={`Edit a copy of ${definition.name}`} onClick={onEdit} />
       )}
       {onRemove && (
         <Button icon="cross" look="plain" isSmall aria-label={`Remove ${definition.name}`} onClick={onRemove} />

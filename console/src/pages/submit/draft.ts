@@ -107,18 +107,18 @@ export function checkDraft(draft: DefinitionDraft): FieldErrors {
   const max = readCount(draft.maxNodes);
   const min = readCount(draft.minNodes);
   if (draft.distributed !== "single") {
-    if (max === null || max < 1) wrong.max_nodes = "Must be a whole number of at least 1.";
+    if (max === null || max < 1) wrong.max_nodes = "Enter a whole number, 1 or more.";
     if (draft.distributed === "elastic") {
-      if (min === null || min < 1) wrong.min_nodes = "Must be a whole number of at least 1.";
+      if (min === null || min < 1) wrong.min_nodes = "Enter a whole number, 1 or more.";
       else if (!wrong.max_nodes && max !== null && min > max)
         wrong.min_nodes = `Must not exceed the maximum of ${max}.`;
     }
   }
-  if ((readCount(draft.numThreads) ?? 0) < 1) wrong.num_threads = "Must be a whole number of at least 1.";
-  if (readCount(draft.maxRetries) === null) wrong.max_retries = "Must be a whole number, 0 or more.";
-  if (draft.seed.trim() && readCount(draft.seed) === null) wrong.seed = "Must be a whole number, or empty.";
+  if ((readCount(draft.numThreads) ?? 0) < 1) wrong.num_threads = "Enter a whole number, 1 or more.";
+  if (readCount(draft.maxRetries) === null) wrong.max_retries = "Enter a whole number, 0 or more.";
+  if (draft.seed.trim() && readCount(draft.seed) === null) wrong.seed = "Enter a whole number, or leave empty.";
   if (draft.maxRunMinutes.trim() && !(Number(draft.maxRunMinutes) > 0)) {
-    wrong.max_run_s = "Must be a number of minutes, or empty.";
+    wrong.max_run_s = "Enter a number of minutes, or leave empty.";
   }
   for (const [field, pairs] of [
     ["parameters", draft.parameters],
@@ -127,7 +127,7 @@ export function checkDraft(draft: DefinitionDraft): FieldErrors {
     const names = pairs.map((pair) => pair.name.trim()).filter(Boolean);
     const twice = names.find((name, place) => names.indexOf(name) !== place);
     if (twice) wrong[field] = `${twice} appears twice.`;
-    if (pairs.some((pair) => !pair.name.trim() && pair.value.trim())) wrong[field] = "A value needs a name.";
+    if (pairs.some((pair) => !pair.name.trim() && pair.value.trim())) wrong[field] = "Enter a name for each value.";
   }
   return wrong;
 }
@@ -146,7 +146,7 @@ export function parametersOf(pairs: readonly Pair[]): Record<string, ParameterVa
   );
 }
 
-/** Return the bounds of a run, as a submission says them. */
+/** Return the bounds of a job, as a submission says them. */
 export function boundsOfDraft(draft: DefinitionDraft): { min: number; max: number; isElastic: boolean } {
   if (draft.distributed === "single") return { min: 1, max: 1, isElastic: false };
   const max = Math.max(1, readCount(draft.maxNodes) ?? 1);

@@ -36,7 +36,7 @@ export function checkExperiment(draft: ExperimentDraft, numDefinitions: number):
     wrong.data = "Enter an absolute path, such as /data/mnist.";
   const priority = readCount(draft.priority);
   if (draft.priority.trim() && (priority === null || priority < 1 || priority > 10_000)) {
-    wrong.priority = "Must be a whole number from 1 to 10000.";
+    wrong.priority = "Enter a whole number from 1 to 10000.";
   }
   return wrong;
 }

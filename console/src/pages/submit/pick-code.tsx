@@ -23,15 +23,15 @@ interface PickProps {
 export function PickCode({ draft, onDraft, onPacking, wrongCode, wrongDirectory }: PickProps) {
   const choices = [
     { value: "upload", label: "Upload" },
-    { value: "directory", label: "Directory on the nodes" },
-    ...(draft.keptCode ? [{ value: "kept", label: "Keep the present code" }] : []),
+    { value: "directory", label: "Directory on the machines" },
+    ...(draft.keptCode ? [{ value: "kept", label: "Keep current code" }] : []),
   ];
   return (
     <div className="field">
       <div className="row row-wrap">
         <span className="field-label grow">Training source code</span>
         <Segments
-          label="Source of the code"
+          label="Code source"
           choices={choices}
           chosen={draft.codeFrom}
           onChoose={(value) => onDraft({ codeFrom: value as CodeFrom })}
@@ -43,7 +43,7 @@ export function PickCode({ draft, onDraft, onPacking, wrongCode, wrongDirectory 
       {draft.codeFrom === "kept" && (
         <>
           <p className="soft">
-            The code of the definition from which this one is made{" "}
+            Same code as the definition that you copied{" "}
             <code title={draft.keptCode ?? ""}>{draft.keptCode?.slice(0, 12)}</code>
           </p>
           {wrongCode && <p className="field-wrong">{wrongCode}</p>}
@@ -51,11 +51,11 @@ export function PickCode({ draft, onDraft, onPacking, wrongCode, wrongDirectory 
       )}
       {draft.codeFrom === "directory" && (
         <TextField
-          label={<span className="only-heard">Directory on the nodes</span>}
+          label={<span className="only-heard">Directory on the machines</span>}
           className="input mono"
           placeholder="/home/anna/mnist"
           spellCheck={false}
-          hint="An absolute path. The program runs there, so all nodes must have it."
+          hint="An absolute path that exists on every machine. The program runs there."
           wrong={wrongDirectory ?? wrongCode}
           value={draft.directory}
           onValue={(directory) => onDraft({ directory })}
@@ -125,7 +125,7 @@ function Upload({ draft, onDraft, onPacking, wrong }: UploadProps) {
             <span className="quiet nowrap">
               {packed.names && `${countOf(packed.names.length, "file")}, `}
               {formatBytes(packed.bytes.length)}
-              {packed.numLeft > 0 && `, ${packed.numLeft} left out`}
+              {packed.numLeft > 0 && `, ${packed.numLeft} excluded`}
             </span>
           </div>
         ) : (
@@ -139,10 +139,10 @@ function Upload({ draft, onDraft, onPacking, wrong }: UploadProps) {
             aria-describedby={`${id}-said`}
             onClick={() => files.current?.click()}
           >
-            {packed ? "Another file" : "Browse files"}
+            {packed ? "Choose another file" : "Browse files"}
           </Button>
           <Button isSmall icon="folder" disabled={isBusy} onClick={() => folder.current?.click()}>
-            {packed ? "Another folder" : "Browse folder"}
+            {packed ? "Choose another folder" : "Browse folder"}
           </Button>
         </div>
         <input
@@ -165,7 +165,7 @@ function Upload({ draft, onDraft, onPacking, wrong }: UploadProps) {
         />
       </div>
       <div id={`${id}-said`} className={said ? "field-wrong" : "field-hint"} role={said ? "alert" : undefined}>
-        {said ?? "A .zip, .tar or .tar.gz is uploaded as it is. Files and folders are packed in the browser."}
+        {said ?? "A .zip, .tar or .tar.gz file is uploaded unchanged. Other files and folders are packed into a zip."}
       </div>
     </>
   );

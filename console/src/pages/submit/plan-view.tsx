@@ -24,7 +24,7 @@ export function PlanView({ plan, min, max }: { plan: Plan; min: number; max: num
       {plan.effects.length > 0 ? (
         <EffectList effects={plan.effects} />
       ) : (
-        plan.starts !== "later" && <p className="small soft">No other run is affected.</p>
+        plan.starts !== "later" && <p className="small soft">No other job is affected.</p>
       )}
       {plan.starts === "later" && <p className="small soft">It {plan.reason}.</p>}
     </div>
@@ -39,7 +39,7 @@ export function EffectList({ effects }: { effects: Plan["effects"] }) {
         <li key={effect.job} className="effect">
           <Swatch colour={jobColour(effect.job)} />
           <span className="quiet">{effect.after < effect.before ? "shrinks" : "grows"}</span>
-          <Link to={`/runs/${effect.job}`} className="cut grow" title={effect.title}>
+          <Link to={`/jobs/${effect.job}`} className="cut grow" title={effect.title}>
             {effect.title}
           </Link>
           <span className="number nowrap">

@@ -18,7 +18,7 @@ export interface Planned {
 
 const EVERY_S = 5;
 
-/** Return what a definition would be as a run of a project with this queue. */
+/** Return what a definition would be as a job of a project with this queue. */
 export function planOf(definition: Definition, queue: string, priority: number | null): Planned {
   const isElastic = definition.distributed === "elastic";
   return {
@@ -59,7 +59,7 @@ export function usePlans(planned: readonly Planned[]) {
 export function sayPlan(plan: Plan, max: number): string {
   const slots = plan.starts === "now" ? plan.slots_now || plan.slots : plan.slots;
   const much = `with ${slots} of ${max}`;
-  if (plan.starts === "now") return `Starts now ${much}${plan.slots > slots ? `, and grows to ${plan.slots}` : ""}`;
+  if (plan.starts === "now") return `Starts now ${much}${plan.slots > slots ? `, then grows to ${plan.slots}` : ""}`;
   if (plan.starts === "soon") return `Starts ${much} slots once they are free`;
   return "Does not start yet";
 }

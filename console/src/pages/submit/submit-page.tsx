@@ -43,8 +43,8 @@ export default function SubmitPage() {
         <div className="page-head">
           <h1>New experiment</h1>
         </div>
-        <Empty icon="lock" title="Viewers cannot start runs">
-          You are a viewer. To start runs, ask an administrator for the role user.
+        <Empty icon="lock" title="Viewers cannot start jobs">
+          Ask an administrator for the role user.
         </Empty>
       </div>
     );
@@ -131,7 +131,7 @@ function Builder({ projects }: { projects: readonly Project[] }) {
               body: draft.priority.trim() ? { priority: readCount(draft.priority) } : {},
               headers: { "Idempotency-Key": key.current },
             }),
-          ids.length === 1 ? "The run is submitted." : `${ids.length} runs are submitted.`,
+          ids.length === 1 ? "Job submitted." : `${ids.length} jobs submitted.`,
         );
         await outdate("jobs", "pool");
       }
@@ -160,12 +160,14 @@ function Builder({ projects }: { projects: readonly Project[] }) {
                     <SelectField
                       label="Project"
                       choices={projects.map((one) => ({ value: one.id, label: `${one.name} (${one.owner})` }))}
-                      hint={`Its runs go to the queue ${project.queue}.`}
+                      hint={`Its jobs go to the queue ${project.queue}.`}
                       value={project.id}
                       onValue={(value) => change({ project: value })}
                     />
                   ) : (
-                    <Note tone="info">An experiment belongs to a project. Create one first; it only needs a name.</Note>
+                    <Note tone="info">
+                      An experiment belongs to a project. Create a project first; it only needs a name.
+                    </Note>
                   )}
                   <Button icon="plus" onClick={() => setNewProject(true)}>
                     New project
@@ -191,7 +193,7 @@ function Builder({ projects }: { projects: readonly Project[] }) {
                   className="input mono"
                   placeholder="/data/pytorch-mnist"
                   spellCheck={false}
-                  hint="Optional directory on the nodes. Your program sees its path as $LEGATO_DATA (FabricModel: $DATA_DIR)."
+                  hint="Optional directory on the machines. Your program sees its path as $LEGATO_DATA (FabricModel: $DATA_DIR)."
                   wrong={wrong.data}
                   value={draft.data}
                   onValue={(data) => change({ data })}
@@ -211,7 +213,7 @@ function Builder({ projects }: { projects: readonly Project[] }) {
                     label="Priority"
                     inputMode="numeric"
                     placeholder="5000 (default)"
-                    hint="Priority of its runs, 1 to 10000; a higher priority gets a larger share."
+                    hint="1 to 10000; a higher priority gets a larger share."
                     wrong={wrong.priority}
                     value={draft.priority}
                     onValue={(priority) => change({ priority })}
@@ -229,7 +231,7 @@ function Builder({ projects }: { projects: readonly Project[] }) {
               }
             >
               {ids.length === 0 ? (
-                <Empty icon="file" title="No training definition yet">
+                <Empty icon="file" title="No training definitions yet">
                   A training definition has the code, the command, and the number of nodes.
                   {!project && ` ${NO_PROJECT}`}
                   {wrong.definitions && <span className="field-wrong"> {wrong.definitions}</span>}
@@ -253,8 +255,8 @@ function Builder({ projects }: { projects: readonly Project[] }) {
             </Card>
           </Held>
         </div>
-        <aside className="builder-side" aria-label="What would happen">
-          <Card title="If you run it now">
+        <aside className="builder-side" aria-label="Start preview">
+          <Card title="Start preview">
             <div className="stack">
               <Plans
                 definitions={definitions}
@@ -367,7 +369,7 @@ function Plans({ definitions, queue, priority }: PlansProps) {
   const plans = usePlans(planned);
   if (definitions.length === 0) {
     return (
-      <p className="soft">Add a training definition to see when it would start and which runs would give up slots.</p>
+      <p className="soft">Add a training definition to see when it would start and which jobs would give up slots.</p>
     );
   }
   return (
@@ -387,7 +389,7 @@ function Plans({ definitions, queue, priority }: PlansProps) {
           </div>
         );
       })}
-      {planned.length > 1 && <p className="small quiet">Each is planned as if it were submitted alone.</p>}
+      {planned.length > 1 && <p className="small quiet">Each preview assumes that only this job is submitted.</p>}
     </div>
   );
 }

@@ -49,8 +49,8 @@ export async function pack(picked: readonly Picked[], isFolder = false): Promise
   if (numBytes > MAX_PACKED_BYTES) {
     const largest = kept.toSorted((one, other) => other.file.size - one.file.size)[0] as Picked;
     throw new Error(
-      `These files have ${formatBytes(numBytes)}, more than the ${formatBytes(MAX_PACKED_BYTES)} that are packed here; ` +
-        `the largest is ${largest.path}. Keep data in a directory on the nodes and enter its path as the data path.`,
+      `These files take ${formatBytes(numBytes)}; the browser can pack at most ${formatBytes(MAX_PACKED_BYTES)}. ` +
+        `The largest is ${largest.path}. Keep data in a directory on the machines and enter it as the data path.`,
     );
   }
   const names = isFolder ? dropTop(kept.map(({ path }) => path)) : kept.map(({ path }) => path);
@@ -72,7 +72,7 @@ async function packArchive({ path, file }: Picked): Promise<Packed> {
   if (file.size === 0) throw new Error(`${path} is empty.`);
   const bytes = await readBytes(file, path);
   if (!looksPacked(bytes)) {
-    throw new Error(`${path} is not a zip or tar file. Pack the code again, or choose its folder.`);
+    throw new Error(`${path} is not a zip or tar file. Pack the code again, or select its folder.`);
   }
   return { title: path, bytes, sha256: await hashBytes(bytes), names: null, numLeft: 0 };
 }
@@ -88,7 +88,7 @@ async function readBytes(file: Blob, name: string): Promise<Uint8Array<ArrayBuff
     return new Uint8Array(await file.arrayBuffer());
   } catch {
     // A browser refuses to read what was changed or moved since it was picked.
-    throw new Error(`${name} can no longer be read; it was changed or moved. Choose it again.`);
+    throw new Error(`${name} can no longer be read because it was changed or moved. Select it again.`);
   }
 }
 

@@ -86,7 +86,7 @@ describe("what was picked", () => {
 
   it("that was changed since is reported as such", async () => {
     const gone = { size: 1, arrayBuffer: () => Promise.reject(new Error("NotReadable")) } as unknown as Blob;
-    await expect(pack([{ path: "train.py", file: gone }])).rejects.toThrow(/Choose it again/);
+    await expect(pack([{ path: "train.py", file: gone }])).rejects.toThrow(/Select it again/);
   });
 
   it("leaves out only what has such names", () => {

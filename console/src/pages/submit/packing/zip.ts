@@ -39,7 +39,8 @@ export function makeZip(files: readonly ZipFile[]): Uint8Array<ArrayBuffer> {
     (sum, file) => sum + LOCAL_BYTES + CENTRAL_BYTES + 2 * file.name.length + file.content.length,
     END_BYTES,
   );
-  if (sorted.length > MAX_FILES || numBytes > MAX_BYTES) throw new Error("These files are too large for a zip.");
+  if (sorted.length > MAX_FILES || numBytes > MAX_BYTES)
+    throw new Error("These files are too large for a zip archive.");
   const zip = new Uint8Array(numBytes);
   const view = new DataView(zip.buffer);
   const starts: number[] = [];

@@ -1,0 +1,229 @@
+/** The columns of the table of jobs. */
+
+import type { Job } from "@/api/types";
+import { formatShare, formatShort } from "@/format/numbers";
+import { formatDuration, formatRough } from "@/format/time";
+import {
+  mayHavePaused,
+  sayInexact,
+  saySlots,
+  secondsLeft,
+  secondsRun,
+  secondsWaited,
+  shareDone,
+  tellReason,
+} from "@/jobs/facts";
+import { jobColour, Swatch } from "@/parts/colour";
+import { Ago, useNow } from "@/parts/now";
+import { Meter, SlotBar, type StepLine, StepSpark } from "@/parts/slots";
+import { ENDED, StageBadge } from "@/parts/stage";
+import type { Column } from "@/parts/table";
+import { Link } from "@/router/router";
+
+/** The time that the small bars of slots show. */
+export const SPARK_S = 1800;
+
+export interface JobsTell {
+  lines: ReadonlyMap<string, StepLine>;
+  numSlots: number;
+  projects: ReadonlyMap<string, string>;
+}
+
+/** Return the columns; those with a higher `leaves` go first where there is no room. */
+export function makeColumns(tell: JobsTell, menu: (job: Job) => React.ReactNode): Column<Job>[] {
+  const columns: Column<Job>[] = [
+    {
+      name: "name",
+      title: "Name",
+      width: 116,
+      wants: 220,
+      grows: 3,
+      show: (job) => <Name job={job} />,
+      sortBy: (job) => job.name,
+    },
+    {
+      name: "owner",
+      title: "Owner",
+      width: 84,
+      grows: 0.5,
+      leaves: 4,
+      show: (job) => job.owner,
+      sortBy: (job) => job.owner,
+    },
+    {
+      name: "project",
+      title: "Project",
+      width: 92,
+      grows: 0.6,
+      leaves: 8,
+      show: (job) => <Project job={job} names={tell.projects} />,
+      sortBy: (job) => (job.project ? (tell.projects.get(job.project) ?? null) : null),
+    },
+    {
+      name: "stage",
+      title: "State",
+      width: 118,
+      wants: 190,
+      grows: 4,
+      show: (job) => <State job={job} />,
+      sortBy: (job) => job.stage,
+    },
+    {
+      name: "slots",
+      title: "Slots",
+      width: 90,
+      grows: 0.4,
+      show: (job) => <Slots job={job} />,
+      sortBy: (job) => job.num_slots,
+    },
+    {
+      name: "history",
+      title: "Last 30 min",
+      width: 108,
+      leaves: 5,
+      show: (job) => <History job={job} tell={tell} />,
+    },
+    {
+      name: "progress",
+      title: "Progress",
+      width: 136,
+      leaves: 2,
+      show: (job) => <Progress job={job} />,
+      sortBy: shareDone,
+    },
+    {
+      name: "loss",
+      title: "Loss",
+      width: 76,
+      isEnd: true,
+      leaves: 3,
+      show: (job) => <span className="number">{formatShort(job.progress?.loss)}</span>,
+      sortBy: (job) => job.progress?.loss ?? null,
+    },
+    {
+      name: "priority",
+      title: "Priority",
+      width: 76,
+      isEnd: true,
+      leaves: 7,
+      show: (job) => job.priority,
+      sortBy: (job) => job.priority,
+    },
+    {
+      name: "wait",
+      title: "Waited",
+      width: 92,
+      isEnd: true,
+      leaves: 9,
+      show: (job) => <Lasting job={job} measure={secondsWaited} />,
+      sortBy: (job) => secondsWaited(job, Date.now() / 1000),
+    },
+    {
+      name: "runtime",
+      title: "Runtime",
+      width: 100,
+      isEnd: true,
+      leaves: 6,
+      show: (job) => <RunTime job={job} />,
+      sortBy: (job) => secondsRun(job, Date.now() / 1000),
+    },
+    { name: "menu", title: <span className="only-heard">Actions</span>, width: 58, isEnd: true, leaves: 1, show: menu },
+  ];
+  return tell.projects.size ? columns : columns.filter((column) => column.name !== "project");
+}
+
+function Project({ job, names }: { job: Job; names: JobsTell["projects"] }) {
+  const name = job.project === null ? null : names.get(job.project);
+  if (name) return name;
+  return <span className="quiet">{name === null ? "–" : "not visible"}</span>;
+}
+
+function Name({ job }: { job: Job }) {
+  return (
+    <div className="jobs-name">
+      <Swatch id={job.id} />
+      <div className="grow">
+        <Link to={`/jobs/${job.id}`} className="jobs-link cut" title={job.name}>
+          {job.name}
+        </Link>
+        <div className="quiet small cut">
+          {job.id} · <Ago time={job.submitted_at} />
+        </div>
+      </div>
+    </div>
+  );
+}
+
+function State({ job }: { job: Job }) {
+  const isDecided = job.stage === "running" || job.stage === "queued";
+  return (
+    <div>
+      <StageBadge stage={job.stage} />
+      {sayInexact(job) !== null && <span className="chip tone-warn">not exact</span>}
+      <div className="quiet small cut jobs-reason" title={tellReason(job)}>
+        {tellReason(job, (isDecided && job.decided_reason) || job.reason)}
+      </div>
+    </div>
+  );
+}
+
+function Slots({ job }: { job: Job }) {
+  const isOver = ENDED.has(job.stage);
+  return (
+    <div className={isOver ? "quiet" : undefined}>
+      <div className="number">{saySlots(job)}</div>
+      {!isOver && (
+        <SlotBar num={job.num_slots} min={job.min_workers} max={job.max_workers} colour={jobColour(job.id)} />
+      )}
+    </div>
+  );
+}
+
+function History({ job, tell }: { job: Job; tell: JobsTell }) {
+  const now = useNow();
+  const line = tell.lines.get(job.id);
+  if (!line) return null;
+  return (
+    <StepSpark
+      line={line}
+      since={now - SPARK_S}
+      until={now}
+      max={Math.max(tell.numSlots, 1)}
+      colour={jobColour(job.id)}
+    />
+  );
+}
+
+function Progress({ job }: { job: Job }) {
+  const now = useNow();
+  const share = shareDone(job);
+  const step = job.progress?.step ?? null;
+  if (share === null && step === null) return <span className="quiet">–</span>;
+  const left = secondsLeft(job, now);
+  const told = share === null ? `step ${step}` : formatShare(share);
+  return (
+    <div className="jobs-progress">
+      <div className="small number cut">
+        {told}
+        {left !== null && <span className="quiet"> · {formatRough(left)} left</span>}
+      </div>
+      {share !== null && <Meter share={share} label={`Progress of ${job.name}`} colour={jobColour(job.id)} />}
+    </div>
+  );
+}
+
+/** How long a job ran, or runs by now. */
+export function RunTime({ job }: { job: Job }) {
+  const lasting = <Lasting job={job} measure={secondsRun} />;
+  if (!mayHavePaused(job)) return lasting;
+  return (
+    <span title="Time since its first start, pauses included. The job page shows the runtime without pauses.">
+      ≤ {lasting}
+    </span>
+  );
+}
+
+function Lasting({ job, measure }: { job: Job; measure: (job: Job, now: number) => number | null }) {
+  const now = useNow();
+  return <>{formatDuration(measure(job, now))}</>;
+}

@@ -1,0 +1,34 @@
+// @vitest-environment jsdom
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { cleanup, render, screen } from "@testing-library/react";
+import { afterEach, expect, it, vi } from "vitest";
+import type { Job } from "@/api/types";
+import { makeJob, makeProgress } from "@/jobs/make-job";
+import { ToastProvider } from "@/parts/toast";
+import { JobHeader } from "./header";
+
+vi.mock("@/session/session", () => ({ useSession: () => ({}), mayChange: () => false, maySubmit: () => false }));
+vi.mock("./figures", () => ({ Figures: () => null }));
+vi.stubGlobal("fetch", async () => Response.json({ items: [] }));
+afterEach(cleanup);
+
+function show(job: Job) {
+  render(
+    <QueryClientProvider client={new QueryClient()}>
+      <ToastProvider>
+        <JobHeader job={job} />
+      </ToastProvider>
+    </QueryClientProvider>,
+  );
+}
+
+it("a job whose workers held different states is said to be not exact while it runs", () => {
+  show(makeJob({ progress: makeProgress({ differed_step: 40 }) }));
+  expect(screen.getByText(/Not exact since step 40: its workers held different states after that step/)).toBeTruthy();
+  expect(screen.getByRole("link", { name: "Show events" }).getAttribute("href")).toContain("tab=charts");
+});
+
+it("of an exact job nothing is said", () => {
+  show(makeJob());
+  expect(screen.queryByText(/not exact/i)).toBeNull();
+});
