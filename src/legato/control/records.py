@@ -295,12 +295,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         jobs: those that have not ended, by id.
         allocations: all that are open, also those of jobs that ended a moment ago.
+        unreadable: why rows cannot be read, by kind and name: of ``job``, ``queue``, ``slot``. The jobs and queues are
+            in none of the above; slots are, as not usable, so that no other job gets them.
     """
 
     jobs: tuple[Job, ...]
     queues: tuple[Queue, ...]
     slots: tuple[Slot, ...]
     allocations: tuple[Allocation, ...]
+    unreadable: dict[tuple[str, str], str] = {}
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -11,7 +11,8 @@ LegatoError
 │   ├── NotFound                 no such thing on the platform, or it is not the asker's to see
 │   ├── Conflict                 it does not fit how things stand now
 │   │   ├── StaleVersion         it was changed since the asker read it
-│   │   └── InFlight             the same request is being answered at this moment
+│   │   ├── InFlight             the same request is being answered at this moment
+│   │   └── UnreadableRow        this release cannot read its row in the store
 │   ├── KeyReused                an idempotency key came again with another request
 │   ├── Unauthenticated          a password or token is unknown, expired or revoked
 │   ├── Forbidden                who asks is known, and may not do this
@@ -90,6 +91,10 @@ class StaleVersion(Conflict):
 
 class InFlight(Conflict):
     """A request with the same idempotency key is being answered at this moment."""
+
+
+class UnreadableRow(Conflict):
+    """This release cannot read the thing's row in the store, so it changes nothing there."""
 
 
 class KeyReused(UsageError):

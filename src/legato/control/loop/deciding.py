@@ -43,6 +43,7 @@ def make_snapshot(
         now: this moment.
         left_out: jobs that are in it already are not described; those on which the policy cannot decide are added.
     """
+    left_out.add(pool.facts.unreadable)
     queues = _describe_queues(pool, left_out)
     in_play = {job.id: job for job in pool.facts.jobs if _is_in_play(job, works, memories.get(job.id), now)}
     jobs = []

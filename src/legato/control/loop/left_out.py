@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from legato.control.loop.driver_failures import on_one_line
 from legato.core.errors import FencedOut, StoreError
@@ -23,6 +23,12 @@ class LeftOut:
         self.jobs: dict[str, str] = {}
         self.queues: dict[str, str] = {}
         self.slots: dict[str, str] = {}
+
+    def add(self, unreadable: Mapping[tuple[str, str], str]) -> None:
+        """Leave out what cannot be read from the store."""
+        kinds = {"job": self.jobs, "queue": self.queues, "slot": self.slots}
+        for (kind, name), why in unreadable.items():
+            kinds[kind][name] = why
 
     @contextlib.contextmanager
     def unless_fails(self, job: str, what: str) -> Iterator[None]:

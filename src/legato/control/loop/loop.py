@@ -24,7 +24,7 @@ from legato.control.loop.loop_stats import Pulse
 from legato.control.loop.run_times import RunTimes
 from legato.control.records import Facts, Job, JobChange, Lease, Written
 from legato.control.work import Work, read_work
-from legato.core.errors import FencedOut, StoreError, UsageError
+from legato.core.errors import FencedOut, StoreError, UnreadableRow, UsageError
 from legato.policy.rules import Rules
 from legato.policy.snapshot import Decisions
 
@@ -168,7 +168,7 @@ class ControlLoop:
         if learned:
             pool = await self._write(learned, lease)
         left_out = LeftOut()
-        await self._read_works(pool.facts.jobs)
+        await self._read_works(pool.facts.jobs, left_out)
         asides = await self._list_overdue(pool.facts.jobs, left_out)
         asides += rounds.fail_unreadable(pool, self._unreadable)
         if asides:
@@ -261,21 +261,24 @@ class ControlLoop:
                 self._run_times.note(job, held_s, clock())
         return self._run_times.list_overdue(jobs, self._works, clock())
 
-    async def _read_works(self, jobs: Sequence[Job]) -> None:
+    async def _read_works(self, jobs: Sequence[Job], left_out: LeftOut) -> None:
         going_on = {job.id for job in jobs}
         for known in (self._works, self._unreadable):
             for gone in set(known) - going_on:
                 del known[gone]
         new = going_on - set(self._works) - set(self._unreadable)
         if new:
-            await self._in_thread(self._read_new, sorted(new))
+            await self._in_thread(self._read_new, sorted(new), left_out)
 
-    def _read_new(self, jobs: Sequence[str]) -> None:
+    def _read_new(self, jobs: Sequence[str], left_out: LeftOut) -> None:
         for job in jobs:
             try:
                 self._works[job] = read_work(self._books.read_spec(job))
             except StoreError:
                 raise
+            except UnreadableRow as error:
+                # The row may be put right: it is read again in the next round.
+                left_out.jobs[job] = str(error).removesuffix(".")
             except Exception as error:  # noqa: BLE001 -- of another version, or damaged: this job fails, no other
                 why = str(error) if isinstance(error, UsageError) else describe(error)
                 _log.error("a job's spec cannot be read", job=job, error=why)

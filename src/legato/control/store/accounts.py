@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Select, delete, func, insert, select, update
+from sqlalchemy import Select, delete, func, insert, or_, select, update
 
 from legato.control.credentials import Passwords, is_device, make_device
 from legato.control.people import User
 from legato.control.roles import Asker, Role, check_is_admin
 from legato.control.stages import HOLDING
 from legato.control.store.database import Database
-from legato.control.store.schema import job_uids, jobs, skipped_uids, tokens, users
-from legato.control.store.transactions import Transaction, read_all, read_one, writing
+from legato.control.store.rows import read_all, read_one
+from legato.control.store.schema import allocations, job_uids, jobs, skipped_uids, tokens, users
+from legato.control.store.transactions import Transaction, writing
 from legato.core.errors import Conflict, Forbidden, NotFound, Unauthenticated, UsageError
 from legato.core.spec import check_name
 
@@ -195,9 +196,13 @@ class Accounts:
 
     def list_idle_uids(self) -> dict[str, int]:
         """Return the number of the system of each user that has one and no job that may have processes."""
-        busy = select(jobs.c.owner).where(jobs.c.stage.in_(HOLDING))
+        # Not only those in a stage that holds slots: a stage may be one that this release does not know.
+        holds = select(allocations.c.id).where(allocations.c.job == jobs.c.id, allocations.c.until.is_(None)).exists()
+        busy = select(jobs.c.owner).where(or_(jobs.c.stage.in_(HOLDING), holds))
         idle = select(job_uids.c.user, job_uids.c.uid).where(job_uids.c.user.not_in(busy))
         with self._database.reading() as connection:
+            if connection.execute(busy.where(jobs.c.owner.not_in(select(users.c.name)))).first() is not None:
+                return {}  # whose processes these are is not known
             return {row.user: row.uid for row in connection.execute(idle)}
 
     def skip_uids(self, uids: range, count: int, now: float) -> None:

@@ -12,7 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy
@@ -115,6 +115,20 @@ class Database:
             ) from error
 
 
+class Undecodable(NamedTuple):
+    """What is wrong with the content of a column that is no JSON, or no text. It stands in place of the value."""
+
+    why: str
+
+
+def _decode_json(content: bytes | str) -> Any:
+    # An error here would cost the whole query, with all rows beside this one.
+    try:
+        return msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeError, TypeError) as error:
+        return Undecodable(f"is no JSON ({error})")
+
+
 class SyncError(Exception):
     """The disk did not take what was written."""
 
@@ -190,7 +204,7 @@ def _make_engine(url: str) -> Engine:
     options: dict[str, Any] = {
         **_POOL,
         "json_serializer": lambda value: msgspec.json.encode(value).decode(),
-        "json_deserializer": msgspec.json.decode,
+        "json_deserializer": _decode_json,
     }
     try:
         if driver == "sqlite":

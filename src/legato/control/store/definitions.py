@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, delete, select, update
+from sqlalchemy import Connection, RowMapping, Select, delete, select, update
 
 from legato.control.display_names import check_description, check_title
 from legato.control.ids import make_id
@@ -15,6 +15,7 @@ from legato.control.roles import Asker
 from legato.control.store.database import Database
 from legato.control.store.project_contents import Inside
 from legato.control.store.projects import check_may_add, lock_project, tell
+from legato.control.store.rows import Unreadable, convert_or_tell, fetch_each
 from legato.control.store.schema import (
     code_uploads,
     definitions,
@@ -25,7 +26,12 @@ from legato.control.store.schema import (
 from legato.control.store.transactions import writing
 from legato.control.store.uploads import check_sha256, may_use, missing_code
 from legato.core.errors import Conflict
-from legato.system.decoding import convert
+
+
+class _Kept(msgspec.Struct):
+    id: str
+    plan: dict[str, Any]
+
 
 _OF_ROW: Final = ("name", "description", "framework", "command", "code")
 
@@ -144,14 +150,14 @@ class Definitions:
             tell(transaction, old.project, asker, "definition.delete", definition, {"name": old.name})
 
 
-def _read(connection: Connection, statement: Select[Any]) -> tuple[Definition, ...]:
-    return tuple(_as_record(row) for row in connection.execute(statement))
+def _read(connection: Connection, statement: Select[Any]) -> list[Definition | Unreadable]:
+    return [_as_record(row) for row in fetch_each(connection, statement)]
 
 
-def _as_record(row: Row[*tuple[Any, ...]]) -> Definition:
-    found = {str(name): value for name, value in row._mapping.items()}
-    plan = found.pop("plan")
-    return convert(found | plan, Definition)
+def _as_record(row: RowMapping) -> Definition | Unreadable:
+    found = {str(name): value for name, value in row.items()}
+    kept = convert_or_tell({"id": found["id"], "plan": found.pop("plan")}, _Kept, "definitions")
+    return kept if isinstance(kept, Unreadable) else convert_or_tell(found | kept.plan, Definition, "definitions")
 
 
 _INSIDE: Final = Inside(definitions, "training definition", "definitions", _read)

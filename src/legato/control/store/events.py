@@ -11,8 +11,9 @@ from legato.control.records import Event
 from legato.control.store.database import Database
 from legato.control.store.projects import KIND, LEAVER
 from legato.control.store.queues import QUEUE
+from legato.control.store.rows import at, read_all
 from legato.control.store.schema import audit_log, counters, events, jobs, projects, queues
-from legato.control.store.transactions import EVENTS, QUIET, read_all, writing
+from legato.control.store.transactions import EVENTS, QUIET, writing
 from legato.control.store.visibility import is_member, is_visible, sees_project
 
 
@@ -47,13 +48,13 @@ class Events:
             # Of each event by itself, in their order: there may be many more jobs than events to tell.
             seen = select(jobs.c.id).where(jobs.c.id == events.c.job, is_visible(sees_only)).correlate(events).exists()
             of_project = select(projects.c.id).where(
-                projects.c.id == events.c.detail["project"].as_string(), sees_project(sees_only)
+                projects.c.id == at(events.c.detail, "project").as_string(), sees_project(sees_only)
             )
-            is_told = of_project.correlate(events).exists() | (events.c.detail[LEAVER].as_string() == sees_only)
+            is_told = of_project.correlate(events).exists() | (at(events.c.detail, LEAVER).as_string() == sees_only)
             of_queue = select(queues.c.name).where(
-                queues.c.name == events.c.detail["queue"].as_string(), is_member(sees_only)
+                queues.c.name == at(events.c.detail, "queue").as_string(), is_member(sees_only)
             )
-            is_of_own = of_queue.correlate(events).exists() | events.c.detail["is_open"].as_boolean()
+            is_of_own = of_queue.correlate(events).exists() | at(events.c.detail, "is_open").as_boolean()
             of_pool = events.c.job.is_(None) & (
                 events.c.kind.not_in((KIND, QUEUE))
                 | ((events.c.kind == KIND) & is_told)

@@ -15,6 +15,7 @@ from legato.control.roles import Asker
 from legato.control.store.database import Database
 from legato.control.store.project_contents import Inside
 from legato.control.store.projects import check_may_add, lock_project, tell
+from legato.control.store.rows import Unreadable, convert_or_tell, fetch_each
 from legato.control.store.schema import definitions, experiment_definitions, experiments, jobs
 from legato.control.store.transactions import Transaction, writing
 from legato.core.errors import BadField
@@ -154,16 +155,14 @@ def _put_definitions(transaction: Transaction, experiment: str, meant: tuple[str
         transaction.connection.execute(insert(experiment_definitions).values(row))
 
 
-def _read(connection: Connection, statement: Select[Any]) -> tuple[Experiment, ...]:
+def _read(connection: Connection, statement: Select[Any]) -> list[Experiment | Unreadable]:
     """Return the experiments of a query; however many there are, what belongs to them is asked for together."""
-    rows = connection.execute(statement).mappings().all()
+    rows = fetch_each(connection, statement)
     ids = [row["id"] for row in rows]
     meant = _gather(connection, ids, _select_definitions)
     came = _gather(connection, ids, _select_runs)
-    return tuple(
-        Experiment(**row, definitions=tuple(meant.get(row["id"], ())), runs=tuple(came.get(row["id"], ())))
-        for row in rows
-    )
+    lists = [{"definitions": tuple(meant.get(row["id"], ())), "runs": tuple(came.get(row["id"], ()))} for row in rows]
+    return [convert_or_tell({**row, **more}, Experiment, "experiments") for row, more in zip(rows, lists, strict=True)]
 
 
 def _gather(

@@ -179,7 +179,8 @@ class _Loading:
             if self._table.name in _PLAIN:
                 row[column] = move_paths(kept, self._moves)
             else:
-                row[column] = msgspec.json.encode(move_paths(msgspec.json.decode(kept), self._moves)).decode()
+                with contextlib.suppress(msgspec.DecodeError):  # what is no JSON stays as it is
+                    row[column] = msgspec.json.encode(move_paths(msgspec.json.decode(kept), self._moves)).decode()
         return row
 
     def _flush(self) -> None:
@@ -190,11 +191,12 @@ class _Loading:
         self._rows = []
 
     def _bind(self, column: Column[Any]) -> Any:
+        if self._database.is_sqlite:
+            # It keeps JSON as text, and also what was of a wrong type in the store that was backed up.
+            return bindparam(f"new_{column.name}", type_=Text())
         if not isinstance(column.type, JSON):
             return bindparam(f"new_{column.name}", type_=column.type)
-        kept = bindparam(f"new_{column.name}", type_=Text())
-        # SQLite keeps JSON as text, and has no such type.
-        return kept if self._database.is_sqlite else cast(kept, JSON)
+        return cast(bindparam(f"new_{column.name}", type_=Text()), JSON)
 
     def _set_sequences(self) -> None:
         """Let PostgreSQL number new rows behind those that were written."""

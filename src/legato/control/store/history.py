@@ -12,8 +12,8 @@ from sqlalchemy import Connection, Select, Subquery, select, union_all
 
 from legato.control.records import Allocation
 from legato.control.store.database import Database
+from legato.control.store.rows import fetch, read_all
 from legato.control.store.schema import allocations, decisions, events, jobs, projects
-from legato.control.store.transactions import read_all
 from legato.control.store.visibility import is_visible, sees_project
 from legato.core.errors import UsageError
 
@@ -87,14 +87,19 @@ class History:
         both = _between(since, until, these)
         statement = select(both.c.job, both.c.since, both.c.until).limit(MAX_SPANS + 1)
         with self._database.reading() as connection:
-            rows = connection.execute(statement).all()
+            rows = fetch(connection, statement)
             if len(rows) > MAX_SPANS:
                 raise UsageError(
                     f"Cannot look at so much at once: more than {MAX_SPANS} changes lie between since={since:.0f} and "
                     f"until={until:.0f}. Ask for a shorter time, or for single jobs."
                 )
             runs = _read_runs(connection, {job for job, _, _ in rows}, sees_only)
-        return tuple(Span(runs[job], begun, ended) for job, begun, ended in rows if job in runs)
+        # SQLite keeps whatever was written as a time; such a span is left out.
+        return tuple(
+            Span(runs[job], begun, ended)
+            for job, begun, ended in rows
+            if job in runs and isinstance(begun, float) and isinstance(ended, float | None)
+        )
 
     def list_moves(self, since: float, until: float) -> tuple[Move, ...]:
         """Return the slots that jobs were asked to leave between the two times, the newest first, at most 10,000.
@@ -121,7 +126,7 @@ class History:
             for first in range(0, len(meant), _BATCH):
                 of_jobs = (decisions.c.job.in_(meant[first : first + _BATCH]), decisions.c.time >= first_asked)
                 told = select(decisions.c.job, decisions.c.time, decisions.c.reason).where(*of_jobs)
-                reasons |= {(row.job, row.time): row.reason for row in connection.execute(told)}
+                reasons |= {(row.job, row.time): row.reason for row in fetch(connection, told)}
         moves = []
         for one in asked:
             time, taker = one.release_asked_at or 0.0, None
@@ -141,8 +146,8 @@ class History:
             .order_by(events.c.seq.desc())
         )
         with self._database.reading() as connection:
-            rows = connection.execute(statement).all()
-        return tuple(SlotChange(time, detail["slot"]) for time, detail in rows if detail and _SLOT in detail)
+            rows = fetch(connection, statement)
+        return tuple(SlotChange(time, how["slot"]) for time, how in rows if isinstance(how, dict) and _SLOT in how)
 
 
 def _read_runs(connection: Connection, these: Collection[str], sees_only: str | None) -> dict[str, Run]:
@@ -154,7 +159,7 @@ def _read_runs(connection: Connection, these: Collection[str], sees_only: str | 
     runs: dict[str, Run] = {}
     meant = sorted(these)
     for first in range(0, len(meant), _BATCH):
-        rows = connection.execute(statement.where(jobs.c.id.in_(meant[first : first + _BATCH])))
+        rows = fetch(connection, statement.where(jobs.c.id.in_(meant[first : first + _BATCH])))
         for job, owner, name, queue, project, title, is_seen, seen in rows:
             of = (project, title) if is_seen else None
             runs[job] = Run(job, owner, name, queue, project is not None, of, bool(seen))

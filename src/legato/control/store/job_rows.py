@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import Connection, Select, bindparam, func, insert, select, update
 
 from legato.control.records import Job
 from legato.control.stages import ENDED, HOLDING, MOVES, UNDECIDED, Stage
+from legato.control.store.database import Undecodable
+from legato.control.store.rows import Unreadable, fetch_each, read_each, tell_unreadable
 from legato.control.store.schema import allocations, attempts, events, jobs
-from legato.control.store.transactions import Transaction, read_one
+from legato.control.store.transactions import Transaction
 from legato.control.store.visibility import is_visible
-from legato.core.errors import NotFound
+from legato.core.errors import NotFound, UnreadableRow
 from legato.core.lifecycle import check_move
 
 MOVED: Final = "stage"  # the kind of event that tells of a move
@@ -33,16 +36,51 @@ def select_jobs() -> Select[Any]:
     return select(*(column for column in jobs.c if column is not jobs.c.spec), NUM_SLOTS)
 
 
+def show_jobs(connection: Connection, statement: Select[Any]) -> tuple[Job, ...]:
+    """Run a query of `select_jobs`. A job that cannot be read is shown with what can be read of it, and with why."""
+    return tuple(
+        found if isinstance(found, Job) else _show_unreadable(found) for found in read_each(connection, statement, Job)
+    )
+
+
+def read_job(connection: Connection, statement: Select[Any]) -> Job | None:
+    """Run a query of `select_jobs` for one job, which may be changed then. None: there is none.
+
+    Raises:
+        UnreadableRow: it cannot be read.
+    """
+    for found in read_each(connection, statement, Job):
+        if isinstance(found, Job):
+            return found
+        raise UnreadableRow(f"Cannot change job '{found.record.name or found.record.id}': its {found.why}.")
+    return None
+
+
+def _show_unreadable(found: Unreadable) -> Job:
+    job: Job = found.record
+    stage = job.stage
+    if "column 'stage'" in found.why:
+        # Of what it may be, what its slots say.
+        stage = Stage.RUNNING if job.num_slots else Stage.QUEUED
+    return msgspec.structs.replace(job, stage=stage, reason=f"its {found.why}", decided_slots=None, decided_reason=None)
+
+
 def read_spec(connection: Connection, job: str) -> dict[str, Any]:
     """Return what was submitted.
 
     Raises:
         NotFound: there is no such job.
+        UnreadableRow: it is no JSON object.
     """
-    spec: dict[str, Any] | None = connection.execute(_SPEC, {"job": job}).scalar()
-    if spec is None:
+    found = fetch_each(connection, _SPEC.params(job=job))
+    if not found:
         raise missing_job(job, None)
-    return spec
+    spec: object = found[0]["spec"]
+    if isinstance(spec, dict):
+        return spec
+    why = spec.why if isinstance(spec, Undecodable) else "is no JSON object"
+    told = tell_unreadable("jobs", job, f"column 'spec' {why}")
+    raise UnreadableRow(f"Cannot read what job '{job}' runs: its {told}.")
 
 
 def lock_job(transaction: Transaction, job: str, sees_only: str | None) -> Job:
@@ -52,7 +90,7 @@ def lock_job(transaction: Transaction, job: str, sees_only: str | None) -> Job:
         NotFound: there is none of this id that the user may see.
     """
     statement = select_jobs().where(jobs.c.id == job, is_visible(sees_only)).with_for_update(of=jobs)
-    found = read_one(transaction.connection, statement, Job)
+    found = read_job(transaction.connection, statement)
     if found is None:
         raise missing_job(job, sees_only)
     return found
@@ -116,4 +154,5 @@ def move_job(
 def _tell_story(transaction: Transaction, job: str) -> list[str]:
     told = select(events).where(events.c.job == job, events.c.kind == MOVED)
     newest = transaction.connection.execute(told.order_by(events.c.seq.desc()).limit(_NUM_TOLD)).all()
-    return [f"{row.time:.3f} {row.detail['from']} -> {row.detail['to']}: {row.reason}" for row in reversed(newest)]
+    moves = [(row, row.detail if isinstance(row.detail, dict) else {}) for row in reversed(newest)]
+    return [f"{row.time:.3f} {how.get('from', '?')} -> {how.get('to', '?')}: {row.reason}" for row, how in moves]

@@ -25,7 +25,17 @@ from legato.control.roles import Asker, Submitter
 from legato.control.stages import Action, Stage, check_ask
 from legato.control.store.database import Database
 from legato.control.store.idempotency import claim_key, settle_key
-from legato.control.store.job_rows import NUM_SLOTS, lock_job, missing_job, move_job, read_spec, select_jobs
+from legato.control.store.job_rows import (
+    NUM_SLOTS,
+    lock_job,
+    missing_job,
+    move_job,
+    read_job,
+    read_spec,
+    select_jobs,
+    show_jobs,
+)
+from legato.control.store.rows import at, fetch, read_all
 from legato.control.store.schema import allocations, attempts, decisions, jobs
 from legato.control.store.submit import (
     check_labels,
@@ -35,7 +45,7 @@ from legato.control.store.submit import (
     check_workers,
     insert_jobs,
 )
-from legato.control.store.transactions import Transaction, read_all, read_one, writing
+from legato.control.store.transactions import Transaction, writing
 from legato.control.store.visibility import is_visible
 from legato.core.errors import StaleVersion
 
@@ -203,10 +213,10 @@ class Jobs:
             NotFound: there is none that the user may see.
         """
         with self._database.reading() as connection:
-            found = read_one(connection, select_jobs().where(jobs.c.id == job, is_visible(sees_only)), Job)
-        if found is None:
+            found = show_jobs(connection, select_jobs().where(jobs.c.id == job, is_visible(sees_only)))
+        if not found:
             raise missing_job(job, sees_only)
-        return found
+        return found[0]
 
     def find(self, ref: str, asker: Asker) -> Job:
         """Return a job by id, or the newest one of that name: of the asker's own, else of all that the asker may see.
@@ -219,13 +229,11 @@ class Jobs:
         ways = [named.where(jobs.c.owner == asker.name), named]
         if is_job_id(ref):
             ways.insert(0, visible.where(jobs.c.id == ref))
-        found = None
         with self._database.reading() as connection:
             for way in ways:
-                found = found or read_one(connection, way, Job)
-        if found is None:
-            raise missing_job(ref, asker.sees_only)
-        return found
+                if found := show_jobs(connection, way.limit(1)):
+                    return found[0]
+        raise missing_job(ref, asker.sees_only)
 
     def list(
         self,
@@ -242,7 +250,7 @@ class Jobs:
             statement = statement.where(jobs.c.id > after if oldest_first else jobs.c.id < after)
         statement = statement.order_by(jobs.c.id if oldest_first else jobs.c.id.desc()).limit(limit + 1)
         with self._database.reading() as connection:
-            found = read_all(connection, statement, Job)
+            found = show_jobs(connection, statement)
         return Page(found[:limit], found[limit - 1].id if len(found) > limit else None)
 
     def count(self, wanted: JobFilter | None = None, *, sees_only: str | None = None) -> int:
@@ -256,7 +264,8 @@ class Jobs:
         """Return how many jobs there are in each stage; stages without any are left out."""
         statement = select(jobs.c.stage, func.count()).where(is_visible(sees_only)).group_by(jobs.c.stage)
         with self._database.reading() as connection:
-            return {Stage(stage): number for stage, number in connection.execute(statement)}
+            # Of a stage that this release does not know it is known only that there are jobs in it.
+            return {Stage(stage): number for stage, number in connection.execute(statement) if stage in set(Stage)}
 
     def which_visible(self, these: Collection[str], sees_only: str | None) -> frozenset[str]:
         """Return those of the jobs, by id, that the user may see."""
@@ -327,12 +336,12 @@ def _read_holders(connection: Connection, statement: Select[Any]) -> tuple[Holde
     return tuple(
         # Truth is a number in SQLite.
         Holder(**{**row, "is_visible": bool(row["is_visible"])})
-        for row in connection.execute(statement).mappings()
+        for row in (found._mapping for found in fetch(connection, statement))
     )
 
 
 def _reread(transaction: Transaction, job: str) -> Job:
-    found = read_one(transaction.connection, select_jobs().where(jobs.c.id == job), Job)
+    found = read_job(transaction.connection, select_jobs().where(jobs.c.id == job))
     if found is None:
         raise missing_job(job, None)  # only a job of which a key tells may be gone: it was too old to be kept
     return found
@@ -358,7 +367,7 @@ def _filter(statement: Select[Any], wanted: JobFilter) -> Select[Any]:
             statement = statement.where(jobs.c[origin] == getattr(wanted, origin))
     check_labels("list jobs", wanted.labels)
     for key, value in wanted.labels.items():
-        statement = statement.where(jobs.c.labels[key].as_string() == value)
+        statement = statement.where(at(jobs.c.labels, key).as_string() == value)
     return statement
 
 

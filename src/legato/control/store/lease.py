@@ -14,8 +14,9 @@ from sqlalchemy import Connection, select, update
 
 from legato.control.records import Lease
 from legato.control.store.database import Database
+from legato.control.store.rows import read_one
 from legato.control.store.schema import leases
-from legato.control.store.transactions import read_one, writing
+from legato.control.store.transactions import writing
 from legato.core.errors import FencedOut
 
 _ODD: Final = 2.0  # times the length of a lease that one can last, where clocks differ by as much

@@ -5,27 +5,39 @@ Every write names the fence of its lease; one whose lease was taken over changes
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, insert, or_, select, update
 
-from legato.control.records import Facts, Job, JobChange, Lease, Verdict, Written
-from legato.control.stages import HOLDING, OPEN
+from legato.control.records import Allocation, Facts, Job, JobChange, Lease, Queue, Slot, Verdict, Written
+from legato.control.stages import HOLDING, OPEN, Stage
 from legato.control.store.database import Database
 from legato.control.store.job_rows import move_job, read_spec, select_jobs
 from legato.control.store.lease import check_fence, claim_home, end_lease, give_up_lease, read_lease, take_lease
-from legato.control.store.pool import ask_rows, close_rows, open_rows, read_open, read_slots
-from legato.control.store.queues import read_queues
+from legato.control.store.pool import ask_rows, close_rows, open_rows, select_open, select_slots
+from legato.control.store.queues import read_each_queue
+from legato.control.store.rows import Unreadable, read_each
 from legato.control.store.schema import attempts, decisions, jobs
-from legato.control.store.transactions import Transaction, read_all, writing
+from legato.control.store.transactions import Transaction, writing
 
 _BATCH: Final = 5_000  # ids in one query; databases have a limit of some ten thousand
 
 # Made once: to build a statement takes as long as to run it, and every new job is decided on.
 _NEWEST: Final = update(jobs).where(jobs.c.id == bindparam("decided"))
 _DECISION: Final = insert(decisions)
+
+# Stages that this release does not know. By what lies between those that it knows: an index finds that.
+_KNOWN: Final = sorted(Stage)
+_UNKNOWN_STAGE: Final = select_jobs().where(
+    or_(
+        jobs.c.stage < _KNOWN[0],
+        jobs.c.stage > _KNOWN[-1],
+        *((jobs.c.stage > low) & (jobs.c.stage < high) for low, high in itertools.pairwise(_KNOWN)),
+    )
+)
 
 
 class Loop:
@@ -69,13 +81,29 @@ class Loop:
     def read_facts(self) -> Facts:
         """Return all that a round starts from, as it was at one moment."""
         going_on = select_jobs().where(jobs.c.stage.in_(OPEN)).order_by(jobs.c.id)
+        unreadable: dict[tuple[str, str], str] = {}
         with self._database.reading() as connection:
-            return Facts(
-                jobs=read_all(connection, going_on, Job),
-                queues=read_queues(connection),
-                slots=read_slots(connection),
-                allocations=read_open(connection),
-            )
+            found = read_each(connection, going_on, Job) + read_each(connection, _UNKNOWN_STAGE, Job)
+            allocations = read_each(connection, select_open(), Allocation)
+            queues = read_each_queue(connection)
+            slots = read_each(connection, select_slots(), Slot)
+        for kind, rows in (("queue", queues), ("slot", slots), ("job", found)):
+            for row in rows:
+                if isinstance(row, Unreadable):
+                    unreadable[kind, row.record.name if kind == "queue" else row.record.id] = f"its {row.why}"
+        for had in allocations:
+            if isinstance(had, Unreadable):
+                # Whether a worker is in the slot is not known, so neither the slot nor the job is touched.
+                unreadable["slot", had.record.slot] = unreadable["job", had.record.job] = f"its {had.why}"
+            elif ("slot", had.slot) in unreadable:
+                unreadable["job", had.job] = f"its slot {had.slot} is not known: {unreadable['slot', had.slot]}"
+        return Facts(
+            jobs=tuple(job for job in found if isinstance(job, Job) and ("job", job.id) not in unreadable),
+            queues=tuple(queue for queue in queues if isinstance(queue, Queue)),
+            slots=tuple(slot for slot in slots if isinstance(slot, Slot) and ("slot", slot.id) not in unreadable),
+            allocations=tuple(had for had in allocations if isinstance(had, Allocation)),
+            unreadable=unreadable,
+        )
 
     def read_spec(self, job: str) -> dict[str, Any]:
         """Return what was submitted. Numbers of workers, priority and queue may have changed since: the job has them.
@@ -125,7 +153,8 @@ def _lock_jobs(transaction: Transaction, ids: list[str]) -> dict[str, Job]:
     for first in range(0, len(ids), _BATCH):
         meant = jobs.c.id.in_(ids[first : first + _BATCH])
         statement = select_jobs().where(meant).order_by(jobs.c.id).with_for_update(of=jobs)
-        found |= {job.id: job for job in read_all(transaction.connection, statement, Job)}
+        read = read_each(transaction.connection, statement, Job)
+        found |= {job.id: job for job in read if isinstance(job, Job)}
     return found
 
 

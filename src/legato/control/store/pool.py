@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, case, func, insert, select, union_all, update
 from sqlalchemy.exc import IntegrityError
 
 from legato.control.records import Allocation, Node, Slot, Usage
 from legato.control.store.database import Database
 from legato.control.store.lease import check_fence
+from legato.control.store.rows import read_all, read_each
 from legato.control.store.schema import allocations, jobs, nodes, slots
-from legato.control.store.transactions import Transaction, read_all, writing
+from legato.control.store.transactions import Transaction, writing
 from legato.core.errors import SlotTaken, UsageError
 
 _GONE: Final = "its node declared itself without it"
@@ -91,13 +93,28 @@ class Pool:
 
 
 def read_slots(connection: Connection) -> tuple[Slot, ...]:
-    """Read all slots."""
-    return read_all(connection, select(slots).order_by(slots.c.id), Slot)
+    """Read all slots. One that cannot be read is not usable."""
+    return tuple(
+        found
+        if isinstance(found, Slot)
+        else msgspec.structs.replace(found.record, unusable_since=0.0, unusable_reason=f"its {found.why}")
+        for found in read_each(connection, select_slots(), Slot)
+    )
+
+
+def select_slots() -> Select[Any]:
+    """Return the query for all slots."""
+    return select(slots).order_by(slots.c.id)
 
 
 def read_open(connection: Connection) -> tuple[Allocation, ...]:
     """Read all open allocations."""
-    return read_all(connection, _open().order_by(allocations.c.slot), Allocation)
+    return read_all(connection, select_open(), Allocation)
+
+
+def select_open() -> Select[Any]:
+    """Return the query for all open allocations."""
+    return _open().order_by(allocations.c.slot)
 
 
 def open_rows(transaction: Transaction, job: str, attempt: int, granted: Collection[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from sqlalchemy import Connection, Select, Table, func, select
@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Select, Table, func, select
 from legato.control.display_names import check_description, check_title
 from legato.control.roles import Asker, check_may_act
 from legato.control.store.projects import check_version, lock_project
+from legato.control.store.rows import Unreadable, take
 from legato.control.store.schema import projects
 from legato.control.store.transactions import Transaction
 from legato.control.store.visibility import sees_project
@@ -43,7 +44,7 @@ class Inside(Generic[R]):
     """
 
     def __init__(
-        self, table: Table, what: str, command: str, read: Callable[[Connection, Select[Any]], tuple[R, ...]]
+        self, table: Table, what: str, command: str, read: Callable[[Connection, Select[Any]], Sequence[R | Unreadable]]
     ) -> None:
         self._table = table
         self._what = what
@@ -60,25 +61,26 @@ class Inside(Generic[R]):
 
         Raises:
             NotFound: there is none.
+            UnreadableRow: its row cannot be read.
         """
         seen, columns = self.select(asker.sees_only), self._table.c
         named = seen.where(columns.name == ref).order_by(columns.id.desc())
         for way in (seen.where(columns.id == ref), named.where(columns.created_by == asker.name), named):
             found = self._read(connection, way.limit(1))
             if found:
-                return found[0]
+                return take(found[0], f"use {self._what} '{ref[:100]}'")
         raise self._missing(ref)
 
     def list(self, connection: Connection, project: str, asker: Asker) -> tuple[R, ...]:
-        """Return those of a project, the newest first."""
+        """Return those of a project, the newest first, without those that cannot be read."""
         columns = self._table.c
         wanted = self.select(asker.sees_only).where(columns.project == project).order_by(columns.id.desc())
-        return self._read(connection, wanted)
+        return tuple(found for found in self._read(connection, wanted) if not isinstance(found, Unreadable))
 
     def read_again(self, transaction: Transaction, made: str) -> R:
         """Return one as it is in a transaction, by id."""
         (found,) = self._read(transaction.connection, self.select().where(self._table.c.id == made))
-        return found
+        return take(found, f"use {self._what} '{made}'")
 
     def last_id(self, transaction: Transaction) -> str | None:
         """Return the highest id in use."""
@@ -103,10 +105,11 @@ class Inside(Generic[R]):
         found = self._read(transaction.connection, this)
         if not found:
             raise self._missing(made)
-        doing = f"{verb} {self._what} '{found[0].name}'"
-        check_may_act(doing, asker, (found[0].created_by, owner))
-        check_version(doing, found[0].version, version)
-        return found[0]
+        old = take(found[0], f"{verb} {self._what} '{made}'")
+        doing = f"{verb} {self._what} '{old.name}'"
+        check_may_act(doing, asker, (old.created_by, owner))
+        check_version(doing, old.version, version)
+        return old
 
     def check_new_words(self, transaction: Transaction, doing: str, old: R, values: dict[str, Any]) -> None:
         """Check a new name and a new description, as far as there are such.

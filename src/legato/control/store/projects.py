@@ -13,6 +13,7 @@ from legato.control.project_records import NewProject, Project, ProjectPatch
 from legato.control.records import Page
 from legato.control.roles import Asker, Role, check_may_act
 from legato.control.store.database import Database
+from legato.control.store.rows import Unreadable, convert_or_tell, fetch_each, take
 from legato.control.store.schema import definitions, experiments, jobs, project_members, projects, users
 from legato.control.store.submit import check_may_use_queue
 from legato.control.store.transactions import Transaction, writing
@@ -85,7 +86,7 @@ class Projects:
             for way in (seen.where(projects.c.id == ref), named.where(projects.c.owner == asker.name), named):
                 found = _read(connection, way.limit(1))
                 if found:
-                    return found[0]
+                    return take(found[0], f"use project '{ref[:100]}'")
         raise missing_project(ref)
 
     def list(self, *, sees_only: str | None, after: str | None = None, limit: int = 100) -> Page[Project]:
@@ -95,7 +96,9 @@ class Projects:
             statement = statement.where(projects.c.id < after)
         with self._database.reading() as connection:
             found = _read(connection, statement.limit(limit + 1))
-        return Page(found[:limit], found[limit - 1].id if len(found) > limit else None)
+        records = [one.record if isinstance(one, Unreadable) else one for one in found[:limit]]
+        shown = tuple(one for one in found[:limit] if not isinstance(one, Unreadable))
+        return Page(shown, records[-1].id if len(found) > limit else None)
 
     def which_visible(self, these: Collection[str], sees_only: str | None) -> frozenset[str]:
         """Return those of the projects, by id, that the user may see."""
@@ -193,7 +196,7 @@ def lock_project(transaction: Transaction, project: str, asker: Asker) -> Projec
     found = _read(transaction.connection, this)
     if not found:
         raise missing_project(project)
-    return found[0]
+    return take(found[0], f"use project '{project}'")
 
 
 def check_may_add(doing: str, project: Project, asker: Asker) -> None:
@@ -269,13 +272,13 @@ def _tell_leavers(transaction: Transaction, project: str, asker: Asker, leavers:
 
 def _reread(transaction: Transaction, project: str) -> Project:
     (found,) = _read(transaction.connection, select(projects).where(projects.c.id == project))
-    return found
+    return take(found, f"use project '{project}'")
 
 
-def _read(connection: Connection, statement: Select[Any]) -> tuple[Project, ...]:
-    rows = connection.execute(statement).mappings().all()
+def _read(connection: Connection, statement: Select[Any]) -> list[Project | Unreadable]:
+    rows = fetch_each(connection, statement)
     joined = select(project_members.c.project, project_members.c.user).order_by(project_members.c.user)
     members: dict[str, list[str]] = {}
     for project, user in connection.execute(joined.where(project_members.c.project.in_([row["id"] for row in rows]))):
         members.setdefault(project, []).append(user)
-    return tuple(Project(**row, members=tuple(members.get(row["id"], ()))) for row in rows)
+    return [convert_or_tell({**row, "members": tuple(members.get(row["id"], ()))}, Project, "projects") for row in rows]

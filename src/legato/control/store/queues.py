@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Final
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+import msgspec
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from legato.control.records import Queue, QueueLoad
 from legato.control.roles import Asker, check_is_admin
 from legato.control.stages import HOLDING, OPEN, Stage
 from legato.control.store.database import Database
+from legato.control.store.rows import Unreadable, fetch, read_each, take
 from legato.control.store.schema import allocations, jobs, projects, queue_members, queues, users
 from legato.control.store.transactions import writing
 from legato.control.store.visibility import is_member, read_queue_names
@@ -110,12 +112,13 @@ class Queues:
 
         Raises:
             NotFound: there is none of this name.
+            UnreadableRow: its row cannot be read.
         """
         with self._database.reading() as connection:
-            found = read_queues(connection, name=name)
+            found = read_each_queue(connection, name)
         if not found:
             raise NotFound(f"There is no queue '{name}'. 'legato queues' lists all.")
-        return found[0]
+        return take(found[0], f"use queue '{name}'")
 
     def list(self, sees_only: str | None = None) -> tuple[Queue, ...]:
         """Return the queues, by name; with ``sees_only`` those that are this user's."""
@@ -142,28 +145,30 @@ class Queues:
         return loads
 
 
-def read_queues(connection: Connection, name: str | None = None, sees_only: str | None = None) -> tuple[Queue, ...]:
-    """Read queues with their members inside of a transaction."""
+def read_queues(connection: Connection, sees_only: str | None = None) -> tuple[Queue, ...]:
+    """Read queues with their members inside of a transaction, without those that cannot be read."""
+    return tuple(queue for queue in read_each_queue(connection, None, sees_only) if isinstance(queue, Queue))
+
+
+def read_each_queue(
+    connection: Connection, name: str | None = None, sees_only: str | None = None
+) -> list[Queue | Unreadable]:
+    """Read queues with their members, each as a record or with the reason why it cannot be read."""
     statement = select(queues).order_by(queues.c.name)
     if name is not None:
         statement = statement.where(queues.c.name == name)
     if sees_only is not None:
         statement = statement.where(is_member(sees_only))
     members: dict[str, list[str]] = {}
-    for queue, user in connection.execute(select(queue_members).order_by(queue_members.c.user)):
+    for queue, user in fetch(connection, select(queue_members).order_by(queue_members.c.user)):
         members.setdefault(queue, []).append(user)
-    return tuple(_read(row, members.get(row.name, ())) for row in connection.execute(statement))
-
-
-def _read(row: Row[*tuple[object, ...]], members: Iterable[str]) -> Queue:
-    return Queue(
-        name=row.name,
-        weight=row.weight,
-        floor=row.floor,
-        ceiling=row.ceiling,
-        is_open=row.is_open,
-        members=tuple(members),
-    )
+    found = read_each(connection, statement, Queue)
+    return [
+        msgspec.structs.replace(queue, members=tuple(members.get(queue.name, ())))
+        if isinstance(queue, Queue)
+        else queue
+        for queue in found
+    ]
 
 
 def check_queue_numbers(queue: Queue) -> None:

@@ -8,6 +8,7 @@ import msgspec
 from sqlalchemy import ColumnElement, delete, exists, select, update
 
 from legato.control.people import TokenKind
+from legato.control.stages import ENDED
 from legato.control.store.database import Database
 from legato.control.store.lease import check_fence
 from legato.control.store.schema import allocations, code_uploads, definitions, events, idempotency_keys, jobs, tokens
@@ -73,7 +74,9 @@ class Retention:
 def _purge_jobs(transaction: Transaction, before: float) -> tuple[str, ...]:
     connection = transaction.connection
     holds = exists().where(allocations.c.job == jobs.c.id, allocations.c.until.is_(None))
-    old = select(jobs.c.id).where(jobs.c.ended_at < before, ~holds).order_by(jobs.c.id).limit(_BATCH)
+    # The stage too: of one that this release does not know, or with a wrong time, nothing is taken away.
+    has_ended = jobs.c.stage.in_(ENDED) & (jobs.c.ended_at < before)
+    old = select(jobs.c.id).where(has_ended, ~holds).order_by(jobs.c.id).limit(_BATCH)
     gone = tuple(connection.execute(old).scalars())
     connection.execute(update(jobs).where(jobs.c.parent.in_(gone)).values(parent=None))
     # Attempts, allocations, decisions and events go with their job.

@@ -6,7 +6,8 @@ that rows read by themselves.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from sqlalchemy import (
     JSON,
@@ -14,6 +15,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Dialect,
     Double,
     ForeignKey,
     ForeignKeyConstraint,
@@ -41,6 +43,16 @@ _NUMBER = BigInteger().with_variant(Integer, "sqlite")
 _NAME = String(63)
 _TITLE = String(100)
 _JOB_ID = String(12)
+
+
+class _Truth(Boolean):
+    """A truth value. SQLite keeps whatever was written; what is neither true nor false must not read as true."""
+
+    cache_ok = True
+
+    def result_processor(self, dialect: Dialect, _kind: Any) -> Callable[[Any], Any] | None:
+        """Read 0 and 1 as truth values, and leave all else as it is."""
+        return None if dialect.supports_native_boolean else lambda value: {0: False, 1: True}.get(value, value)
 
 
 def _job_column() -> Column[str]:
@@ -96,7 +108,7 @@ queues = Table(
     Column("weight", Double, nullable=False),
     Column("floor", Integer, nullable=False),  # slots that it gets back whenever it wants them
     Column("ceiling", Integer),  # slots at most; None: the pool
-    Column("is_open", Boolean, nullable=False),  # all users may submit to it
+    Column("is_open", _Truth, nullable=False),  # all users may submit to it
     Column("created_at", Double, nullable=False),
     CheckConstraint("weight > 0", name="weight"),
 )
@@ -226,7 +238,7 @@ jobs = Table(
     Column("priority", Integer, nullable=False),
     Column("min_workers", Integer, nullable=False),
     Column("max_workers", Integer, nullable=False),
-    Column("is_elastic", Boolean, nullable=False),
+    Column("is_elastic", _Truth, nullable=False),
     Column("max_retries", Integer, nullable=False),
     Column("labels", JSON, nullable=False),
     Column("spec", JSON, nullable=False),  # as submitted; the columns above say what holds now
@@ -241,7 +253,7 @@ jobs = Table(
     Column("attempt", Integer, nullable=False),
     Column("num_retries", Integer, nullable=False),
     Column("exit_code", Integer),
-    Column("stop_now", Boolean, nullable=False),  # a user asked for an end without a checkpoint
+    Column("stop_now", _Truth, nullable=False),  # a user asked for an end without a checkpoint
     Column("version", Integer, nullable=False),
     Column("submitted_at", Double, nullable=False),
     Column("staged_at", Double, nullable=False),

@@ -17,8 +17,9 @@ from legato.control.people import CodeTold, NewCode, NewToken, Token, TokenKind
 from legato.control.roles import Asker, Role, check_is_admin, lower_role
 from legato.control.store.accounts import create_first_admin
 from legato.control.store.database import Database
+from legato.control.store.rows import read_all, read_one
 from legato.control.store.schema import tokens, users
-from legato.control.store.transactions import Transaction, read_all, read_one, writing
+from legato.control.store.transactions import Transaction, writing
 from legato.core.errors import Conflict, Forbidden, NotFound, Unauthenticated, UsageError
 from legato.core.spec import check_name
 

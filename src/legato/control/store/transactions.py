@@ -9,16 +9,13 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from sqlalchemy import Connection, Executable, Select, Table, bindparam, select, update
+from sqlalchemy import Connection, Executable, Table, bindparam, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from legato.control.store.database import Database
 from legato.control.store.schema import audit_log, counters, events
-from legato.system.decoding import convert
-
-_T = TypeVar("_T")
 
 EVENTS: Final = "events"  # the name of their counter
 QUIET: Final = "quiet"  # that of changes of jobs of which no event tells
@@ -124,14 +121,3 @@ def writing(database: Database, now: float) -> Iterator[Transaction]:
         transaction = Transaction(connection, now)
         yield transaction
         transaction.finish()
-
-
-def read_all(connection: Connection, statement: Select[Any], kind: type[_T]) -> tuple[_T, ...]:
-    """Run a query and return its rows as records."""
-    return tuple(convert(row, kind) for row in connection.execute(statement).mappings())
-
-
-def read_one(connection: Connection, statement: Select[Any], kind: type[_T]) -> _T | None:
-    """Run a query and return its first row as a record, None if there is none."""
-    row = connection.execute(statement.limit(1)).mappings().first()
-    return None if row is None else convert(row, kind)

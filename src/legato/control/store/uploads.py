@@ -15,8 +15,9 @@ from sqlalchemy import ColumnElement, func, or_, select, true, update
 from legato.control.records import Upload
 from legato.control.roles import Asker, Role, Submitter
 from legato.control.store.database import Database
+from legato.control.store.rows import read_one
 from legato.control.store.schema import code_holders, code_uploads, definitions, jobs, projects
-from legato.control.store.transactions import read_one, writing
+from legato.control.store.transactions import writing
 from legato.control.store.visibility import sees_project
 from legato.core.errors import Conflict, NotFound, UsageError
 

@@ -1,0 +1,219 @@
+"""Reads rows of the store as records. A row that this release cannot read costs that row alone, never the whole query.
+
+Such a row was edited by hand, has rotten bits, or was written by a newer release. It is left as it is. Where its record
+has a place for words, it is shown with what can be read of it and with the reason. Otherwise it is left out, and the
+log says why.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+import msgspec
+import structlog
+from sqlalchemy import Boolean, Column, Connection, Executable, RowMapping, Select, case
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from legato.control.store.database import Undecodable
+from legato.core.errors import UnreadableRow
+from legato.system.decoding import convert
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_TOLD_IN: Final = ("reason", "unusable_reason")
+_EMPTY: Final[tuple[Any, ...]] = (None, "", 0, False, {}, ())
+_MAX_WHY: Final = 200
+
+_log = structlog.get_logger(__name__)
+
+
+class Unreadable(NamedTuple):
+    """A row that cannot be read. ``record``: what can be read of it; all else in it is empty."""
+
+    record: Any
+    why: str
+
+
+def read_all(connection: Connection, statement: Select[Any], kind: type[T]) -> tuple[T, ...]:
+    """Run a query and return its rows as records.
+
+    A row that cannot be read is shown with the reason in place of its own; a kind of record without a reason leaves it
+    out.
+    """
+    read = (_show(found, kind) for found in read_each(connection, statement, kind))
+    return tuple(record for record in read if record is not None)
+
+
+def read_one(connection: Connection, statement: Select[Any], kind: type[T]) -> T | None:
+    """Run a query and return its first row as a record, None if there is none.
+
+    Raises:
+        UnreadableRow: it cannot be read, and this kind of record has no place for the reason.
+    """
+    found = read_each(connection, statement.limit(1), kind)
+    if not found:
+        return None
+    shown = _show(found[0], kind)
+    if shown is None:
+        assert isinstance(found[0], Unreadable)
+        raise UnreadableRow(f"{found[0].why[0].upper()}{found[0].why[1:]}.")
+    return shown
+
+
+def read_each(connection: Connection, statement: Select[Any], kind: type[T]) -> list[T | Unreadable]:
+    """Run a query and return its rows in their order, each as a record or with the reason why it cannot be read."""
+    rows = fetch_each(connection, statement)
+    try:
+        return [convert(row, kind) for row in rows]
+    except msgspec.ValidationError:
+        table = str(statement.get_final_froms()[0])
+        return [convert_or_tell(row, kind, table) for row in rows]
+
+
+def convert_or_tell(columns: Mapping[Any, Any], kind: type[T], table: str) -> T | Unreadable:
+    """Return a row as a record, or why it cannot be read. The log says that once."""
+    row = {str(name): value for name, value in columns.items()}
+    try:
+        return convert(row, kind)
+    except msgspec.ValidationError as whole:
+        readable, faults = {}, []
+        for field in _fields_of(kind):
+            try:
+                readable[field.name] = convert(row[field.name], field.type)
+            except KeyError:
+                continue
+            except msgspec.ValidationError as error:
+                readable[field.name] = _empty(field.type)
+                value = row[field.name]
+                what = value.why if isinstance(value, Undecodable) else f"has a wrong value ({error})"
+                faults.append(f"column '{field.name}' {what}")
+        key = next((str(row[name]) for name in ("id", "seq", "name") if name in row), "?")
+        why = tell_unreadable(table, key, " and ".join(faults) or str(whole))
+        _warn(why)
+        return Unreadable(kind(**readable), why)
+
+
+class _IsJSON(FunctionElement[bool]):
+    """Whether the text of a column is JSON. PostgreSQL keeps nothing else there."""
+
+    type = Boolean()
+    name = "is_json"
+    inherit_cache = True
+
+
+@compiles(_IsJSON)
+def _always(_element: object, _compiler: object, **_options: Any) -> str:
+    return "TRUE"
+
+
+@compiles(_IsJSON, "sqlite")
+def _ask_sqlite(element: _IsJSON, compiler: Any, **options: Any) -> str:
+    return f"json_valid({compiler.process(element.clauses, **options)})"
+
+
+def at(column: Column[Any], key: str) -> Any:
+    """Return the JSON value of a column under a key. SQLite would refuse the whole query for one that is no JSON."""
+    return case((_IsJSON(column), column), else_=None)[key]
+
+
+def tell_unreadable(table: str, key: str, what: str) -> str:
+    """Return the reason why a row is left out, as part of a sentence, with what to do."""
+    return (
+        f"row '{key[:100]}' of the table {table} cannot be read: {what[:_MAX_WHY]}. It is left as it is. An "
+        "administrator corrects it, restores a backup, or installs the release that wrote it"
+    )
+
+
+def take(found: T | Unreadable, doing: str) -> T:
+    """Return a record.
+
+    Args:
+        found: as it was read.
+        doing: what fails without it, with its name.
+
+    Raises:
+        UnreadableRow: it could not be read.
+    """
+    if isinstance(found, Unreadable):
+        raise UnreadableRow(f"Cannot {doing}: its {found.why}.")
+    return found
+
+
+def fetch(connection: Connection, statement: Executable) -> Sequence[Any]:
+    """Run a query whose rows name things only, and return them. Bytes that are no text become question marks."""
+    try:
+        return connection.execute(statement).all()
+    except OperationalError as error:
+        _check_is_text(error)
+        with_marks = functools.partial(str, encoding="utf-8", errors="replace")
+        return _with_text(connection, with_marks, lambda: connection.execute(statement).all())
+
+
+def fetch_each(connection: Connection, statement: Executable) -> Sequence[RowMapping]:
+    """Run a query whose rows become records. What is no text is `Undecodable` in them."""
+    try:
+        return connection.execute(statement).mappings().all()
+    except OperationalError as error:
+        _check_is_text(error)
+        return _with_text(connection, _decode, lambda: connection.execute(statement).mappings().all())
+
+
+def _check_is_text(error: OperationalError) -> None:
+    if "decode to UTF-8" not in str(error.orig):
+        raise error
+
+
+def _with_text(connection: Connection, decode: Callable[[bytes], object], read: Callable[[], R]) -> R:
+    """Read while SQLite's bytes become text in another way. Others do not have this connection meanwhile."""
+    raw: Any = connection.connection.dbapi_connection
+    raw.text_factory = decode
+    try:
+        return read()
+    finally:
+        raw.text_factory = str
+
+
+def _decode(content: bytes) -> str | Undecodable:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return Undecodable("is no text")
+
+
+def _show(found: T | Unreadable, kind: type[T]) -> T | None:
+    if not isinstance(found, Unreadable):
+        return found
+    names = {field.name for field in _fields_of(kind)}
+    shown: Any = found.record
+    for name in _TOLD_IN:
+        if name in names:
+            return cast(T, msgspec.structs.replace(shown, **{name: found.why}))
+    if "detail" in names:
+        return cast(T, msgspec.structs.replace(shown, detail={"unreadable": found.why}))
+    return None
+
+
+def _fields_of(kind: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(kind)
+
+
+def _empty(kind: Any) -> Any:
+    """Return the emptiest value of a column's type."""
+    for value in _EMPTY:
+        try:
+            return convert(value, kind)
+        except msgspec.ValidationError:
+            continue
+    assert issubclass(kind, enum.Enum)
+    return next(iter(kind))
+
+
+@functools.lru_cache(maxsize=1024)
+def _warn(why: str) -> None:
+    _log.error("a row of the store cannot be read", error=why)
