@@ -143,3 +143,25 @@ export function Held({ isHeld, children }: { isHeld: boolean; children: ReactNod
     </fieldset>
   );
 }
+
+/** A field in the head of a page that searches in what the page shows. */
+export function SearchField({
+  label,
+  value,
+  onValue,
+}: {
+  label: string;
+  value: string;
+  onValue: (value: string) => void;
+}) {
+  return (
+    <input
+      className="input input-small list-search"
+      type="search"
+      aria-label={label}
+      placeholder="Search"
+      value={value}
+      onChange={(event) => onValue(event.currentTarget.value)}
+    />
+  );
+}

@@ -1,4 +1,7 @@
-/** Long lists: only the rows that can be seen are drawn. All rows of a list have one height. */
+/**
+ * Long lists: only the rows that can be seen are drawn. All rows of a list have one height.
+ * No library: with one height this is a division, while libraries measure each row and do not keep rows in place by keys.
+ */
 
 import { type RefObject, useLayoutEffect, useRef, useState } from "react";
 

@@ -1,4 +1,7 @@
-/** Addresses of pages behind the `#`, so that the server knows one page. `#/jobs?stage=running` is path "/jobs" and a query. */
+/**
+ * Addresses of pages behind the `#`, so that the server knows one page. `#/jobs?stage=running` is path "/jobs" and a query.
+ * No library: wouter keeps the query before the `#`, which would break links; React Router is many times larger.
+ */
 
 import { type AnchorHTMLAttributes, type ReactNode, useCallback, useSyncExternalStore } from "react";
 

@@ -6,6 +6,7 @@ import { ask } from "@/api/client";
 import type { components } from "@/api/schema";
 import { formatFullTime, formatTime } from "@/format/time";
 import { Button } from "@/parts/button";
+import { SearchField } from "@/parts/field";
 import { Answered, Empty, NoPermission } from "@/parts/states";
 import { type Column, Table } from "@/parts/table";
 import { Link, useQueryValue } from "@/router/router";
@@ -104,14 +105,7 @@ function Audit() {
     <div className="page page-full">
       <div className="page-head">
         <h1>Audit</h1>
-        <input
-          className="input input-small list-search"
-          type="search"
-          aria-label="Search loaded entries"
-          placeholder="Search"
-          value={contains}
-          onChange={(event) => setContains(event.currentTarget.value)}
-        />
+        <SearchField label="Search loaded entries" value={contains} onValue={setContains} />
       </div>
       <Answered asked={asked} what="the audit log">
         {() => (

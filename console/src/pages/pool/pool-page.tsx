@@ -8,7 +8,7 @@ import { keepApart } from "@/parts/colour";
 import { Answered } from "@/parts/states";
 import { Link, useRoute } from "@/router/router";
 import { maySubmit, useSession } from "@/session/session";
-import { Applications } from "./applications";
+import { ActiveJobs } from "./active-jobs";
 import { Moves } from "./moves";
 import { type PoolState, startedFirst, useMoves } from "./pool-data";
 import { Shares } from "./shares";
@@ -42,10 +42,10 @@ export default function PoolPage() {
         {pool.data && <Numbers pool={pool.data} />}
       </div>
       <div className="pool-grid">
-        <Card title="Active jobs" isFlush className="pool-applications">
+        <Card title="Active jobs" isFlush className="pool-active">
           <Answered asked={jobs} what="the active jobs">
             {(answer) => (
-              <Applications
+              <ActiveJobs
                 jobs={answer.items}
                 slotWord={hasGpu ? "GPU slots" : "Slots"}
                 maySubmit={maySubmit(session)}

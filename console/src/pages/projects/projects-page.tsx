@@ -2,6 +2,7 @@
 
 import { useMemo, useState } from "react";
 import { Button } from "@/parts/button";
+import { SearchField } from "@/parts/field";
 import { Ago } from "@/parts/now";
 import { Answered, Empty } from "@/parts/states";
 import { type Column, Table } from "@/parts/table";
@@ -84,14 +85,7 @@ export default function ProjectsPage() {
     <div className="page page-full">
       <div className="page-head">
         <h1>Projects</h1>
-        <input
-          className="input input-small list-search"
-          type="search"
-          aria-label="Search projects"
-          placeholder="Search"
-          value={contains}
-          onChange={(event) => setContains(event.currentTarget.value)}
-        />
+        <SearchField label="Search projects" value={contains} onValue={setContains} />
         {mayMake && (
           <Button icon="plus" onClick={() => setNew(true)}>
             New project

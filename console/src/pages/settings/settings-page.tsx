@@ -3,6 +3,7 @@
 import { useMemo } from "react";
 import { useAsk } from "@/api/queries";
 import type { components } from "@/api/schema";
+import { SearchField } from "@/parts/field";
 import { Answered, Empty, NoPermission } from "@/parts/states";
 import { useQueryValue } from "@/router/router";
 import { useSession } from "@/session/session";
@@ -44,14 +45,7 @@ export default function SettingsPage() {
     <div className="page">
       <div className="page-head">
         <h1>Settings</h1>
-        <input
-          className="input input-small list-search"
-          type="search"
-          aria-label="Search settings"
-          placeholder="Search"
-          value={contains}
-          onChange={(event) => setContains(event.currentTarget.value)}
-        />
+        <SearchField label="Search settings" value={contains} onValue={setContains} />
       </div>
       <p className="soft">
         Settings of the running server. To change one, edit <code>legato.toml</code> in its home directory or use{" "}

@@ -1,4 +1,7 @@
-/** Lines of logs as pieces of text with their colours. What a program writes is text and nothing else: never HTML. */
+/**
+ * Lines of logs as pieces of text with their colours. What a program writes is text and nothing else: never HTML.
+ * No library: ansi_up returns HTML; anser leaves links and control characters in the text, and colours that not both themes can show.
+ */
 
 export interface Piece {
   text: string;

@@ -3,10 +3,10 @@ import { createHash } from "node:crypto";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { isLeftOut, looksPacked, pack } from "./pack";
-import { hashHere } from "./sha256";
-import { makeZip, sumBytes } from "./zip";
+import { hashBytes } from "./sha256";
+import { makeZip } from "./zip";
 
 const bytes = (text: string) => new TextEncoder().encode(text);
 // jsdom's own File cannot be read as bytes.
@@ -15,16 +15,13 @@ const file = (text: string | Uint8Array) => {
   return { size: content.length, arrayBuffer: async () => content.slice().buffer } as unknown as Blob;
 };
 
-describe("SHA-256 without the browser's help", () => {
-  it.each([0, 1, 55, 56, 63, 64, 65, 119, 120, 1000, 100_000])("of %i bytes", (length) => {
-    const content = Uint8Array.from({ length }, (_, place) => (place * 31) & 0xff);
-    expect(hashHere(content)).toBe(createHash("sha256").update(content).digest("hex"));
-  });
+it.each([true, false])("SHA-256 is the standard one, with the browser's help: %s", async (hasHelp) => {
+  if (!hasHelp) vi.stubGlobal("crypto", {});
+  const content = Uint8Array.from({ length: 100_000 }, (_, place) => (place * 31) & 0xff);
+  expect(await hashBytes(content)).toBe(createHash("sha256").update(content).digest("hex"));
 });
 
 describe("a zip", () => {
-  it("has the standard checksums", () => expect(sumBytes(bytes("123456789"))).toBe(0xcbf43926));
-
   it("is read by others, names in all scripts and rights to run included", () => {
     const folder = mkdtempSync(join(tmpdir(), "legato-zip-"));
     try {

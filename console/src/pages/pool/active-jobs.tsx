@@ -4,6 +4,7 @@ import { useMemo } from "react";
 import type { Job } from "@/api/types";
 import { formatShare } from "@/format/numbers";
 import { formatFullTime } from "@/format/time";
+import { shareDone } from "@/jobs/facts";
 import { tellApart } from "@/jobs/names";
 import { jobColour, Swatch } from "@/parts/colour";
 import { Ago } from "@/parts/now";
@@ -13,7 +14,7 @@ import { Empty } from "@/parts/states";
 import { type Column, Table } from "@/parts/table";
 import { go, Link } from "@/router/router";
 
-interface ApplicationsProps {
+interface ActiveJobsProps {
   jobs: readonly Job[];
   /** What a slot is called: "GPU slots", or "Slots" where the pool has no GPU. */
   slotWord: string;
@@ -68,7 +69,7 @@ function makeColumns(slotWord: string, called: ReadonlyMap<string, string>): Col
       width: 96,
       grows: 1,
       leaves: 4,
-      sortBy: (job) => shareOf(job),
+      sortBy: shareDone,
       show: (job) => <ProgressNow job={job} />,
     },
     {
@@ -104,13 +105,8 @@ function SlotsNow({ job }: { job: Job }) {
   );
 }
 
-function shareOf({ progress }: Job): number | null {
-  if (progress?.step == null || !progress.num_steps) return null;
-  return Math.min(1, progress.step / progress.num_steps);
-}
-
 function ProgressNow({ job }: { job: Job }) {
-  const share = shareOf(job);
+  const share = shareDone(job);
   if (share === null)
     return <span className="quiet">{job.progress?.step == null ? "–" : `step ${job.progress.step}`}</span>;
   return (
@@ -128,7 +124,7 @@ const open = (job: Job) => go(`/jobs/${job.id}`);
 const ORDER = ["running", "starting", "pausing", "stopping", "paused", "queued"];
 
 /** Return jobs as they are shown: who has slots first, the oldest on top. */
-export function orderApplications(jobs: readonly Job[]): Job[] {
+export function orderActive(jobs: readonly Job[]): Job[] {
   return jobs.toSorted(
     (one, other) =>
       Number(other.num_slots > 0) - Number(one.num_slots > 0) ||
@@ -138,9 +134,9 @@ export function orderApplications(jobs: readonly Job[]): Job[] {
 }
 
 /** The table. */
-export function Applications({ jobs, slotWord, maySubmit }: ApplicationsProps) {
+export function ActiveJobs({ jobs, slotWord, maySubmit }: ActiveJobsProps) {
   const columns = useMemo(() => makeColumns(slotWord, tellApart(jobs)), [slotWord, jobs]);
-  const rows = useMemo(() => orderApplications(jobs), [jobs]);
+  const rows = useMemo(() => orderActive(jobs), [jobs]);
   return (
     <Table
       label="Active jobs"
