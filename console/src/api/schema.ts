@@ -1873,7 +1873,7 @@ export interface components {
         };
         /**
          * Upload
-         * @description Uploaded code, known by its SHA-256; its bytes are a file elsewhere.
+         * @description Uploaded code.
          */
         Upload: {
             sha256: string;
@@ -1892,7 +1892,7 @@ export interface components {
         };
         /**
          * Event
-         * @description One thing that happened. ``seq``: its place in the one sequence of the whole store, without gaps.
+         * @description One thing that happened. ``seq``: its place in the one sequence of the platform.
          */
         Event: {
             seq: number;
@@ -1919,12 +1919,7 @@ export interface components {
          * @description A job as it is now, without its spec (see ``Jobs.read_spec``).
          *
          *         Args:
-         *             reason: why it is in this stage, one line.
-         *             attempt: the number of its driver's life; 0: it never started.
-         *             version: grows with each change of what the user wants and of the stage; for ``If-Match``.
-         *             staged_at: since when it is in this stage.
-         *             num_slots: slots that it holds, those it is leaving included.
-         *             decided_slots: slots that it should have, by the last decision.
+         *             version: for ``If-Match``.
          *             decided_reason: why, in the words that are right now.
          *             project, experiment, definition, parent: ids of where it came from, as long as that is there.
          */
@@ -1968,15 +1963,17 @@ export interface components {
         };
         /**
          * Progress
-         * @description How far a job is, as its driver measured it. None: not known yet.
+         * @description How far a job is.
          *
          *         Args:
+         *             time: of the measurement.
+         *             num_steps: all steps of the job. None: its program does not say how many there will be.
          *             step_s: seconds per step of late.
          *             resize_s: seconds that a resize cost of late.
-         *             num_micro_batches: of a step, as its workers say; more workers than this cannot help.
+         *             num_micro_batches: of a step: more slots than this cannot help. None: not known, or there is no such limit.
          *             shares_freely: each step is cut for as many workers as there are, up to that number.
          *             differed_step: after which the workers were first found to hold different states; from there on the run is not
-         *                 exact.
+         *                 exact. None: never.
          */
         Progress: {
             time: number;
@@ -1984,8 +1981,6 @@ export interface components {
             num_workers: number;
             /** @default null */
             step: number | null;
-            /** @default null */
-            num_steps: number | null;
             /** @default null */
             epoch: number | null;
             /** @default null */
@@ -1997,6 +1992,8 @@ export interface components {
             /** @default null */
             resize_s: number | null;
             /** @default null */
+            num_steps: number | null;
+            /** @default null */
             num_micro_batches: number | null;
             /** @default false */
             shares_freely: boolean;
@@ -2005,15 +2002,7 @@ export interface components {
         };
         /**
          * Plan
-         * @description What would happen.
-         *
-         *         Args:
-         *             starts: ``now``; ``soon``: when slots have been freed for it; ``later``: when others end.
-         *             slots_now: how many slots it would get at once.
-         *             slots: how many it would have in the end, as things are.
-         *             share: its exact share.
-         *             effects: all jobs that would have fewer or more slots, in order of submission.
-         *             reason: one sentence, for people.
+         * @description What would happen. ``effects``: all jobs that would have fewer or more slots, in order of submission.
          */
         Plan: {
             /** @enum {unknown} */
@@ -2021,18 +2010,12 @@ export interface components {
             slots_now: number;
             slots: number;
             share: number;
-            effects: components["schemas"]["Effect"][];
             reason: string;
+            effects: components["schemas"]["Effect"][];
         };
         /**
          * Effect
-         * @description How the new job would change the slots of another one.
-         *
-         *         Args:
-         *             job: its id.
-         *             title: its owner and name.
-         *             before: slots it would have in the end without the new job.
-         *             after: slots it would have in the end with it; 0: it would pause or go on waiting.
+         * @description How the new job would change the slots of another one: before and after, in the end; 0: it pauses or waits.
          */
         Effect: {
             job: string;
@@ -2144,19 +2127,22 @@ export interface components {
          * @description Training definitions that are run together.
          *
          *         Args:
+         *             definitions: their ids.
+         *             data: a directory on the machines.
+         *             arguments: one line, for each of them.
          *             runs: ids of the newest jobs that came from it, the newest first.
          */
         Experiment: {
+            id: string;
+            project: string;
             name: string;
-            definitions: string[];
             /** @default  */
             description: string;
+            definitions: string[];
             /** @default null */
             data: string | null;
             /** @default  */
             arguments: string;
-            id: string;
-            project: string;
             created_by: string;
             version: number;
             created_at: number;
@@ -2197,7 +2183,7 @@ export interface components {
         };
         /**
          * Checkpoint
-         * @description A checkpoint of a job; ``path``: for downloading it.
+         * @description A checkpoint of a job; ``path`` is what to download.
          */
         Checkpoint: {
             step: number;
@@ -2222,7 +2208,7 @@ export interface components {
         };
         /**
          * Party
-         * @description A job that has to do with another one. ``job``: its id; None if the asker may not see it.
+         * @description A job that has to do with another one. ``job``: its id, None if it is not yours to see.
          */
         Party: {
             job: string | null;
@@ -2231,7 +2217,7 @@ export interface components {
         };
         /**
          * LostSlot
-         * @description A slot that a job was asked to leave, and the job that has it since. ``job`` and ``title`` None: none yet.
+         * @description A slot that a job was asked to leave, and the job that has it since. ``title`` None: none.
          */
         LostSlot: {
             slot: string;
@@ -2242,7 +2228,7 @@ export interface components {
         };
         /**
          * Decided
-         * @description What was decided for the job at a time.
+         * @description What was decided for a job at a time.
          */
         Decided: {
             time: number;
@@ -2262,12 +2248,12 @@ export interface components {
          * @description One life of a job's driver. ``outcome``: the stage into which the job went from it.
          */
         Attempt: {
-            job: string;
             attempt: number;
             started_at: number;
             ended_at: number | null;
             outcome: components["schemas"]["Stage"] | null;
             reason: string | null;
+            job: string;
         };
         /**
          * Listed[Allocation]
@@ -2298,7 +2284,7 @@ export interface components {
         };
         /**
          * TrainingEvent
-         * @description What a job's driver wrote down, as in ``docs/cli.md``.
+         * @description What a job's driver wrote down. ``seq`` counts for the job alone.
          */
         TrainingEvent: {
             seq: number;
@@ -2420,7 +2406,7 @@ export interface components {
         };
         /**
          * Version
-         * @description What runs here.
+         * @description Which server it is.
          */
         Version: {
             version: string;
@@ -2436,7 +2422,7 @@ export interface components {
         };
         /**
          * AuditEntry
-         * @description Who did what to what, and when. Never changed and never deleted.
+         * @description Who did what to what, and when.
          */
         AuditEntry: {
             id: number;
@@ -2456,7 +2442,7 @@ export interface components {
         };
         /**
          * Setting
-         * @description A setting of the platform; ``docs/settings.md`` has all of them.
+         * @description A setting of the server, with what it means.
          */
         Setting: {
             name: string;
@@ -2465,7 +2451,7 @@ export interface components {
         };
         /**
          * Secret
-         * @description A token at the one moment when its secret is shown.
+         * @description A token at the one moment when its secret is known.
          */
         Secret: {
             token: components["schemas"]["Token"];
@@ -2478,7 +2464,6 @@ export interface components {
          *         Args:
          *             expires_at: None: of an older version, which has none that are good.
          *             role: as the token was made; what holds is the lower of this and its user's.
-         *             used_at: the last time, to the minute.
          */
         Token: {
             id: string;
@@ -2539,7 +2524,12 @@ export interface components {
         };
         /**
          * PoolState
-         * @description The whole pool in numbers. ``jobs``: those that the asker may see, by stage.
+         * @description All slots together.
+         *
+         *         Args:
+         *             num_leaving: asked back, and not yet confirmed free.
+         *             jobs: how many there are that you may see, by stage.
+         *             summary: one sentence.
          */
         PoolState: {
             policy: string;
@@ -2561,7 +2551,7 @@ export interface components {
         };
         /**
          * NodeState
-         * @description A machine of the pool.
+         * @description A machine.
          */
         NodeState: {
             name: string;
@@ -2578,7 +2568,7 @@ export interface components {
         };
         /**
          * SlotState
-         * @description A slot and its job. ``job``: None if no job has it, or the asker may not see the job.
+         * @description A slot, and its job. ``job`` None: no job, or one that you may not see.
          */
         SlotState: {
             id: string;
@@ -2620,7 +2610,7 @@ export interface components {
         };
         /**
          * Usage
-         * @description What one user had in one queue.
+         * @description What one user had in one queue. ``slot_s``: seconds of slots.
          */
         Usage: {
             owner: string;
@@ -2640,7 +2630,7 @@ export interface components {
         };
         /**
          * StepLine
-         * @description A line of steps: from each time on it has the value beside it. As many values as times.
+         * @description A line of steps: from each time on it has the value beside it.
          */
         StepLine: {
             times: number[];
@@ -2648,7 +2638,7 @@ export interface components {
         };
         /**
          * HeldSlots
-         * @description How many slots one held when. ``key`` and ``title`` None: all that the asker may not see, together.
+         * @description How many slots one held when. ``key`` and ``title`` None: all that is not yours to see, together.
          */
         HeldSlots: {
             key: string | null;
@@ -2665,16 +2655,13 @@ export interface components {
         };
         /**
          * SlotMove
-         * @description A slot that a job was asked to leave, and who had it next.
+         * @description A slot that a job was asked to give up, and who had it next.
          *
          *         Args:
-         *             time: when it was asked.
-         *             slot: its id.
-         *             from_job: None if the asker may not see it.
-         *             from_title: its owner and name.
-         *             to_job: None if the asker may not see it, or no job had it yet.
-         *             to_title: None: no job had it yet.
-         *             reason: of the decision; empty where it is not known any more.
+         *             from_job: None: it is not yours to see.
+         *             to_job: None: you may not see it, or no job had the slot yet.
+         *             to_title: None: no job had the slot yet.
+         *             reason: empty where it is not known any more.
          */
         SlotMove: {
             time: number;
@@ -2747,8 +2734,8 @@ export interface components {
          * @description People who work together.
          *
          *         Args:
+         *             queue: to which their runs go.
          *             members: besides its owner.
-         *             version: grows with each change; for ``If-Match``.
          */
         Project: {
             id: string;
@@ -2772,6 +2759,16 @@ export interface components {
          * @description A training definition, as it is shown. ``environment``: values are null for whom they do not concern.
          */
         DefinitionTold: {
+            id: string;
+            project: string;
+            name: string;
+            /** @default  */
+            description: string;
+            /** @default legato */
+            framework: string;
+            command: string;
+            /** @default null */
+            code: string | null;
             /** @default null */
             directory: string | null;
             /** @default single */
@@ -2800,16 +2797,6 @@ export interface components {
             max_retries: number;
             /** @default null */
             max_run_s: number | null;
-            name: string;
-            command: string;
-            /** @default  */
-            description: string;
-            /** @default legato */
-            framework: string;
-            /** @default null */
-            code: string | null;
-            id: string;
-            project: string;
             created_by: string;
             version: number;
             created_at: number;
@@ -2832,7 +2819,7 @@ export interface components {
         };
         /**
          * NewCode
-         * @description The code of a link that logs a user in, at the only moment when it is known. Works once, until it expires.
+         * @description A code that logs a user in once.
          */
         NewCode: {
             code: string;
@@ -2860,9 +2847,9 @@ export interface components {
          *
          *         Args:
          *             ceiling: None: the pool.
-         *             fair: what it has when every queue wants all it can get; None: the policy does not divide by weight.
+         *             fair: slots that it has when every queue wants all it can get. None: the policy does not divide by weight.
          *             held: slots that its jobs hold.
-         *             borrowed: how many of these are above its fair part; None where that is.
+         *             borrowed: how many of these are above ``fair``. None where that is.
          *             wanted: slots that its jobs could use.
          */
         QueuePart: {

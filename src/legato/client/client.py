@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
 import httpx
 
+from legato.api.jobs import JobRecord, Plan
+from legato.api.lists import Page
+from legato.api.outputs import Upload
 from legato.client.connection import Line, need_token
 from legato.client.downloads import download_code
 from legato.client.html import render_table
@@ -18,7 +21,6 @@ from legato.client.paths import name_path
 from legato.client.people import PeopleCalls
 from legato.client.pool import PoolCalls
 from legato.client.projects import ProjectCalls
-from legato.client.records import JobRecord, Page, Plan, Upload
 from legato.client.servers import Server, find_server
 from legato.client.submission import JobOptions, check_options, prepare
 from legato.core.errors import NotFound

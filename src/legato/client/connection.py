@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
+from legato.api import API
 from legato.client.problems import make_error
 from legato.client.retries import NotTrusted, Outage, Tries
 from legato.client.server_sent_events import Message, read_messages
@@ -28,7 +29,6 @@ from legato.system.decoding import decode
 
 T = TypeVar("T")
 
-API: Final = "/api/v1"
 _PATIENCE_S: Final = 30.0
 _CONNECT_LIMIT_S: Final = 5.0
 _ANSWER_LIMIT_S: Final = 90.0  # a long poll is held back for at most 60

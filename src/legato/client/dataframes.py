@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from legato.client.records import Metrics
+from legato.api.outputs import Metrics
 from legato.core.errors import UsageError
 
 if TYPE_CHECKING:

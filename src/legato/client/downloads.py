@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import httpx
 
+from legato.api.outputs import File, Files
 from legato.client.connection import Line
-from legato.client.records import File, Files
 from legato.core.errors import ServerError, Unavailable, UsageError
 
 DOWNLOAD_MARK: Final = ".legato-download"

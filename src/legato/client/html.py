@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from legato.client.records import JobRecord
+from legato.api.jobs import JobRecord
 
 _STYLE: Final = "text-align:left;vertical-align:top"
 _NUM_SHOWN: Final = 200

@@ -8,6 +8,20 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
+from legato.api.jobs import (
+    ENDED,
+    STAGES,
+    Allocation,
+    Attempt,
+    Event,
+    Explanation,
+    JobRecord,
+    Progress,
+    Spec,
+    TrainingEvent,
+)
+from legato.api.lists import Page
+from legato.api.outputs import Checkpoint, File, Metrics
 from legato.client.connection import Line, PerhapsDone
 from legato.client.dataframes import make_frame
 from legato.client.downloads import download, download_code, list_files
@@ -23,22 +37,6 @@ from legato.client.logs import (
     read_logs,
     read_logs_since,
     search_logs,
-)
-from legato.client.records import (
-    ENDED,
-    STAGES,
-    Allocation,
-    Attempt,
-    Checkpoint,
-    Event,
-    Explanation,
-    File,
-    JobRecord,
-    Metrics,
-    Page,
-    Progress,
-    Spec,
-    TrainingEvent,
 )
 from legato.client.submission import JobOptions, check_options
 from legato.core.errors import Conflict, UsageError

@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from legato.api.lists import Page
+from legato.api.outputs import Log
 from legato.client.connection import Line
-from legato.client.records import Log, Page
 from legato.core.errors import NotFound
 from legato.system.decoding import decode
 

@@ -6,14 +6,34 @@ from typing import Any, Final
 
 import msgspec
 
+from legato.api.lists import Page
+from legato.api.people import AuditEntry, Code, Me, Secret, Setting, Token, User
 from legato.client.connection import Line
 from legato.client.lists import Listing
 from legato.client.paths import name_path
-from legato.client.platform_records import AuditEntry, Code, ConsoleLink, Me, NewToken, Setting, Token, User
-from legato.client.records import Page
 
 _PAGE: Final = 1000
 _DEVICE: Final = "X-Legato-Device"
+
+
+class NewToken(Secret, frozen=True):
+    """A token at the one moment when its secret is known.
+
+    Args:
+        device: of a log-in by password: what this device shows at the next one, so that the server knows it again.
+    """
+
+    device: str | None = None
+
+
+class ConsoleLink(msgspec.Struct, frozen=True, kw_only=True):
+    """A link to the web console that logs its opener in, once."""
+
+    url: str
+    expires_at: float
+
+    def __repr__(self) -> str:
+        return f"ConsoleLink(url='{self.url.partition('=')[0]}=lgc_…', expires_at={self.expires_at})"
 
 
 class PeopleCalls:

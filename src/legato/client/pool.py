@@ -5,22 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
+from legato.api.jobs import Allocation, Event
+from legato.api.lists import Page
+from legato.api.people import Version
+from legato.api.pool import Node, Pool, Queue, QueueShare, QueuesPlan, Slot, SlotMove, Timeline, Usage
 from legato.client.connection import Line
 from legato.client.lists import Listing
 from legato.client.paths import name_path
-from legato.client.platform_records import (
-    Node,
-    Pool,
-    Queue,
-    QueueShare,
-    QueuesPlan,
-    Slot,
-    SlotMove,
-    Timeline,
-    Usage,
-    Version,
-)
-from legato.client.records import Allocation, Event, Page
 from legato.core.errors import NotFound
 from legato.system.decoding import decode
 

@@ -2,52 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
-
 import httpx
 import msgspec
 
+from legato.api.problems import PREFIX, PROBLEMS
 from legato.core.errors import (
-    Conflict,
-    Forbidden,
-    InFlight,
-    KeyReused,
     LegatoError,
-    NotFound,
     ServerError,
-    StaleVersion,
-    Unauthenticated,
     Unavailable,
     UsageError,
 )
 from legato.system.decoding import decode
-
-_PREFIX: Final = "urn:legato:problem:"
-
-_OF_TYPES: Final[Mapping[str, type[LegatoError]]] = {
-    "bad-request": UsageError,
-    "unauthenticated": Unauthenticated,
-    "forbidden": Forbidden,
-    "wrong-origin": Forbidden,
-    "not-found": NotFound,
-    "method-not-allowed": ServerError,
-    "too-slow": Unavailable,
-    "conflict": Conflict,
-    "in-flight": InFlight,
-    "stale-version": StaleVersion,
-    "too-large": UsageError,
-    "unsupported-media-type": ServerError,
-    "range-not-satisfiable": UsageError,
-    "wrong-host": UsageError,
-    "invalid": UsageError,
-    "key-reused": KeyReused,
-    "too-many-requests": Unavailable,
-    "head-too-large": UsageError,
-    "internal": ServerError,
-    "unavailable": Unavailable,
-    "no-space": Unavailable,
-}
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -73,9 +38,8 @@ def make_error(response: httpx.Response, url: str) -> LegatoError:
         problem = decode(response.content, Problem)
     except msgspec.MsgspecError:
         return _make_foreign(response, url)
-    kind = _OF_TYPES.get(problem.type.removeprefix(_PREFIX))
-    if kind is None:
-        kind = ServerError if problem.status >= 500 else UsageError
+    known = PROBLEMS.get(problem.type.removeprefix(PREFIX))
+    kind = known.error if known else ServerError if problem.status >= 500 else UsageError
     told = problem.detail or f"{problem.title}."
     if kind is ServerError and problem.request_id:
         told += f" (request {problem.request_id})"

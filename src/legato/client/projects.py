@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
+from legato.api.jobs import JobRecord, Plan
+from legato.api.lists import Page
+from legato.api.projects import Definition, Experiment, Framework, Parameter, Project
 from legato.client.connection import Line
 from legato.client.jobs import Job, Jobs
 from legato.client.lists import Listing
 from legato.client.paths import title_path
-from legato.client.project_records import Definition, Experiment, Framework, Parameter, Project
-from legato.client.records import JobRecord, Page, Plan
 from legato.core.errors import UsageError
 
 if TYPE_CHECKING:

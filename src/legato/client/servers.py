@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from legato.api import API
 from legato.core.errors import NotFound, Unauthenticated, UsageError
 from legato.core.spec import check_name
 from legato.system.decoding import decode
@@ -30,7 +31,6 @@ LOCAL_FILE: Final = "local-login.json"
 """In the home of a platform: how the system user who runs it is known to it."""
 
 _MAX_LOCAL_BYTES: Final = 2**16
-_API: Final = "/api/v1"
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -277,7 +277,7 @@ def read_url(said: str) -> str:
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     default = {"http": 80, "https": 443}[scheme]
     where = host if port in (None, default) else f"{host}:{port}"
-    return f"{scheme}://{where}{parts.path.rstrip('/').removesuffix(_API).rstrip('/')}"
+    return f"{scheme}://{where}{parts.path.rstrip('/').removesuffix(API).rstrip('/')}"
 
 
 def is_in_the_clear(url: str) -> bool:

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Final
 
-from legato.control.project_records import Parameter
+from legato.api.projects import Parameter
 from legato.core.errors import BadField
 
 _MAX_LINE_LENGTH: Final = 10_000

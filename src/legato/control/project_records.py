@@ -9,8 +9,7 @@ import enum
 
 import msgspec
 
-Parameter = str | bool | int | float
-"""The value of a parameter of a program. True: a bare ``--name``; false: it is left out."""
+from legato.api.projects import Parameter
 
 
 class Distributed(enum.StrEnum):
@@ -37,24 +36,6 @@ class ProjectPatch(msgspec.Struct, frozen=True, kw_only=True):
     description: str | None = None
     queue: str | None = None
     members: tuple[str, ...] | None = None
-
-
-class Project(msgspec.Struct, frozen=True, kw_only=True):
-    """People who work together.
-
-    Args:
-        members: besides its owner.
-        version: grows with each change; for ``If-Match``.
-    """
-
-    id: str
-    name: str
-    owner: str
-    description: str
-    queue: str
-    members: tuple[str, ...]
-    version: int
-    created_at: float
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -141,18 +122,3 @@ class ExperimentPatch(msgspec.Struct, frozen=True, kw_only=True):
     definitions: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     data: str | msgspec.UnsetType | None = msgspec.UNSET
     arguments: str | msgspec.UnsetType = msgspec.UNSET
-
-
-class Experiment(NewExperiment, frozen=True, kw_only=True):
-    """Training definitions that are run together.
-
-    Args:
-        runs: ids of the newest jobs that came from it, the newest first.
-    """
-
-    id: str
-    project: str
-    created_by: str
-    version: int
-    created_at: float
-    runs: tuple[str, ...]

@@ -10,6 +10,9 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from legato.api import jobs
+from legato.api.jobs import JobRecord, Progress
+from legato.api.pool import QueueSettings
 from legato.control.stages import Stage
 from legato.core.errors import UsageError
 
@@ -20,23 +23,8 @@ _MAX_KEY_LENGTH: Final = 255
 # ---------------------------------------------------------------- queues and slots
 
 
-class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """A named share of the pool.
-
-    Args:
-        weight: its share in proportion to the other queues'.
-        floor: slots that it gets back whenever it wants them.
-        ceiling: slots at most. None: the whole pool.
-        is_open: all users may submit to it.
-        members: may submit to it and see its jobs.
-    """
-
-    name: str
-    weight: float = 1.0
-    floor: int = 0
-    ceiling: int | None = None
-    is_open: bool = True
-    members: tuple[str, ...] = ()
+class Queue(QueueSettings, frozen=True, kw_only=True):
+    """A queue as the store keeps it."""
 
 
 class QueueLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,53 +66,14 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     unusable_reason: str | None
 
 
-class Allocation(msgspec.Struct, frozen=True, kw_only=True):
+class Allocation(jobs.Allocation, frozen=True, kw_only=True):
     """A slot in the hands of one attempt of a job, from ``since`` until ``until``; None: still."""
 
-    slot: str
     job: str
     attempt: int
-    since: float
-    release_asked_at: float | None
-    until: float | None
-
-
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What one user had in one queue."""
-
-    owner: str
-    queue: str
-    slot_s: float
-    num_jobs: int
 
 
 # ---------------------------------------------------------------- jobs
-
-
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a job is, as its driver measured it. None: not known yet.
-
-    Args:
-        step_s: seconds per step of late.
-        resize_s: seconds that a resize cost of late.
-        num_micro_batches: of a step, as its workers say; more workers than this cannot help.
-        shares_freely: each step is cut for as many workers as there are, up to that number.
-        differed_step: after which the workers were first found to hold different states; from there on the run is not
-            exact.
-    """
-
-    time: float
-    num_workers: int = 0
-    step: int | None = None
-    num_steps: int | None = None
-    epoch: int | None = None
-    loss: float | None = None
-    samples_per_s: float | None = None
-    step_s: float | None = None
-    resize_s: float | None = None
-    num_micro_batches: int | None = None
-    shares_freely: bool = False
-    differed_step: int | None = None
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,50 +117,16 @@ class JobPatch(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] | None = None
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class Job(JobRecord, frozen=True, kw_only=True):
     """A job as it is now, without its spec (see ``Jobs.read_spec``).
 
     Args:
-        reason: why it is in this stage, one line.
-        attempt: the number of its driver's life; 0: it never started.
-        version: grows with each change of what the user wants and of the stage; for ``If-Match``.
-        staged_at: since when it is in this stage.
-        num_slots: slots that it holds, those it is leaving included.
-        decided_slots: slots that it should have, by the last decision.
+        version: for ``If-Match``.
         decided_reason: why, in the words that are right now.
         project, experiment, definition, parent: ids of where it came from, as long as that is there.
     """
 
-    id: str
-    name: str
-    owner: str
-    queue: str
-    priority: int
-    min_workers: int
-    max_workers: int
-    is_elastic: bool
-    max_retries: int
-    labels: dict[str, str]
-    code: str | None
-    project: str | None = None
-    experiment: str | None = None
-    definition: str | None = None
-    parent: str | None = None
     stage: Stage
-    reason: str
-    attempt: int
-    num_retries: int
-    exit_code: int | None
-    stop_now: bool
-    version: int
-    submitted_at: float
-    staged_at: float
-    started_at: float | None
-    ended_at: float | None
-    decided_slots: int | None
-    decided_reason: str | None
-    progress: Progress | None
-    num_slots: int
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -257,15 +172,11 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     after: str | None
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+class Attempt(jobs.Attempt, frozen=True, kw_only=True):
     """One life of a job's driver. ``outcome``: the stage into which the job went from it."""
 
     job: str
-    attempt: int
-    started_at: float
-    ended_at: float | None
     outcome: Stage | None
-    reason: str | None
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -373,28 +284,6 @@ class Written(msgspec.Struct, frozen=True):
 
 
 # ---------------------------------------------------------------- events, uploads, requests
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened. ``seq``: its place in the one sequence of the whole store, without gaps."""
-
-    seq: int
-    time: float
-    kind: str
-    reason: str
-    job: str | None = None
-    attempt: int | None = None
-    detail: dict[str, Any] | None = None
-
-
-class Upload(msgspec.Struct, frozen=True, kw_only=True):
-    """Uploaded code, known by its SHA-256; its bytes are a file elsewhere."""
-
-    sha256: str
-    num_bytes: int
-    uploaded_by: str
-    created_at: float
-    used_at: float
 
 
 class RequestKey(msgspec.Struct, frozen=True):

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
+from legato.api.jobs import Spec
 from legato.control.arguments import check_parameters, write_parameters
 from legato.control.drivers import places as places_module
 from legato.control.drivers.drivers import DriverOrder
 from legato.control.drivers.places import MISSING, find_missing
-from legato.control.project_records import Parameter
 from legato.control.records import Job
 from legato.control.stages import HOLDING
 from legato.core.errors import BadField, LayoutError, UsageError
@@ -31,7 +31,7 @@ _NUM_NODES: Final = "LEGATO_NODES"
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Work(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The part of a submission that is for the job's driver; kept in the store as it was said.
 
     Args:
@@ -55,25 +55,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         launcher: what each worker begins with. None: the program, which is a Python script.
     """
 
-    program: tuple[str, ...]
-    directory: str | None = None
-    environment: dict[str, str] = {}
-    data: str | None = None
-    seed: int | None = None
-    num_threads: int = 1
-    cpu_capability: str | None = None
-    num_micro_batches: int | None = None
-    checkpoint_every: str | None = None
-    keep: int = 3
-    max_run_s: float | None = None
-    heartbeat_limit_s: float = 5.0
-    collective_limit_s: float = 1800.0
-    memory_bytes: int | None = None
-    num_cpus: float | None = None
-    must_limit: bool = True
-    parameters: dict[str, Parameter] = {}
-    framework: str = "legato"
-    launcher: Launcher | None = None
+    environment: dict[str, str] = {}  # type: ignore[assignment]  # noqa: RUF012 -- nothing is hidden here; each gets its own
+    launcher: Launcher | None = None  # type: ignore[assignment]  # read whole
 
     @property
     def script(self) -> str | None:

@@ -7,46 +7,24 @@ from typing import Literal
 
 import msgspec
 
+from legato.api import jobs
 from legato.policy.causes import count
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
 from legato.policy.snapshot import Decision, Decisions, Job, Queue, Snapshot, Verb
 
 
-class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """How the new job would change the slots of another one.
-
-    Args:
-        job: its id.
-        title: its owner and name.
-        before: slots it would have in the end without the new job.
-        after: slots it would have in the end with it; 0: it would pause or go on waiting.
-    """
+class Effect(jobs.Effect, frozen=True, kw_only=True):
+    """How the new job would change the slots of another one: before and after, in the end; 0: it pauses or waits."""
 
     job: str
-    title: str
-    before: int
-    after: int
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What would happen.
-
-    Args:
-        starts: ``now``; ``soon``: when slots have been freed for it; ``later``: when others end.
-        slots_now: how many slots it would get at once.
-        slots: how many it would have in the end, as things are.
-        share: its exact share.
-        effects: all jobs that would have fewer or more slots, in order of submission.
-        reason: one sentence, for people.
-    """
+class Plan(jobs.Plan, frozen=True, kw_only=True):
+    """What would happen. ``effects``: all jobs that would have fewer or more slots, in order of submission."""
 
     starts: Literal["now", "soon", "later"]
-    slots_now: int
-    slots: int
-    share: float
     effects: tuple[Effect, ...]
-    reason: str
 
 
 def plan(snapshot: Snapshot, job: Job, rules: Rules) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
@@ -10,14 +11,29 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.responses import Response
 
-from legato.control.people import NewToken, Token
+from legato.api import API
+from legato.api.problems import MEDIA_TYPE, PREFIX, PROBLEMS
+from legato.control.people import NewToken
 from legato.control.records import Job
-from legato.server.problems import MEDIA_TYPE, TITLES
 
 T = TypeVar("T")
 
 _REF: Final = "#/components/schemas/{name}"
 _SCHEMA: Final = "x-legato-record"
+_WORD: Final = re.compile(r"[A-Za-z]+")
+
+_PUBLISHED: Final[Mapping[str, str]] = {
+    "Code": "NewCode",
+    "Decision": "Decided",
+    "Metrics": "JobMetrics",
+    "NewToken": "Secret",
+    "Node": "NodeState",
+    "Pool": "PoolState",
+    "Queue": "QueueState",
+    "QueueShare": "QueuePart",
+    "Slot": "SlotState",
+}
+"""Names of records in the published description, where they differ: programs are generated from it, so names stay."""
 
 _kinds: dict[str, Any] = {}  # of records that routes give, by what stands in their place until all are known
 
@@ -49,23 +65,16 @@ class Listed(msgspec.Struct, Generic[T], frozen=True):
     items: tuple[T, ...]
 
 
-class Secret(msgspec.Struct, frozen=True):
-    """A token at the one moment when its secret is shown."""
-
-    token: Token
-    secret: str
-
-
 def show_secret(made: NewToken) -> Answer:
     """Return the answer that shows a new token."""
-    return Answer(Secret(made.token, made.secret), 201)
+    return Answer(made, 201)
 
 
 def show_job(job: Job, status: int = 200) -> Answer:
     """Return the answer that is one job, with its version."""
     headers = {"ETag": f'"{job.version}"'}
     if status == 201:
-        headers["Location"] = f"/api/v1/jobs/{job.id}"
+        headers["Location"] = f"{API}/jobs/{job.id}"
     return Answer(job, status, headers)
 
 
@@ -73,7 +82,7 @@ def show_version(record: Any, version: int, made_at: str | None = None) -> Answe
     """Return the answer that is one thing with a version. ``made_at``: its path, if it was made this moment."""
     headers = {"ETag": f'"{version}"'}
     if made_at is not None:
-        headers["Location"] = f"/api/v1/{made_at}"
+        headers["Location"] = f"{API}/{made_at}"
     return Answer(record, 200 if made_at is None else 201, headers)
 
 
@@ -112,7 +121,7 @@ def tells(
 
 def refuses(status: int) -> dict[str, Any]:
     """Return what a route says of one status of its problems."""
-    titles = [title for found, title in TITLES.values() if found == status]
+    titles = [kind.title for kind in PROBLEMS.values() if kind.status == status]
     schema = {"$ref": _REF.format(name="Problem")}
     return {"description": "; ".join(titles), "content": {MEDIA_TYPE: {"schema": schema}}}
 
@@ -125,10 +134,10 @@ def publish(app: FastAPI, version: str) -> dict[str, Any]:
         description="Many jobs share one pool. In words: docs/rest.md.",
         routes=app.routes,
     )
-    refs, schemas = msgspec.json.schema_components(_kinds.values(), ref_template=_REF)
+    refs, schemas = _rename(msgspec.json.schema_components(_kinds.values(), ref_template=_REF))
     _replace(document["paths"], dict(zip(_kinds, refs, strict=True)))
     components = document.setdefault("components", {})
-    components.setdefault("schemas", {}).update({name: dict(schema) for name, schema in schemas.items()})
+    components.setdefault("schemas", {}).update(schemas)
     components["schemas"]["Problem"] = _PROBLEM
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     for unused in ("HTTPValidationError", "ValidationError"):
@@ -142,7 +151,7 @@ _PROBLEM: Final[Mapping[str, Any]] = {
     "type": "object",
     "required": ["type", "title", "status", "detail", "request_id"],
     "properties": {
-        "type": {"enum": [f"urn:legato:problem:{name}" for name in TITLES]},
+        "type": {"enum": [PREFIX + name for name in PROBLEMS]},
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string"},
@@ -160,7 +169,22 @@ _PROBLEM: Final[Mapping[str, Any]] = {
 
 
 def _title(kind: Any) -> str:
-    return str(getattr(kind, "__name__", kind))
+    return _rename_record(str(getattr(kind, "__name__", kind)))
+
+
+def _rename(value: Any) -> Any:
+    """Return schemas with the published names of records: in keys, titles and references, of generic records too."""
+    if isinstance(value, dict):
+        renamed = {_rename_record(key): _rename(inner) for key, inner in value.items()}
+        for key in ("$ref", "title"):
+            if isinstance(renamed.get(key), str):
+                renamed[key] = _rename_record(renamed[key])
+        return renamed
+    return [_rename(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _rename_record(text: str) -> str:
+    return _WORD.sub(lambda word: _PUBLISHED.get(word[0], word[0]), text)
 
 
 def _replace(value: Any, refs: Mapping[str, Any]) -> None:

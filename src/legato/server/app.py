@@ -13,10 +13,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 import legato
+from legato.api import API
 from legato.core.errors import LegatoError, UsageError
 from legato.server.answers import Answer, publish
 from legato.server.frameworks import Offered
-from legato.server.middleware import API, Door, answer_error
+from legato.server.middleware import Door, answer_error
 from legato.server.plugins import Guest
 from legato.server.routes import (
     code,

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
-from legato.control.records import Event
+from legato.api.jobs import Event
 from legato.control.store import LEAVER, PROJECT, QUEUE, Store
 
 _log = structlog.get_logger(__name__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
+from legato.api import jobs
+from legato.api.jobs import LostSlot, Party
 from legato.control.records import Allocation, Holder, Job
 from legato.control.roles import Asker
 from legato.control.stages import ENDED, UNDECIDED, Stage
@@ -29,44 +29,9 @@ _IS: Final = {
 }
 
 
-class Party(msgspec.Struct, frozen=True):
-    """A job that has to do with another one. ``job``: its id; None if the asker may not see it."""
-
-    job: str | None
-    title: str
-    num_slots: int
-
-
-class LostSlot(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot that a job was asked to leave, and the job that has it since. ``job`` and ``title`` None: none yet."""
-
-    slot: str
-    time: float
-    reason: str
-    job: str | None
-    title: str | None
-
-
-class Decided(msgspec.Struct, frozen=True):
-    """What was decided for the job at a time."""
-
-    time: float
-    attempt: int
-    num_slots: int
-    reason: str
-
-
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+class Explanation(jobs.Explanation, frozen=True, kw_only=True):
     """Why a job has what it has; see ``docs/rest.md``."""
 
-    job: str
-    sentences: tuple[str, ...]
-    wanted: int | None
-    share: float | None
-    because: tuple[Party, ...]
-    holders: tuple[Party, ...]
-    lost: tuple[LostSlot, ...]
-    decisions: tuple[Decided, ...]
     ceiling: int | None
 
 
@@ -105,7 +70,9 @@ class Explainer:
             because=self._describe(latest.because if latest else ()),
             holders=holders,
             lost=(freed + lost)[:_NUM_LOST],
-            decisions=tuple(Decided(one.time, one.attempt, one.num_slots, one.reason) for one in decisions[:limit]),
+            decisions=tuple(
+                jobs.Decision(one.time, one.attempt, one.num_slots, one.reason) for one in decisions[:limit]
+            ),
             ceiling=latest.ceiling if latest else None,
         )
 

@@ -6,11 +6,10 @@ import enum
 from collections.abc import Collection
 from typing import Final
 
-import msgspec
-
+from legato.api.pool import HeldSlots, SlotMove, StepLine, Timeline
 from legato.control.roles import Asker
 from legato.control.store import Run, Store
-from legato.server.step_lines import Change, StepLine, add_up, draw_held, thin
+from legato.server.step_lines import Change, add_up, draw_held, thin
 
 _NO_PROJECT: Final = ("", "no project")
 
@@ -24,46 +23,6 @@ class By(enum.StrEnum):
     OWNER = "owner"
     QUEUE = "queue"
     PROJECT = "project"
-
-
-class HeldSlots(msgspec.Struct, frozen=True):
-    """How many slots one held when. ``key`` and ``title`` None: all that the asker may not see, together."""
-
-    key: str | None
-    title: str | None
-    times: tuple[float, ...]
-    slots: tuple[int, ...]
-
-
-class Timeline(msgspec.Struct, frozen=True):
-    """Who held how many slots when. ``num_slots``: of the pool, those that could be used."""
-
-    since: float
-    until: float
-    num_slots: StepLine
-    items: tuple[HeldSlots, ...]
-
-
-class SlotMove(msgspec.Struct, frozen=True):
-    """A slot that a job was asked to leave, and who had it next.
-
-    Args:
-        time: when it was asked.
-        slot: its id.
-        from_job: None if the asker may not see it.
-        from_title: its owner and name.
-        to_job: None if the asker may not see it, or no job had it yet.
-        to_title: None: no job had it yet.
-        reason: of the decision; empty where it is not known any more.
-    """
-
-    time: float
-    slot: str
-    from_job: str | None
-    from_title: str
-    to_job: str | None
-    to_title: str | None
-    reason: str
 
 
 def draw_timeline(

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
-import msgspec
-
+from legato.api import outputs
 from legato.core.errors import NotFound
 
 SHOWN: Final = (
@@ -30,20 +29,16 @@ _AS_IT_IS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NOT_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG, errno.EACCES)
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(outputs.File, frozen=True):
     """A file or folder of a job. ``path``: from its top; ``modified_at``: seconds since 1970."""
 
-    path: str
     kind: Literal["file", "folder"]
-    num_bytes: int
-    modified_at: float
 
 
-class Files(msgspec.Struct, frozen=True):
+class Files(outputs.Files, frozen=True):
     """Files of a job; not complete where there are too many, or a name is no text."""
 
     items: tuple[Entry, ...]
-    is_complete: bool
 
 
 def split_path(path: str) -> tuple[str, ...]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from legato.api.projects import Experiment, Parameter
 from legato.control.arguments import check_parameters, split_command, split_line
 from legato.control.display_names import name_run
-from legato.control.project_records import Definition, Distributed, Experiment, NewDefinition, Parameter
+from legato.control.project_records import Definition, Distributed, NewDefinition
 from legato.control.records import CheckedJob, NewJob
 from legato.control.roles import Asker
 from legato.control.store import check_labels, check_new_job, missing_code

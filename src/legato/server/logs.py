@@ -11,6 +11,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
 
+from legato.api.outputs import Log
 from legato.core.errors import NotFound
 from legato.driver.log_caps import find_begin
 from legato.driver.log_marks import MARKS_FILE, Stretch, read_marks
@@ -28,14 +29,6 @@ _SECONDS: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 _MAX_NAMED: Final = 350
 _SILENT_S: Final = 60.0
 MAX_MARKS_BYTES: Final = 16 * 2**20
-
-
-class Log(msgspec.Struct, frozen=True):
-    """A log of a job: ``driver`` or ``worker-N``."""
-
-    log: str
-    num_bytes: int
-    modified_at: float
 
 
 class Piece(NamedTuple):

@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from legato.api import API
 from legato.control.settings import Settings
 from legato.server.authentication import Gatekeeper, read_address
 from legato.server.json_limits import MAX_VALUES, check_json
@@ -27,7 +28,6 @@ from legato.server.sessions import check_csrf, read_shown
 
 _log = structlog.get_logger(__name__)
 
-API: Final = "/api/v1"
 UPLOADS: Final = f"{API}/code/"
 _LOGINS: Final = tuple(("POST", f"{API}/{path}") for path in ("login", "session", "session/links/look"))
 _OPEN: Final = (*_LOGINS, ("GET", f"{API}/openapi.json"))

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from legato.api.problems import MEDIA_TYPE, PREFIX, PROBLEMS
 from legato.core.errors import (
     BadField,
     Conflict,
@@ -28,34 +29,6 @@ from legato.core.errors import (
     Unauthenticated,
     UsageError,
 )
-
-MEDIA_TYPE: Final = "application/problem+json"
-_PREFIX: Final = "urn:legato:problem:"
-
-# Name, status, title. The names never change; `docs/rest.md` lists them.
-TITLES: Final[Mapping[str, tuple[int, str]]] = {
-    "bad-request": (400, "The request cannot be read"),
-    "unauthenticated": (401, "Who asks is not known"),
-    "forbidden": (403, "Who asks may not do this"),
-    "wrong-origin": (403, "A browser sent it from a foreign page"),
-    "not-found": (404, "There is no such thing"),
-    "method-not-allowed": (405, "The path does not have this method"),
-    "too-slow": (408, "The request came too slowly"),
-    "conflict": (409, "It does not fit how things stand now"),
-    "in-flight": (409, "The same request is being answered"),
-    "stale-version": (412, "It was changed meanwhile"),
-    "too-large": (413, "It is larger than it may be"),
-    "unsupported-media-type": (415, "The body is of another type than is read here"),
-    "range-not-satisfiable": (416, "No byte of the file lies in the range"),
-    "wrong-host": (421, "The server is not known by this name"),
-    "invalid": (422, "It can be read but not done"),
-    "key-reused": (422, "The idempotency key came with another request"),
-    "too-many-requests": (429, "Too many requests"),
-    "head-too-large": (431, "The head of the request is larger than it may be"),
-    "internal": (500, "The server made a mistake"),
-    "unavailable": (503, "The server cannot answer now"),
-    "no-space": (507, "The disk of the server is full"),
-}
 
 # The first that fits; the order is from the special to the general.
 _OF_ERRORS: Final[Sequence[tuple[type[LegatoError], str]]] = (
@@ -96,7 +69,7 @@ class Problem(LegatoError):
     """An answer that is an error, for what no error of the house stands for.
 
     Args:
-        name: the end of its type, a key of `TITLES`.
+        name: the end of its type, a key of `PROBLEMS`.
         detail: a sentence that says what to do.
         headers: of the answer.
         errors: what is wrong with single fields.
@@ -108,15 +81,15 @@ class Problem(LegatoError):
         super().__init__(detail)
         self.name = name
         self.detail = detail
-        self.status = TITLES[name][0]
+        self.status = PROBLEMS[name].status
         self.headers = dict(headers or {})
         self.errors = tuple(errors)
 
     def render(self, request_id: str) -> Response:
         """Return the answer."""
         told: dict[str, Any] = {
-            "type": _PREFIX + self.name,
-            "title": TITLES[self.name][1],
+            "type": PREFIX + self.name,
+            "title": PROBLEMS[self.name].title,
             "status": self.status,
             "detail": self.detail,
             "request_id": request_id,

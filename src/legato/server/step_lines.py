@@ -6,18 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-import msgspec
+from legato.api.pool import StepLine
 
 K = TypeVar("K")
 
 Change = tuple[float, int]
-
-
-class StepLine(msgspec.Struct, frozen=True):
-    """A line of steps: from each time on it has the value beside it. As many values as times."""
-
-    times: tuple[float, ...]
-    values: tuple[int, ...]
 
 
 def draw_held(spans: Iterable[tuple[K, float, float | None]], since: float, until: float) -> dict[K, StepLine]:

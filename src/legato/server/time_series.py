@@ -10,35 +10,10 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from legato.api.outputs import Metrics, Series, Steps
 from legato.server.json_lines import Lines
 
 T = TypeVar("T")
-
-
-class Series(msgspec.Struct, frozen=True):
-    """What a program logged under one name, as columns of the same length."""
-
-    name: str
-    step: tuple[int, ...]
-    epoch: tuple[int, ...]
-    time: tuple[float, ...]
-    value: tuple[float | None, ...]
-
-
-class Steps(msgspec.Struct, frozen=True):
-    """The first commit of each step, as columns of the same length."""
-
-    step: tuple[int, ...]
-    epoch: tuple[int, ...]
-    view: tuple[int, ...]
-    time: tuple[float, ...]
-
-
-class JobMetrics(msgspec.Struct, frozen=True):
-    """All series of a job."""
-
-    series: tuple[Series, ...]
-    steps: Steps
 
 
 class _Logged(msgspec.Struct, frozen=True):
@@ -67,7 +42,7 @@ def read_metrics(
     after_step: int | None,
     num_points: int,
     has_steps: bool = True,
-) -> JobMetrics:
+) -> Metrics:
     """Read the series of a job.
 
     Args:
@@ -102,7 +77,7 @@ def read_metrics(
         for step in _COMMITTED.read(ledger_file, after_step):
             committed.add(step, step.step)
     steps = committed.points
-    return JobMetrics(
+    return Metrics(
         tuple(series),
         Steps(
             tuple(line.step for line in steps),

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from legato.cli import main
 from legato.cli.platform import completion
-from legato.client import project_records
 from legato.client.client import Client
 from legato.core.errors import Conflict, Forbidden, NotFound, UsageError
 
@@ -35,17 +34,6 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         packed.write(folder / "train.py", "train.py")
     monkeypatch.chdir(tmp_path)
     return folder
-
-
-def test_records_have_the_same_fields_here_and_there(platform: Platform) -> None:
-    schemas = platform.get("openapi.json")["components"]["schemas"]
-    for name, record in (
-        ("Project", project_records.Project),
-        ("DefinitionTold", project_records.Definition),
-        ("Experiment", project_records.Experiment),
-        ("FrameworkTold", project_records.Framework),
-    ):
-        assert set(schemas[name]["properties"]) == set(record.__struct_fields__), name
 
 
 def test_every_call(ann: Client, client_of: NewClient, program: Path) -> None:

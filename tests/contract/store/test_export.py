@@ -13,7 +13,7 @@ from sqlalchemy import inspect
 from tests.contract.store.conftest import NewUrl, open_quickly
 from tests.contract.store.making import ANN, NOW, make_job, make_people, make_pool, start, write
 
-from legato.control.records import Progress
+from legato.api.jobs import Progress
 from legato.control.store import Store, export, migrate
 from legato.control.store.database import Database
 from legato.core.errors import StoreError, UsageError

@@ -22,8 +22,10 @@ from tests.contract.store.making import (
     write,
 )
 
+from legato.api.jobs import Progress
+from legato.api.pool import Usage
 from legato.control.people import TokenKind
-from legato.control.records import JobChange, JobPatch, Lease, Progress, RequestKey, Usage, Verdict
+from legato.control.records import JobChange, JobPatch, Lease, RequestKey, Verdict
 from legato.control.stages import Stage
 from legato.control.store import Store
 from legato.core.errors import FencedOut, NotFound, SlotTaken, TransitionError, UsageError

@@ -10,16 +10,15 @@ import pytest
 from sqlalchemy import event
 from tests.contract.store.making import ANN, BEN, EYE, NOW, make_job, make_people, make_pool, start, write
 
+from legato.api.projects import Experiment, Project
 from legato.control.project_records import (
     Definition,
     Distributed,
-    Experiment,
     ExperimentPatch,
     Naming,
     NewDefinition,
     NewExperiment,
     NewProject,
-    Project,
     ProjectPatch,
 )
 from legato.control.records import CheckedJob, JobFilter, RequestKey

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from tests.contract.store.making import ADMIN, ANN, BEN, NOW, make_job, make_people, make_pool, start, write
 
+from legato.api.jobs import Progress
 from legato.control.project_records import NewProject, ProjectPatch
-from legato.control.records import JobPatch, Note, Progress, Queue, Verdict
+from legato.control.records import JobPatch, Note, Queue, Verdict
 from legato.control.stages import Stage
 from legato.control.store import Store
 

@@ -17,13 +17,13 @@ import pytest
 from tests.unit.client import carried
 from tests.unit.client.platform import NOW, Platform, stream
 
+from legato.api.pool import Node
 from legato.client import dataframes
 from legato.client.client import Client
 from legato.client.downloads import DOWNLOAD_MARK
 from legato.client.jobs import Job
 from legato.client.lists import Listing
 from legato.client.packing import pack
-from legato.client.platform_records import Node
 from legato.core.errors import Conflict, KeyReused, NotFound, ServerError, Unavailable, UsageError
 
 

@@ -12,9 +12,10 @@ import httpx
 import pytest
 from tests.unit.client.platform import NOW, TOKEN, URL, Platform, Time, stream
 
+from legato.api.people import Me, Token
 from legato.client.client import Client
 from legato.client.connection import Line
-from legato.client.platform_records import Me, NewToken, Token
+from legato.client.people import NewToken
 from legato.client.server_sent_events import Message, read_messages
 from legato.client.servers import Server
 from legato.core import errors

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 from tests.unit.control.loop.test_rounds import SLOTS, make_pool, make_running
 
+from legato.api.jobs import Progress
 from legato.control.drivers.drivers import DriverReport, DriverState
 from legato.control.loop.loop_state import Pool
 from legato.control.loop.rounds import learn
-from legato.control.records import JobChange, Progress
+from legato.control.records import JobChange
 from legato.control.stages import Stage
 from legato.driver.journal import Outcome
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from tests.unit.server.platform import ADMIN, NOW, Platform, check_problem
 
+from legato.api.pool import StepLine
 from legato.control.records import DeclaredSlot, Node, Queue, Verdict
 from legato.control.store import history
-from legato.server.step_lines import StepLine, add_up, draw_held, thin
+from legato.server.step_lines import add_up, draw_held, thin
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import pytest
 from tests.unit.server.platform import ADMIN, LIMIT_S, NOW, Platform
 from tests.unit.server.test_projects import upload
 
-from legato.control.records import Progress, Queue
+from legato.api.jobs import Progress
+from legato.control.records import Queue
 from legato.control.store.jobs import Jobs
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from tests.unit.server.platform import ADMIN, JOB, NOW, Platform, check_problem
 
-from legato.control.records import Progress, Queue, Verdict
+from legato.api.jobs import Progress
+from legato.control.records import Queue, Verdict
 from legato.control.stages import Stage
 from legato.policy.snapshot import Decision, Verb
 

@@ -20,8 +20,8 @@ from legato.cli.terminal.output import give_up_output
 from legato.core.errors import ServerError
 
 if TYPE_CHECKING:
+    from legato.api.jobs import Event, Progress, TrainingEvent
     from legato.client.jobs import Job
-    from legato.client.records import Event, Progress, TrainingEvent
     from legato.core.clock import Clock
 
 _LOOK_EVERY_S: Final = 1.0

@@ -49,7 +49,7 @@ def complete_frameworks(incomplete: str) -> list[str]:
 
 def complete_stages(incomplete: str) -> list[str]:
     """Offer stages of jobs."""
-    from legato.client.records import STAGES
+    from legato.api.jobs import STAGES
 
     return _begin_with(incomplete, STAGES)
 

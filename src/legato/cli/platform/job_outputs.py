@@ -22,8 +22,9 @@ from legato.cli.terminal.output import Output, leaving_off, make_table, render_f
 from legato.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from legato.api.jobs import Event, TrainingEvent
+    from legato.api.outputs import Metrics
     from legato.client.jobs import Job
-    from legato.client.records import Event, Metrics, TrainingEvent
 
 _NUM_EVENTS: Final = 100
 _ASK_EVERY_S: Final = 2.0
@@ -259,7 +260,7 @@ def _find_events(*, follow: bool, after: int | None, server: str | None) -> Iter
 
 def _render_all(events: Iterable[Event | TrainingEvent], *, with_job: bool) -> Iterator[str]:
     """Render events, each reason once: one decision causes several events with the same reason."""
-    from legato.client.records import TrainingEvent
+    from legato.api.jobs import TrainingEvent
 
     before = None
     for event in events:
@@ -299,7 +300,7 @@ def _as_record(event: Event | TrainingEvent, job: str | None) -> dict[str, Any]:
     """Return an event for programs; what a driver warned of has no number among those of the platform."""
     import msgspec
 
-    from legato.client.records import Event
+    from legato.api.jobs import Event
 
     told: dict[str, Any] = msgspec.to_builtins(event)
     if isinstance(event, Event):

@@ -32,9 +32,9 @@ from legato.core.errors import NotFound, UsageError
 from legato.core.spelling import ask_whether
 
 if TYPE_CHECKING:
+    from legato.api.jobs import JobRecord, TrainingEvent
     from legato.client.client import Client
     from legato.client.jobs import Job
-    from legato.client.records import JobRecord, TrainingEvent
 
 _LOSSES: Final = ("died", "fenced", "failed", "refused")
 EXIT_TIME_IS_UP: Final = 124  # as of timeout(1)
@@ -204,7 +204,7 @@ def wait_for(
     server: ServerOption = None,
 ) -> None:
     """Wait until a job has ended, and exit with its exit code."""
-    from legato.client.records import ENDED
+    from legato.api.jobs import ENDED
 
     limit_s = None if timeout is None else read_duration(timeout, "the timeout")
     found = find_job(job, server)

@@ -20,7 +20,7 @@ from legato.cli.terminal.output import Output, make_table, watch, write
 from legato.cli.terminal.table import Column
 
 if TYPE_CHECKING:
-    from legato.client.platform_records import HeldSlots, QueueShare, SlotMove, Timeline
+    from legato.api.pool import HeldSlots, QueueShare, SlotMove, Timeline
 
 _UNKNOWN: Final = "-"
 

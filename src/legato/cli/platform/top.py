@@ -22,8 +22,8 @@ from legato.core.errors import Unavailable, UsageError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from legato.api.jobs import JobRecord
     from legato.client.client import Client
-    from legato.client.records import JobRecord
 
 _HOLDING: Final = ("starting", "running", "pausing", "stopping")
 _WAITING: Final = ("queued", "paused")

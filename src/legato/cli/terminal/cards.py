@@ -19,7 +19,7 @@ from legato.core.limits import render_size
 if TYPE_CHECKING:
     import msgspec
 
-    from legato.client.records import Explanation, JobRecord, Plan, Spec, TrainingEvent
+    from legato.api.jobs import Explanation, JobRecord, Plan, Spec, TrainingEvent
 
 
 def draw_job(job: JobRecord, spec: Spec, now: float) -> RenderableType:

@@ -17,9 +17,11 @@ from legato.cli.terminal.job_view import render_number
 from legato.cli.terminal.table import Column
 
 if TYPE_CHECKING:
-    from legato.client.platform_records import AuditEntry, Node, Queue, Slot, Token, Usage, User
-    from legato.client.project_records import Definition, Experiment, Framework, Project
-    from legato.client.records import Attempt, Checkpoint, File, JobRecord, Series
+    from legato.api.jobs import Attempt, JobRecord
+    from legato.api.outputs import Checkpoint, File, Series
+    from legato.api.people import AuditEntry, Token, User
+    from legato.api.pool import Node, Queue, Slot, Usage
+    from legato.api.projects import Definition, Experiment, Framework, Project
 
 STAGE_STYLES: Final[Mapping[str, str]] = {
     "queued": "yellow",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from legato.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from legato.client.records import JobRecord
+    from legato.api.jobs import JobRecord
 
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")

@@ -14,8 +14,8 @@ from legato.cli.terminal.output import make_table
 from legato.cli.terminal.table import Column
 
 if TYPE_CHECKING:
-    from legato.client.platform_records import Pool, Slot
-    from legato.client.records import JobRecord
+    from legato.api.jobs import JobRecord
+    from legato.api.pool import Pool, Slot
 
 _COLOURS: Final = (
     *("green", "blue", "magenta", "cyan", "yellow", "red"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from legato.client.records import JobRecord, TrainingEvent
+from legato.api.jobs import JobRecord, TrainingEvent
 
 _STATES: Final = {
     "queued": "Pending",

@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import msgspec
 
+from legato.api.jobs import Progress
 from legato.control.drivers.drivers import DriverReport, DriverState
 from legato.control.loop.driver_failures import pause_after, reason_with
 from legato.control.loop.left_out import describe
 from legato.control.loop.loop_state import Memory, Pool, memory_of
-from legato.control.records import Job, JobChange, Note, Progress
+from legato.control.records import Job, JobChange, Note
 from legato.control.stages import HOLDING, Stage
 from legato.driver.ending import EXIT_KILLED
 from legato.driver.journal import Outcome

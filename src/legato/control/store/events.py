@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import or_, select, update
 
-from legato.control.people import AuditEntry
-from legato.control.records import Event
+from legato.api.jobs import Event
+from legato.api.people import AuditEntry
 from legato.control.store.database import Database
 from legato.control.store.projects import KIND, LEAVER
 from legato.control.store.queues import QUEUE

@@ -8,9 +8,10 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
+from legato.api.projects import Experiment
 from legato.control.display_names import check_description, check_title
 from legato.control.ids import make_id
-from legato.control.project_records import Experiment, ExperimentPatch, NewExperiment
+from legato.control.project_records import ExperimentPatch, NewExperiment
 from legato.control.roles import Asker
 from legato.control.store.database import Database
 from legato.control.store.project_contents import Inside

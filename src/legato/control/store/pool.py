@@ -12,7 +12,8 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, case, func, insert, select, union_all, update
 from sqlalchemy.exc import IntegrityError
 
-from legato.control.records import Allocation, Node, Slot, Usage
+from legato.api.pool import Usage
+from legato.control.records import Allocation, Node, Slot
 from legato.control.store.database import Database
 from legato.control.store.lease import check_fence
 from legato.control.store.rows import read_all, read_each

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
+from legato.api.projects import Project
 from legato.control.display_names import check_description, check_title
 from legato.control.ids import make_id
-from legato.control.project_records import NewProject, Project, ProjectPatch
+from legato.control.project_records import NewProject, ProjectPatch
 from legato.control.records import Page
 from legato.control.roles import Asker, Role, check_may_act
 from legato.control.store.database import Database

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Select, func, select, update
 
+from legato.api.people import Code
 from legato.control.credentials import TOKEN_PREFIX, hash_code, hash_secret, make_code, make_secret, may_be_token
 from legato.control.ids import make_id
-from legato.control.people import CodeTold, NewCode, NewToken, Token, TokenKind
+from legato.control.people import CodeTold, NewToken, Token, TokenKind
 from legato.control.roles import Asker, Role, check_is_admin, lower_role
 from legato.control.store.accounts import create_first_admin
 from legato.control.store.database import Database
@@ -111,9 +112,7 @@ class Tokens:
             token = self._insert(transaction, _ADMIN, "first-start", Role.ADMIN, expires_at, hash_secret(secret))
             return NewToken(token, secret)
 
-    def create_code(
-        self, asker: Asker, now: float, *, expires_at: float, sessions_until: float | None = None
-    ) -> NewCode:
+    def create_code(self, asker: Asker, now: float, *, expires_at: float, sessions_until: float | None = None) -> Code:
         """Create a code that logs a browser in once, as the asker, with at most the present role.
 
         Args:
@@ -137,7 +136,7 @@ class Tokens:
             until = {"sessions_until": sessions_until}
             transaction.connection.execute(update(tokens).where(tokens.c.id == token.id).values(until))
             transaction.audit(asker.name, "link.create", token.id)
-            return NewCode(code, expires_at)
+            return Code(code, expires_at)
 
     def redeem(self, code: str, name: str, now: float, *, expires_at: float) -> NewToken:
         """Use a code up, and create a token for it.

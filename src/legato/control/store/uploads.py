@@ -12,7 +12,7 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, func, or_, select, true, update
 
-from legato.control.records import Upload
+from legato.api.outputs import Upload
 from legato.control.roles import Asker, Role, Submitter
 from legato.control.store.database import Database
 from legato.control.store.rows import read_one

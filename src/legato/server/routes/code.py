@@ -9,13 +9,13 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from legato.control.records import Upload
+from legato.api import API
+from legato.api.outputs import Upload
 from legato.control.roles import Asker, Submitter, check_may_submit
 from legato.control.store import check_sha256, missing_code
 from legato.server.answers import Answer, tells
 from legato.server.authentication import WhoAsks
 from legato.server.code_archive import pack_code
-from legato.server.middleware import API
 from legato.server.ranges import BYTES, answer_file
 from legato.server.services import Here, Services
 

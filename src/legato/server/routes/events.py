@@ -12,11 +12,11 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from legato.control.records import Event
+from legato.api import API
+from legato.api.jobs import Event
 from legato.control.roles import Asker
 from legato.server.answers import Answer, tells
 from legato.server.authentication import WhoAsks
-from legato.server.middleware import API
 from legato.server.problems import Problem
 from legato.server.services import Here, Services
 from legato.server.streams import END, HEARTBEAT, Watch, render_message, stream, wants_stream

@@ -5,8 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from legato.api import API
+from legato.api.projects import Experiment
 from legato.control.arguments import split_line
-from legato.control.project_records import Definition, Experiment
+from legato.control.project_records import Definition
 from legato.control.records import CheckedJob, Job
 from legato.control.roles import Asker, Submitter, check_may_act
 from legato.control.store import check_may_add, missing_code
@@ -16,7 +18,6 @@ from legato.server.answers import Answer, Listed, show_version, tells
 from legato.server.authentication import WhoAsks
 from legato.server.frameworks import Frameworks, Offered
 from legato.server.launches import Wishes, check_places_here, make_run
-from legato.server.middleware import API
 from legato.server.project_bodies import ExperimentBody, ExperimentPatchBody, RunsBody
 from legato.server.routes.jobs import IfMatch, Key, find_made, read_key, read_version
 from legato.server.services import Here, Services

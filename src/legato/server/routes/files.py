@@ -10,6 +10,8 @@ import msgspec
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from legato.api import API
+from legato.api.outputs import Checkpoint
 from legato.control.roles import Asker
 from legato.core.errors import Forbidden, NotFound
 from legato.driver.log_caps import find_begin
@@ -17,7 +19,6 @@ from legato.server.answers import Answer, Listed, tells
 from legato.server.authentication import WhoAsks
 from legato.server.job_files import Files, list_files, open_file, split_path
 from legato.server.logs import is_log_file, shorten
-from legato.server.middleware import API
 from legato.server.ranges import BYTES, answer_file
 from legato.server.routes.jobs import may_see_inside
 from legato.server.services import Here, Services
@@ -25,15 +26,6 @@ from legato.server.services import Here, Services
 router = APIRouter(prefix=API, tags=["files"])
 
 _CHECKPOINT: Final = re.compile(r"checkpoints/step-([0-9]{1,15})\.legato")
-
-
-class Checkpoint(msgspec.Struct, frozen=True):
-    """A checkpoint of a job; ``path``: for downloading it."""
-
-    step: int
-    path: str
-    num_bytes: int
-    modified_at: float
 
 
 @router.get("/jobs/{job}/files", **tells(Files, errors=(404,)))

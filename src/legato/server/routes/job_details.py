@@ -8,26 +8,23 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
+from legato.api import API
+from legato.api.jobs import TrainingEvent
+from legato.api.outputs import Metrics
 from legato.control.records import Allocation, Attempt
 from legato.driver.journal import JobDirectory
-from legato.driver.record import Event
 from legato.policy.snapshot import Decision
 from legato.server.answers import Answer, Listed, tells
 from legato.server.authentication import WhoAsks
 from legato.server.explaining import Explainer, Explanation
 from legato.server.json_lines import Lines
-from legato.server.middleware import API
 from legato.server.routes.events import Told
 from legato.server.services import Here, Services
-from legato.server.time_series import JobMetrics, read_metrics
+from legato.server.time_series import read_metrics
 
 router = APIRouter(prefix=API, tags=["jobs"])
 
 _MAX_INT: Final = 2**53
-
-
-class TrainingEvent(Event, frozen=True, kw_only=True, omit_defaults=False):
-    """What a job's driver wrote down, as in ``docs/cli.md``."""
 
 
 _EVENTS: Final = Lines(TrainingEvent, lambda event: event.seq)
@@ -69,7 +66,7 @@ def list_training_events(
     return Answer(Told(items, items[-1].seq if items else after))
 
 
-@router.get("/jobs/{job}/metrics", **tells(JobMetrics, errors=(404,)))
+@router.get("/jobs/{job}/metrics", **tells(Metrics, errors=(404,)))
 def get_metrics(
     job: str,
     here: Here,

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from legato.api import API
 from legato.control.records import CheckedJob, Job, JobFilter, JobPatch, NewJob, Page, RequestKey
 from legato.control.roles import Asker, Role, Submitter, check_may_submit
 from legato.control.stages import Stage
@@ -25,7 +26,6 @@ from legato.server.bodies import JobFields, Patch, Resize, Stop, Submission, mak
 from legato.server.etags import is_known, make_tag, tell_unchanged
 from legato.server.frameworks import Frameworks
 from legato.server.launches import check_places_here, find_files, run_by, warn_of_limits
-from legato.server.middleware import API
 from legato.server.planning import check_queue
 from legato.server.problems import Problem
 from legato.server.services import Here, Services

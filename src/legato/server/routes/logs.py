@@ -12,22 +12,13 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from legato.api import API
+from legato.api.outputs import Log
 from legato.core.errors import UsageError
 from legato.server.answers import Answer, Listed, tells
 from legato.server.authentication import WhoAsks
 from legato.server.log_search import FoundLines, Level, LogPlace, find_place, search_log
-from legato.server.logs import (
-    MAX_BYTES,
-    Log,
-    Place,
-    Reader,
-    is_log,
-    list_logs,
-    read_piece,
-    read_place,
-    render_place,
-)
-from legato.server.middleware import API
+from legato.server.logs import MAX_BYTES, Place, Reader, is_log, list_logs, read_piece, read_place, render_place
 from legato.server.services import Here, Services
 from legato.server.streams import END, HEARTBEAT, Watch, render_message, stream, wants_stream
 

@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 import legato
+from legato.api.people import Version
 from legato.control.records import Lease
 from legato.core.errors import StoreError
 from legato.server.answers import Answer, tells
@@ -46,13 +47,6 @@ class Readiness(msgspec.Struct, frozen=True):
     store: bool
     disk: bool
     loop: Literal["leading", "following", "late"]
-
-
-class Version(msgspec.Struct, frozen=True):
-    """What runs here."""
-
-    version: str
-    api: tuple[str, ...]
 
 
 @router.get("/healthz", openapi_extra=_OPEN, **tells(Health))

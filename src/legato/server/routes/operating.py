@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-import msgspec
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from legato.control.people import AuditEntry
+from legato.api import API
+from legato.api.people import AuditEntry, Setting
 from legato.control.records import Page
 from legato.control.roles import check_is_admin
 from legato.control.settings import Settings
 from legato.server.answers import Answer, Listed, tells
 from legato.server.authentication import WhoAsks
-from legato.server.middleware import API
 from legato.server.services import Here
 
 router = APIRouter(prefix=API, tags=["operating"])
@@ -23,14 +22,6 @@ router = APIRouter(prefix=API, tags=["operating"])
 _HIDDEN: Final = "***"
 _BEFORE_HOST: Final = re.compile(r"(://[^:/?#@]*):[^/?#]*@")
 _IN_QUERY: Final = re.compile(r"([?&][^=&]*pass[^=&]*=)[^&]*", re.IGNORECASE)
-
-
-class Setting(msgspec.Struct, frozen=True):
-    """A setting of the platform; ``docs/settings.md`` has all of them."""
-
-    name: str
-    value: Any
-    meaning: str
 
 
 @router.get("/audit", **tells(Page[AuditEntry]))

@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from typing import Annotated, Final
 
-import msgspec
 from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from legato.control.people import Token, TokenKind, User
+from legato.api import API, people
+from legato.control.people import NewToken, Token, TokenKind, User
 from legato.control.roles import Asker, Role, check_is_admin
 from legato.core.errors import BadField, Forbidden, NotFound, Unauthenticated, UsageError
-from legato.server.answers import Answer, Listed, Secret, show_secret, tells
+from legato.server.answers import Answer, Listed, show_secret, tells
 from legato.server.authentication import WhoAsks
 from legato.server.bodies import Login, NewPassword, NewTokenBody, NewUser, UserPatch
-from legato.server.middleware import API
 from legato.server.services import Here, Services
 from legato.server.sessions import DEVICE_HEADER
 
@@ -26,14 +25,13 @@ _DAY_S: Final = 86400.0
 _HOUR_S: Final = 3600.0
 
 
-class Me(msgspec.Struct, frozen=True):
+class Me(people.Me, frozen=True):
     """The user of a token; the role is the lower of the token's and the user's."""
 
-    name: str
     role: Role
 
 
-@router.post("/login", openapi_extra={"security": []}, **tells(Secret, 201, errors=(413, 415)))
+@router.post("/login", openapi_extra={"security": []}, **tells(NewToken, 201, errors=(413, 415)))
 async def log_in(body: Login, request: Request, here: Here) -> Response:
     """Give a token for a name and a password, and a secret by which the device is known the next time."""
     asker, device = await check_password(here, request, body.user, body.password)
@@ -118,7 +116,7 @@ def list_tokens(here: Here, asker: WhoAsks, user: Annotated[str | None, Query(ma
     return Answer(Listed(here.store.tokens.list(user)))
 
 
-@router.post("/tokens", **tells(Secret, 201, errors=(404, 409, 413, 415)))
+@router.post("/tokens", **tells(NewToken, 201, errors=(404, 409, 413, 415)))
 async def create_token(body: NewTokenBody, request: Request, here: Here, asker: WhoAsks) -> Response:
     """Create a token. One that a log-in asks for ends with it, unless the password is given."""
     days = body.days if "days" in body.model_fields_set else here.settings.token_days

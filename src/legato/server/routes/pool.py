@@ -10,15 +10,17 @@ from fastapi import APIRouter, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from legato.control.records import Allocation, Queue, QueueLoad, Usage
+from legato.api import API, pool
+from legato.api.jobs import Allocation
+from legato.api.pool import Node, Pool, Slot, SlotMove, Timeline, Usage
+from legato.control.records import Queue, QueueLoad
 from legato.control.roles import Asker
 from legato.control.stages import Stage
 from legato.core.errors import NotFound, UsageError
 from legato.server.answers import Answer, Encoded, Listed, encode, tells
 from legato.server.authentication import WhoAsks
 from legato.server.bodies import QueueBody
-from legato.server.history import By, SlotMove, Timeline, draw_timeline, list_moves
-from legato.server.middleware import API
+from legato.server.history import By, draw_timeline, list_moves
 from legato.server.services import Here, Services
 
 router = APIRouter(prefix=API, tags=["pool"])
@@ -31,91 +33,41 @@ _MAX_JOBS = 100
 Moment = Annotated[float | None, Query(ge=0, le=_MAX_TIME, allow_inf_nan=False)]
 
 
-class PoolState(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole pool in numbers. ``jobs``: those that the asker may see, by stage."""
-
-    policy: str
-    num_slots: int
-    num_usable: int
-    num_free: int
-    num_leaving: int
-    jobs: dict[Stage, int]
-    summary: str | None
-
-
-class NodeState(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine of the pool."""
-
-    name: str
-    num_slots: int
-    num_usable: int
-    num_free: int
-
-
-class SlotState(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot and its job. ``job``: None if no job has it, or the asker may not see the job."""
-
-    id: str
-    node: str
-    device: str
-    unusable_since: float | None
-    unusable_reason: str | None
-    is_free: bool
-    job: str | None
-    attempt: int | None
-    since: float | None
-    release_asked_at: float | None
-
-
 class SeenAllocation(Allocation, frozen=True, kw_only=True):
     """An allocation as it is shown. ``job``: None if the asker may not see it."""
 
-    job: str | None  # type: ignore[assignment]
+    attempt: int
 
 
-class QueueState(Queue, frozen=True, kw_only=True):
-    """A queue and what is in it.
-
-    Args:
-        num_slots: that its jobs hold.
-        num_holding: jobs that hold slots or are about to.
-        num_queued: jobs that wait.
-    """
-
-    num_slots: int
-    num_holding: int
-    num_queued: int
-
-
-@router.get("/pool", **tells(PoolState))
+@router.get("/pool", **tells(Pool))
 def get_pool(here: Here, asker: WhoAsks) -> Response:
     """Return the pool in numbers."""
     slots = list_slot_states(here, asker)
     decisions = here.loop.decisions
     counted = here.store.jobs.count_by_stage(sees_only=asker.sees_only)
     return Answer(
-        PoolState(
+        Pool(
             policy=here.settings.policy,
             num_slots=len(slots),
             num_usable=sum(slot.unusable_since is None for slot in slots),
             num_free=sum(slot.is_free for slot in slots),
             num_leaving=sum(slot.release_asked_at is not None for slot in slots),
-            jobs={stage: counted.get(stage, 0) for stage in Stage},
+            jobs={str(stage): counted.get(stage, 0) for stage in Stage},
             summary=decisions.summary if decisions else None,
         )
     )
 
 
-@router.get("/nodes", **tells(Listed[NodeState]))
+@router.get("/nodes", **tells(Listed[Node]))
 def list_nodes(here: Here, asker: WhoAsks) -> Response:
     """List the machines of the pool."""
-    of_node: dict[str, list[SlotState]] = {}
+    of_node: dict[str, list[Slot]] = {}
     for slot in list_slot_states(here, asker):
         of_node.setdefault(slot.node, []).append(slot)
     return Answer(
         Listed(
             tuple(
-                NodeState(
+                Node(
                     name=name,
                     num_slots=len(slots),
                     num_usable=sum(slot.unusable_since is None for slot in slots),
@@ -127,7 +79,7 @@ def list_nodes(here: Here, asker: WhoAsks) -> Response:
     )
 
 
-@router.get("/slots", **tells(Listed[SlotState]))
+@router.get("/slots", **tells(Listed[Slot]))
 def list_slots(here: Here, asker: WhoAsks) -> Response:
     """List the slots of the pool, and who has them."""
     return Answer(Listed(list_slot_states(here, asker)))
@@ -189,14 +141,14 @@ def list_slot_moves(
 # ---------------------------------------------------------------- queues
 
 
-@router.get("/queues", **tells(Listed[QueueState]))
+@router.get("/queues", **tells(Listed[pool.Queue]))
 def list_queues(here: Here, asker: WhoAsks) -> Response:
     """List the queues."""
     loads = here.store.queues.measure()
     return Answer(Listed(tuple(_describe(queue, loads) for queue in here.store.queues.list(asker.sees_only))))
 
 
-@router.get("/queues/{queue}", **tells(QueueState, errors=(404,)))
+@router.get("/queues/{queue}", **tells(pool.Queue, errors=(404,)))
 def get_queue(queue: str, here: Here, asker: WhoAsks) -> Response:
     """Return a queue."""
     for found in here.store.queues.list(asker.sees_only):
@@ -205,7 +157,7 @@ def get_queue(queue: str, here: Here, asker: WhoAsks) -> Response:
     raise NotFound(f"There is no queue '{queue}' that you may see. 'legato queues' lists those that you may.")
 
 
-@router.put("/queues/{queue}", **tells(QueueState, errors=(404, 413, 415)))
+@router.put("/queues/{queue}", **tells(pool.Queue, errors=(404, 413, 415)))
 def put_queue(queue: str, here: Here, asker: WhoAsks, body: QueueBody | None = None) -> Response:
     """Make a queue, or change it into this one."""
     said = body or QueueBody()
@@ -230,7 +182,7 @@ def delete_queue(queue: str, here: Here, asker: WhoAsks) -> Response:
 # ---------------------------------------------------------------- facts
 
 
-def list_slot_states(here: Services, asker: Asker) -> tuple[SlotState, ...]:
+def list_slot_states(here: Services, asker: Asker) -> tuple[Slot, ...]:
     """Return all slots, and who has them as far as the asker may see."""
     held = {found.slot: found for found in here.store.pool.list_open()}
     seen = _seen(here, (found.job for found in held.values()), asker)
@@ -238,7 +190,7 @@ def list_slot_states(here: Services, asker: Asker) -> tuple[SlotState, ...]:
     for slot in here.store.pool.list_slots():
         holder = held.get(slot.id)
         states.append(
-            SlotState(
+            Slot(
                 **msgspec.structs.asdict(slot),
                 is_free=holder is None and slot.unusable_since is None,
                 job=holder.job if holder and holder.job in seen else None,
@@ -258,9 +210,9 @@ def _seen(here: Services, jobs: Iterable[str], asker: Asker) -> frozenset[str]:
     return here.store.jobs.which_visible(set(jobs), asker.sees_only)
 
 
-def _describe(queue: Queue, loads: dict[str, QueueLoad]) -> QueueState:
+def _describe(queue: Queue, loads: dict[str, QueueLoad]) -> pool.Queue:
     load = loads.get(queue.name, QueueLoad())
-    return QueueState(**msgspec.structs.asdict(queue), **msgspec.structs.asdict(load))
+    return pool.Queue(**msgspec.structs.asdict(queue), **msgspec.structs.asdict(load))
 
 
 def _read_times(here: Services, since: float | None, until: float | None, usual_s: float) -> tuple[float, float]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-import msgspec
 from fastapi import APIRouter, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from legato.control.project_records import Definition, Project
+from legato.api import API, projects
+from legato.api.projects import Project
+from legato.control.project_records import Definition, Distributed
 from legato.control.records import NewJob, Page
 from legato.control.roles import Asker, Role
 from legato.control.store import check_may_add
@@ -19,7 +20,6 @@ from legato.server.answers import Answer, Listed, show_version, tells
 from legato.server.authentication import WhoAsks
 from legato.server.frameworks import Frameworks, Offered
 from legato.server.launches import Wishes, check_definition, check_places_here, find_files, make_run
-from legato.server.middleware import API
 from legato.server.planning import check_queue
 from legato.server.project_bodies import DefinitionBody, NamingBody, ProjectBody, ProjectPatchBody
 from legato.server.routes.jobs import After, IfMatch, read_version
@@ -31,19 +31,16 @@ _CHANGES: Final = (404, 409, 412, 413, 415)
 _MAKES: Final = (404, 409, 413, 415)
 
 
-class FrameworkTold(msgspec.Struct, frozen=True):
+class FrameworkTold(projects.Framework, frozen=True):
     """A framework that definitions may name. ``distributed``: how many workers it can have."""
 
-    name: str
-    title: str
-    description: str
     distributed: tuple[DistributedName, ...]
 
 
-class DefinitionTold(Definition, frozen=True, kw_only=True):
+class DefinitionTold(projects.Definition, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A training definition, as it is shown. ``environment``: values are null for whom they do not concern."""
 
-    environment: dict[str, str | None] = msgspec.field(default_factory=dict)  # type: ignore[assignment]
+    distributed: Distributed = Distributed.SINGLE
 
 
 @router.get("/frameworks", **tells(Listed[FrameworkTold]))

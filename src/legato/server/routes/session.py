@@ -9,13 +9,14 @@ from fastapi import APIRouter, Depends, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from legato.control.people import CodeTold, NewCode, NewToken, TokenKind
+from legato.api import API
+from legato.api.people import Code
+from legato.control.people import CodeTold, NewToken, TokenKind
 from legato.control.roles import Role
 from legato.core.errors import UsageError
 from legato.server.answers import Answer, tells
 from legato.server.authentication import WhoAsks
 from legato.server.bodies import GivenCode, NewSession
-from legato.server.middleware import API
 from legato.server.routes.people import check_password, end_of_login
 from legato.server.services import Here, Services
 from legato.server.sessions import make_csrf, render_cookie, render_device
@@ -82,7 +83,7 @@ def end_session(request: Request, here: Here, asker: WhoAsks, held: HeldToken) -
     return Response(status_code=204, headers={"Set-Cookie": render_cookie("", 0, request.scope)})
 
 
-@router.post("/session/links", **tells(NewCode, 201))
+@router.post("/session/links", **tells(Code, 201))
 def create_link(here: Here, asker: WhoAsks, held: HeldToken) -> Response:
     """Make a code that logs the asker in once, within an hour: for a link that is opened in a browser."""
     now, ends = here.now(), here.store.tokens.find(held.secret).expires_at

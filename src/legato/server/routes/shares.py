@@ -9,6 +9,8 @@ from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from legato.api import API, pool
+from legato.api.pool import QueueShare
 from legato.control.records import Queue
 from legato.control.roles import check_is_admin
 from legato.control.store import check_queue_numbers
@@ -20,48 +22,24 @@ from legato.policy.whatif import Effect, plan_queues
 from legato.server.answers import Answer, Listed, tells
 from legato.server.authentication import WhoAsks
 from legato.server.bodies import QueuesBody
-from legato.server.middleware import API
 from legato.server.planning import with_queues
 from legato.server.services import Here, Services, make_rules
 
 router = APIRouter(prefix=API, tags=["pool"])
 
 
-class QueuePart(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue's part of the pool.
-
-    Args:
-        ceiling: None: the pool.
-        fair: what it has when every queue wants all it can get; None: the policy does not divide by weight.
-        held: slots that its jobs hold.
-        borrowed: how many of these are above its fair part; None where that is.
-        wanted: slots that its jobs could use.
-    """
-
-    queue: str
-    weight: float
-    floor: int
-    ceiling: int | None
-    fair: float | None
-    held: int
-    borrowed: float | None
-    wanted: int
-
-
-class QueuesPlan(msgspec.Struct, frozen=True, kw_only=True):
+class QueuesPlan(pool.QueuesPlan, frozen=True, kw_only=True):
     """What would happen if queues were as described. ``shares``: of all queues, as they would be."""
 
     effects: tuple[Effect, ...]
-    shares: tuple[QueuePart, ...]
-    reason: str
 
 
-@router.get("/pool/shares", **tells(Listed[QueuePart]))
+@router.get("/pool/shares", **tells(Listed[QueueShare]))
 async def list_shares(here: Here, asker: WhoAsks) -> Response:
     """List each queue's part of the pool: what is fair, what it holds, borrows and wants."""
     snapshot = await here.look()
 
-    def describe() -> tuple[QueuePart, ...]:
+    def describe() -> tuple[QueueShare, ...]:
         return _describe(here, snapshot, make_rules(here.settings))
 
     # Of all queues: each asker sees only the asker's.
@@ -91,7 +69,7 @@ async def plan_other_queues(body: QueuesBody, here: Here, asker: WhoAsks) -> Res
         return Answer(await here.plans.get(msgspec.json.encode(wanted), here.feed.last, compute))
 
 
-def _describe(here: Services, snapshot: Snapshot, rules: Rules) -> tuple[QueuePart, ...]:
+def _describe(here: Services, snapshot: Snapshot, rules: Rules) -> tuple[QueueShare, ...]:
     loads = here.store.queues.measure()
     queues = {queue.name: queue for queue in snapshot.queues}
     parts = []
@@ -101,7 +79,7 @@ def _describe(here: Services, snapshot: Snapshot, rules: Rules) -> tuple[QueuePa
             continue  # gone a moment ago
         held = loads[share.queue].num_slots if share.queue in loads else 0
         parts.append(
-            QueuePart(
+            QueueShare(
                 queue=queue.name,
                 weight=queue.weight,
                 floor=queue.floor,

@@ -16,14 +16,14 @@ from rich.console import Console
 from tests.unit.cli.conftest import Call
 from tests.unit.client.platform import NOW, Platform, make_job
 
+from legato.api.jobs import Event, JobRecord
+from legato.api.pool import Pool, Slot
 from legato.cli.platform import job_outputs
 from legato.cli.terminal.columns import job_columns
 from legato.cli.terminal.formatting import clean, read_duration, read_moment, render_age, render_sparkline
 from legato.cli.terminal.output import make_table
 from legato.cli.terminal.top_view import draw_top
 from legato.client.jobs import Job
-from legato.client.platform_records import Pool, Slot
-from legato.client.records import Event, JobRecord
 from legato.core.errors import UsageError
 
 BERT = {

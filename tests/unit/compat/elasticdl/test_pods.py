@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.unit.client.platform import NOW, make_job
 
-from legato.client.records import JobRecord, TrainingEvent
+from legato.api.jobs import JobRecord, TrainingEvent
 from legato.compat.elasticdl.pods import Pod, list_pods, render_pods
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from legato.api.jobs import Progress
 from legato.control.drivers.drivers import DriverReport, DriverState
 from legato.control.loop.deciding import carry_out, make_snapshot
 from legato.control.loop.left_out import LeftOut
@@ -15,7 +16,7 @@ from legato.control.loop.loop_state import Memory, Pool
 from legato.control.loop.pace import Pace
 from legato.control.loop.rounds import learn
 from legato.control.loop.slot_account import Account
-from legato.control.records import Allocation, Facts, Job, JobChange, Progress, Slot
+from legato.control.records import Allocation, Facts, Job, JobChange, Slot
 from legato.control.stages import Stage
 from legato.control.work import Work, make_order
 from legato.policy import snapshot as policy

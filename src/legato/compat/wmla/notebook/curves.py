@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from legato.client.records import Allocation, Metrics, Series
+from legato.api.jobs import Allocation
+from legato.api.outputs import Metrics, Series
 from legato.compat.wmla.names import ITERATION, LOSS, POINT_BATCHES, TEST_LOSS
 
 

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from legato.client.records import Allocation, Metrics, Series, Steps
+from legato.api.jobs import Allocation
+from legato.api.outputs import Metrics, Series, Steps
 from legato.compat.wmla.notebook.curves import Curves
 
 NO_STEPS = Steps(step=(), epoch=(), view=(), time=())

@@ -1,15 +1,10 @@
-"""What the server answers of jobs, as typed records: the fields that `docs/rest.md` promises. Sends no requests.
-
-Times are seconds since 1970. None stands for what is not known. Fields that a newer server adds are passed over.
-"""
+"""Jobs, why they have what they have, and what happened to them."""
 
 from __future__ import annotations
 
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 import msgspec
-
-T = TypeVar("T")
 
 ENDED: Final = frozenset({"succeeded", "failed", "stopped"})
 """The final stages of a job."""
@@ -36,13 +31,13 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     time: float
-    num_workers: int
-    step: int | None
-    epoch: int | None
-    loss: float | None
-    samples_per_s: float | None
-    step_s: float | None
-    resize_s: float | None
+    num_workers: int = 0
+    step: int | None = None
+    epoch: int | None = None
+    loss: float | None = None
+    samples_per_s: float | None = None
+    step_s: float | None = None
+    resize_s: float | None = None
     num_steps: int | None = None
     num_micro_batches: int | None = None
     shares_freely: bool = False
@@ -120,17 +115,17 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     program: tuple[str, ...]
-    directory: str | None
-    environment: dict[str, str | None]
-    data: str | None
-    seed: int | None
-    num_threads: int
+    directory: str | None = None
+    environment: dict[str, str | None] = {}
+    data: str | None = None
+    seed: int | None = None
+    num_threads: int = 1
     cpu_capability: str | None = None
-    num_micro_batches: int | None
-    checkpoint_every: str | None
-    keep: int
-    max_run_s: float | None
-    heartbeat_limit_s: float
+    num_micro_batches: int | None = None
+    checkpoint_every: str | None = None
+    keep: int = 3
+    max_run_s: float | None = None
+    heartbeat_limit_s: float = 5.0
     collective_limit_s: float = 1800.0
     memory_bytes: int | None = None
     num_cpus: float | None = None
@@ -138,16 +133,6 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, str | bool | int | float] = {}
     framework: str = "legato"
     launcher: dict[str, Any] | None = None
-
-
-class Page(msgspec.Struct, Generic[T], frozen=True):
-    """A part of a list. ``after``: where the next part begins; None: there is none."""
-
-    items: tuple[T, ...]
-    after: str | int | None = None
-
-
-# ---------------------------------------------------------------- why
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,7 +162,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     effects: tuple[Effect, ...]
 
 
-class Party(msgspec.Struct, frozen=True, kw_only=True):
+class Party(msgspec.Struct, frozen=True):
     """A job that has to do with another one. ``job``: its id, None if it is not yours to see."""
 
     job: str | None
@@ -195,7 +180,7 @@ class LostSlot(msgspec.Struct, frozen=True, kw_only=True):
     title: str | None
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class Decision(msgspec.Struct, frozen=True):
     """What was decided for a job at a time."""
 
     time: float
@@ -256,9 +241,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     time: float
     kind: str
     reason: str
-    job: str | None
-    attempt: int | None
-    detail: dict[str, Any] | None
+    job: str | None = None
+    attempt: int | None = None
+    detail: dict[str, Any] | None = None
 
 
 class TrainingEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -273,75 +258,3 @@ class TrainingEvent(msgspec.Struct, frozen=True, kw_only=True):
     view: int | None = None
     step: int | None = None
     detail: str | None = None
-
-
-# ---------------------------------------------------------------- what a job leaves
-
-
-class Log(msgspec.Struct, frozen=True, kw_only=True):
-    """A log of a job: ``driver`` or ``worker-N``."""
-
-    log: str
-    num_bytes: int
-    modified_at: float
-
-
-class File(msgspec.Struct, frozen=True, kw_only=True):
-    """A file or folder of a job. ``path``: from the top of what a job shows; ``kind``: ``file`` or ``folder``."""
-
-    path: str
-    kind: str
-    num_bytes: int
-    modified_at: float
-
-
-class Files(msgspec.Struct, frozen=True, kw_only=True):
-    """Files of a job. Not complete: there are more than one answer holds."""
-
-    items: tuple[File, ...]
-    is_complete: bool
-
-
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint of a job; ``path`` is what to download."""
-
-    step: int
-    path: str
-    num_bytes: int
-    modified_at: float
-
-
-class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """What a program logged under one name, as columns of the same length."""
-
-    name: str
-    step: tuple[int, ...]
-    epoch: tuple[int, ...]
-    time: tuple[float, ...]
-    value: tuple[float | None, ...]
-
-
-class Steps(msgspec.Struct, frozen=True, kw_only=True):
-    """The first commit of each step, as columns of the same length."""
-
-    step: tuple[int, ...]
-    epoch: tuple[int, ...]
-    view: tuple[int, ...]
-    time: tuple[float, ...]
-
-
-class Metrics(msgspec.Struct, frozen=True, kw_only=True):
-    """All series of a job."""
-
-    series: tuple[Series, ...]
-    steps: Steps
-
-
-class Upload(msgspec.Struct, frozen=True, kw_only=True):
-    """Uploaded code."""
-
-    sha256: str
-    num_bytes: int
-    uploaded_by: str
-    created_at: float
-    used_at: float

@@ -1,13 +1,14 @@
-"""What the server answers of projects, as typed records; as `records` has them of jobs. Sends no requests."""
+"""Projects, training definitions and experiments."""
 
 from __future__ import annotations
 
 import msgspec
 
 Parameter = str | bool | int | float
+"""The value of a parameter of a program. True: a bare ``--name``; false: it is left out."""
 
 
-class Framework(msgspec.Struct, frozen=True, kw_only=True):
+class Framework(msgspec.Struct, frozen=True):
     """What runs programs of training definitions. ``distributed``: how many workers it can have."""
 
     name: str
@@ -47,22 +48,22 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     project: str
     name: str
-    description: str
-    framework: str
+    description: str = ""
+    framework: str = "legato"
     command: str
-    code: str | None
-    directory: str | None
-    distributed: str
-    min_nodes: int
-    max_nodes: int
-    num_threads: int
+    code: str | None = None
+    directory: str | None = None
+    distributed: str = "single"
+    min_nodes: int = 1
+    max_nodes: int = 1
+    num_threads: int = 1
     cpu_capability: str | None = None
-    parameters: dict[str, Parameter]
-    environment: dict[str, str | None]
-    seed: int | None
-    checkpoint_every: str | None
-    max_retries: int
-    max_run_s: float | None
+    parameters: dict[str, Parameter] = {}
+    environment: dict[str, str | None] = {}
+    seed: int | None = None
+    checkpoint_every: str | None = None
+    max_retries: int = 0
+    max_run_s: float | None = None
     created_by: str
     version: int
     created_at: float
@@ -81,10 +82,10 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     project: str
     name: str
-    description: str
+    description: str = ""
     definitions: tuple[str, ...]
-    data: str | None
-    arguments: str
+    data: str | None = None
+    arguments: str = ""
     created_by: str
     version: int
     created_at: float

@@ -1,0 +1,74 @@
+"""What jobs need and leave behind: uploaded code, logs, files, checkpoints and time series."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Log(msgspec.Struct, frozen=True):
+    """A log of a job: ``driver`` or ``worker-N``."""
+
+    log: str
+    num_bytes: int
+    modified_at: float
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file or folder of a job. ``path``: from the top of what a job shows; ``kind``: ``file`` or ``folder``."""
+
+    path: str
+    kind: str
+    num_bytes: int
+    modified_at: float
+
+
+class Files(msgspec.Struct, frozen=True):
+    """Files of a job. Not complete: there are more than one answer holds."""
+
+    items: tuple[File, ...]
+    is_complete: bool
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A checkpoint of a job; ``path`` is what to download."""
+
+    step: int
+    path: str
+    num_bytes: int
+    modified_at: float
+
+
+class Series(msgspec.Struct, frozen=True):
+    """What a program logged under one name, as columns of the same length."""
+
+    name: str
+    step: tuple[int, ...]
+    epoch: tuple[int, ...]
+    time: tuple[float, ...]
+    value: tuple[float | None, ...]
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """The first commit of each step, as columns of the same length."""
+
+    step: tuple[int, ...]
+    epoch: tuple[int, ...]
+    view: tuple[int, ...]
+    time: tuple[float, ...]
+
+
+class Metrics(msgspec.Struct, frozen=True):
+    """All series of a job."""
+
+    series: tuple[Series, ...]
+    steps: Steps
+
+
+class Upload(msgspec.Struct, frozen=True, kw_only=True):
+    """Uploaded code."""
+
+    sha256: str
+    num_bytes: int
+    uploaded_by: str
+    created_at: float
+    used_at: float
