@@ -66,31 +66,23 @@ class Gatekeeper:
         reason = self._unrecognized.find(key, now)
         if reason is not None:
             raise Unauthenticated(reason)
-        is_new = not self._proven.has(key)
-        if is_new:
-            # Before the store is read, so that made-up tokens cause no queries.
-            self._begin_guess(address, now)
         begun, begun_refusal = self._recognized.begin(), self._unrecognized.begin()
         try:
-            asker = await asyncio.to_thread(self._store.tokens.verify, secret, now)
+            # Before the store is read, so that made-up tokens cause no queries.
+            with contextlib.nullcontext() if self._proven.has(key) else self._guess(address, now):
+                asker = await asyncio.to_thread(self._store.tokens.verify, secret, now)
         except Unauthenticated as error:
             self._unrecognized.keep(key, str(error), now, begun_refusal)
             self._proven.forget(key)
             raise
-        except Exception:
-            # The store did not say that it is wrong. One who goes away meanwhile has had the store asked, and counts.
-            if is_new:
-                self._refused.give_back(address)
-            raise
-        if is_new:
-            self._refused.give_back(address)
         self._proven.add(key)
         self._recognized.keep(key, asker, now, begun)
         self._count(asker.name, now)
         return asker
 
-    def _begin_guess(self, address: str, now: float) -> None:
-        """Count a secret that may be made up, before the store is asked for it.
+    @contextlib.contextmanager
+    def _guess(self, address: str, now: float) -> Iterator[None]:
+        """Count a secret that may be made up, before the block asks the store for it; a right one does not count.
 
         Raises:
             Problem: the address has shown too many that were not valid.
@@ -101,6 +93,15 @@ class Gatekeeper:
                 "This address shows too many tokens that are not valid. Wait, and log in again if yours has ended.",
                 wait_s,
             )
+        try:
+            yield
+        except Unauthenticated:
+            raise
+        except Exception:
+            # The store did not say that it is wrong. One who goes away meanwhile has had the store asked, and counts.
+            self._refused.give_back(address)
+            raise
+        self._refused.give_back(address)
 
     def _count(self, user: str, now: float) -> None:
         # By user, not by token: a user may have many of these.
@@ -214,20 +215,18 @@ class Gatekeeper:
         Raises:
             Problem: it was wrong, and so were too many before it; or the address floods the server with wrong ones.
         """
-        address = read_address(scope)
-        self._begin_guess(address, self._now())
-        attempt = self._logins.begin_secret(address, self._now(), wait_s=scope["state"]["login_wait_s"])
+        address, now = read_address(scope), self._now()
+        attempt: Attempt | None = None
         try:
-            yield
+            with self._guess(address, now):
+                attempt = self._logins.begin_secret(address, now, wait_s=scope["state"]["login_wait_s"])
+                yield
         except Unauthenticated:
-            attempt.fail()
-            raise
-        except Exception:
-            # Nothing said that it is wrong.
-            self._refused.give_back(address)
+            # Outside of the block above: a refusal because of too many counts as a wrong secret too.
+            if attempt is not None:
+                attempt.fail()
             raise
         attempt.succeed()
-        self._refused.give_back(address)
 
 
 def read_address(scope: Scope) -> str:

@@ -70,7 +70,8 @@ class LoginLimits:
             Problem: there were too many.
         """
         pair = _pair(address, user)
-        if device is not None or pair in self._known:
+        is_known = device is not None or pair in self._known
+        if is_known:
             wanted = [(self._devices, pair if device is None else f"{user}\0{device}")]
         else:
             check_wait(wait_s)
@@ -80,7 +81,7 @@ class LoginLimits:
             # Refused without a look at the password: this costs neither the address nor the account an attempt.
             attempt.give_back()
             check_wait(attempt.wait_s)
-        return msgspec.structs.replace(attempt, succeeded=lambda: self._remember(pair))
+        return msgspec.structs.replace(attempt, is_known=is_known, succeeded=lambda: self._remember(pair))
 
     def begin_secret(self, address: str, now: float, *, wait_s: float | None) -> Attempt:
         """Count an attempt with a token or a code. A right one is taken however many were wrong; see `Attempt.fail`."""
@@ -109,11 +110,13 @@ class Attempt(msgspec.Struct, frozen=True):
     Args:
         taken: what it was counted by.
         wait_s: seconds until another one may be made, if this one came too early.
+        is_known: it comes from a device or an address from which the user has logged in before.
         succeeded: called when it has.
     """
 
     taken: tuple[tuple[Limiter, str], ...]
     wait_s: float | None
+    is_known: bool = False
     succeeded: Callable[[], None] = lambda: None
 
     def give_back(self) -> None:

@@ -22,6 +22,7 @@ from legato.policy.snapshot import Decisions, Snapshot
 from legato.policy.whatif import Plan
 from legato.server.authentication import Gatekeeper
 from legato.server.event_feed import Feed
+from legato.server.login_queue import LoginQueue
 from legato.server.planning import Works, imagine, look
 from legato.server.prometheus import Figures
 from legato.server.shared_answers import Shared, Turns
@@ -92,7 +93,7 @@ class Services:
         works: what jobs run.
         code: where uploaded code lies.
         followers: threads that read for streams, so that those never keep others waiting.
-        login_turn: so many passwords are checked at once; each takes 64 MiB.
+        logins: the order in which passwords are checked, and how many at once.
         upload_turn: so many uploads are unpacked, or packed again, at once; each may be large.
         arrivals: counts uploads that are being received.
         lists: of jobs; those who ask for the same at once share one.
@@ -112,7 +113,7 @@ class Services:
     works: Works
     code: CodeRoom
     followers: ThreadPoolExecutor
-    login_turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
+    logins: LoginQueue = field(default_factory=lambda: LoginQueue(2))
     upload_turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
     arrivals: Arrivals = field(default_factory=lambda: Arrivals("uploads"))
     lists: Shared = field(default_factory=lambda: Shared(_LISTS_S, 4))

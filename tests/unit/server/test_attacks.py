@@ -19,6 +19,7 @@ from tests.unit.server.platform import ADMIN, API, LIMIT_S, NOW, Platform, check
 
 from legato.server import services
 from legato.server.json_limits import MAX_VALUES
+from legato.server.login_queue import LoginQueue
 
 LOOP_S = 0.2  # the loop's thread may use at most this for one attack; the machine may be slow
 PASSWORD = "correct horse"
@@ -293,6 +294,24 @@ def test_many_addresses_that_guess_one_account_wait(behind_proxy: Platform) -> N
     assert log_in(platform, "10.0.0.97", "eve", "x", X_Legato_Device=device).status_code == 401
     for odd in ("lgd_1.2", "x"):
         assert log_in(platform, "10.0.0.96", "ann", X_Legato_Device=odd).status_code == 429
+
+
+def test_a_log_in_from_a_known_device_or_address_goes_before_guesses(
+    behind_proxy: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform, turns = behind_proxy, []
+    turn = LoginQueue.turn
+
+    def note(queue: LoginQueue, source: str, *, is_known: bool = False) -> Any:
+        turns.append((source, is_known))
+        return turn(queue, source, is_known=is_known)
+
+    monkeypatch.setattr(LoginQueue, "turn", note)
+    device = log_in(platform, "10.0.0.1", "ann").headers["x-legato-device"]
+    log_in(platform, "10.0.0.1", "ann")
+    log_in(platform, "10.0.0.2", "ann", X_Legato_Device=device)
+    log_in(platform, "10.0.0.3", "ann", "wrong")
+    assert turns == [("10.0.0.1", False), ("10.0.0.1", True), ("10.0.0.2", True), ("10.0.0.3", False)]
 
 
 def test_one_who_guesses_behind_a_proxy_keeps_nobody_else_out(behind_proxy: Platform) -> None:

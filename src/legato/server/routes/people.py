@@ -14,7 +14,7 @@ from legato.control.people import NewToken, Token, TokenKind, User
 from legato.control.roles import Asker, Role, check_is_admin
 from legato.core.errors import BadField, Forbidden, NotFound, Unauthenticated, UsageError
 from legato.server.answers import Answer, Listed, show_secret, tells
-from legato.server.authentication import WhoAsks
+from legato.server.authentication import WhoAsks, read_address
 from legato.server.bodies import Login, NewPassword, NewTokenBody, NewUser, UserPatch
 from legato.server.services import Here, Services
 from legato.server.sessions import DEVICE_HEADER
@@ -70,7 +70,7 @@ def list_users(here: Here, asker: WhoAsks) -> Response:
 async def create_user(body: NewUser, here: Here, asker: WhoAsks) -> Response:
     """Create a user."""
     check_is_admin("create a user", asker)
-    async with here.login_turn:
+    async with here.logins.turn(asker.name):
         made = await run_in_threadpool(
             here.store.accounts.create, body.name, Role(body.role), asker, here.now(), password=body.password
         )
@@ -97,7 +97,7 @@ def change_user(user: str, body: UserPatch, here: Here, asker: WhoAsks) -> Respo
 @router.put("/users/{user}/password", **tells(None, 204, errors=(404, 413, 415)))
 async def set_password(user: str, body: NewPassword, here: Here, asker: WhoAsks) -> Response:
     """Set a password, and revoke all tokens of its user."""
-    async with here.login_turn:
+    async with here.logins.turn(asker.name):
         await run_in_threadpool(here.store.accounts.set_password, user, body.password, asker, here.now())
     here.gatekeeper.forget()
     return Response(status_code=204)
@@ -176,7 +176,7 @@ async def check_password(here: Services, request: Request, user: str, password: 
         Unauthenticated: the name or the password is wrong.
     """
     attempt = await here.gatekeeper.begin_password(request.scope, user)
-    async with here.login_turn:
+    async with here.logins.turn(read_address(request.scope), is_known=attempt.is_known):
         found = await run_in_threadpool(here.store.accounts.log_in, user, password, here.now())
     attempt.succeed()
     device = await run_in_threadpool(here.store.accounts.make_device, found.name)
