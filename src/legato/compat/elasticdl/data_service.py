@@ -1,33 +1,34 @@
 """The data shard services that programs make: numbers of records, planned for training or handed out.
 
-A service that is given to a controller is *planned*: the runtime knows which micro-batches are this worker's, and the
-service gives their records to the loader. Any other one *hands out* the driver's tasks. See docs/design/0007.
+A service that is given to a controller is *planned*; any other one *hands out* the driver's tasks: `record_sources` has
+a class for each. The service is what programs and their loaders call, in whichever process. See docs/design/0007.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any
 
-from legato.compat.elasticdl.client import take_client
 from legato.compat.elasticdl.forms import read_service
 from legato.compat.elasticdl.job_environment import num_minibatches_per_task, num_workers_asked, seed_alike
 from legato.compat.elasticdl.loader_server import Address, Office
-from legato.compat.elasticdl.loading import Feed, end_forked_with_parent, feed_of_loader, watch_loaders
-from legato.compat.elasticdl.shard_checkpoint import read_place, write_checkpoint
-from legato.compat.elasticdl.shards import HistoricTask, Shard, cut, historic, shard_of
+from legato.compat.elasticdl.loading import end_forked_with_parent, watch_loaders
+from legato.compat.elasticdl.record_sources import (
+    Batch,
+    Feed,
+    LoaderPass,
+    PlannedSource,
+    TaskSource,
+    feed_of_loader,
+)
+from legato.compat.elasticdl.shard_checkpoint import read_place
+from legato.compat.elasticdl.shards import HistoricTask, Shard, cut, historic
 from legato.compat.elasticdl.stream import Record, Stream
-from legato.compat.elasticdl.task_queue import AsAsked, HandedOut, InOrder
-from legato.compat.elasticdl.task_words import DatasetParams, TaskKind, default_name
-from legato.compat.elasticdl.tasks_client import TasksClient
 from legato.compat.elasticdl.training import Training
 from legato.core.errors import UsageError
 from legato.train.data.seeds import seed_sample
-
-_NONE: Final = 0
 
 
 class DataShardService:
@@ -52,30 +53,29 @@ class DataShardService:
 
     def _begin_process(self) -> None:
         self.batch_size = self._form.batch_size
-        self.training: Training | None = None
-        self._join: Callable[[], None] | None = None
-        self._handed: HandedOut | None = None
-        self._pass: InOrder | None = None
-        self._passes: dict[int, InOrder | AsAsked] = {}
-        self._num_loops = 0
+        self._tasks = TaskSource(self._form)
+        self._planned: PlannedSource | None = None
         self._office: Office | None = None
         self._feed: Feed | None = None
         self._feed_owner = 0
         self._shards: deque[tuple[Record, Shard]] = deque()
         self._current: Shard | None = None
-        self._lock = threading.Lock()
-
-    # ------------------------------------------------------------ who brings the records
 
     @property
-    def is_planned(self) -> bool:
-        """Whether a controller trains these records."""
-        return self.training is not None
+    def _source(self) -> PlannedSource | TaskSource:
+        return self._tasks if self._planned is None else self._planned
+
+    # ------------------------------------------------------------ what a controller asks for
+
+    @property
+    def training(self) -> Training | None:
+        """What trains these records; None without a controller."""
+        return self._source.training
 
     @property
     def has_handed_out(self) -> bool:
         """Whether tasks were handed out, or a checkpoint of tasks is gone on from."""
-        return self._handed is not None and self.get_current_epoch() > 0
+        return self._source.has_handed_out
 
     @property
     def records_per_task(self) -> int:
@@ -99,7 +99,7 @@ class DataShardService:
             )
         if form.num_epochs < 1:
             raise UsageError(f"{type(self).__name__}: num_epochs={form.num_epochs} is below 1. Give 1 or more.")
-        if self.training is not None:
+        if self._planned is not None:
             raise UsageError("This data shard service has a controller already. Make one of its own for each.")
         stream = Stream(
             form.dataset_size,
@@ -110,89 +110,36 @@ class DataShardService:
             shuffle=form.shuffle,
             shuffle_shards=form.shuffle_shards,
         )
-        self._join = join
-        self.training = Training(stream, self._seed, num_workers_asked(), self._epoch_of, self._start_place)
-        _trainings.append(self.training)
-        return self.training
+        training = Training(stream, self._seed, num_workers_asked(), self._epoch_of, self._start_place)
+        self._planned = PlannedSource(
+            training, join, self._wait_for_loaders, self._tasks.dataset, self.records_per_task
+        )
+        return training
 
     def _epoch_of(self, num_micro_batches: int) -> int:
         return num_micro_batches // max(self.get_minibatch_count_per_epoch(), 1)
 
-    def _hand_out(self) -> HandedOut:
-        handed = self._handed
-        if handed is None:
-            # Not under the lock, for the driver is asked. Registered twice it is registered once.
-            self._register()
-            made = HandedOut(self._client(), self._dataset, self.batch_size, _may_wait)
-            with self._lock:
-                if self._handed is None:
-                    self._handed = made
-                handed = self._handed
-        return handed
-
-    def _register(self) -> None:
-        form = self._form
-        if form.num_epochs and form.dataset_size:
-            params = DatasetParams(
-                name=self._dataset,
-                batch_size=form.batch_size,
-                num_epochs=form.num_epochs,
-                dataset_size=form.dataset_size,
-                shuffle=form.shuffle,
-                shuffle_shards=form.shuffle_shards,
-                num_minibatches_per_shard=form.num_minibatches_per_shard,
-                kind=TaskKind(form.task_type),
-            )
-            self._client().report_params(params)
-
-    def _client(self) -> TasksClient:
-        return take_client()
-
-    @property
-    def _dataset(self) -> str:
-        return self._form.dataset_name or default_name(TaskKind(self._form.task_type))
-
     # ------------------------------------------------------------ what loaders ask for
 
-    def begin_loading(self, num_processes: int, *, is_ordered: bool) -> InOrder | AsAsked | None:
-        """Take note that a loader begins, before its processes are started; returns what hands out its batches."""
-        handing: InOrder | AsAsked | None = None
-        # No tasks are requested before the processes run: they may be forked.
-        if self.training is not None:
-            self._generation = self.training.plan.begin_generation()
+    @property
+    def is_planned(self) -> bool:
+        """Whether a controller trains these records."""
+        return self._planned is not None
+
+    def begin_loading(self, num_processes: int, *, is_ordered: bool) -> LoaderPass | None:
+        """Take note that a loader begins, before its processes are started; returns what knows of its batches."""
+        begun = self._source.begin_pass(num_processes, is_ordered=is_ordered)
+        self._generation = self._source.generation
+        if begun is not None and begun.is_ordered:
             self._feed = None
-        elif is_ordered:
-            if self._pass is not None:
-                self._pass.close()
-            self._pass = handing = InOrder(self._hand_out, self.batch_size)
-            self._feed = None
-        elif num_processes:
-            handing = AsAsked(self._hand_out)
-        if handing is not None:
-            self._num_loops += 1
-            self._generation = self._num_loops
-            self._passes = {number: known for number, known in self._passes.items() if not known.is_closed}
-            self._passes[self._generation] = handing
         if num_processes:
             self._open_office()
-        return handing
+        return begun
 
     def end_beginning(self) -> None:
-        """Take note that the loader's processes are started: a later one belongs to a loader that did not register."""
-        if self.training is None:
-            self._generation = 0
-
-    def join(self, num_processes: int, may_come: Callable[[], bool]) -> None:
-        """Join the job, when so many processes of the loader run."""
-        if num_processes and self._office is not None:
-            self._office.wait_for(num_processes, self._generation, may_come)
-        if self._join is not None:
-            self._join()
-
-    def deliver(self) -> None:
-        """Take note that the loader has brought a batch."""
-        if self.training is not None:
-            self.training.plan.deliver()
+        """Take note that the loader's processes are started."""
+        self._source.end_beginning()
+        self._generation = self._source.generation
 
     def _open_office(self) -> Address:
         if self._office is None:
@@ -200,26 +147,16 @@ class DataShardService:
             self._address = self._office.address
         return self._office.address
 
-    def _answer(self, number: int, generation: int) -> tuple[Record, ...] | None:
-        """Answer a loader process, on a thread of its own."""
-        if self.training is None:
-            if not generation:
-                return self._hand_out().next_batch() or None
-            # None for a process of a loop that was left, which has not ended yet.
-            known = self._passes.get(generation)
-            return None if known is None else known.ask(number)
-        if not self.training.has_begun and not generation and self._join is not None:
-            # This loader did not register: its data set hides the service.
-            self._join()
-        return self.training.plan.ask(number, generation)
+    def _wait_for_loaders(self, num_processes: int, generation: int, may_come: Callable[[], bool]) -> None:
+        if self._office is not None:
+            self._office.wait_for(num_processes, generation, may_come)
 
-    def _ask_directly(self, number: int, generation: int) -> tuple[Record, ...] | None:
-        if self.training is None:
-            in_order = self._pass if self._pass is not None and not self._pass.is_closed else None
-            return in_order.ask(number) if in_order is not None else self._hand_out().next_batch() or None
-        if not self.training.has_begun and self._join is not None:
-            self._join()
-        return self.training.plan.ask(number, generation, is_direct=True)
+    def _answer(self, number: int, generation: int) -> Batch | None:
+        """Answer a loader process, on a thread of its own."""
+        return self._source.ask(number, generation, is_direct=False)
+
+    def _ask_directly(self, number: int, generation: int) -> Batch | None:
+        return self._source.ask(number, generation, is_direct=True)
 
     @property
     def _own_feed(self) -> Feed:
@@ -241,9 +178,8 @@ class DataShardService:
 
     def fetch_shard(self) -> Shard | None:
         """Return the next shard (``name``, ``start``, ``end``, ``indices``); None at the end of the data."""
-        if not self.is_planned and self._owner == os.getpid():
-            task = self._hand_out().next_task()
-            return None if task is None else shard_of(task)
+        if self._planned is None and self._owner == os.getpid():
+            return self._tasks.next_shard()
         if not self._shards:
             self._shards.extend(cut(self._own_feed.next_batch(), is_whole=self._form.shuffle))
         if not self._shards:
@@ -258,15 +194,15 @@ class DataShardService:
         """Return the next task; of type 0 at the end of the data."""
         shard = self.fetch_shard()
         if shard is None:
-            return HistoricTask(0, None, _NONE)
-        handed = None if self.is_planned else self._hand_out().newest
+            return HistoricTask(0, None, 0)
+        handed = None if self._planned is not None else self._tasks.newest
         return HistoricTask(0 if handed is None else handed.number, shard, self._form.task_type)
 
     def get_current_task(self) -> HistoricTask | None:
         """Return the oldest task that is not reported, None if there is none."""
-        if self.is_planned:
+        if self._planned is not None:
             return None if self._current is None else HistoricTask(0, self._current, self._form.task_type)
-        task = self._hand_out().oldest
+        task = self._tasks.oldest
         return None if task is None else historic(task)
 
     def report_batch_done(
@@ -279,15 +215,11 @@ class DataShardService:
 
         Of records that a controller trains the runtime knows what is done, and nothing is reported.
         """
-        if self.training is not None:
-            per_task = self.records_per_task // self.batch_size
-            return self.training.has_stepped and self.training.place % per_task < self.training.num_micro_batches
-        return self._hand_out().report(batch_size, err_msg)
+        return self._source.report(batch_size, err_msg)
 
     def report_all_task_error(self, err_msg: str) -> None:
         """Give all tasks back that are not reported."""
-        if self.training is None:
-            self._hand_out().report_all(err_msg)
+        self._source.report_all(err_msg)
 
     def get_minibatch_count_per_epoch(self) -> int:
         """Return how many whole mini-batches an epoch has."""
@@ -295,11 +227,7 @@ class DataShardService:
 
     def get_current_epoch(self) -> int:
         """Return the epoch from which records are handed out, from 1; of records that are planned, are trained."""
-        if self.training is None:
-            self._hand_out()
-            return self._client().get_dataset_epoch(self._dataset)
-        stream = self.training.stream
-        return min(self.training.place * self.batch_size // stream.num_records, stream.num_epochs - 1) + 1
+        return self._source.current_epoch()
 
     def reset_dataset(self) -> None:
         """Restart the data set.
@@ -307,18 +235,11 @@ class DataShardService:
         Raises:
             UsageError: a controller trains these records.
         """
-        if self.is_planned:
-            raise UsageError("A data set that a controller trains cannot be reset. Make a service for each training.")
-        self._hand_out()
-        self._client().reset_dataset(self._dataset)
-        self._handed = None
+        self._source.reset()
 
     def get_shard_checkpoint(self) -> str:
         """Return which records are not done, as JSON."""
-        if self.training is None:
-            self._hand_out()
-            return self._client().get_checkpoint(self._dataset)
-        return write_checkpoint(self.training.stream, self.training.place, self._dataset, self.records_per_task)
+        return self._source.checkpoint()
 
     def restore_shard_from_checkpoint(self, shard_checkpoint: str) -> bool:
         """Go on where a checkpoint was written; False if it is of another version.
@@ -327,17 +248,11 @@ class DataShardService:
             DataError: it is no checkpoint.
             UsageError: a controller trains these records already.
         """
-        if self.training is not None:
-            raise UsageError(
-                "Records of a training that has a controller cannot be restored. Restore them before the controller is "
-                "made; a job that goes on (legato run --resume) does so by itself."
-            )
-        place = read_place(shard_checkpoint)
-        if place is not None:
-            self._start_place = place
-            return True
-        self._hand_out()
-        return self._client().restore_checkpoint(shard_checkpoint)
+        place = None if self._planned is not None else read_place(shard_checkpoint)
+        if place is None:
+            return self._source.restore(shard_checkpoint)
+        self._start_place = place
+        return True
 
     # ------------------------------------------------------------ in processes that are spawned
 
@@ -396,10 +311,4 @@ def _watch() -> None:
         _watched.append(os.getpid())
 
 
-def _may_wait() -> bool:
-    # In a planned training others may wait for this worker's next step, and hold the tasks meanwhile.
-    return not any(training.has_begun and not training.plan.is_closed for training in _trainings)
-
-
 _watched: list[int] = []
-_trainings: list[Training] = []

@@ -1,7 +1,7 @@
-"""Where a program's loader gets its records: in the program's process from the plan, in loader processes by asking.
+"""What must be so when a `DataLoader` of a service's records begins, and what is to be known of its batches.
 
-Also what must be so when a `DataLoader` of such records begins: its batches have the size of the service's, its
-processes run before this worker joins, so that no worker waits for their start, and they end with it.
+Its batches have the size of the service's, its processes run before this worker joins, so that no worker waits for
+their start, and they end with it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,13 @@ import queue
 import signal
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset
 
 from legato.compat.elasticdl.batches import cut_batch
-from legato.compat.elasticdl.loader_server import Address, Counter
-from legato.compat.elasticdl.stream import Record
-from legato.compat.elasticdl.task_queue import AsAsked, InOrder
+from legato.compat.elasticdl.record_sources import LoaderPass
 from legato.core.errors import ProgramError
 from legato.train import torch_private
 
@@ -40,7 +37,7 @@ class Loaded(Protocol):
     def is_planned(self) -> bool:
         """Whether a controller trains these records."""
 
-    def begin_loading(self, num_processes: int, *, is_ordered: bool) -> InOrder | AsAsked | None:
+    def begin_loading(self, num_processes: int, *, is_ordered: bool) -> LoaderPass | None:
         """Take note that a loader begins, before its processes are started.
 
         Args:
@@ -48,67 +45,11 @@ class Loaded(Protocol):
             is_ordered: its batches are those of the service, in their order.
 
         Returns:
-            What hands out its batches, if they are not planned and have an order or come from processes.
+            What takes note of its batches; None if that is not needed.
         """
 
     def end_beginning(self) -> None:
         """Take note that the loader's processes are started."""
-
-    def join(self, num_processes: int, may_come: Callable[[], bool]) -> None:
-        """Join the job, when the loader's processes run, or will not."""
-
-    def deliver(self) -> None:
-        """Take note that the loader has brought a batch."""
-
-
-class Feed:
-    """The records of one process, one by one.
-
-    Args:
-        batch_size: of a batch.
-        ask: of (number of a batch, generation); None at the end.
-        generation: of the loader.
-        place: number of this loader process, and how many there are.
-    """
-
-    def __init__(
-        self,
-        batch_size: int,
-        ask: Callable[[int, int], tuple[Record, ...] | None],
-        generation: int,
-        place: tuple[int, int] = (0, 1),
-    ) -> None:
-        self.generation = generation
-        self._batch_size = batch_size
-        self._ask = ask
-        self._index, self._num_processes = place
-        self._num_batches = 0
-        self._left: deque[Record] = deque()
-
-    def next_batch(self) -> tuple[Record, ...]:
-        """Return the records of this process's next batch; none at the end."""
-        if self._left:
-            found = tuple(self._left)
-            self._left.clear()
-            return found
-        number = self._num_batches * self._num_processes + self._index
-        records = self._ask(number, self.generation)
-        if records:
-            self._num_batches += 1
-        return records or ()
-
-    def next_record(self) -> Record | None:
-        """Return the next record, None at the end."""
-        if not self._left:
-            self._left.extend(self.next_batch())
-        return self._left.popleft() if self._left else None
-
-
-def feed_of_loader(batch_size: int, address: Address, generation: int) -> Feed:
-    """Return the records of this process, which is not the one that trains."""
-    info = get_worker_info()
-    place = (0, 1) if info is None else (info.id, info.num_workers)
-    return Feed(batch_size, Counter(address).ask, generation, place)
 
 
 def find_service(dataset: Any, kind: type[Any], depth: int = 0) -> Any:
@@ -137,16 +78,15 @@ def watch_loaders(kind: type[Any]) -> None:
         vars(loader)["persistent_workers"] = False
         if service.is_planned:
             check_loader(loader, service.batch_size)
-        handing = service.begin_loading(loader.num_workers, is_ordered=_is_ordered(loader, service.batch_size))
+        begun = service.begin_loading(loader.num_workers, is_ordered=_is_ordered(loader, service.batch_size))
         try:
             batches = original(loader)
         finally:
             service.end_beginning()
-        if handing is None and not service.is_planned:
+        if begun is None:
             return batches
-        if handing is None:
-            service.join(loader.num_workers, lambda: torch_private.is_loading(batches))
-        return _Loop(batches, service, handing)
+        begun.start(loader.num_workers, lambda: torch_private.is_loading(batches))
+        return _Loop(batches, service.batch_size, begun)
 
     DataLoader.__iter__ = begin  # type: ignore[method-assign]
 
@@ -188,14 +128,14 @@ class _Loop:
 
     Args:
         batches: torch's iterator.
-        service: whose records they are.
-        handing: hands them out; None if they are planned.
+        batch_size: of the service whose records they are.
+        begun: takes note of them.
     """
 
-    def __init__(self, batches: Any, service: Loaded, handing: InOrder | AsAsked | None) -> None:
+    def __init__(self, batches: Any, batch_size: int, begun: LoaderPass) -> None:
         self._batches: Iterator[Any] | None = batches
-        self._service = service
-        self._handing = handing
+        self._batch_size = batch_size
+        self._pass = begun
         self._number = 0
         _kept[id(batches)] = batches
         _watch_ended()
@@ -209,28 +149,21 @@ class _Loop:
         try:
             batch = next(self._batches)
         except StopIteration:
-            if isinstance(self._handing, AsAsked):
-                self._handing.end()
+            self._pass.end()
             self.close()
             raise
         except BaseException:
             self.close()
             raise
         number, self._number = self._number, self._number + 1
-        if self._handing is None:
-            self._service.deliver()
-        elif isinstance(self._handing, InOrder):
-            self._handing.deliver(number)
-            size = self._handing.size_of(number)
-            return batch if size is None else cut_batch(batch, self._service.batch_size, size, ())
-        return batch
+        size = self._pass.deliver(number)
+        return batch if size is None else cut_batch(batch, self._batch_size, size, ())
 
     def close(self) -> None:
         """End the loop."""
         batches, self._batches = self._batches, None
         if batches is not None:
-            if self._handing is not None:
-                self._handing.close()
+            self._pass.close()
             _ended.put(id(batches))
 
     def __del__(self) -> None:

@@ -53,12 +53,25 @@ class Pass(abc.ABC):
 
     Attributes:
         is_closed: whether nothing is handed out any more.
+        is_ordered: whether its batches are numbered from 0, in the order in which the loader brings them.
     """
+
+    is_ordered = False
 
     def __init__(self, take: Callable[[], HandedOut]) -> None:
         self._take = take
         self._handed: HandedOut | None = None
         self.is_closed = False
+
+    def start(self, num_processes: int, may_come: Callable[[], bool]) -> None:  # noqa: B027 - nothing is waited for
+        """Do nothing when the loader's processes run."""
+
+    def deliver(self, number: int) -> int | None:  # noqa: ARG002 - delivered as it was asked for
+        """Note that the loader has brought a batch to the program; returns how many of its records count, or None."""
+        return None
+
+    def end(self) -> None:  # noqa: B027 - `close` does what a pass with an order needs
+        """Note that the loader has come to the end of its data."""
 
     def close(self) -> None:
         """Hand nothing out any more, also to those who wait, and take back what is not done. At the end: do nothing.
@@ -302,7 +315,7 @@ class AsAsked(Pass):
         return tuple(given.record for given in found) or None
 
     def end(self) -> None:
-        """Note that the loader has brought all that was handed out."""
+        """Note that the loader has brought all that was handed out: nothing is to be taken back."""
         self.is_closed = True
 
     def undo(self) -> None:
@@ -322,6 +335,8 @@ class InOrder(Pass):
         take: as of `Pass`.
         batch_size: of all but the last.
     """
+
+    is_ordered = True
 
     def __init__(self, take: Callable[[], HandedOut], batch_size: int) -> None:
         super().__init__(take)
@@ -348,14 +363,11 @@ class InOrder(Pass):
             records += records[-1:] * (self._batch_size - len(records))
         return records or None
 
-    def deliver(self, number: int) -> None:
-        """Note that the loader has brought a batch to the program."""
+    def deliver(self, number: int) -> int | None:
+        """Note that the loader has brought a batch; returns how many records it has if it was filled, else None."""
         batch = self._under_way.pop(number, None)
         if batch is not None and self._handed is not None:
             self._handed.deliver(batch)
-
-    def size_of(self, number: int) -> int | None:
-        """Return how many records a batch has that was filled, None if it was not."""
         return self._sizes.get(number)
 
     def undo(self) -> None:

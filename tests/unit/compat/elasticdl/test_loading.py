@@ -224,7 +224,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 from elasticai_api.common.data_shard_service import DataShardService, RecordIndexService
 from elasticai_api.pytorch.controller import PyTorchAllReduceController
-from legato.compat.elasticdl import data_service
+from legato.compat.elasticdl import record_sources
 from legato.core.errors import ProgramError
 
 
@@ -251,7 +251,7 @@ if __name__ == "__main__":
     def train(batch):
         trained.extend(batch.tolist())
         # Others may wait for the next step of this worker.
-        assert not data_service._may_wait()
+        assert not record_sources.may_wait()
         model(torch.ones(1, 1)).sum().backward()
 
     sampler = BatchSampler(SequentialSampler(range(1000)), 4, drop_last=False)
@@ -261,7 +261,7 @@ if __name__ == "__main__":
         assert "batch_sampler" in str(error) and "one by one" not in str(error), error
     else:
         raise AssertionError("not refused")
-    assert data_service._may_wait()
+    assert record_sources.may_wait()
     loader = DataLoader(Records(service), batch_size=4, num_workers=2, persistent_workers=True)
     with controller.scope():
         for epoch in range(3):
@@ -270,7 +270,7 @@ if __name__ == "__main__":
                 if number == 3:
                     break
     assert sorted(trained) == sorted(3 * list(range(16))), trained
-    assert data_service._may_wait()
+    assert record_sources.may_wait()
 """
 
 

@@ -61,7 +61,7 @@ def test_each_process_gets_its_own_batches_however_they_hurry(num_records: int, 
         }
     assert sorted(loaded) == list(range(-(-num_records // 4))), "no batch behind the end, none missing"
     assert {len(records) for records in loaded.values()} == {4}
-    cut = [record.index for number in sorted(loaded) for record in loaded[number][: in_order.size_of(number)]]
+    cut = [record.index for number in sorted(loaded) for record in loaded[number][: in_order.deliver(number)]]
     assert cut == list(range(num_records))
 
 
