@@ -23,8 +23,7 @@ from legato.compat.elasticdl.record_sources import (
     TaskSource,
     feed_of_loader,
 )
-from legato.compat.elasticdl.shard_checkpoint import read_place
-from legato.compat.elasticdl.shards import HistoricTask, Shard, cut, historic
+from legato.compat.elasticdl.shards import HistoricTask, Shard, cut, historic, read_place
 from legato.compat.elasticdl.stream import Record, Stream
 from legato.compat.elasticdl.training import Training
 from legato.core.errors import UsageError

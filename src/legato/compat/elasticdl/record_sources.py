@@ -18,8 +18,7 @@ from torch.utils.data import get_worker_info
 from legato.compat.elasticdl.client import take_client
 from legato.compat.elasticdl.forms import ServiceForm
 from legato.compat.elasticdl.loader_server import Address, Counter
-from legato.compat.elasticdl.shard_checkpoint import write_checkpoint
-from legato.compat.elasticdl.shards import Shard, shard_of
+from legato.compat.elasticdl.shards import Shard, shard_of, write_checkpoint
 from legato.compat.elasticdl.stream import Record
 from legato.compat.elasticdl.task_queue import AsAsked, HandedOut, InOrder
 from legato.compat.elasticdl.task_words import DatasetParams, Task, TaskKind, default_name

@@ -1,12 +1,22 @@
-"""Shards and tasks as programs know them, made of records and of the driver's tasks. Requests none."""
+"""Shards and tasks as programs know them, made of records and of the driver's tasks, and checkpoints of shards. Pure.
+
+A checkpoint of a training that the runtime plans has the historic keys, and where the stream stands.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple, Self
 
-from legato.compat.elasticdl.stream import Record
+from legato.compat.elasticdl.stream import Record, Stream
 from legato.compat.elasticdl.task_words import Task
+from legato.core.errors import DataError, UsageError
+
+_VERSION: Final = "v1.0"
+_PLACE: Final = "trained_minibatches"
+_ORDER: Final = "order"
+_NUM_EPOCHS: Final = "num_epochs"
 
 
 class Shard(NamedTuple):
@@ -67,3 +77,87 @@ def cut(records: tuple[Record, ...], *, is_whole: bool) -> Iterator[tuple[Record
         if end == len(indices) or indices[end] != indices[end - 1] + 1:
             yield records[start], Shard("", indices[start], indices[end - 1] + 1)
             start = end
+
+
+class Start(int):
+    """After how many micro-batches a training goes on; knows of which stream a checkpoint has said so.
+
+    Args:
+        place: micro-batches that are trained.
+        order: `Stream.order` of the training that was left.
+    """
+
+    def __new__(cls, place: int, order: Mapping[str, Any]) -> Self:
+        """Make one; numbers are made, not initialised."""
+        made = super().__new__(cls, place)
+        made._order = dict(order)
+        return made
+
+    _order: dict[str, Any]
+
+    def check(self, stream: Stream) -> None:
+        """Raise UsageError unless the stream is the one that was left."""
+        now = {**stream.order, _NUM_EPOCHS: stream.num_epochs}
+        other = [
+            f"{name}={json.dumps(self._order.get(name))}, and now {json.dumps(now.get(name))}"
+            for name in sorted(stream.order.keys() | self._order.keys())
+            if self._order.get(name) != now.get(name)
+        ]
+        if other:
+            raise UsageError(
+                f"Cannot go on from this checkpoint of shards: it was written with {'; '.join(other)}. Other records "
+                "would be trained twice, or never. Create the data shard service with the same arguments as "
+                "then, or start from scratch."
+            )
+
+
+def write_checkpoint(stream: Stream, place: int, dataset: str, records_per_task: int) -> str:
+    """Return as JSON what is left after so many micro-batches.
+
+    The tasks are those of the present epoch, by their places in its order.
+    """
+    epoch, within = divmod(min(place * stream.batch_size, stream.num_stream_records), stream.num_records)
+    todo = [
+        [max(start, within), min(start + records_per_task, stream.num_records)]
+        for start in range(0, stream.num_records, records_per_task)
+        if start + records_per_task > within and epoch < stream.num_epochs
+    ]
+    order: dict[str, Any] = dict(stream.order)
+    if place * stream.batch_size > stream.num_stream_records:
+        # The last, short one is trained: another number of epochs would begin in the midst of a whole one.
+        order[_NUM_EPOCHS] = stream.num_epochs
+    content: dict[str, Any] = {
+        "dataset_name": dataset,
+        "todo": todo,
+        "doing": [],
+        "current_epoch": min(epoch + 1, stream.num_epochs),
+        "num_epochs": stream.num_epochs,
+        "records_per_task": records_per_task,
+        "dataset_size": stream.num_records,
+        "version": _VERSION,
+        _PLACE: place,
+        _ORDER: order,
+    }
+    return json.dumps(content)
+
+
+def read_place(content: str) -> Start | None:
+    """Return after how many micro-batches a checkpoint was written; None if it is not of a training.
+
+    Raises:
+        DataError: it is no checkpoint.
+    """
+    try:
+        known = json.loads(content)
+    except ValueError as error:
+        raise DataError(f"Cannot go on from this checkpoint of shards: {error}. Give it as it was got.") from error
+    if not isinstance(known, dict) or known.get("version") != _VERSION:
+        return None
+    place, order = known.get(_PLACE), known.get(_ORDER)
+    if type(place) is not int or place < 0:
+        return None
+    if not isinstance(order, dict):
+        raise DataError(
+            "Cannot go on from this checkpoint of shards: it does not say of what order. Start from scratch."
+        )
+    return Start(place, order)

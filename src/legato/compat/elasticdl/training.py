@@ -19,7 +19,7 @@ from legato.compat.elasticdl.batches import Arguments, check_batch, tensors_of
 from legato.compat.elasticdl.losses import hearing_losses
 from legato.compat.elasticdl.plan import Plan
 from legato.compat.elasticdl.scheduler_guard import BetweenSteps
-from legato.compat.elasticdl.shard_checkpoint import Start
+from legato.compat.elasticdl.shards import Start
 from legato.compat.elasticdl.stream import Stream, StreamSteps
 from legato.core.errors import ProgramError
 from legato.train.data.order import Key

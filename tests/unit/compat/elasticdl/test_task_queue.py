@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from legato.compat.elasticdl.local_tasks import LocalTasks
+from legato.compat.elasticdl.client import LocalTasks
 from legato.compat.elasticdl.stream import Record
 from legato.compat.elasticdl.task_queue import AsAsked, HandedOut, InOrder
 from legato.compat.elasticdl.task_words import DatasetParams, Task

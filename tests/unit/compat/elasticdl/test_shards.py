@@ -10,7 +10,7 @@ import pytest
 from legato.compat.elasticdl import client
 from legato.compat.elasticdl.controller import PyTorchAllReduceController
 from legato.compat.elasticdl.data_service import RecordIndexService
-from legato.compat.elasticdl.shard_checkpoint import read_place, write_checkpoint
+from legato.compat.elasticdl.shards import read_place, write_checkpoint
 from legato.compat.elasticdl.stream import Stream
 from legato.compat.elasticdl.task_words import DatasetParams
 from legato.compat.elasticdl.tasks import TaskManager
