@@ -40,7 +40,7 @@ def test_a_paused_job_stands_still_and_its_page_fits_a_telephone(
     job = running.client.submit("digits.py", "--slow-while", tmp_path / "slow", directory=PROGRAMS, name="tide")
     ada = people("ada", "admin", width=NARROW)
     ada.opens(f"/jobs/{job.id}")
-    ada.sees("as last reported")
+    ada.sees("last reported")
     ada.shows("job-narrow")
     last = ada.page.get_by_role("tab", name="As code").bounding_box()
     assert last["x"] + last["width"] <= NARROW

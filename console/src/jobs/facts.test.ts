@@ -62,7 +62,7 @@ it("the time of running stands still while a job is paused, and pauses are no pa
 });
 
 it("slots are said with their bounds", () => {
-  expect(saySlots(makeJob())).toBe("2 of 1–4");
+  expect(saySlots(makeJob())).toBe("2 of 4");
   expect(saySlots(makeJob({ min_workers: 4 }))).toBe("2 of 4");
   expect(saySlots(makeJob({ stage: "queued", num_slots: 0 }))).toBe("1–4");
 });

@@ -56,10 +56,10 @@ export function secondsHeld(attempts: readonly Pick<Attempt, "started_at" | "end
   return attempts.reduce((sum, one) => sum + Math.max(0, (one.ended_at ?? now) - one.started_at), 0);
 }
 
-/** Return the slots as people say them: `2 of 1–4`, `4 of 4`; of a job that has ended what it could have had. */
+/** Return the slots of a job: `2 of 4`, and those that it may have, `1–4`, where it has none. */
 export function saySlots(job: Job): string {
   const bounds = job.min_workers === job.max_workers ? `${job.max_workers}` : `${job.min_workers}–${job.max_workers}`;
-  return WITH_SLOTS.has(job.stage) || job.num_slots > 0 ? `${job.num_slots} of ${bounds}` : bounds;
+  return WITH_SLOTS.has(job.stage) || job.num_slots > 0 ? `${job.num_slots} of ${job.max_workers}` : bounds;
 }
 
 /** Return the most slots that were held at once; who takes one in the moment in which another is left has no more. */

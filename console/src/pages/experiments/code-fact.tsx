@@ -15,7 +15,7 @@ export function CodeFact({ definition }: { definition: Definition }) {
   const isOn = sha256 !== "" && maySubmit(session);
   const asked = useAsk(["settings", "code", sha256], "/code/{sha256}", { path: { sha256 } }, { isOn, fresh_s: 600 });
   if (definition.directory) return <code>{definition.directory}</code>;
-  if (!sha256) return <span className="quiet">uploaded; not shown to viewers</span>;
+  if (!sha256) return <span className="quiet">uploaded (hidden from viewers)</span>;
   return (
     <span className="row row-wrap">
       <span>

@@ -93,7 +93,7 @@ function DefinitionView({ definition }: { definition: Definition }) {
           onDo={remove}
           onClose={() => setShown(null)}
         >
-          Only a training definition that no experiment uses can be deleted. Its jobs are kept.
+          You can delete a training definition only if no experiment uses it. Its jobs are kept.
         </ConfirmDialog>
       )}
     </>
@@ -135,9 +135,7 @@ function Facts({ definition }: { definition: Definition }) {
         <CodeFact definition={definition} />
       </Fact>
       <Fact name="Distributed training">{sayNodes(definition)}</Fact>
-      <Fact name="Compute configuration">
-        {definition.num_threads === 1 ? "1 thread" : `${definition.num_threads} threads`} per node (one slot)
-      </Fact>
+      <Fact name="Threads per node">{definition.num_threads}</Fact>
       <Fact name="CPU capability">{definition.cpu_capability ?? <None word="best of each machine" />}</Fact>
       <Fact name="Environment">
         {environment.length ? <Pairs pairs={environment.map(([name, value]) => [name, value ?? "…"])} /> : <None />}

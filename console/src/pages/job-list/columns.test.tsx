@@ -34,6 +34,6 @@ it("a job whose workers held different states is said to be not exact while it r
 });
 
 it("slots of a job that has ended are those that it could have had, not those that it had", () => {
-  expect(shown("slots", makeJob())).toBe("2 of 1–4");
+  expect(shown("slots", makeJob())).toBe("2 of 4");
   expect(shown("slots", makeJob({ stage: "stopped", num_slots: 0 }))).toBe("1–4");
 });

@@ -169,13 +169,13 @@ function Counts({ jobs, hasMore }: { jobs: readonly Job[]; hasMore: boolean }) {
     [numRunning, "running"],
     [numQueued, "queued"],
     [numPaused, "paused"],
-    [numEnded, hasMore ? "or more ended" : "ended"],
+    [numEnded, "ended"],
   ] as const;
   return (
     <p className="soft number">
       {told
         .filter(([num]) => num > 0)
-        .map(([num, word]) => `${num} ${word}`)
+        .map(([num, word]) => `${num}${word === "ended" && hasMore ? "+" : ""} ${word}`)
         .join(" · ")}
     </p>
   );

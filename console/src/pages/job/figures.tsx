@@ -58,14 +58,14 @@ export function Figures({ job }: { job: Job }) {
           colour={jobColour(job.id)}
         />
         <small>
-          {!job.is_elastic && "static "}
+          {!job.is_elastic ? "static " : job.min_workers < job.max_workers && `minimum ${job.min_workers} `}
           {!isOver && job.decided_slots !== null && job.decided_slots !== job.num_slots && `→ ${job.decided_slots}`}
         </small>
         {resize && <small>{resize}</small>}
       </Figure>
       <Figure name="Loss">
         <strong>{formatValue(progress?.loss)}</strong>
-        {progress?.loss !== null && progress?.loss !== undefined && <small>as last reported</small>}
+        {progress?.loss !== null && progress?.loss !== undefined && <small>last reported</small>}
       </Figure>
       <Figure name="Throughput">
         <strong>{pace ? `${pace} steps/s` : "–"}</strong>
@@ -101,7 +101,7 @@ function Figure({ name, children, isWide }: { name: string; children: ReactNode;
 /** Return the most slots that a job that is over had at once, of those that it might have; null: not known yet. */
 export function sayMost(job: Job, most: number | null): string {
   const bounds = job.min_workers === job.max_workers ? `${job.max_workers}` : `${job.min_workers}–${job.max_workers}`;
-  return most === null ? bounds : `${most ? `up to ${most}` : "none"} of ${bounds}`;
+  return most === null ? bounds : `${most} of ${job.max_workers}`;
 }
 
 /** The most slots that a job had at once; null: it goes on, or it is not known yet. */

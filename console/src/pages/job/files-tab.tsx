@@ -52,8 +52,7 @@ function Checkpoints({ job }: { job: Job }) {
         {({ items }) =>
           items.length === 0 ? (
             <p className="card-body soft">
-              No checkpoints yet. Checkpoint every in the definition sets how often one is saved. Pausing and stopping
-              save one too.
+              No checkpoints yet. The job saves one at each pause and stop, and as often as its definition says.
             </p>
           ) : (
             <ul className="files-list">

@@ -81,7 +81,7 @@ function LoginForm({ known = "", children }: { known?: string; children?: ReactN
       </div>
       {children}
       <Tabs
-        label="How to log in"
+        label="Login method"
         tabs={[
           { name: "password", label: "Password" },
           { name: "token", label: "Token" },

@@ -43,11 +43,15 @@ export function standOf(token: Token, now: number): "valid" | "revoked" | "expir
   return token.expires_at !== null && token.expires_at <= now ? "expired" : "valid";
 }
 
-const STANDS = { valid: "good", revoked: "quiet", expired: "quiet" } as const;
+const STANDS = {
+  valid: { word: "Valid", tone: "good" },
+  revoked: { word: "Revoked", tone: "quiet" },
+  expired: { word: "Expired", tone: "quiet" },
+} as const;
 
 function Stand({ token }: { token: Token }) {
-  const stand = standOf(token, useNow());
-  return <span className={`badge tone-${STANDS[stand]}`}>{stand}</span>;
+  const { word, tone } = STANDS[standOf(token, useNow())];
+  return <span className={`badge tone-${tone}`}>{word}</span>;
 }
 
 function Ends({ token }: { token: Token }) {

@@ -31,7 +31,7 @@ const COLUMNS: Column<User>[] = [
   {
     name: "name",
     title: "User",
-    width: 130,
+    width: 100,
     grows: 2,
     sortBy: (user) => user.name,
     show: (user) => (
@@ -40,11 +40,11 @@ const COLUMNS: Column<User>[] = [
       </Link>
     ),
   },
-  { name: "role", title: "Role", width: 90, sortBy: (user) => user.role, show: (user) => user.role },
+  { name: "role", title: "Role", width: 90, leaves: 1, sortBy: (user) => user.role, show: (user) => user.role },
   {
     name: "state",
     title: "State",
-    width: 110,
+    width: 100,
     sortBy: (user) => user.disabled_at,
     show: (user) =>
       user.disabled_at === null ? (
@@ -99,7 +99,7 @@ export default function UsersPage() {
         ...COLUMNS,
         {
           name: "do",
-          title: <span className="only-heard">Change</span>,
+          title: <span className="only-heard">Actions</span>,
           width: 120,
           isEnd: true,
           show: (user) => (

@@ -107,7 +107,7 @@ function ProjectView({ project }: { project: Project }) {
           onDo={remove}
           onClose={() => setShown(null)}
         >
-          Only a project without experiments and training definitions can be deleted. Its jobs are kept.
+          You can delete a project only if it has no experiments and no training definitions. Its jobs are kept.
         </ConfirmDialog>
       )}
     </>

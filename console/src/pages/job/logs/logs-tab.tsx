@@ -171,7 +171,7 @@ function Viewer({ job, files }: { job: Job; files: readonly LogFile[] }) {
         <span className="grow" />
         <Downloads job={job.id} logs={logs} />
         <Button isSmall icon="follow" aria-pressed={isFollowing} onClick={() => setFollowing(!isFollowing)}>
-          {stream.isOver ? "End" : "Follow"}
+          {stream.isOver ? "Go to end" : "Follow"}
         </Button>
       </div>
       {at && (
