@@ -166,6 +166,9 @@ def test_plain_commands(server: Server) -> None:
     told = sorted(read_log(admin, gang, worker).strip() for worker in (0, 1))
     assert told == [f"rank {rank} of 2: 11 for ['--rate=-0.5']" for rank in (0, 1)]
     wait_until(lambda: "and green" in read_log(admin, waits), "it does not begin")
+    wait_until(lambda: admin.get(f"jobs/{waits['id']}")["stage"] == "running", "it is not known to run")
+    job = admin.get(f"jobs/{waits['id']}")
+    assert (job["reason"], job["progress"]["num_workers"], job["progress"]["step"]) == ("its workers work", 1, None)
     admin.post(f"jobs/{waits['id']}/stop")
     stopped = wait_for_end(admin, waits)
     assert stopped["stage"] == "stopped", stopped["reason"]

@@ -28,6 +28,7 @@ _DRIVERS_OWN: Final = "LEGATO_"
 DATA_VARIABLE: Final = "LEGATO_DATA"
 _SEED: Final = "LEGATO_SEED"
 _NUM_NODES: Final = "LEGATO_NODES"
+_NODES_OF_WMLA: Final = "WMLA_NWORKER"  # in the jobs that its REST interface submits
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -122,7 +123,15 @@ def check_most_workers(work: Work, told: str, max_workers: int) -> None:
 
 
 def check_resize(job: Job, work: Work) -> None:
-    """Raise UsageError if the number of a job's workers is fixed while it holds slots: they began together."""
+    """Raise UsageError if the number of a job's workers is fixed while it holds slots: they began together.
+
+    That of WMLA's jobs of several nodes is fixed for good: they wait for as many as were submitted.
+    """
+    if not job.is_elastic and _NODES_OF_WMLA in work.environment:
+        raise UsageError(
+            f"Cannot resize job '{job.name}': its workers begin together, and wait for as many as it was submitted "
+            f"with, {work.environment[_NODES_OF_WMLA]}. Submit it again with the number that you want."
+        )
     if work.launcher is None or job.is_elastic or job.stage not in HOLDING:
         return
     raise UsageError(

@@ -199,11 +199,13 @@ class Heartbeat(Message, frozen=True):
             records; these need not be kept.
         is_waiting: of a worker: its program waits for other workers or for the driver. None: it is of an earlier
             release, whose heartbeats do not say that.
+        is_independent: of a worker: its program works without Legato's training, such as a plain command.
     """
 
     num_rounds: int = 0
     num_metrics: int = 0
     is_waiting: bool | None = None
+    is_independent: bool = False
 
 
 # ---------------------------------------------------------------- driver → worker

@@ -32,7 +32,8 @@ class Worker:
         trained: whether its program called Legato's training, as it said at its end; None before that.
         saved: the path of the checkpoint that it said last that it had written.
         repeats: messages that it will send again, because it has connected again.
-        works: it has had some of a guest's work in hand, as far as this driver knows.
+        works: it works without training: it runs a plain command, or has had some of a guest's work in hand, as far as
+            this driver knows.
         told_step: an earlier driver knew of checkpoints up to this step, of which it may tell again; -1 for none.
         is_adopted: it was started by an earlier driver and has not reported to this one.
         is_waiting: it said last that its program waits for other workers or for the driver. None: it has not said
@@ -96,7 +97,7 @@ class Worker:
 
     @property
     def only_works(self) -> bool:
-        """Whether it works for a guest and is in no view: its program may never come to a join point."""
+        """Whether it works and is in no view: its program may never come to a join point."""
         return self.works and self.phase is WorkerPhase.JOINING
 
     @property

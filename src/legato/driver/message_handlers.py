@@ -172,6 +172,7 @@ def _hear_heartbeat(job: Job, worker: Worker, heartbeat: wire.Heartbeat) -> None
     if heartbeat.num_rounds > worker.num_rounds or heartbeat.is_waiting != worker.is_waiting:
         worker.got_on_at = job.now
     worker.is_waiting = heartbeat.is_waiting
+    worker.works |= heartbeat.is_independent
     _hear_rounds(job, worker, heartbeat.num_rounds)
 
 

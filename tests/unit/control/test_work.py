@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from legato.compat.wmla import names
 from legato.control.records import Job
 from legato.control.stages import Stage
 from legato.control.work import Work, check_places, check_resize, check_work, find_bounds, make_order, read_work
@@ -176,6 +177,15 @@ def test_a_gang_that_holds_slots_is_not_resized_and_the_way_out_is_named() -> No
         with pytest.raises(UsageError, match=r"of the framework 'command' cannot change .* Pause it, resize it"):
             check_resize(started, gang)
         check_resize(started, msgspec.structs.replace(gang, launcher=None))
+
+
+def test_a_gang_of_wmla_is_never_resized_because_it_waits_for_as_many_as_were_submitted() -> None:
+    gang = Work(program=("launch.py",), environment={names.NUM_NODES: "3"})
+    job = msgspec.structs.replace(make_job(code="ab"), is_elastic=False)
+    for stage in (Stage.QUEUED, Stage.STARTING, Stage.RUNNING, Stage.PAUSED):
+        with pytest.raises(UsageError, match="as many as it was submitted with, 3. Submit it again"):
+            check_resize(msgspec.structs.replace(job, stage=stage), gang)
+    check_resize(msgspec.structs.replace(job, is_elastic=True), gang)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")

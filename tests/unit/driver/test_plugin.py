@@ -242,6 +242,16 @@ def test_who_has_work_of_a_guest_counts_as_a_worker_though_it_never_trains() -> 
     assert tell(membership) == (1, "finishing", ["working"])
 
 
+def test_a_worker_that_runs_a_plain_command_counts_as_one_that_works() -> None:
+    membership = make_membership()
+    for number in range(2):
+        membership.handle(events.Heard(number, wire.Heartbeat(is_waiting=False)), 1.0)
+    assert tell(membership) == (0, "forming", ["joining", "joining"])
+    for number in range(2):
+        membership.handle(events.Heard(number, wire.Heartbeat(is_waiting=False, is_independent=True)), 2.0)
+    assert tell(membership) == (2, "working", ["working", "working"])
+
+
 def test_taking_work_up_forgives_no_death() -> None:
     membership = make_membership(max_deaths=2)
     for now in range(1, 4):

@@ -222,7 +222,9 @@ def _learn_progress(pool: Pool, job: Job, report: DriverReport, memory: Memory, 
         seen_stage=job.stage,
         seen_attempt=job.attempt,
         stage=Stage.RUNNING if trains else None,
-        reason="its workers train" if trains else _why_released(released, report, cut[0]),
+        reason=f"its workers {'work' if status.get('state') == 'working' else 'train'}"
+        if trains
+        else _why_released(released, report, cut[0]),
         closed=tuple(closed),
         released=tuple(released),
         progress=progress,

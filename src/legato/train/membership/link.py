@@ -68,6 +68,7 @@ class Link:
         self.on_proposed: Callable[[View], None] = _ignore
         self.on_stuck: Callable[[], None] = _do_nothing
         self.is_waiting: Callable[[], bool] = _is_not_waiting
+        self.is_independent = False
         self.on_recover: Callable[[View], None] = _ignore
         self._outbox = Outbox()
         self._last_heard = self._last_checked = time.monotonic()
@@ -196,7 +197,12 @@ class Link:
             now = time.monotonic()
             if self.settings is not None and now >= next_heartbeat:
                 number = self.view.number if self.view else 0
-                beat = wire.Heartbeat(view=number, num_rounds=self.num_rounds, is_waiting=self.is_waiting())
+                beat = wire.Heartbeat(
+                    view=number,
+                    num_rounds=self.num_rounds,
+                    is_waiting=self.is_waiting(),
+                    is_independent=self.is_independent,
+                )
                 self._outbox.put_heartbeat(beat)
                 next_heartbeat = now + self.settings.heartbeat_interval_s
             self._check_away()

@@ -150,6 +150,13 @@ def make_report(num_workers: int, **told: object) -> DriverReport:
     return DriverReport(attempt=1, state=DriverState.RUNNING, assigned=held, in_use=held, status=status)
 
 
+@pytest.mark.parametrize(("state", "want"), [("working", "its workers work"), ("training", "its workers train")])
+def test_a_job_runs_as_soon_as_its_workers_train_or_work(state: str, want: str) -> None:
+    job = msgspec.structs.replace(make_running(2, "said"), stage=Stage.STARTING)
+    (change,) = learn(make_pool(job, SLOTS[:2]), {job.id: make_report(2, state=state)}, {}, 10.0)
+    assert (change.stage, change.reason) == (Stage.RUNNING, want)
+
+
 @pytest.mark.parametrize(
     ("by_driver", "from_here", "before", "want"),
     [

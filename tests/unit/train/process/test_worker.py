@@ -107,6 +107,7 @@ def test_whether_a_program_called_legato_is_told(
     monkeypatch.setattr(job, "_place", place)
     assert run(tmp_path, link, place, program, monkeypatch) == 0
     assert link.said == [wire.Finished(view=0, num_rounds=0, trained=want)]
+    assert getattr(link, "is_independent", False) == ("expect_no_run" in program), "each heartbeat says so"
 
 
 def test_a_program_with_a_syntax_error_is_told_as_python_tells_it(
