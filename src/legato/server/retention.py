@@ -31,18 +31,19 @@ _HOUR_S: Final = 3600.0
 async def keep_house(services: Services, every_s: float = _EVERY_S) -> None:
     """Tidy up again and again until cancelled, whatever goes wrong: what is too old may wait, and no job may."""
     while True:
-        try:
-            await asyncio.to_thread(tidy_up, services)
-            await asyncio.to_thread(end_hidden, services)
-        except FencedOut:
-            _log.info("another server decides now, and takes away what is too old")
-        except Exception as error:  # noqa: BLE001 -- whatever it is, the server goes on
-            expected = isinstance(error, LegatoError | OSError)
-            _log.warning(
-                "what jobs have left could not be taken away; it is tried again",
-                error=str(error),
-                exc_info=not expected,
-            )
+        for part in (tidy_up, end_hidden):
+            try:
+                await asyncio.to_thread(part, services)
+            except FencedOut:
+                _log.info("another server decides now, and takes away what is too old")
+            except Exception as error:  # noqa: BLE001 -- whatever it is, the other part and the server go on
+                expected = isinstance(error, LegatoError | OSError)
+                _log.warning(
+                    "what jobs have left could not be taken away; it is tried again",
+                    part=part.__name__,
+                    error=str(error),
+                    exc_info=not expected,
+                )
         await asyncio.sleep(every_s)
 
 

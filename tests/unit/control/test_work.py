@@ -183,7 +183,7 @@ def test_a_gang_of_wmla_is_never_resized_because_it_waits_for_as_many_as_were_su
     gang = Work(program=("launch.py",), environment={names.NUM_NODES: "3"})
     job = msgspec.structs.replace(make_job(code="ab"), is_elastic=False)
     for stage in (Stage.QUEUED, Stage.STARTING, Stage.RUNNING, Stage.PAUSED):
-        with pytest.raises(UsageError, match="as many as it was submitted with, 3. Submit it again"):
+        with pytest.raises(UsageError, match=r"as many as it was submitted with, 3\. Submit it again"):
             check_resize(msgspec.structs.replace(job, stage=stage), gang)
     check_resize(msgspec.structs.replace(job, is_elastic=True), gang)
 

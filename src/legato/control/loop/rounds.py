@@ -197,6 +197,7 @@ def _learn_progress(pool: Pool, job: Job, report: DriverReport, memory: Memory, 
     closed = [f.slot for f in pool.held(job) if f.release_asked_at is not None and f.slot not in busy]
     released = [slot for slot in pool.kept(job) if slot in report.given_up | report.surplus]
     trains = job.stage is Stage.STARTING and status["num_workers"] > 0
+    does = "work" if status.get("state") == "working" else "train"
     before = job.progress
     progress, cut = None, _cut_of(before, status)
     is_news = before is None or cut != (before.num_micro_batches, before.shares_freely)
@@ -222,9 +223,7 @@ def _learn_progress(pool: Pool, job: Job, report: DriverReport, memory: Memory, 
         seen_stage=job.stage,
         seen_attempt=job.attempt,
         stage=Stage.RUNNING if trains else None,
-        reason=f"its workers {'work' if status.get('state') == 'working' else 'train'}"
-        if trains
-        else _why_released(released, report, cut[0]),
+        reason=f"its workers {does}" if trains else _why_released(released, report, cut[0]),
         closed=tuple(closed),
         released=tuple(released),
         progress=progress,
