@@ -17,7 +17,7 @@ from legato.core.errors import UsageError
 from legato.core.limits import Limits
 from legato.engines import local
 from legato.engines.base import Exited, Launch, Noted
-from legato.engines.cgroups import JobGroup, Place, Support, find_support
+from legato.engines.cgroups import JobGroup, LimitHits, Place, Support, find_support
 from legato.engines.local import LocalEngine
 from legato.system.processes import parse_stat, start_time_of
 
@@ -106,6 +106,7 @@ def test_a_kill_is_called_a_lack_of_memory_only_if_the_kernel_says_so(
 ) -> None:
     counts = iter([4, 5])
     monkeypatch.setattr(local, "count_machine_oom_kills", lambda: next(counts))
+    monkeypatch.setattr(local, "count_limit_hits", lambda: LimitHits({}, is_certain=True))
     monkeypatch.setattr(local, "is_named_victim", lambda _pid, _since: is_named)
     ended, _ = run(make(tmp_path, Limits()), tmp_path, {0: ("kill", "9")})
     assert ended[0].reason.startswith(told) and bool(ended[0].reason) == bool(told)

@@ -47,7 +47,7 @@ def note_exited(job: Job, worker: Worker, exit_code: int, reason: str = "") -> N
             note_death(job, worker, f"{describe_exit(exit_code, reason)} after finishing, before its end")
         case _:
             how = "exited without finishing" if exit_code == 0 else describe_exit(exit_code, reason)
-            note_death(job, worker, how)
+            note_death(job, worker, how, is_explained=bool(reason))
     if exit_code == EXIT_UNSTARTED:
         # The machine is short of something for a while: memory, or room for another process.
         pause_s = _FIRST_REST_S * 2.0 ** (job.deaths.get(worker.slot, 1) - 1)
@@ -63,10 +63,13 @@ def fence(job: Job, worker: Worker, reason: str) -> None:
         _count_death(job, worker, reason)
 
 
-def note_death(job: Job, worker: Worker, how: str) -> None:
-    """A worker died although it was neither asked to end nor given up."""
-    job.record("died", f"worker {worker.number} died: {how}", worker, "warning")
-    _count_death(job, worker, how)
+def note_death(job: Job, worker: Worker, how: str, *, is_explained: bool = False) -> None:
+    """A worker died although it was neither asked to end nor given up. ``is_explained``: the engine knows why."""
+    # The advice once: of ten workers that die of the same it is the same.
+    told = how.partition(". ")[0] if how in job.told_deaths else how
+    job.told_deaths.add(how)
+    job.record("died", f"worker {worker.number} died: {told}", worker, "warning")
+    _count_death(job, worker, how, is_explained=is_explained)
 
 
 def refuse(job: Job, worker: Worker, reason: str) -> None:
@@ -132,7 +135,7 @@ def _is_superseded(job: Job, worker: Worker) -> bool:
     return worker.view > 0 and job.current is not None and worker.number not in job.current.workers
 
 
-def _count_death(job: Job, worker: Worker, how: str) -> None:
+def _count_death(job: Job, worker: Worker, how: str, *, is_explained: bool = False) -> None:
     deaths = job.deaths.get(worker.slot, 0) + 1
     job.deaths[worker.slot] = deaths
     if deaths <= job.spec.max_deaths or job.state in (JobState.STOPPING, JobState.FAILING):
@@ -141,6 +144,6 @@ def _count_death(job: Job, worker: Worker, how: str) -> None:
     if worker.view == 0 and any(other.has_state for other in job.present()) and not job.ending:
         give_up_slot(job, worker, "failed", reason)
     else:
-        if job.best_step > 0 and job.spec.checkpoint_every is None:
+        if not is_explained and job.best_step > 0 and job.spec.checkpoint_every is None and job.saved_step is None:
             reason += "; without checkpoint_every the job begins at step 0 whenever all its workers are lost: set it"
         fail(job, f"{reason}. See the workers' logs")

@@ -135,6 +135,7 @@ class Job:
         step: the last step committed, as far as known; less than ``best_step`` if the job had to begin again.
         saved_step: that of the newest checkpoint, as far as known; None for none.
         told_differences: what the workers said of these, each once.
+        told_deaths: how workers died, each once.
         differed_step: after which the workers were first found to hold different states; None: never.
         unsaved_step: of which a checkpoint could not be written, if none as new was written since; None otherwise.
         closed: rank 0 finished and exited with 0.
@@ -178,6 +179,7 @@ class Job:
     saved_step: int | None = None
     differed_step: int | None = None
     told_differences: set[str] = field(default_factory=set)
+    told_deaths: set[str] = field(default_factory=set)
     unsaved_step: int | None = None
     resume: bool = False
     reference: dict[str, str] | None = None

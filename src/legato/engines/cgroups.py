@@ -30,6 +30,7 @@ _KERNEL_LOG: Final = Path("/dev/kmsg")
 KERNEL_PID_SPACE: Final = 0xEFFF_FFFC  # the inode of the space in which the kernel's log numbers processes
 _RECORD_BYTES: Final = 2**13  # the kernel's own limit
 _LOG_SLACK_S: Final = 1.0
+_MOST_USED: Final = "max_usage_in_bytes"
 _HUGE_PAGE: Final = 2**21  # one that does not fit any more may be the last that was asked for
 _KILL_TRIES: Final = 200
 _KILL_PAUSE_S: Final = 0.01
@@ -249,16 +250,73 @@ class JobGroup:
                     raise
 
 
-def explain_oom(limit: int | None) -> str:
-    """Describe the death of a worker that the kernel killed for memory. ``limit``: it had reached it; None: no."""
-    if limit is None:
-        return (
-            "killed by the kernel: the machine was out of memory. Use a smaller micro-batch, fewer workers on this "
-            "machine, or a machine with more memory"
-        )
+class LimitHits(NamedTuple):
+    """How often limits of memory have stopped the group of this process, and groups that enclose it.
+
+    Args:
+        counts: by group, from the innermost to the outermost that can be read.
+        is_certain: all groups up to the machine's own can be read, and each of their counts is exact.
+    """
+
+    counts: Mapping[Path, int]
+    is_certain: bool
+
+
+def count_limit_hits(proc: Path = _PROC) -> LimitHits:
+    """Return how often limits of memory were hit in the enclosing groups, as far as these can be read."""
+    place = _find_places(proc).get("memory")
+    counts: dict[Path, int] = {}
+    is_certain, is_root = True, False
+    folder = None if place is None else place.base
+    while place is not None and folder is not None and (folder / "cgroup.procs").exists():
+        if place.version == 2:
+            # Of the machine's own group nothing is counted; that of a container looks like any other.
+            is_root = not (folder / "cgroup.events").exists()
+            # The counts of older kernels (memory.events) are those of the groups inside as well.
+            counts[folder] = _read_count(folder / "memory.events.local", "oom")
+            is_certain &= is_root or (folder / "memory.events.local").exists()
+        else:
+            is_root = (folder / "release_agent").exists()
+            counts[folder] = next((int(word) for word in _read_words(folder / "memory.failcnt") if word.isdecimal()), 0)
+            is_certain &= is_root or not _may_be_full(folder)
+        folder = folder.parent
+    return LimitHits(counts, is_certain and is_root)
+
+
+def _may_be_full(folder: Path) -> bool:
+    """Return whether a group of version 1 may have hit its limit: newer kernels do not count that."""
+    known = {name: next(iter(_read_words(folder / f"memory.{name}")), "") for name in ("limit_in_bytes", _MOST_USED)}
+    limit, used = (int(word) if word.isdecimal() else None for word in known.values())
+    return limit is None or used is None or used > limit - _HUGE_PAGE
+
+
+def explain_oom(limit: int) -> str:
+    """Describe the death of a worker that the kernel killed because it had reached the limit of its job."""
     return (
         f"killed by the kernel: out of memory; the limit is {render_size(limit)} for each worker. Use a smaller "
         "micro-batch or fewer loader processes, or ask for more memory (--memory)"
+    )
+
+
+def explain_outer_oom(before: LimitHits, now: LimitHits) -> str:
+    """Describe the death of a worker that the kernel killed for memory, with no limit of its job reached.
+
+    Args:
+        before: when the worker began.
+        now: after its death.
+    """
+    full = next((folder for folder, count in now.counts.items() if count > before.counts.get(folder, count)), None)
+    if full is not None:
+        files = (_read_words(full / name) for name in ("memory.max", "memory.limit_in_bytes"))
+        limit = next((f" of {render_size(int(words[0]))}" for words in files if words and words[0].isdecimal()), "")
+        return (
+            f"killed by the kernel: the control group {full}, in which Legato runs, has reached its limit{limit}. Use "
+            "a smaller micro-batch or fewer workers on this machine, or raise the limit of this container or service"
+        )
+    what = "the machine" if before.is_certain and now.is_certain else "the machine or an enclosing container"
+    return (
+        f"killed by the kernel: {what} was out of memory. Use a smaller micro-batch, fewer workers on this machine, or "
+        "a machine with more memory"
     )
 
 

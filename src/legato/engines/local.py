@@ -46,8 +46,11 @@ from legato.core.warm import (
 from legato.engines.base import EngineEvent, Exited, Launch, Noted, Started, StoreMoved
 from legato.engines.cgroups import (
     JobGroup,
+    LimitHits,
+    count_limit_hits,
     count_machine_oom_kills,
     explain_oom,
+    explain_outer_oom,
     find_support,
     is_named_victim,
     prefer_as_victim,
@@ -99,11 +102,13 @@ class _Begun(NamedTuple):
         pid: its process.
         at_s: on the clock ``time.monotonic``.
         num_oom_kills: processes of the machine that the kernel had killed for memory; None: it does not say.
+        limit_hits: of the groups around this process.
     """
 
     pid: int
     at_s: float
     num_oom_kills: int | None
+    limit_hits: LimitHits = LimitHits({}, is_certain=False)
 
 
 class LocalEngine:
@@ -519,7 +524,7 @@ class LocalEngine:
             self._events.put_nowait(Noted(f"its limits of memory and CPU are not enforced: {error}"))
 
     def _limit(self, worker: int, pid: int) -> None:
-        self._begun[worker] = _Begun(pid, time.monotonic(), count_machine_oom_kills())
+        self._begun[worker] = _Begun(pid, time.monotonic(), count_machine_oom_kills(), count_limit_hits())
         if self._groups is None:
             return
         if not belongs_to(pid, self._uid):
@@ -545,12 +550,14 @@ class LocalEngine:
             # The kernel counts each worker's own, so there is nothing to guess.
             if not self._groups.count_oom_kills(worker):
                 return ""
-            return explain_oom(self._limits.memory_bytes if self._groups.has_reached_limit(worker) else None)
+            if self._limits.memory_bytes is not None and self._groups.has_reached_limit(worker):
+                return explain_oom(self._limits.memory_bytes)
+            return _explain_outer(begun)
         if exit_code not in (-signal.SIGKILL, 128 + signal.SIGKILL) or begun is None:
             return ""
         is_named = is_named_victim(begun.pid, begun.at_s)
         if is_named is not None:
-            return explain_oom(None) if is_named else ""
+            return _explain_outer(begun) if is_named else ""
         now = count_machine_oom_kills()
         num_killed = 0 if now is None or begun.num_oom_kills is None else now - begun.num_oom_kills
         return tell_oom_nearby(num_killed) if num_killed > 0 else ""
@@ -607,6 +614,11 @@ class LocalEngine:
             self._process = None
         elif record is not None and record.pid:
             await end_process(record.pid, record.start_time, self._uid)
+
+
+def _explain_outer(begun: _Begun | None) -> str:
+    before = LimitHits({}, is_certain=False) if begun is None else begun.limit_hits
+    return explain_outer_oom(before, count_limit_hits())
 
 
 def _read_tail(path: Path) -> str:

@@ -517,6 +517,19 @@ def test_what_the_engine_knows_of_a_death_is_told() -> None:
     assert "the last one: killed by the kernel: out of memory" in job_of(world).end_reason
 
 
+def test_the_advice_on_a_death_is_told_once_and_none_beside_the_point() -> None:
+    world = make_training(num_workers=3, max_deaths=0, checkpoint_every=None)
+    for number in (2, 1, 0):
+        world.die(number, -9, "killed by the kernel: out of memory; the limit is 1 GiB. Use a smaller micro-batch")
+        world.deliver_engine()
+    told = "killed by the kernel: out of memory; the limit is 1 GiB"
+    deaths = [record.reason for record in kinds(world, "died")]
+    assert deaths[0] == f"worker 2 died: {told}. Use a smaller micro-batch"
+    assert set(deaths[1:]) <= {f"worker 1 died: {told}", f"worker 0 died: {told}"}
+    end = job_of(world).end_reason
+    assert end.count("Use a smaller micro-batch") == 1 and "checkpoint_every" not in end
+
+
 @pytest.mark.parametrize("checkpoint_every", [None, "5steps"])
 def test_a_job_that_dies_for_want_of_checkpoints_is_told_to_keep_some(checkpoint_every: str | None) -> None:
     world = make_training(num_workers=1, max_deaths=0, checkpoint_every=checkpoint_every)

@@ -150,7 +150,57 @@ def test_a_worker_is_said_to_have_reached_its_limit_only_where_the_kernel_counte
     for num_bytes, has in ((2**29, False), (2**30 - 4096, True)):
         most_used.write_text(str(num_bytes))
         assert group.has_reached_limit(0) is has
-    assert cgroups.explain_oom(None).startswith("killed by the kernel: the machine was out of memory")
+
+
+def write_files(folder: Path, **files: object) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name.replace("__", ".")).write_text(f"{content}\n")
+
+
+def test_a_kill_by_the_limit_of_an_enclosing_container_names_that_group(tmp_path: Path) -> None:
+    own = make_proc(tmp_path, 2, own="/pod/box/own")
+    proc, root = tmp_path / "proc", tmp_path / "cgroup"
+    for folder in (own, own.parent, own.parent.parent):
+        write_files(folder, cgroup__procs="", cgroup__events="", memory__events__local="low 0\noom 3\noom_kill 9")
+    write_files(root, cgroup__procs="")
+    before = cgroups.count_limit_hits(proc)
+    assert (list(before.counts), before.is_certain) == ([own, own.parent, own.parent.parent, root], True)
+    assert "the machine was out of memory" in cgroups.explain_outer_oom(before, before)
+    write_files(own.parent.parent, memory__events__local="oom 4", memory__max=2**30)
+    told = cgroups.explain_outer_oom(before, cgroups.count_limit_hits(proc))
+    assert f"the control group {own.parent.parent}, in which Legato runs, has reached its limit of 1 GiB" in told
+    # In a container, the groups around it cannot be read.
+    write_files(root, cgroup__events="", memory__events__local="oom 0")
+    before = cgroups.count_limit_hits(proc)
+    assert "the machine or an enclosing container was out of memory" in cgroups.explain_outer_oom(before, before)
+    write_files(root, memory__events__local="oom 1")
+    assert f"the control group {root}," in cgroups.explain_outer_oom(before, cgroups.count_limit_hits(proc))
+    # An older kernel counts what happens inside of a group as well.
+    (own / "memory.events.local").unlink()
+    write_files(own, memory__events="oom 9")
+    assert not cgroups.count_limit_hits(proc).is_certain
+
+
+def test_a_kill_by_the_limit_of_an_enclosing_group_of_version_1(tmp_path: Path) -> None:
+    mounted = make_proc(tmp_path, 1, own="/box/own")
+    proc, root = tmp_path / "proc", mounted / "memory"
+    box, own = root / "box", root / "box/own"
+    unlimited = {"memory__failcnt": 0, "memory__limit_in_bytes": 2**63 - 4096, "memory__max_usage_in_bytes": 2**30}
+    for folder in (own, box, root):
+        write_files(folder, cgroup__procs="", **unlimited)
+    write_files(root, release_agent="")
+    before = cgroups.count_limit_hits(proc)
+    assert list(before.counts) == [own, box, root]
+    assert "the machine was out of memory" in cgroups.explain_outer_oom(before, before)
+    write_files(box, memory__failcnt=1, memory__limit_in_bytes=2**30)
+    told = cgroups.explain_outer_oom(before, cgroups.count_limit_hits(proc))
+    assert f"the control group {box}, in which Legato runs, has reached its limit of 1 GiB" in told
+    # A newer kernel does not count it: whose limit it was cannot be known.
+    write_files(box, memory__failcnt=0)
+    told = cgroups.explain_outer_oom(before, cgroups.count_limit_hits(proc))
+    assert "the machine or an enclosing container was out of memory" in told
+    assert not cgroups.count_limit_hits(tmp_path / "no-proc").is_certain
 
 
 def write_log(path: Path, *records: str) -> Path:
