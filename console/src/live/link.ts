@@ -46,6 +46,7 @@ const KINDS = [
   "slot",
   "lease",
   "purged",
+  "restored",
   "project",
 ];
 

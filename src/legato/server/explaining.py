@@ -118,8 +118,14 @@ class Explainer:
 
     def _find_lost(self, job: Job, reasons: dict[float, str]) -> tuple[LostSlot, ...]:
         had = self._store.jobs.read_allocations(job.id)
+        now = {one.slot for one in had if one.until is None and one.release_asked_at is None}
         left = [one for one in had if one.release_asked_at is not None and one.attempt == job.attempt]
+        left = [one for one in left if one.slot not in now]
         left = sorted(left, key=lambda one: -(one.release_asked_at or 0))[:_NUM_LOST]
+        if job.stage not in ENDED:
+            # What it left before does not explain what it has now, once it has as many as it may.
+            leaving, gone = ([one for one in left if (one.until is None) is is_open] for is_open in (True, False))
+            left = leaving + gone[: max(job.max_workers - len(now) - len(leaving), 0)]
         # The slot was asked back in the same transaction that stored the decision.
         return self._describe_lost([(one, one.release_asked_at or 0.0) for one in left], reasons)
 

@@ -9,6 +9,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -112,7 +113,10 @@ def _finish(about: About, scratch: Path, home: Path, read_settings: ReadSettings
                 moves=moves,
                 away_s=now - about.created_at,
             )
-        Store(database).accounts.skip_uids(settings.pool_range, _NUM_SKIPPED_UIDS, now)
+        store = Store(database)
+        store.accounts.skip_uids(settings.pool_range, _NUM_SKIPPED_UIDS, now)
+        made_at = datetime.fromtimestamp(about.created_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        store.events.note_restore(made_at, [job.id for job in jobs if job.stage not in ENDED], now)
     finally:
         database.close()
     for job in jobs:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import sqlite3
 import subprocess
 import tarfile
 from pathlib import Path
@@ -105,7 +107,25 @@ def test_everything_comes_back_but_what_tells_of_processes(home: Path, tmp_path:
     with open_store(f"sqlite:///{new}/legato.db") as store:
         claim_home(store, new, NOW)
         assert store.jobs.get(job).stage == "queued"
+        told = [(event.job, event.reason) for event in store.events.read_after(0) if event.kind == "restored"]
+        assert [name for name, _ in told] == [None, job]
+        assert told[0][1].startswith("the store was restored from a backup of 2") and " UTC; " in told[0][1]
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "nothing half done is left"
+
+
+def test_a_row_that_cannot_be_read_comes_back_as_it_was(home: Path, tmp_path: Path) -> None:
+    bad = ("hibernating", """{"a""", "many", "no JSON")
+    columns = "stage, labels, attempt, spec"
+
+    def read(path: Path) -> list[tuple[object, ...]]:
+        with contextlib.closing(sqlite3.connect(path / "legato.db")) as raw:
+            return raw.execute(f"SELECT {columns} FROM jobs").fetchall()
+
+    with contextlib.closing(sqlite3.connect(home / "legato.db")) as raw:
+        raw.execute("UPDATE jobs SET stage = ?, labels = ?, attempt = ?, spec = ?, is_elastic = 'maybe'", bad)
+        raw.commit()
+    assert restore(make(home, tmp_path / "backup"), tmp_path / "new").num_going_on == 0
+    assert read(home) == read(tmp_path / "new") == [bad]
 
 
 def test_processes_of_the_old_platform_that_still_run_are_told(home: Path, tmp_path: Path) -> None:

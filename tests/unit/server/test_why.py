@@ -71,6 +71,30 @@ def test_who_got_the_slot_that_it_lost(platform: Platform) -> None:
     )
 
 
+def test_slots_that_it_left_before_explain_nothing_once_it_has_what_it_may(platform: Platform) -> None:
+    platform.lead()
+    job = platform.submit(max_workers=2)
+    platform.start(job, "node/0", "node/1")
+
+    def explain() -> tuple[list[str], bool]:
+        told = platform.get(f"jobs/{job}/explain")
+        return [lost["slot"] for lost in told["lost"]], "asked to leave" in " ".join(told["sentences"])
+
+    platform.now += 10
+    platform.write(job, released=("node/1",), reason="shrinks", verdict=Verdict(1, "shrinks 2 → 1"))
+    assert explain() == (["node/1"], True), "it is leaving it"
+    platform.write(job, closed=("node/1",))
+    assert explain() == (["node/1"], True), "it may have 2 and has 1"
+    platform.now += 10
+    platform.write(job, granted=("node/1",))
+    assert explain() == ([], False), "it has the slot again"
+    platform.now += 10
+    platform.write(job, released=("node/1",), reason="shrinks", verdict=Verdict(1, "its maximum is 1"))
+    platform.write(job, closed=("node/1",))
+    platform.ask("PATCH", f"jobs/{job}", {"min_workers": 1, "max_workers": 1})
+    assert explain() == ([], False), "it may have 1 and has 1"
+
+
 def test_of_a_job_that_one_may_not_see_only_its_title_is_told(platform: Platform) -> None:
     platform.lead()
     platform.store.queues.put(Queue(name="closed", is_open=False, members=("ben",)), ADMIN, NOW)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 from sqlalchemy import or_, select, update
 
@@ -15,6 +16,9 @@ from legato.control.store.rows import at, read_all
 from legato.control.store.schema import audit_log, counters, events, jobs, projects, queues
 from legato.control.store.transactions import EVENTS, QUIET, writing
 from legato.control.store.visibility import is_member, is_visible, sees_project
+
+RESTORED: Final = "restored"
+"""The kind of events that say that the store was restored from a backup."""
 
 
 class Events:
@@ -36,6 +40,14 @@ class Events:
         """Append an event that no other write of the store makes by itself."""
         with writing(self._database, now) as transaction:
             transaction.note(kind, reason, job=job, attempt=attempt, detail=detail)
+
+    def note_restore(self, made_at: str, these: Iterable[str], now: float) -> None:
+        """Append that the store was restored, for the pool and for each of these jobs. ``made_at``: of the backup."""
+        told = f"the store was restored from a backup of {made_at}; what happened after that is not in it"
+        with writing(self._database, now) as transaction:
+            transaction.note(RESTORED, told)
+            for job in these:
+                transaction.note(RESTORED, told, job=job)
 
     def read_after(
         self, seq: int, *, limit: int = 500, job: str | None = None, sees_only: str | None = None
