@@ -77,7 +77,7 @@ def make_app(services: Services, guests: Sequence[Guest] = ()) -> Door:
     return Door(
         app,
         settings=services.settings,
-        gatekeeper=services.gatekeeper,
+        authenticator=services.authenticator,
         figures=services.figures,
         guests=guests,
         own=(

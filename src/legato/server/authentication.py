@@ -26,7 +26,7 @@ _STREAM_AGAIN_S: Final = 5
 _AGAIN_S: Final = 1
 
 
-class Gatekeeper:
+class Authenticator:
     """Knows who asks by the token shown.
 
     Args:

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato.api import API
 from legato.control.settings import Settings
-from legato.server.authentication import Gatekeeper, read_address
+from legato.server.authentication import Authenticator, read_address
 from legato.server.json_limits import MAX_VALUES, check_json
 from legato.server.plugins import Guest, Guests, is_inside
 from legato.server.problems import Problem, describe_error
@@ -46,7 +46,7 @@ class Door:
     Args:
         app: what is behind it.
         settings: under which names the server is known.
-        gatekeeper: knows who asks.
+        authenticator: knows who asks.
         figures: of requests.
         guests: who answer under paths of their own.
         own: prefixes of the paths that no guest may have.
@@ -58,7 +58,7 @@ class Door:
         app: ASGIApp,
         *,
         settings: Settings,
-        gatekeeper: Gatekeeper,
+        authenticator: Authenticator,
         figures: Figures,
         changed: Callable[[], None],
         guests: Sequence[Guest] = (),
@@ -66,7 +66,7 @@ class Door:
     ) -> None:
         self._app = app
         self._hosts = known_hosts(settings)
-        self._gatekeeper = gatekeeper
+        self._authenticator = authenticator
         self._figures = figures
         self._changed = changed
         self._guests = Guests(guests, self, own)
@@ -97,23 +97,23 @@ class Door:
     def _begin(self, scope: Scope) -> None:
         """Count a request of its address, unless it always is answered, or is a part of one that is counted."""
         if scope["path"] != _ALWAYS and not is_inside(scope):
-            scope["state"]["end_work"] = self._gatekeeper.begin_request(read_address(scope))
+            scope["state"]["end_work"] = self._authenticator.begin_request(read_address(scope))
 
     async def _admit(self, scope: Scope) -> None:
         headers, path = Headers(scope=scope), scope["path"]
         if (scope["method"], path) in _LOGINS:
             # Before all else: what cannot be read counts too.
-            self._gatekeeper.begin_login(scope)
+            self._authenticator.begin_login(scope)
         _check_body(scope["method"], path, headers)
         if path.startswith(f"{API}/") and (scope["method"], path) not in _OPEN:
             shown = read_shown(scope)
             check_csrf(scope["method"], headers, shown)
-            asker = await self._gatekeeper.recognize(shown.secret, read_address(scope))
+            asker = await self._authenticator.recognize(shown.secret, read_address(scope))
             state = scope["state"]
             state |= {"asker": asker, "secret": shown.secret, "by_cookie": shown.by_cookie}
             # From now on it is the user's, and the address has room for others.
             state["end_work"]()
-            state["end_work"] = self._gatekeeper.begin_work(asker.name)
+            state["end_work"] = self._authenticator.begin_work(asker.name)
 
     async def _read_body(self, scope: Scope, receive: Receive) -> Receive:
         """Read the body of a request that may change something, and return what gives it to the route.
@@ -138,7 +138,7 @@ class Door:
         body = bytes(content)
         check_json(body, _MAX_LOGIN_VALUES if is_login else MAX_VALUES)
         if is_login:
-            self._gatekeeper.check_login(scope, body)
+            self._authenticator.check_login(scope, body)
         waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def give() -> Message:

@@ -20,7 +20,7 @@ from legato.control.store import Store
 from legato.policy.rules import Policy, Rules
 from legato.policy.snapshot import Decisions, Snapshot
 from legato.policy.whatif import Plan
-from legato.server.authentication import Gatekeeper
+from legato.server.authentication import Authenticator
 from legato.server.event_feed import Feed
 from legato.server.login_queue import LoginQueue
 from legato.server.planning import Works, imagine, look
@@ -88,7 +88,7 @@ class Services:
         loop: of this process.
         now: seconds since 1970.
         feed: of events.
-        gatekeeper: knows who asks.
+        authenticator: knows who asks.
         figures: for Prometheus.
         works: what jobs run.
         code: where uploaded code lies.
@@ -108,7 +108,7 @@ class Services:
     loop: LoopHandle
     now: Callable[[], float]
     feed: Feed
-    gatekeeper: Gatekeeper
+    authenticator: Authenticator
     figures: Figures
     works: Works
     code: CodeRoom
@@ -178,7 +178,7 @@ def make_services(
         loop=loop,
         now=now,
         feed=feed,
-        gatekeeper=Gatekeeper(store, settings, now),
+        authenticator=Authenticator(store, settings, now),
         figures=Figures(store, loop.pulse, leads, lambda: feed.num_followers),
         works=Works(store),
         code=CodeRoom(settings.home_path / CODE, settings.upload_max_bytes, make_caps(settings)),

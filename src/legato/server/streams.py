@@ -53,7 +53,7 @@ def stream(messages: AsyncIterator[bytes], here: Services, request: Request) -> 
     Raises:
         Problem: the user has as many streams as may be.
     """
-    end = here.gatekeeper.begin_stream(request.state.asker.name)
+    end = here.authenticator.begin_stream(request.state.asker.name)
     request.state.end_work()
     return _Stream(_until_away(messages), end)
 
@@ -120,7 +120,7 @@ class Watch:
     async def is_admitted(self) -> bool:
         """Look up whether the token is valid, and whether its user may still see the job."""
         self._asked_at = self._clock()
-        asker = await self._here.gatekeeper.recognize_again(self._secret)
+        asker = await self._here.authenticator.recognize_again(self._secret)
         if asker is None:
             return False
         self.sees_only = asker.sees_only

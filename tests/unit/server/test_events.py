@@ -285,7 +285,7 @@ def test_so_many_streams_of_one_token(new_platform: Callable[..., Platform]) -> 
             assert platform.get("events")["items"], "what is no stream is not counted"
     deadline = threading.Event()
     for _ in range(600):
-        if not platform.services.gatekeeper._streams._num:
+        if not platform.services.authenticator._streams._num:
             break
         deadline.wait(0.05)
     with platform.stream("events"), platform.stream("events"):

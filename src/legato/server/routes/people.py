@@ -90,7 +90,7 @@ def change_user(user: str, body: UserPatch, here: Here, asker: WhoAsks) -> Respo
     """Change what a user may do."""
     role = None if body.role is None else Role(body.role)
     changed = here.store.accounts.change(user, asker, here.now(), role=role, is_disabled=body.is_disabled)
-    here.gatekeeper.forget()
+    here.authenticator.forget()
     return Answer(changed)
 
 
@@ -99,7 +99,7 @@ async def set_password(user: str, body: NewPassword, here: Here, asker: WhoAsks)
     """Set a password, and revoke all tokens of its user."""
     async with here.logins.turn(asker.name):
         await run_in_threadpool(here.store.accounts.set_password, user, body.password, asker, here.now())
-    here.gatekeeper.forget()
+    here.authenticator.forget()
     return Response(status_code=204)
 
 
@@ -164,7 +164,7 @@ def _check_session(here: Services, shown: Token, name: str, expires_at: float) -
 def revoke_token(token: str, here: Here, asker: WhoAsks) -> Response:
     """Revoke a token."""
     revoked = here.store.tokens.revoke(token, asker, here.now())
-    here.gatekeeper.forget()
+    here.authenticator.forget()
     return Answer(revoked)
 
 
@@ -175,7 +175,7 @@ async def check_password(here: Services, request: Request, user: str, password: 
         Problem: there were too many attempts that failed.
         Unauthenticated: the name or the password is wrong.
     """
-    attempt = await here.gatekeeper.begin_password(request.scope, user)
+    attempt = await here.authenticator.begin_password(request.scope, user)
     async with here.logins.turn(read_address(request.scope), is_known=attempt.is_known):
         found = await run_in_threadpool(here.store.accounts.log_in, user, password, here.now())
     attempt.succeed()

@@ -79,7 +79,7 @@ def end_session(request: Request, here: Here, asker: WhoAsks, held: HeldToken) -
     if not held.by_cookie:
         raise UsageError("Cannot end the session: there is none, a token was shown. 'DELETE /tokens/{id}' ends that.")
     here.store.tokens.revoke(here.store.tokens.find(held.secret).id, asker, here.now())
-    here.gatekeeper.forget()
+    here.authenticator.forget()
     return Response(status_code=204, headers={"Set-Cookie": render_cookie("", 0, request.scope)})
 
 
@@ -93,7 +93,7 @@ def create_link(here: Here, asker: WhoAsks, held: HeldToken) -> Response:
 @router.post("/session/links/look", openapi_extra={"security": []}, **tells(CodeTold, errors=(413, 415)))
 async def look_at_link(body: GivenCode, request: Request, here: Here) -> Response:
     """Say whom the code of a link would log in, without using it up. Codes that are none count as failed log-ins."""
-    with here.gatekeeper.secret_login(request.scope):
+    with here.authenticator.secret_login(request.scope):
         return Answer(await run_in_threadpool(here.store.tokens.look_at_code, body.code, here.now()))
 
 
@@ -101,11 +101,11 @@ async def _log_in(body: NewSession, here: Services, request: Request) -> tuple[N
     """Return the token of a new session, and what the device is to show the next time, if it showed a password."""
     store, now, expires_at = here.store, here.now(), end_of_login(here)
     if body.code is not None:
-        with here.gatekeeper.secret_login(request.scope):
+        with here.authenticator.secret_login(request.scope):
             return await run_in_threadpool(store.tokens.redeem, body.code, _NAME, now, expires_at=expires_at), None
     device = None
     if body.token is not None:
-        with here.gatekeeper.secret_login(request.scope):
+        with here.authenticator.secret_login(request.scope):
             asker = await run_in_threadpool(store.tokens.verify, body.token, now)
             shown = await run_in_threadpool(store.tokens.find, body.token)
         # What a token allows ends with it.
