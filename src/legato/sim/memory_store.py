@@ -1,4 +1,4 @@
-"""The platform's books in memory: what the control loop reads and writes, and what users ask. Never decides anything.
+"""The platform's store in memory: what the control loop reads and writes, and what users ask. Never decides anything.
 
 It keeps the same promises as the store: every change of the loop whole or not at all, nothing written by a loop whose
 lease another one has, no second owner of a slot, no move that `legato.control.stages` does not have.
@@ -32,8 +32,8 @@ from legato.core.lifecycle import check_move
 _replace = msgspec.structs.replace
 
 
-class MemoryBooks:
-    """See `legato.control.loop.loop.Books`.
+class MemoryLoopStore:
+    """See `legato.control.loop.loop.LoopStore`.
 
     Args:
         slots: the pool; names like ``node-1/0``.
@@ -231,11 +231,11 @@ class MemoryBooks:
 class _Page:
     """What one write changes, until it is kept."""
 
-    def __init__(self, books: MemoryBooks, now: float) -> None:
-        self._books = books
+    def __init__(self, store: MemoryLoopStore, now: float) -> None:
+        self._store = store
         self._now = now
         self._jobs: dict[str, Job] = {}
-        self._open = dict(books.open)
+        self._open = dict(store.open)
         self._closed: list[Allocation] = []
         self._decisions: list[Decision] = []
 
@@ -247,7 +247,7 @@ class _Page:
                 self._closed.append(_replace(self._open.pop(slot), until=self._now))
 
     def write(self, change: JobChange) -> None:
-        job = self._books.jobs[change.job]
+        job = self._store.jobs[change.job]
         if change.progress is not None:
             job = _replace(job, progress=change.progress)
         if change.exit_code is not None:
@@ -273,7 +273,7 @@ class _Page:
         self._jobs[job.id] = job
 
     def _grant(self, slot: str, job: Job) -> None:
-        found, known = self._open.get(slot), self._books.slots.get(slot)
+        found, known = self._open.get(slot), self._store.slots.get(slot)
         if found is not None and (found.job, found.attempt) == (job.id, job.attempt):
             return
         if found is not None or known is None or known.unusable_since is not None:
@@ -285,10 +285,10 @@ class _Page:
 
     def keep(self) -> None:
         for job in self._jobs.values():
-            self._books._put(job)
-        self._books.open = self._open
-        self._books.closed += self._closed
-        self._books.decisions += self._decisions
+            self._store._put(job)
+        self._store.open = self._open
+        self._store.closed += self._closed
+        self._store.decisions += self._decisions
 
 
 def moved(job: Job, stage: Stage, reason: str, now: float, **values: Any) -> Job:

@@ -122,11 +122,11 @@ def make_report(world: World, plans: Sequence[Plan], scheme: Scheme) -> Report:
         plans: of the workload, in order of submission, before the scheme has changed anything.
         scheme: under which.
     """
-    jobs = [world.books.jobs[job] for job in sorted(world.books.jobs)]
+    jobs = [world.store.jobs[job] for job in sorted(world.store.jobs)]
     begin = min((job.submitted_at for job in jobs), default=0.0)
     end = max((job.ended_at for job in jobs if job.ended_at is not None), default=begin)
-    slot_s = dict.fromkeys(world.books.jobs, 0.0)
-    for allocation in [*world.books.closed, *world.books.open.values()]:
+    slot_s = dict.fromkeys(world.store.jobs, 0.0)
+    for allocation in [*world.store.closed, *world.store.open.values()]:
         until = end if allocation.until is None else allocation.until
         slot_s[allocation.job] += max(until - allocation.since, 0.0)
     told = [_report_one(job, plan, world, slot_s[job.id]) for job, plan in zip(jobs, plans, strict=False)]
@@ -212,7 +212,7 @@ def make_panel(world: World, report: Report) -> Panel:
     """Say who had which slots when, and what happened, to be drawn by `legato.drawing.timeline`."""
     holdings = [
         Holding(slot=allocation.slot, job=allocation.job, since=allocation.since, until=allocation.until)
-        for allocation in [*world.books.closed, *world.books.open.values()]
+        for allocation in [*world.store.closed, *world.store.open.values()]
     ]
     mean_s = report.completion_s.mean
     told = f"makespan {tell_elapsed(int(report.makespan_s))}, {report.allocation:.0%} of the slots allocated"
@@ -229,14 +229,14 @@ def make_panel(world: World, report: Report) -> Panel:
 
 def list_names(world: World) -> dict[str, str]:
     """Return what people call the jobs, by their ids."""
-    return {job.id: f"{job.owner}/{job.name}" for job in world.books.jobs.values()}
+    return {job.id: f"{job.owner}/{job.name}" for job in world.store.jobs.values()}
 
 
 def _list_ends(world: World) -> list[Mark]:
     names = list_names(world)
     return [
         Mark(job.ended_at, f"{names[job.id]} has {job.stage}")
-        for job in world.books.jobs.values()
+        for job in world.store.jobs.values()
         if job.ended_at is not None
     ]
 
@@ -244,7 +244,7 @@ def _list_ends(world: World) -> list[Mark]:
 def _list_changes(world: World) -> list[Mark]:
     """Tell of the decisions that changed what a job has, and of the first on one that had to wait."""
     names, slots, marks = list_names(world), dict[str, int](), []
-    for decision in world.books.decisions:
+    for decision in world.store.decisions:
         if slots.get(decision.job) != decision.num_slots:
             marks.append(Mark(decision.time, f"{names[decision.job]} {decision.reason}"))
         slots[decision.job] = decision.num_slots

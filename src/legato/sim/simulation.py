@@ -1,4 +1,4 @@
-"""A whole platform in virtual time: the real policies and control loop over made-up drivers and books in memory.
+"""A whole platform in virtual time: the real policies and control loop over made-up drivers and store in memory.
 
 `World` holds the parts; `simulate` submits a workload to it and waits until every job has ended. A round of the loop
 comes a second after news at the latest, as on the real platform; rounds in which nothing could be new are left out.
@@ -23,7 +23,7 @@ from legato.policy.rules import Rules
 from legato.sim import clock
 from legato.sim.drivers import MadeUpDrivers
 from legato.sim.load import Costs
-from legato.sim.memory_store import MemoryBooks
+from legato.sim.memory_store import MemoryLoopStore
 from legato.sim.workload import Plan
 
 _CODE: Final = Path("made-up")
@@ -66,7 +66,7 @@ class World:
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         self._news = asyncio.Event()
-        self.books = MemoryBooks(setting.slots(), clock.now, queues=setting.queues, on_news=self._news.set)
+        self.store = MemoryLoopStore(setting.slots(), clock.now, queues=setting.queues, on_news=self._news.set)
         self.drivers = MadeUpDrivers(setting.costs, on_news=self._news.set)
         self.num_rounds = 0
         self._loops: list[ControlLoop] = []
@@ -75,8 +75,8 @@ class World:
         """Return a control loop that remembers nothing yet; ``changes`` are further arguments of `ControlLoop`."""
         whole: dict[str, Any] = {"wall_clock": clock.now, "in_thread": at_once, "code": _CODE, **changes}
         drivers = whole.pop("drivers", self.drivers)
-        books = whole.pop("books", self.books)
-        loop = ControlLoop(books, drivers, self.setting.rules, owner=owner, **whole)
+        store = whole.pop("store", self.store)
+        loop = ControlLoop(store, drivers, self.setting.rules, owner=owner, **whole)
         self._loops.append(loop)
         return loop
 
@@ -93,7 +93,7 @@ class World:
             is_elastic=plan.is_elastic,
             max_retries=plan.max_retries,
         )
-        return self.books.submit(new, plan.owner)
+        return self.store.submit(new, plan.owner)
 
     async def run(self, loop: ControlLoop) -> None:
         """Turn a control loop until cancelled."""
@@ -115,15 +115,15 @@ class World:
 
     def has_ended(self) -> bool:
         """Whether all jobs that were submitted have ended."""
-        return not self.books.num_going_on
+        return not self.store.num_going_on
 
     def is_stuck(self) -> bool:
         """Whether no job has a slot or gets one, and only a new event could change that."""
         last = self._loops[-1].decisions if self._loops else None
-        if self.books.open or last is None or last.decide_again_at is not None:
+        if self.store.open or last is None or last.decide_again_at is not None:
             return False
         has_slots = {decision.job: bool(decision.slots) for decision in last.decisions}
-        return not any(has_slots.get(job.id, True) for job in self.books.read_facts().jobs)
+        return not any(has_slots.get(job.id, True) for job in self.store.read_facts().jobs)
 
 
 async def at_once(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -160,8 +160,8 @@ async def _simulate(
     while clock.now() < limit_s and not turning.done():
         while coming and coming[0].submitted_at <= clock.now():
             world.submit(coming.popleft())
-        books = world.books
-        on_progress(len(books.jobs) - books.num_going_on, clock.now())
+        store = world.store
+        on_progress(len(store.jobs) - store.num_going_on, clock.now())
         if not coming and (world.has_ended() or world.is_stuck()):
             break
         look_at = clock.now() + setting.quiet_s

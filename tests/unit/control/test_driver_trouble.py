@@ -38,13 +38,13 @@ class Platform:
 
         self.world.drivers.start = start  # type: ignore[method-assign]
         self.moves: list[str] = []
-        write = self.world.books.write
+        write = self.world.store.write
 
         def written(changes: Sequence[JobChange], fence: int, now: float) -> Written:
             self.moves += [change.reason for change in changes if change.stage is not None]
             return write(changes, fence, now)
 
-        self.world.books.write = written  # type: ignore[method-assign]
+        self.world.store.write = written  # type: ignore[method-assign]
         self.loop = self.world.make_loop(**changes)
         self.turning = asyncio.create_task(self.world.run(self.loop))
 
@@ -53,7 +53,7 @@ class Platform:
         return self.world.submit(Plan(name=name, max_workers=1, load=load, max_retries=max_retries)).id
 
     def job(self, job: str) -> Job:
-        return self.world.books.get(job)
+        return self.world.store.get(job)
 
     async def wait(self, seconds: float, watched: str | None = None) -> None:
         """Let time pass, and write down the reasons that a job has meanwhile."""
@@ -93,7 +93,7 @@ def test_a_start_that_fails_is_told_at_once_tried_with_growing_pauses_and_given_
         assert found.reason == f"{WHY.format(job)}; it was tried {NUM_TRIES} times"
         pauses = [later - earlier for earlier, later in zip(platform.starts, platform.starts[1:], strict=False)]
         assert pauses == pytest.approx(PAUSES, abs=1.5)
-        assert platform.world.books.open == {}
+        assert platform.world.store.open == {}
         assert any("(start 3 of 8 in a row)" in reason for reason in platform.reasons)
 
     on_a_platform(story)
@@ -137,14 +137,14 @@ def test_what_was_never_started_is_stopped_and_paused_at_once() -> None:
         first = platform.submit("first")
         platform.world.drivers.refuse(first, FOR_EVER)
         await platform.wait(5.0)
-        platform.world.books.pause(first)
+        platform.world.store.pause(first)
         await platform.wait(3.0)
         assert platform.job(first).stage is Stage.PAUSED
         assert platform.job(first).reason == "asked to pause; nothing had been started"
-        platform.world.books.resume(first)
+        platform.world.store.resume(first)
         await platform.wait(5.0)
         assert platform.job(first).stage is Stage.STARTING
-        platform.world.books.stop(first, now=True)
+        platform.world.store.stop(first, now=True)
         second = platform.submit("second")
         await platform.wait(10.0)
         assert (platform.job(first).stage, platform.job(first).num_slots) == (Stage.STOPPED, 0)
@@ -162,7 +162,7 @@ def test_a_start_under_a_spec_that_is_not_understood_any_more_fails_in_the_end()
         await asyncio.sleep(0.5)
         assert platform.job(job).stage is Stage.STARTING
         platform.turning.cancel()
-        platform.world.books._specs[job] = {"colour": "red"}
+        platform.world.store._specs[job] = {"colour": "red"}
         platform.turning = asyncio.create_task(platform.world.run(platform.world.make_loop()))
         await platform.wait(300.0)
         assert platform.job(job).stage is Stage.FAILED
@@ -239,14 +239,14 @@ def test_a_slow_start_that_is_not_wanted_any_more_starts_nothing(*, ends: bool) 
         platform.world.drivers.start = start  # type: ignore[method-assign]
         await platform.wait(4.0)
         if ends:
-            platform.world.books.stop(job)
+            platform.world.store.stop(job)
             await platform.wait(3.0)
             assert platform.job(job).stage is Stage.STOPPED
         else:
-            lease = platform.world.books.lease
+            lease = platform.world.store.lease
             assert lease is not None
             # It is another loop's until that start would long be done.
-            platform.world.books.lease = type(lease)(owner="another", expires_at=19.0, fence=lease.fence + 1)
+            platform.world.store.lease = type(lease)(owner="another", expires_at=19.0, fence=lease.fence + 1)
         await platform.wait(12.0)
         assert platform.world.drivers.lives == {}
 
@@ -275,7 +275,7 @@ def test_a_driver_that_dies_whenever_it_is_started_is_given_up_and_leaves_nobody
         assert found.stage is Stage.FAILED
         assert found.reason == f"its driver cannot run: it died again and again; it was started {NUM_TRIES} times"
         assert len(platform.starts) == NUM_TRIES
-        assert platform.world.books.open == {} and drivers.occupied == {}
+        assert platform.world.store.open == {} and drivers.occupied == {}
         await killing
 
     on_a_platform(story)
@@ -340,17 +340,17 @@ def test_a_driver_that_never_answers_again_is_replaced_and_nothing_is_done_twice
 @pytest.mark.parametrize(("action", "ends_in_s"), [("pause", 130.0), ("stop", 130.0), ("stop now", 20.0)])
 def test_a_job_whose_driver_never_answers_again_can_be_paused_and_stopped(action: str, ends_in_s: float) -> None:
     async def story(platform: Platform) -> None:
-        job, books = platform.submit(), platform.world.books
+        job, store = platform.submit(), platform.world.store
         await platform.wait(10.0)
         platform.world.drivers.hang(job)
         await platform.wait(1.0)
         if action == "pause":
-            books.pause(job)
+            store.pause(job)
         else:
-            books.stop(job, now=action == "stop now")
+            store.stop(job, now=action == "stop now")
         await platform.wait(ends_in_s)
         assert platform.job(job).stage is (Stage.PAUSED if action == "pause" else Stage.STOPPED)
-        assert books.open == {} and platform.world.drivers.occupied == {}
+        assert store.open == {} and platform.world.drivers.occupied == {}
 
     on_a_platform(story)
 
@@ -382,16 +382,16 @@ def test_a_job_that_ran_and_is_not_known_here_is_left_alone_until_it_is_stopped(
         assert found.stage is Stage.RUNNING
         assert "; but its driver is not known here: its directory lies in another home, or was deleted." in found.reason
         assert len(platform.starts) == 1, "it may train on elsewhere, and must not be started twice"
-        platform.world.books.pause(job)
+        platform.world.store.pause(job)
         await platform.wait(5.0)
         assert platform.job(job).stage is Stage.PAUSING
         platform.world.drivers.lives[job] = life
         await platform.wait(5.0)
         assert platform.job(job).stage is Stage.PAUSED
-        platform.world.books.resume(job)
+        platform.world.store.resume(job)
         await platform.wait(10.0)
         del platform.world.drivers.lives[job]
-        platform.world.books.stop(job)
+        platform.world.store.stop(job)
         await platform.wait(3.0)
         found = platform.job(job)
         assert (found.stage, found.exit_code) == (Stage.STOPPED, 130)

@@ -37,16 +37,16 @@ async def turn(world: World, seconds: float, **changes: Any) -> None:
 
 
 def stage_of(world: World, job: Any) -> Stage:
-    return world.books.get(job.id).stage
+    return world.store.get(job.id).stage
 
 
 def test_a_job_whose_spec_nobody_understands_fails_and_keeps_nobody_waiting() -> None:
     async def story(world: World) -> None:
         bad = world.submit(make_plan("bad"))
         good = world.submit(make_plan("good"))
-        world.books._specs[bad.id] = {"program": ["train.py"], "colour": "red"}
+        world.store._specs[bad.id] = {"program": ["train.py"], "colour": "red"}
         await turn(world, 20.0)
-        found = world.books.get(bad.id)
+        found = world.store.get(bad.id)
         assert found.stage is Stage.FAILED
         assert found.reason.startswith(
             "it cannot be started: Cannot read the job's spec: Object contains unknown field"
@@ -59,25 +59,25 @@ def test_a_job_whose_spec_nobody_understands_fails_and_keeps_nobody_waiting() ->
 
 
 def test_a_change_that_cannot_be_written_keeps_no_other_from_being_written() -> None:
-    class Books:
+    class LoopStore:
         """Refuses whatever concerns one job."""
 
         def __init__(self, world: World, unlucky: str) -> None:
-            self._books, self._unlucky = world.books, unlucky
+            self._store, self._unlucky = world.store, unlucky
             self.take_lease, self.read_facts, self.read_spec = (
-                world.books.take_lease,
-                world.books.read_facts,
-                world.books.read_spec,
+                world.store.take_lease,
+                world.store.read_facts,
+                world.store.read_spec,
             )
 
         def write(self, changes: Sequence[JobChange], fence: int, now: float) -> Written:
             if any(change.job == self._unlucky for change in changes):
                 raise TransitionError("there is no such move")
-            return self._books.write(changes, fence, now)
+            return self._store.write(changes, fence, now)
 
     async def story(world: World) -> None:
         jobs = [world.submit(make_plan(f"job-{number}")) for number in range(3)]
-        await turn(world, 20.0, books=Books(world, jobs[1].id))
+        await turn(world, 20.0, store=LoopStore(world, jobs[1].id))
         assert [stage_of(world, job) for job in jobs] == [Stage.RUNNING, Stage.QUEUED, Stage.RUNNING]
 
     on_a_platform(story)
@@ -87,12 +87,12 @@ def test_a_change_that_cannot_be_written_keeps_no_other_from_being_written() -> 
 def test_what_concerns_all_ends_the_round_instead(error: Exception) -> None:
     tried: list[int] = []
 
-    class Books:
+    class LoopStore:
         def __init__(self, world: World) -> None:
             self.take_lease, self.read_facts, self.read_spec = (
-                world.books.take_lease,
-                world.books.read_facts,
-                world.books.read_spec,
+                world.store.take_lease,
+                world.store.read_facts,
+                world.store.read_spec,
             )
 
         def write(self, changes: Sequence[JobChange], fence: int, now: float) -> Written:
@@ -102,7 +102,7 @@ def test_what_concerns_all_ends_the_round_instead(error: Exception) -> None:
     async def story(world: World) -> None:
         for number in range(3):
             world.submit(make_plan(f"job-{number}"))
-        loop = world.make_loop(books=Books(world))
+        loop = world.make_loop(store=LoopStore(world))
         with pytest.raises(type(error)):
             await loop.round()
         assert tried == [3]
@@ -145,7 +145,7 @@ def test_rounds_that_take_long_leave_most_of_the_time_to_others() -> None:
         rounds: list[float] = []
 
         async def slowly(function: Any, *arguments: Any) -> Any:
-            if function == world.books.read_facts:
+            if function == world.store.read_facts:
                 rounds.append(clock.now())
                 await asyncio.sleep(0.1)
             return function(*arguments)
@@ -167,16 +167,16 @@ def test_rounds_that_take_long_leave_most_of_the_time_to_others() -> None:
 
 
 def test_the_pulse_of_a_loop_says_whether_its_rounds_are_whole() -> None:
-    class Books:
+    class LoopStore:
         """Cannot be read for a while."""
 
         def __init__(self, world: World) -> None:
             self.take_lease, self.read_spec, self.write = (
-                world.books.take_lease,
-                world.books.read_spec,
-                world.books.write,
+                world.store.take_lease,
+                world.store.read_spec,
+                world.store.write,
             )
-            self._read_facts = world.books.read_facts
+            self._read_facts = world.store.read_facts
             self.is_away = False
 
         def read_facts(self) -> Facts:
@@ -185,18 +185,18 @@ def test_the_pulse_of_a_loop_says_whether_its_rounds_are_whole() -> None:
             return self._read_facts()
 
     async def story(world: World) -> None:
-        books = Books(world)
-        loop = world.make_loop(books=books, lease_s=10.0)
+        store = LoopStore(world)
+        loop = world.make_loop(store=store, lease_s=10.0)
         running = asyncio.create_task(loop.run(1.0, asyncio.Event()))
         await asyncio.sleep(5.5)
         num_done = loop.pulse.num_done
         assert num_done >= 5 and loop.pulse.num_failed == 0
         assert not loop.pulse.is_late(clock.now(), 10.0)
-        books.is_away = True
+        store.is_away = True
         await asyncio.sleep(15.0)
         assert loop.pulse.num_done == num_done and loop.pulse.num_failed >= 14
         assert loop.pulse.is_late(clock.now(), 10.0)
-        books.is_away = False
+        store.is_away = False
         await asyncio.sleep(2.0)
         assert not loop.pulse.is_late(clock.now(), 10.0)
         running.cancel()
@@ -229,13 +229,13 @@ def test_rounds_that_take_longer_than_half_of_a_lease_start_jobs_all_the_same() 
         job = world.submit(make_plan("job"))
 
         async def slowly(function: Any, *arguments: Any) -> Any:
-            if function == world.books.read_facts:
+            if function == world.store.read_facts:
                 await asyncio.sleep(6.0)
             return function(*arguments)
 
         await turn(world, 60.0, in_thread=slowly, lease_s=10.0)
         assert stage_of(world, job) is Stage.RUNNING
-        assert world.books.lease is not None and world.books.lease.fence == 1
+        assert world.store.lease is not None and world.store.lease.fence == 1
 
     on_a_platform(story)
 
@@ -247,10 +247,10 @@ def test_who_was_held_up_tells_drivers_nothing_once_another_has_decided() -> Non
 
         async def until_it_is_too_late(function: Any, *arguments: Any) -> Any:
             found = function(*arguments)
-            if function == world.books.write:
+            if function == world.store.write:
                 await asyncio.sleep(11.0)
                 # The other one decides, and its lease may even have ended by the time that the first one goes on.
-                world.books.stop(job.id)
+                world.store.stop(job.id)
                 assert await other.round()
                 await asyncio.sleep(11.0)
             return found
@@ -271,16 +271,16 @@ def test_bounds_that_change_between_a_decision_and_its_call_fail_no_job(bounds: 
         async def change_it_then(function: Any, *arguments: Any) -> Any:
             nonlocal num_changes
             found = function(*arguments)
-            if function == world.books.write and not num_changes and world.books.get(job.id).decided_slots == 3:
+            if function == world.store.write and not num_changes and world.store.get(job.id).decided_slots == 3:
                 num_changes += 1
-                world.books.patch(job.id, JobPatch(min_workers=bounds[0], max_workers=bounds[1]))
+                world.store.patch(job.id, JobPatch(min_workers=bounds[0], max_workers=bounds[1]))
             return found
 
         loop = world.make_loop(in_thread=change_it_then)
         turning = asyncio.create_task(world.run(loop))
         await asyncio.sleep(60.0)
         turning.cancel()
-        found, report = world.books.get(job.id), world.drivers.lives[job.id].report()
+        found, report = world.store.get(job.id), world.drivers.lives[job.id].report()
         assert (num_changes, loop.pulse.num_failed_calls) == (1, 0)
         assert (found.stage, found.attempt) == (Stage.RUNNING, 1)
         assert report.status is not None and report.status["num_workers"] == bounds[1]

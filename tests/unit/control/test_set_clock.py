@@ -34,7 +34,7 @@ class Platform:
             await self.turning
 
     def num_slots(self, job: str) -> int:
-        return sum(found.job == job for found in self.world.books.open.values())
+        return sum(found.job == job for found in self.world.store.open.values())
 
 
 def on_a_platform(story: Callable[[Platform], Coroutine[Any, Any, None]]) -> None:
@@ -84,7 +84,7 @@ def test_how_far_a_job_is_goes_on_being_told() -> None:
         await platform.wait(20.0)
         platform.offset_s = 0.0
         await platform.wait(10.0)
-        progress = platform.world.books.get(job).progress
+        progress = platform.world.store.get(job).progress
         assert progress is not None and progress.step is not None
         assert progress.step >= 20
         assert progress.time <= clock.now()

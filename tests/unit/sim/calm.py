@@ -53,7 +53,7 @@ class Course:
 
     def news(self) -> list[float]:
         """Return the moments at which a job came or ended."""
-        jobs = self.world.books.jobs.values()
+        jobs = self.world.store.jobs.values()
         return sorted({job.submitted_at for job in jobs} | {job.ended_at for job in jobs if job.ended_at is not None})
 
     def describe(self, job: Job) -> policy.Job:
@@ -152,7 +152,7 @@ async def _run(plans: list[Plan], setting: Setting) -> Course:
 
 
 def _look(world: World) -> Look:
-    facts = world.books.read_facts()
+    facts = world.store.read_facts()
     kept = [found for found in facts.allocations if found.release_asked_at is None]
     return Look(
         time=clock.now(),

@@ -187,7 +187,7 @@ def shaky_thread(fates: Iterator[Fate], told: list[str]) -> Callable[..., Any]:
     return in_thread
 
 
-async def keep_looping(world: World, story: Story, name: str, calls: Iterator[Fate], books: Iterator[Fate]) -> None:
+async def keep_looping(world: World, story: Story, name: str, calls: Iterator[Fate], store: Iterator[Fate]) -> None:
     """Be a server that is started again whenever it dies."""
     life = 0
     while True:
@@ -195,7 +195,7 @@ async def keep_looping(world: World, story: Story, name: str, calls: Iterator[Fa
         loop = world.make_loop(
             f"{name}-{life}",
             drivers=ShakyDrivers(world.drivers, calls, story.told),
-            in_thread=shaky_thread(books, story.told),
+            in_thread=shaky_thread(store, story.told),
             lease_s=LEASE_S,
         )
         try:
@@ -215,7 +215,7 @@ async def keep_looping(world: World, story: Story, name: str, calls: Iterator[Fa
 
 async def do(world: World, story: Story, act: Act, job: str, number: int) -> None:
     """Do one thing to a job, if it can be done to it now."""
-    found = world.books.jobs[job]
+    found = world.store.jobs[job]
     life = world.drivers.lives.get(job)
     story.told.append(f"{clock.now():.2f} {act.value} {job} {number} ({found.stage})")
     alive = life is not None and life.state is not DriverState.ENDED
@@ -232,23 +232,23 @@ async def do(world: World, story: Story, act: Act, job: str, number: int) -> Non
         world.drivers.refuse(job, 2 * number)
     elif act is Act.PAUSE:
         with contextlib.suppress(Conflict):
-            world.books.pause(job)
-            while world.books.jobs[job].stage is Stage.PAUSING:  # noqa: ASYNC110
+            world.store.pause(job)
+            while world.store.jobs[job].stage is Stage.PAUSING:  # noqa: ASYNC110
                 await asyncio.sleep(1.0)
             await asyncio.sleep(float(number))
-            world.books.resume(job)
+            world.store.resume(job)
     elif act is Act.PRIORITY:
         with contextlib.suppress(Conflict):
-            world.books.patch(job, JobPatch(priority=1000 * (number + 1)))
+            world.store.patch(job, JobPatch(priority=1000 * (number + 1)))
     elif act is Act.RESIZE:
         low = min(number % 3 + 1, 3)
         with contextlib.suppress(Conflict):
-            world.books.patch(job, JobPatch(min_workers=low, max_workers=min(low + number // 3, 5)))
+            world.store.patch(job, JobPatch(min_workers=low, max_workers=min(low + number // 3, 5)))
     elif act is Act.BREAK_SLOT:
         slot = world.setting.slots()[number % world.setting.num_slots]
-        world.books.break_slot(slot, "its node is gone")
+        world.store.break_slot(slot, "its node is gone")
         await asyncio.sleep(20.0)
-        world.books.mend_slot(slot)
+        world.store.mend_slot(slot)
 
 
 def forget_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -261,9 +261,9 @@ async def live(story: Story) -> World:
     """Run a story to its end."""
     asyncio.get_running_loop().set_exception_handler(forget_crashes)
     world = World(story.setting)
-    calls, books = iter(story.call_fates), iter(story.book_fates)
+    calls, store = iter(story.call_fates), iter(story.book_fates)
     tasks = [
-        asyncio.create_task(keep_looping(world, story, f"loop-{number}", calls, books))
+        asyncio.create_task(keep_looping(world, story, f"loop-{number}", calls, store))
         for number in range(story.num_loops)
     ]
     events: list[tuple[float, int, Any]] = [
@@ -275,8 +275,8 @@ async def live(story: Story) -> World:
         await asyncio.sleep(max(moment - clock.now(), 0.0))
         if isinstance(what, Plan):
             world.submit(what)
-        elif what[1] < len(world.books.jobs):
-            job = list(world.books.jobs)[what[1]]
+        elif what[1] < len(world.store.jobs):
+            job = list(world.store.jobs)[what[1]]
             people.append(asyncio.create_task(do(world, story, what[0], job, what[2])))
     while clock.now() < LIMIT_S and not world.has_ended():
         await asyncio.sleep(5.0)

@@ -22,17 +22,17 @@ def test_whatever_goes_wrong_every_job_ends_once(story: Story) -> None:
         world = clock.run(live(story))
     finally:
         note("\n".join(story.told))
-    books, drivers = world.books, world.drivers
+    store, drivers = world.store, world.drivers
     assert drivers.clashes == []
-    assert {job.stage for job in books.jobs.values()} == {Stage.SUCCEEDED}, books.jobs
-    assert len(books.jobs) == len(story.plans)
-    assert books.open == {} and drivers.occupied == {}
-    for job in books.jobs.values():
+    assert {job.stage for job in store.jobs.values()} == {Stage.SUCCEEDED}, store.jobs
+    assert len(store.jobs) == len(story.plans)
+    assert store.open == {} and drivers.occupied == {}
+    for job in store.jobs.values():
         saved = drivers.saved[job.id]
         assert saved.num_successes == 1
         load = drivers.lives[job.id].load
         assert saved.step == load.num_steps
         if not saved.num_failures:
             assert saved.useful_s == pytest.approx(load.num_steps * load.step_s, abs=1e-3), "something was done twice"
-        mine = [found for found in books.closed if found.job == job.id]
+        mine = [found for found in store.closed if found.job == job.id]
         assert {found.attempt for found in mine} == set(range(1, job.attempt + 1)), "attempts grow one by one"

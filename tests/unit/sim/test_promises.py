@@ -31,9 +31,9 @@ def for_any_calm(**kinds: bool) -> Callable[[Any], Any]:
 
 
 def tell(course: Course) -> None:
-    names = {job.id: job.name for job in course.world.books.jobs.values()}
+    names = {job.id: job.name for job in course.world.store.jobs.values()}
     note(
-        "\n".join(f"{one.time} {names[one.job]} {one.num_slots}: {one.reason}" for one in course.world.books.decisions)
+        "\n".join(f"{one.time} {names[one.job]} {one.num_slots}: {one.reason}" for one in course.world.store.decisions)
     )
 
 
@@ -55,9 +55,9 @@ def check_never_for_long(course: Course, is_wrong: Callable[[Look], object], lim
 def test_every_job_ends_and_nothing_is_left(drawn: Drawn) -> None:
     course = run(*drawn)
     tell(course)
-    books, drivers = course.world.books, course.world.drivers
-    assert {job.stage for job in books.jobs.values()} == {Stage.SUCCEEDED}
-    assert books.open == {} and drivers.occupied == {} and drivers.clashes == []
+    store, drivers = course.world.store, course.world.drivers
+    assert {job.stage for job in store.jobs.values()} == {Stage.SUCCEEDED}
+    assert store.open == {} and drivers.occupied == {} and drivers.clashes == []
     # Nobody trains without at least its minimum, so all of it one after the other is the longest that it can take.
     longest = sum(plan.load.num_steps * plan.load.seconds_per_step(plan.min_workers) for plan in course.plans)
     overhead = 60.0 * len(course.plans)
@@ -114,8 +114,8 @@ def test_nobody_goes_back_and_forth_without_news(drawn: Drawn) -> None:
     course = run(plans, setting)
     tell(course)
     moments = [*course.news(), float("inf")]
-    for job in course.world.books.jobs:
-        path = [(one.time, one.num_slots) for one in course.world.books.decisions if one.job == job]
+    for job in course.world.store.jobs:
+        path = [(one.time, one.num_slots) for one in course.world.store.decisions if one.job == job]
         for begin, end in itertools.pairwise(moments):
             before = [size for time, size in path if time < begin][-1:]
             # What was decided before, and is carried out now, belongs to what came before.
@@ -131,7 +131,7 @@ def test_resizes_are_no_more_than_there_is_news(drawn: Drawn) -> None:
     course = run(plans, setting)
     tell(course)
     news = course.news()
-    for job in course.world.books.jobs.values():
+    for job in course.world.store.jobs.values():
         num_news = sum(job.submitted_at <= moment <= (job.ended_at or 0) for moment in news)
         assert course.world.drivers.saved[job.id].num_resizes <= 2 * num_news, job
 
@@ -140,15 +140,15 @@ def test_resizes_are_no_more_than_there_is_news(drawn: Drawn) -> None:
 def test_every_change_is_explained(drawn: Drawn) -> None:
     plans, setting = drawn
     course = run(plans, setting)
-    books = course.world.books
-    decided = {(one.job, one.time): one for one in books.decisions}
-    for found in books.closed:
+    store = course.world.store
+    decided = {(one.job, one.time): one for one in store.decisions}
+    for found in store.closed:
         why = decided.get((found.job, found.since))
         assert why is not None and why.num_slots > 0, found
         if found.release_asked_at is not None:
             assert (found.job, found.release_asked_at) in decided, found
     last: dict[str, int] = {}
-    for one in books.decisions:
+    for one in store.decisions:
         before, last[one.job] = last.get(one.job), one.num_slots
         assert one.reason and not one.reason.endswith(".") and "\n" not in one.reason
         if before and one.num_slots < before:
@@ -170,5 +170,5 @@ def test_equals_are_served_equally() -> None:
     for number in (2, 3, 5):
         plans = [Plan(name=f"j{index}", max_workers=8, load=Load(num_steps=600, step_s=1.0)) for index in range(number)]
         course = run(plans, Setting(num_slots=2 * number))
-        ends = [job.ended_at for job in course.world.books.jobs.values() if job.ended_at is not None]
+        ends = [job.ended_at for job in course.world.store.jobs.values() if job.ended_at is not None]
         assert max(ends) - min(ends) <= 2.0

@@ -29,7 +29,7 @@ async def live(*kills: float) -> World:
 @pytest.mark.parametrize("kills", [(), (50.5,), (50.5, 50.5), (50.5, 50.5, 120.0)])
 def test_workers_train_on_while_their_driver_is_started_again(kills: tuple[float, ...]) -> None:
     world = clock.run(live(*kills))
-    (job,) = world.books.jobs.values()
+    (job,) = world.store.jobs.values()
     assert (job.stage, job.attempt) == (Stage.SUCCEEDED, 1)
     assert job.ended_at == pytest.approx(204, abs=2)
     assert world.drivers.saved[job.id].useful_s == pytest.approx(200)

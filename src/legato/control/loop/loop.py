@@ -1,7 +1,7 @@
 """The control loop: observe, learn, decide, apply, again and again, while it holds the lease. Decides nothing itself.
 
-What it reads and writes is behind `Books`, the drivers behind `Drivers`, time comes from clocks; what things mean is in
-`rounds` and `deciding`, who gets what in `legato.policy`. A failure in a round is seen again in the next.
+What it reads and writes is behind `LoopStore`, the drivers behind `Drivers`, and time comes from clocks. What things
+mean is in `rounds` and `deciding`, who gets what in `legato.policy`. A failure in a round is seen again in the next.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REST: Final = 3.0  # times what a round took; or until the next one would come 
 _log = structlog.get_logger(__name__)
 
 
-class Books(Protocol):
+class LoopStore(Protocol):
     """What the loop reads and writes; the store, or a stand-in of the simulation. Calls may block."""
 
     def take_lease(self, owner: str, now: float, length_s: float) -> Lease | None:
@@ -62,7 +62,7 @@ class ControlLoop:
     """The one loop of a platform, or one that waits to become it.
 
     Args:
-        books: the store.
+        store: what it reads and writes.
         drivers: of all jobs.
         rules: of the policy.
         code: where uploaded code is unpacked.
@@ -75,7 +75,7 @@ class ControlLoop:
 
     def __init__(
         self,
-        books: Books,
+        store: LoopStore,
         drivers: Drivers,
         rules: Rules,
         *,
@@ -86,7 +86,7 @@ class ControlLoop:
         on_lead: Callable[[Lease], None] = lambda _lease: None,
         in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread,
     ) -> None:
-        self._books = books
+        self._store = store
         self._rules = rules
         self._owner = owner
         self._now = wall_clock
@@ -140,7 +140,7 @@ class ControlLoop:
         Raises:
             FencedOut: the lease was lost in the middle; nothing was written since.
         """
-        lease = await self._in_thread(self._books.take_lease, self._owner, self._now(), self._lease_s)
+        lease = await self._in_thread(self._store.take_lease, self._owner, self._now(), self._lease_s)
         if lease is None:
             self._lose_lease()
             self._memories.clear()
@@ -160,7 +160,7 @@ class ControlLoop:
             await self._in_thread(self._on_lead, lease)
             self._fence = lease.fence
         # 1. Observe.
-        pool = Pool(await self._in_thread(self._books.read_facts))
+        pool = Pool(await self._in_thread(self._store.read_facts))
         reports = await self._caller.report(pool.facts.jobs, rounds.attempts_to_ask(pool))
         self.pulse.look(reports.values())
         # 2. Learn.
@@ -212,7 +212,7 @@ class ControlLoop:
 
     async def _renew_lease(self, lease: Lease) -> bool:
         """Go on with a round that took long, if no other server has decided anything in between."""
-        renewed = await self._in_thread(self._books.take_lease, self._owner, self._now(), self._lease_s)
+        renewed = await self._in_thread(self._store.take_lease, self._owner, self._now(), self._lease_s)
         if renewed is None or renewed.fence != lease.fence:
             return False
         self._lead_by(renewed)
@@ -233,7 +233,7 @@ class ControlLoop:
 
     async def _write(self, changes: list[JobChange], lease: Lease) -> Pool:
         try:
-            written = await self._in_thread(self._books.write, changes, lease.fence, self._now())
+            written = await self._in_thread(self._store.write, changes, lease.fence, self._now())
         except (FencedOut, StoreError):
             raise
         except Exception:  # noqa: BLE001 -- one job's trouble is not the others': each is written by itself
@@ -243,11 +243,11 @@ class ControlLoop:
         else:
             if written.stale:
                 _log.info("jobs moved on meanwhile", jobs=written.stale)
-        return Pool(await self._in_thread(self._books.read_facts))
+        return Pool(await self._in_thread(self._store.read_facts))
 
     async def _write_one(self, change: JobChange, lease: Lease) -> None:
         try:
-            await self._in_thread(self._books.write, [change], lease.fence, self._now())
+            await self._in_thread(self._store.write, [change], lease.fence, self._now())
         except (FencedOut, StoreError):
             raise
         except Exception:  # noqa: BLE001 -- as above; it is seen again in the next round
@@ -257,7 +257,7 @@ class ControlLoop:
         clock = asyncio.get_running_loop().time
         for job in self._run_times.list_unknown(jobs, self._works):
             with left_out.unless_fails(job.id, "how long it has held slots"):
-                held_s = await self._in_thread(self._books.read_held_s, job.id, self._now())
+                held_s = await self._in_thread(self._store.read_held_s, job.id, self._now())
                 self._run_times.note(job, held_s, clock())
         return self._run_times.list_overdue(jobs, self._works, clock())
 
@@ -273,7 +273,7 @@ class ControlLoop:
     def _read_new(self, jobs: Sequence[str], left_out: LeftOut) -> None:
         for job in jobs:
             try:
-                self._works[job] = read_work(self._books.read_spec(job))
+                self._works[job] = read_work(self._store.read_spec(job))
             except StoreError:
                 raise
             except UnreadableRow as error:

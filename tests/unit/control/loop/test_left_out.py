@@ -36,11 +36,11 @@ def submit(world: World, name: str, **changes: Any) -> Job:
 
 
 def poison(world: World, job: Job, **values: Any) -> None:
-    world.books._put(_replace(world.books.get(job.id), **values))
+    world.store._put(_replace(world.store.get(job.id), **values))
 
 
 def stages(world: World, *jobs: Job) -> list[Stage]:
-    return [world.books.get(job.id).stage for job in jobs]
+    return [world.store.get(job.id).stage for job in jobs]
 
 
 async def do_rounds(loop: Any, number: int = 12) -> None:
@@ -68,11 +68,11 @@ def test_a_job_that_the_policy_cannot_decide_on_waits_and_all_others_run(values:
         loop = world.make_loop()
         await do_rounds(loop)
         assert stages(world, first, bad, last) == [Stage.RUNNING, Stage.QUEUED, Stage.RUNNING]
-        found = world.books.get(bad.id)
+        found = world.store.get(bad.id)
         assert found.decided_reason is not None and found.decided_reason.startswith(
             f"left out of all decisions, and stays as it is: {told}"
         )
-        assert [one.reason for one in world.books.decisions if one.job == bad.id] == [found.decided_reason], "said once"
+        assert [one.reason for one in world.store.decisions if one.job == bad.id] == [found.decided_reason], "said once"
         assert loop.pulse.left_out["job"] == 1 and loop.pulse.num_failed == 0
         poison(world, bad, **{name: getattr(bad, name) for name in values})
         await do_rounds(loop)
@@ -90,10 +90,10 @@ def test_a_job_that_runs_when_it_cannot_be_decided_on_any_more_keeps_its_slot_an
         others = [submit(world, f"job-{number}") for number in range(4)]
         await do_rounds(loop)
         assert stages(world, bad, *others) == [Stage.RUNNING] * 4 + [Stage.QUEUED]
-        assert [one.job for one in world.books.open.values()].count(bad.id) == 1
-        waits = world.books.get(others[-1].id).decided_reason
+        assert [one.job for one in world.store.open.values()].count(bad.id) == 1
+        waits = world.store.get(others[-1].id).decided_reason
         assert waits is not None and "freed" not in waits, "nothing is being freed for it"
-        world.books.stop(bad.id)
+        world.store.stop(bad.id)
         await do_rounds(loop)
         assert stages(world, bad, *others) == [Stage.STOPPED] + [Stage.RUNNING] * 4
 
@@ -106,7 +106,7 @@ def test_a_queue_that_cannot_be_used_keeps_only_its_own_jobs_waiting() -> None:
         loop = world.make_loop()
         await do_rounds(loop)
         assert stages(world, bad, good) == [Stage.QUEUED, Stage.RUNNING]
-        told = world.books.get(bad.id).decided_reason
+        told = world.store.get(bad.id).decided_reason
         assert told is not None and "its queue 'night' cannot be used: weight=nan is no finite number above 0" in told
         assert loop.pulse.left_out == {"job": 1, "queue": 1, "slot": 0}
 
@@ -116,15 +116,15 @@ def test_a_queue_that_cannot_be_used_keeps_only_its_own_jobs_waiting() -> None:
 @pytest.mark.parametrize("fault", ["without a name", "twice"])
 def test_a_slot_that_cannot_be_used_is_given_to_no_job(fault: str) -> None:
     async def story(world: World) -> None:
-        slots = tuple(world.books.slots.values())
+        slots = tuple(world.store.slots.values())
         odd = _replace(slots[0], id="") if fault == "without a name" else slots[1]
-        read_facts = world.books.read_facts
+        read_facts = world.store.read_facts
 
         def read_odd() -> Facts:
             return _replace(read_facts(), slots=(*slots, odd))
 
         with pytest.MonkeyPatch.context() as patching:
-            patching.setattr(world.books, "read_facts", read_odd)
+            patching.setattr(world.store, "read_facts", read_odd)
             jobs = [submit(world, f"job-{number}") for number in range(5)]
             loop = world.make_loop()
             await do_rounds(loop)
@@ -137,14 +137,14 @@ def test_a_slot_that_cannot_be_used_is_given_to_no_job(fault: str) -> None:
 def test_two_jobs_with_one_id_do_not_stop_the_others() -> None:
     async def story(world: World) -> None:
         twin, good = submit(world, "twin"), submit(world, "good")
-        read_facts = world.books.read_facts
+        read_facts = world.store.read_facts
 
         def read_twice() -> Facts:
             facts = read_facts()
             return _replace(facts, jobs=(*facts.jobs, *(job for job in facts.jobs if job.id == twin.id)))
 
         with pytest.MonkeyPatch.context() as patching:
-            patching.setattr(world.books, "read_facts", read_twice)
+            patching.setattr(world.store, "read_facts", read_twice)
             await do_rounds(world.make_loop())
         assert stages(world, good) == [Stage.RUNNING]
 
@@ -168,7 +168,7 @@ def test_a_job_on_which_the_policy_fails_unexpectedly_is_found_and_left_out(monk
         jobs = [submit(world, f"job-{number}") for number in range(5)]
         await do_rounds(world.make_loop())
         assert stages(world, *jobs) == [Stage.RUNNING, Stage.QUEUED, Stage.RUNNING, Stage.RUNNING, Stage.QUEUED]
-        told = world.books.get(jobs[4].id).decided_reason
+        told = world.store.get(jobs[4].id).decided_reason
         assert told is not None and told.endswith("the policy fails on it: AssertionError: nobody has thought of job-4")
 
     on_a_platform(story)
@@ -184,7 +184,7 @@ def test_a_policy_that_fails_on_everything_keeps_no_job_from_being_stopped(monke
             raise AssertionError("no policy")
 
         monkeypatch.setattr(deciding, "decide", fail)
-        world.books.stop(job.id)
+        world.store.stop(job.id)
         for _ in range(16):
             with pytest.raises(AssertionError, match="no policy"):
                 await loop.round()
@@ -216,11 +216,11 @@ def test_a_driver_that_reports_nonsense_keeps_nobody_else_waiting(values: dict[s
             patching.setattr(world.drivers, "reports", lie)
             await do_rounds(loop)
         assert stages(world, bad, good) == [Stage.RUNNING, Stage.RUNNING]
-        found = world.books.get(bad.id)
+        found = world.store.get(bad.id)
         says_so = "its driver reports what cannot be used" in found.reason
         assert says_so or "left out" in (found.decided_reason or "") or loop.pulse.left_out["job"], found
         await do_rounds(loop)
-        assert "cannot be used" not in world.books.get(bad.id).reason, "it is over"
+        assert "cannot be used" not in world.store.get(bad.id).reason, "it is over"
 
     on_a_platform(story)
 
@@ -228,7 +228,7 @@ def test_a_driver_that_reports_nonsense_keeps_nobody_else_waiting(values: dict[s
 def test_a_spec_that_cannot_even_be_parsed_fails_its_own_job_alone() -> None:
     async def story(world: World) -> None:
         bad, good = submit(world, "bad"), submit(world, "good")
-        read_spec = world.books.read_spec
+        read_spec = world.store.read_spec
 
         def read(job: str) -> dict[str, Any]:
             if job == bad.id:
@@ -236,10 +236,10 @@ def test_a_spec_that_cannot_even_be_parsed_fails_its_own_job_alone() -> None:
             return read_spec(job)
 
         with pytest.MonkeyPatch.context() as patching:
-            patching.setattr(world.books, "read_spec", read)
+            patching.setattr(world.store, "read_spec", read)
             await do_rounds(world.make_loop())
         assert stages(world, bad, good) == [Stage.FAILED, Stage.RUNNING]
-        assert "ValueError: Expecting value" in world.books.get(bad.id).reason
+        assert "ValueError: Expecting value" in world.store.get(bad.id).reason
 
     on_a_platform(story)
 

@@ -103,11 +103,11 @@ def test_a_day_of_changing_reasons_is_told_in_few_decisions() -> None:
         )
         for number in range(12)
     ]
-    books = simulate(plans, Setting(num_slots=4)).books
+    store = simulate(plans, Setting(num_slots=4)).store
     # Each of them: it waits, it starts, and the resizes that others cause.
-    assert len(books.decisions) < 8 * len(books.jobs)
+    assert len(store.decisions) < 8 * len(store.jobs)
     last: dict[str, tuple[int, str]] = {}
-    for decision in books.decisions:
+    for decision in store.decisions:
         assert last.get(decision.job) != (decision.num_slots, decision.reason)
         last[decision.job] = (decision.num_slots, decision.reason)
 
@@ -138,7 +138,7 @@ def test_how_far_a_job_is_is_told_with_how_many_steps_there_are() -> None:
         turning.cancel()
         return world
 
-    (job,) = clock.run(live()).books.jobs.values()
+    (job,) = clock.run(live()).store.jobs.values()
     assert job.progress is not None
     assert job.progress.num_steps == 200
     assert 0 < (job.progress.step or 0) < 200

@@ -23,7 +23,7 @@ def on_a_platform(story: Callable[[World, str], Coroutine[Any, Any, None]]) -> N
     async def run() -> None:
         world = World(Setting(num_slots=1, quiet_s=1.0))
         job = world.submit(Plan(name="a", max_workers=1, load=Load(num_steps=10**6, step_s=1.0))).id
-        world.books._specs[job]["max_run_s"] = 60.0
+        world.store._specs[job]["max_run_s"] = 60.0
         await story(world, job)
 
     clock.run(run())
@@ -45,16 +45,16 @@ def check_stopped(job: Job) -> None:
 def test_a_night_in_which_it_was_paused_does_not_count() -> None:
     async def story(world: World, job: str) -> None:
         await turn(world, 30.0)
-        assert world.books.get(job).stage is Stage.RUNNING
-        world.books.pause(job)
+        assert world.store.get(job).stage is Stage.RUNNING
+        world.store.pause(job)
         await turn(world, 10.0)
-        assert world.books.get(job).stage is Stage.PAUSED
+        assert world.store.get(job).stage is Stage.PAUSED
         await asyncio.sleep(8 * 3600.0)
-        world.books.resume(job)
+        world.store.resume(job)
         await turn(world, 20.0)
-        assert world.books.get(job).stage is Stage.RUNNING
+        assert world.store.get(job).stage is Stage.RUNNING
         await turn(world, 20.0)
-        check_stopped(world.books.get(job))
+        check_stopped(world.store.get(job))
 
     on_a_platform(story)
 
@@ -65,17 +65,17 @@ def test_what_it_waits_for_others_who_took_its_slot_does_not_count() -> None:
         turning = asyncio.create_task(world.run(world.make_loop()))
         await asyncio.sleep(30.0)
         other = world.submit(Plan(name="b", max_workers=1, load=Load(num_steps=200, step_s=1.0))).id
-        world.books.patch(other, JobPatch(priority=9000))
+        world.store.patch(other, JobPatch(priority=9000))
         await asyncio.sleep(150.0)
-        assert world.books.get(job).stage is Stage.QUEUED
-        assert world.books.get(other).stage is Stage.RUNNING
-        while world.books.get(other).stage is not Stage.SUCCEEDED:  # noqa: ASYNC110 - in virtual time
+        assert world.store.get(job).stage is Stage.QUEUED
+        assert world.store.get(other).stage is Stage.RUNNING
+        while world.store.get(other).stage is not Stage.SUCCEEDED:  # noqa: ASYNC110 - in virtual time
             await asyncio.sleep(1.0)
         await asyncio.sleep(20.0)
-        assert world.books.get(job).stage is Stage.RUNNING
+        assert world.store.get(job).stage is Stage.RUNNING
         await asyncio.sleep(20.0)
         turning.cancel()
-        check_stopped(world.books.get(job))
+        check_stopped(world.store.get(job))
 
     on_a_platform(story)
 
@@ -84,9 +84,9 @@ def test_a_loop_that_comes_new_knows_what_was_before() -> None:
     async def story(world: World, job: str) -> None:
         for _ in range(5):
             await turn(world, 11.0)
-            assert world.books.get(job).stage is Stage.RUNNING
+            assert world.store.get(job).stage is Stage.RUNNING
         await turn(world, 10.0)
-        check_stopped(world.books.get(job))
+        check_stopped(world.store.get(job))
 
     on_a_platform(story)
 
@@ -95,12 +95,12 @@ def test_a_job_that_only_starts_holds_its_slots_too() -> None:
     async def story(world: World, job: str) -> None:
         world.drivers.refuse(job, 10**6)
         await turn(world, 55.0)
-        assert world.books.get(job).stage is Stage.STARTING
+        assert world.store.get(job).stage is Stage.STARTING
         await turn(world, 10.0)
-        found = world.books.get(job)
+        found = world.store.get(job)
         assert found.stage is Stage.STOPPED
         assert found.reason == f"{REASON}; nothing had been started"
-        assert world.books.open == {}
+        assert world.store.open == {}
 
     on_a_platform(story)
 
@@ -116,12 +116,12 @@ def test_a_clock_that_is_set_stops_nobody() -> None:
         await asyncio.sleep(20.0)
         offset_s = 7200.0
         await asyncio.sleep(20.0)
-        assert world.books.get(job).stage is Stage.RUNNING
+        assert world.store.get(job).stage is Stage.RUNNING
         offset_s = -7200.0
         await asyncio.sleep(10.0)
-        assert world.books.get(job).stage is Stage.RUNNING
+        assert world.store.get(job).stage is Stage.RUNNING
         await asyncio.sleep(20.0)
         turning.cancel()
-        check_stopped(world.books.get(job))
+        check_stopped(world.store.get(job))
 
     on_a_platform(story)
