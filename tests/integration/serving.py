@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
 PROGRAM = """
 import json, sys
-from legato.cli.platform.server import find_guests
+from legato.cli.platform.server import find_plugins
 from legato.control.settings import read_settings
 from legato.core.errors import LegatoError
 from legato.server.startup_checks import enter
@@ -35,7 +35,7 @@ try:
     settings = read_settings(flags=flags)
     say = lambda line: print(line, flush=True)
     with enter(settings) as sockets:
-        serve(settings, sockets, say=say, runs_jobs=runs_jobs, guests=find_guests(settings))
+        serve(settings, sockets, say=say, runs_jobs=runs_jobs, plugins=find_plugins(settings))
 except LegatoError as error:
     print(f"refused: {error}", flush=True)
     sys.exit(2)

@@ -18,7 +18,7 @@ from legato.core.errors import LegatoError, UsageError
 from legato.server.answers import Answer, publish
 from legato.server.frameworks import Offered
 from legato.server.middleware import Door, answer_error
-from legato.server.plugins import Guest
+from legato.server.plugins import ServerPlugin
 from legato.server.routes import (
     code,
     console,
@@ -45,12 +45,12 @@ _ROUTERS: Final = (
 )
 
 
-def make_app(services: Services, guests: Sequence[Guest] = ()) -> Door:
+def make_app(services: Services, plugins: Sequence[ServerPlugin] = ()) -> Door:
     """Return the application, as uvicorn or a test runs it.
 
     Args:
         services: what the routes stand on.
-        guests: who answer under paths of their own.
+        plugins: who answer under paths of their own.
 
     Raises:
         UsageError: two of them want the same paths.
@@ -60,7 +60,7 @@ def make_app(services: Services, guests: Sequence[Guest] = ()) -> Door:
         routes=_join_routers().routes, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     app.state.services = services
-    app.state.frameworks = Offered(framework for guest in guests for framework in guest.frameworks)
+    app.state.frameworks = Offered(framework for plugin in plugins for framework in plugin.frameworks)
 
     @functools.cache
     def describe() -> dict[str, Any]:
@@ -79,7 +79,7 @@ def make_app(services: Services, guests: Sequence[Guest] = ()) -> Door:
         settings=services.settings,
         authenticator=services.authenticator,
         figures=services.figures,
-        guests=guests,
+        plugins=plugins,
         own=(
             f"{API}/",
             console.PREFIX,

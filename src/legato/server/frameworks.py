@@ -1,4 +1,4 @@
-"""Frameworks of our own, and all that a server offers: theirs are those that its guests bring. Runs nothing."""
+"""Frameworks of our own, and all that a server offers: theirs are those that its plugins bring. Runs nothing."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Offered:
     """The frameworks of a server, by name.
 
     Args:
-        brought: by its guests.
+        brought: by its plugins.
     """
 
     def __init__(self, brought: Iterable[Framework] = ()) -> None:

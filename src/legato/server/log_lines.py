@@ -20,7 +20,7 @@ _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": loggi
 # They tell of every connection, or of what is said elsewhere.
 _QUIET: Final = (
     *("uvicorn", "uvicorn.error", "uvicorn.access", "websockets", "asyncio", "alembic", "sqlalchemy"),
-    *("httpx", "httpcore"),  # what guests ask
+    *("httpx", "httpcore"),  # what plugins ask
 )
 
 

@@ -21,7 +21,7 @@ from legato.api import API
 from legato.control.settings import Settings
 from legato.server.authentication import Authenticator, read_address
 from legato.server.json_limits import MAX_VALUES, check_json
-from legato.server.plugins import Guest, Guests, is_inside
+from legato.server.plugins import ServerPlugin, ServerPlugins, is_inside
 from legato.server.problems import Problem, describe_error
 from legato.server.prometheus import Figures
 from legato.server.sessions import check_csrf, read_shown
@@ -48,8 +48,8 @@ class Door:
         settings: under which names the server is known.
         authenticator: knows who asks.
         figures: of requests.
-        guests: who answer under paths of their own.
-        own: prefixes of the paths that no guest may have.
+        plugins: who answer under paths of their own.
+        own: prefixes of the paths that no plugin may have.
         changed: called after every request that may have changed something.
     """
 
@@ -61,7 +61,7 @@ class Door:
         authenticator: Authenticator,
         figures: Figures,
         changed: Callable[[], None],
-        guests: Sequence[Guest] = (),
+        plugins: Sequence[ServerPlugin] = (),
         own: Sequence[str] = (),
     ) -> None:
         self._app = app
@@ -69,7 +69,7 @@ class Door:
         self._authenticator = authenticator
         self._figures = figures
         self._changed = changed
-        self._guests = Guests(guests, self, own)
+        self._plugins = ServerPlugins(plugins, self, own)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -80,9 +80,9 @@ class Door:
         try:
             check_place(scope, self._hosts)
             self._begin(scope)
-            guest = self._guests.find(scope["path"])
-            if guest is not None:
-                await guest(scope, receive, visit.send)
+            plugin = self._plugins.find(scope["path"])
+            if plugin is not None:
+                await plugin(scope, receive, visit.send)
             else:
                 await self._admit(scope)
                 await self._app(scope, await self._read_body(scope, receive), visit.send)

@@ -1,8 +1,9 @@
-"""Guests: applications that answer under paths of their own, and know of the platform only what its REST answers.
+"""Plugins of a server: applications that answer under paths of their own. They know only the REST of the platform.
 
-The door looks at host, origin and zero bytes before a guest is asked, and writes its line of the log after. All else is
-the guest's: who asks, how large bodies may be, how errors look. What it wants of the platform it asks for through
-`Inside`, as a client would, so that rights, limits and the audit log hold for it too. Knows no guest by name.
+The middleware checks host, origin and zero bytes before it calls a plugin, and writes the line of the log after. The
+plugin does all else: who asks, how large bodies may be, how errors look. What it wants of the platform it asks for
+through `Inside`, as a client does, so that rights, limits and the audit log hold for it too. This module knows no
+plugin by name.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from legato.core.frameworks import Framework
 _INSIDE: Final = "legato.inside"
 
 Inside = Callable[[Scope], httpx.AsyncClient]
-"""Makes a client of the platform's REST for a request of the guest's: without a connection, in this process.
+"""Makes a client of the platform's REST for a request of the plugin's: without a connection, in this process.
 
 It asks as the one whose request it is: from the same address, for the same host. It has no token of its own.
 """
 
 
 def is_inside(scope: Scope) -> bool:
-    """Return whether a request is a part of one of a guest; nothing that comes by a connection can be."""
+    """Return whether a request is a part of a request to a plugin. None that comes by a connection is."""
     return _INSIDE in scope
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guest:
-    """A guest.
+class ServerPlugin:
+    """A plugin of the server.
 
     Args:
         name: for errors.
@@ -48,36 +49,36 @@ class Guest:
     frameworks: tuple[Framework, ...] = ()
 
 
-class Guests:
-    """The guests of a server, by path.
+class ServerPlugins:
+    """The plugins of a server, by path.
 
     Args:
-        guests: that it takes.
+        plugins: that it takes.
         platform: all of the server, its door included.
-        own: prefixes of paths that no guest may have.
+        own: prefixes of paths that no plugin may have.
 
     Raises:
         UsageError: two of them, or one and the server itself, want the same paths.
     """
 
-    def __init__(self, guests: Sequence[Guest], platform: ASGIApp, own: Sequence[str]) -> None:
+    def __init__(self, plugins: Sequence[ServerPlugin], platform: ASGIApp, own: Sequence[str]) -> None:
         self._platform = platform
         self._apps: list[tuple[str, ASGIApp]] = []
         taken = [(prefix, "the server") for prefix in own]
-        for guest in guests:
-            for prefix in guest.prefixes:
+        for plugin in plugins:
+            for prefix in plugin.prefixes:
                 for other, whose in taken:
-                    if whose != guest.name and (prefix.startswith(other) or other.startswith(prefix)):
+                    if whose != plugin.name and (prefix.startswith(other) or other.startswith(prefix)):
                         raise UsageError(
-                            f"Cannot take the guest '{guest.name}': its path '{prefix}' is in the way of '{other}' of "
-                            f"{whose}. Leave one of them out of the setting compat."
+                            f"Cannot take the plugin '{plugin.name}': its path '{prefix}' is in the way of '{other}' "
+                            f"of {whose}. Leave one of them out of the setting compat."
                         )
-                taken.append((prefix, guest.name))
-            app = guest.make(self._inside)
-            self._apps += [(prefix, app) for prefix in guest.prefixes]
+                taken.append((prefix, plugin.name))
+            app = plugin.make(self._inside)
+            self._apps += [(prefix, app) for prefix in plugin.prefixes]
 
     def find(self, path: str) -> ASGIApp | None:
-        """Return the guest whose path it is."""
+        """Return the plugin whose path it is."""
         for prefix, app in self._apps:
             if path == prefix or (prefix.endswith("/") and path.startswith(prefix)):
                 return app
@@ -93,7 +94,7 @@ class Guests:
             inner[_INSIDE] = True
             await self._platform(inner, receive, send)
             if (asker := inner["state"].get("asker")) is not None:
-                scope["state"]["asker"] = asker  # for the log: the asker inside sent the request of the guest
+                scope["state"]["asker"] = asker  # for the log: the asker inside sent the request of the plugin
 
         return httpx.AsyncClient(
             transport=httpx.ASGITransport(ask, client=(client[0], client[1]), raise_app_exceptions=False),

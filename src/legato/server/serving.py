@@ -46,7 +46,7 @@ from legato.server.isolation import JobUsers, check_isolation
 from legato.server.local_login import LocalLogin, keep_local_login, write_private
 from legato.server.log_lines import begin_log
 from legato.server.machine import Declaration, find_slots, name_node
-from legato.server.plugins import Guest
+from legato.server.plugins import ServerPlugin
 from legato.server.retention import keep_house
 from legato.server.routes.session import LINK_S
 from legato.server.services import CODE, JOBS, LoopHandle, NoLoop, Services, make_rules, make_services
@@ -85,7 +85,7 @@ def serve(
     say: Callable[[str], None],
     is_terminal: bool = False,
     runs_jobs: bool = True,
-    guests: Sequence[Guest] = (),
+    plugins: Sequence[ServerPlugin] = (),
 ) -> None:
     """Run a server until SIGTERM or SIGINT; a second SIGINT does not wait for open requests.
 
@@ -100,7 +100,7 @@ def serve(
         is_terminal: what is said is read by a person at a terminal, and kept nowhere.
         runs_jobs: offer the slots of this machine, and take part in the election of the one control loop. False: only
             answer requests, beside a server that does.
-        guests: who answer under paths of their own.
+        plugins: who answer under paths of their own.
 
     Raises:
         UsageError: what the settings ask for is not possible: the slots, a store whose jobs are elsewhere. Nothing was
@@ -135,7 +135,7 @@ def serve(
         is_open = not is_loopback(sockets)
         for line in _greet(settings, url, devices, told, is_open=is_open, is_local=local is not None):
             say(line)
-        asyncio.run(_run(settings, store, sockets, devices, guests, local))
+        asyncio.run(_run(settings, store, sockets, devices, plugins, local))
         say("Legato has stopped. Jobs train on; the next start finds them.")
 
 
@@ -269,7 +269,7 @@ async def _run(
     store: Store,
     sockets: list[socket.socket],
     devices: Sequence[str],
-    guests: Sequence[Guest],
+    plugins: Sequence[ServerPlugin],
     local: LocalLogin | None,
 ) -> None:
     handle: LoopHandle = NoLoop()
@@ -282,7 +282,7 @@ async def _run(
         parts |= {"feed": services.feed.run, "keeping": functools.partial(keep_house, services)}
         if local is not None:
             parts["local login"] = functools.partial(keep_local_login, local, time.time())
-        await _serve_until_stopped(_Web(_configure(services, settings, guests)), sockets, services, parts)
+        await _serve_until_stopped(_Web(_configure(services, settings, plugins)), sockets, services, parts)
 
 
 @contextlib.asynccontextmanager
@@ -369,9 +369,9 @@ async def _serve_until_stopped(
             running.remove_signal_handler(number)
 
 
-def _configure(services: Services, settings: Settings, guests: Sequence[Guest]) -> uvicorn.Config:
+def _configure(services: Services, settings: Settings, plugins: Sequence[ServerPlugin]) -> uvicorn.Config:
     return uvicorn.Config(
-        make_app(services, guests),
+        make_app(services, plugins),
         http=cast("Any", make_protocol(limit_connections(settings, allow_files()))),
         lifespan="off",
         ws="none",

@@ -19,7 +19,7 @@ import pytest
 import structlog
 from tests.unit.server.platform import ADMIN, LIMIT_S, NOW, Platform, make_template
 
-from legato.cli.platform.server import find_guests
+from legato.cli.platform.server import find_plugins
 from legato.compat.wmla.names import ELOG_FILE, ERR_FILE, OUT_FILE, driver_id, executor_id
 from legato.control.records import Queue
 from legato.control.stages import Stage
@@ -41,7 +41,7 @@ Turn = Callable[[], None]
 @pytest.fixture
 def platform(tmp_path: Path) -> Iterator[Platform]:
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), cache_logger_on_first_use=False)
-    made = Platform(tmp_path / "home", make_template(tmp_path / "legato.db"), guests=find_guests)
+    made = Platform(tmp_path / "home", make_template(tmp_path / "legato.db"), plugins=find_plugins)
     made.store.accounts.set_password(USER, PASSWORD, ADMIN, NOW)
     made.store.queues.put(Queue(name="wml-ig-edt"), ADMIN, NOW)
     with made.running():

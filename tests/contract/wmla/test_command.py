@@ -15,7 +15,7 @@ import structlog
 from tests.unit.compat.wmla.rest.asking import PASSWORD, Console
 from tests.unit.server.platform import Platform, make_template
 
-from legato.cli.platform.server import find_guests
+from legato.cli.platform.server import find_plugins
 from legato.compat.wmla import names
 from legato.compat.wmla.tools import dlicmd
 
@@ -44,7 +44,7 @@ def console(tmp_path: Path, template: Path, request: pytest.FixtureRequest) -> I
         cache_logger_on_first_use=False,
     )
     settings = getattr(request, "param", {})
-    with Platform(tmp_path / "platform", template, guests=find_guests, **settings).running() as platform:
+    with Platform(tmp_path / "platform", template, plugins=find_plugins, **settings).running() as platform:
         yield Console(platform)
     structlog.reset_defaults()
 

@@ -30,7 +30,7 @@ from legato.control.store.database import Database
 from legato.policy.snapshot import Decision, Decisions
 from legato.server.app import make_app
 from legato.server.http_protocol import limit_connections, make_protocol
-from legato.server.plugins import Guest
+from legato.server.plugins import ServerPlugin
 from legato.server.services import Services, make_services
 from legato.server.startup_checks import listen, tell_url
 
@@ -63,7 +63,7 @@ class Platform:
     Args:
         home: its directory.
         template: a store with the users and their tokens.
-        guests: who answer under paths of their own; made of the settings.
+        plugins: who answer under paths of their own; made of the settings.
         settings: that differ from the usual ones.
     """
 
@@ -72,7 +72,7 @@ class Platform:
         home: Path,
         template: Path,
         *,
-        guests: Callable[[Settings], Sequence[Guest]] = lambda _: (),
+        plugins: Callable[[Settings], Sequence[ServerPlugin]] = lambda _: (),
         **settings: Any,
     ) -> None:
         home.mkdir(exist_ok=True)
@@ -81,7 +81,7 @@ class Platform:
         self.settings = Settings(
             **{"home": home, "slots": 2, "port": 0, "requests_per_s": 1e6, "requests_burst": 10**6, **settings}
         )
-        self.guests = guests(self.settings)
+        self.plugins = plugins(self.settings)
         shutil.copyfile(template, home / "legato.db")
         self.store = open_store(self.settings.store_url)
         self.loop = StandInLoop()
@@ -119,7 +119,7 @@ class Platform:
             self.services = make_services(self.store, self.settings, self.loop, followers, now=lambda: self.now)
             web = uvicorn.Server(
                 uvicorn.Config(
-                    make_app(self.services, self.guests),
+                    make_app(self.services, self.plugins),
                     http=make_protocol(limit_connections(self.settings, 65_536)),  # type: ignore[arg-type]
                     lifespan="off",
                     ws="none",

@@ -1,4 +1,4 @@
-"""Guests of the server: what the door does for them, what it leaves to them, and how they ask the platform."""
+"""Plugins of the server: what the door does for them, what it leaves to them, and how they ask the platform."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.unit.server.platform import Platform, check_problem
 
 from legato.control.settings import Settings
 from legato.core.errors import UsageError
-from legato.server.plugins import Guest, Inside
+from legato.server.plugins import Inside, ServerPlugin
 
 
 def make_guest(inside: Inside) -> ASGIApp:
-    """A guest that echoes, passes questions on, and falls."""
+    """A plugin that echoes, passes questions on, and falls."""
 
     async def echo(request: Request) -> Response:
         body = await request.body()
@@ -45,9 +45,9 @@ def make_guest(inside: Inside) -> ASGIApp:
     methods = ["GET", "POST", "PUT"]
     return Starlette(
         routes=[
-            Route("/guest/echo", echo, methods=methods),
-            Route("/guest/ask", pass_on, methods=methods),
-            Route("/guest/fall", fall),
+            Route("/plugin/echo", echo, methods=methods),
+            Route("/plugin/ask", pass_on, methods=methods),
+            Route("/plugin/fall", fall),
             Route("/alone", echo),
         ]
     )
@@ -58,54 +58,55 @@ def new_platform(tmp_path: Path, template: Path) -> Iterator[Callable[..., Platf
     with ExitStack() as stack:
 
         def make(**settings: Any) -> Platform:
-            def guests(_: Settings) -> list[Guest]:
-                return [Guest(name="guest", prefixes=("/guest/", "/alone"), make=make_guest)]
+            def plugins(_: Settings) -> list[ServerPlugin]:
+                return [ServerPlugin(name="plugin", prefixes=("/plugin/", "/alone"), make=make_guest)]
 
-            return stack.enter_context(Platform(tmp_path / "home", template, guests=guests, **settings).running())
+            return stack.enter_context(Platform(tmp_path / "home", template, plugins=plugins, **settings).running())
 
         yield make
 
 
 def test_its_paths_are_its_own_and_no_others(platform: Platform) -> None:
-    assert platform.ask("GET", "/guest/echo", who=None).text == "GET 0"
+    assert platform.ask("GET", "/plugin/echo", who=None).text == "GET 0"
     assert platform.ask("GET", "/alone", who=None).text == "GET 0"
-    for path in ("/alone/", "/alonely", "/gues", "/guest"):
+    for path in ("/alone/", "/alonely", "/gues", "/plugin"):
         check_problem(platform.ask("GET", path, who=None), 404, "not-found")
     assert platform.get("me") == {"name": "ann", "role": "user"}
 
 
 def test_bodies_are_its_own_to_cap_and_to_read(platform: Platform) -> None:
-    answer = platform.http.post("/guest/echo", content=b"x" * 3_000_000, headers={"Content-Type": "text/odd"})
+    answer = platform.http.post("/plugin/echo", content=b"x" * 3_000_000, headers={"Content-Type": "text/odd"})
     assert answer.text == "POST 3000000"
 
 
 def test_the_door_refuses_foreign_hosts_pages_and_zeros_before_it_is_asked(platform: Platform) -> None:
-    check_problem(platform.http.get("/guest/echo", headers={"Host": "evil.example"}), 421, "wrong-host")
-    check_problem(platform.http.get("/guest/echo", headers={"Origin": "http://evil.example"}), 403, "wrong-origin")
-    check_problem(platform.http.get("/guest/echo?a=%00"), 400, "bad-request")
+    check_problem(platform.http.get("/plugin/echo", headers={"Host": "evil.example"}), 421, "wrong-host")
+    check_problem(platform.http.get("/plugin/echo", headers={"Origin": "http://evil.example"}), 403, "wrong-origin")
+    check_problem(platform.http.get("/plugin/echo?a=%00"), 400, "bad-request")
 
 
 def test_its_answers_have_the_door_s_headers(platform: Platform) -> None:
-    answer = platform.ask("GET", "/guest/echo", who=None)
+    answer = platform.ask("GET", "/plugin/echo", who=None)
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert len(answer.headers["x-request-id"]) == 16
 
 
 def test_it_asks_with_the_rights_of_the_token_it_shows_and_has_none_itself(platform: Platform) -> None:
-    told = platform.http.get("/guest/ask?path=/api/v1/me").json()
+    told = platform.http.get("/plugin/ask?path=/api/v1/me").json()
     assert told["status"] == 401
     bearer = {"X-Token": f"Bearer {platform.secrets['ann']}"}
     assert (
-        platform.http.get("/guest/ask?path=/api/v1/me", headers=bearer).json()["body"] == '{"name":"ann","role":"user"}'
+        platform.http.get("/plugin/ask?path=/api/v1/me", headers=bearer).json()["body"]
+        == '{"name":"ann","role":"user"}'
     )
-    assert platform.http.get("/guest/ask?path=/api/v1/config", headers=bearer).json()["status"] == 403
+    assert platform.http.get("/plugin/ask?path=/api/v1/config", headers=bearer).json()["status"] == 403
 
 
 def test_it_asks_from_the_address_of_whose_request_it_is(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(logins_per_minute=2)
     wrong = {"user": "ann", "password": "wrong"}
-    inside = [platform.http.post("/guest/ask?path=/api/v1/login&method=POST", json=wrong).json() for _ in range(2)]
+    inside = [platform.http.post("/plugin/ask?path=/api/v1/login&method=POST", json=wrong).json() for _ in range(2)]
     assert [told["status"] for told in inside] == [401, 401]
     # Both count for the address that both come from.
     assert platform.http.post("/api/v1/login", json=wrong).status_code == 429
@@ -114,44 +115,46 @@ def test_it_asks_from_the_address_of_whose_request_it_is(new_platform: Callable[
 def test_limits_of_a_token_hold_for_it(new_platform: Callable[..., Platform]) -> None:
     platform = new_platform(requests_per_s=0.001, requests_burst=2)
     bearer = {"X-Token": f"Bearer {platform.secrets['ann']}"}
-    told = [platform.http.get("/guest/ask?path=/api/v1/me", headers=bearer).json()["status"] for _ in range(3)]
+    told = [platform.http.get("/plugin/ask?path=/api/v1/me", headers=bearer).json()["status"] for _ in range(3)]
     assert told == [200, 200, 429]
 
 
 def test_the_log_says_who_asked_it(platform: Platform) -> None:
     bearer = {"X-Token": f"Bearer {platform.secrets['ann']}"}
     with structlog.testing.capture_logs() as log:
-        platform.http.post("/guest/ask?path=/api/v1/me", headers=bearer)
-        platform.http.post("/guest/ask?path=/api/v1/me", headers={"X-Token": "Bearer lgt_wrong"})
-        platform.http.post("/guest/ask?path=/api/v1/healthz")
+        platform.http.post("/plugin/ask?path=/api/v1/me", headers=bearer)
+        platform.http.post("/plugin/ask?path=/api/v1/me", headers={"X-Token": "Bearer lgt_wrong"})
+        platform.http.post("/plugin/ask?path=/api/v1/healthz")
         # Its line is written after the answer; those of the requests before the last one are there by then.
-        platform.http.post("/guest/echo")
-    lines = [line for line in log if line["event"] == "request" and line["path"] == "/guest/ask"]
+        platform.http.post("/plugin/echo")
+    lines = [line for line in log if line["event"] == "request" and line["path"] == "/plugin/ask"]
     assert [line["user"] for line in lines] == ["ann", None, None]
 
 
 def test_a_guest_that_falls_is_an_answer(platform: Platform) -> None:
-    answer = platform.ask("GET", "/guest/fall", who=None)
+    answer = platform.ask("GET", "/plugin/fall", who=None)
     assert answer.status_code == 500
     assert "it fell" not in answer.text
-    assert platform.ask("GET", "/guest/echo", who=None).status_code == 200
+    assert platform.ask("GET", "/plugin/echo", who=None).status_code == 200
 
 
 @pytest.mark.parametrize("prefix", ["/api/v1/x/", "/api/", "/metrics", "/healthz"])
 def test_a_guest_does_not_get_the_server_s_paths(tmp_path: Path, template: Path, prefix: str) -> None:
-    from legato.server.plugins import Guests
+    from legato.server.plugins import ServerPlugins
 
     async def nothing(*_: Any) -> None: ...
 
     with pytest.raises(UsageError, match="is in the way of"):
-        Guests([Guest(name="g", prefixes=(prefix,), make=make_guest)], nothing, ("/api/v1/", "/metrics", "/healthz"))
-    two = [Guest(name=name, prefixes=("/a/",), make=make_guest) for name in "ab"]
+        ServerPlugins(
+            [ServerPlugin(name="g", prefixes=(prefix,), make=make_guest)], nothing, ("/api/v1/", "/metrics", "/healthz")
+        )
+    two = [ServerPlugin(name=name, prefixes=("/a/",), make=make_guest) for name in "ab"]
     with pytest.raises(UsageError, match="'/a/' of a"):
-        Guests(two, nothing, ())
+        ServerPlugins(two, nothing, ())
 
 
 def test_the_settings_name_the_guests() -> None:
-    from legato.cli.platform.server import find_guests
+    from legato.cli.platform.server import find_plugins
 
-    assert [guest.name for guest in find_guests(Settings())] == ["wmla", "elasticdl"]
-    assert find_guests(Settings(compat=())) == []
+    assert [plugin.name for plugin in find_plugins(Settings())] == ["wmla", "elasticdl"]
+    assert find_plugins(Settings(compat=())) == []

@@ -22,7 +22,7 @@ from legato.core.errors import UsageError
 
 if TYPE_CHECKING:
     from legato.control.settings import Settings
-    from legato.server.plugins import Guest
+    from legato.server.plugins import ServerPlugin
 
 FileOption = Annotated[
     Path | None,
@@ -303,30 +303,30 @@ def _serve(settings: Settings, *, runs_jobs: bool) -> None:
             say=typer.echo,
             is_terminal=sys.stdout.isatty(),
             runs_jobs=runs_jobs,
-            guests=find_guests(settings),
+            plugins=find_plugins(settings),
         )
 
 
-def find_guests(settings: Settings) -> list[Guest]:
-    """Return the guests that the settings name."""
+def find_plugins(settings: Settings) -> list[ServerPlugin]:
+    """Return the plugins that the settings name."""
     brings = {"wmla": _bring_wmla, "elasticdl": _bring_elasticdl}
     return [brings[name](settings) for name in dict.fromkeys(settings.compat)]
 
 
-def _bring_elasticdl(_: Settings) -> Guest:
-    """Return a guest that answers nothing of its own: the platform runs its programs."""
+def _bring_elasticdl(_: Settings) -> ServerPlugin:
+    """Return a plugin that answers nothing of its own: the platform runs its programs."""
     from starlette.applications import Starlette
 
     from legato.compat.elasticdl.framework import NAME, ElasticPrograms
-    from legato.server.plugins import Guest
+    from legato.server.plugins import ServerPlugin
 
-    return Guest(name=NAME, prefixes=(), make=lambda _: Starlette(), frameworks=(ElasticPrograms(),))
+    return ServerPlugin(name=NAME, prefixes=(), make=lambda _: Starlette(), frameworks=(ElasticPrograms(),))
 
 
-def _bring_wmla(settings: Settings) -> Guest:
+def _bring_wmla(settings: Settings) -> ServerPlugin:
     from legato.compat.wmla.rest.definitions import make_frameworks
     from legato.compat.wmla.rest.guest import PREFIXES, House, make_guest
-    from legato.server.plugins import Guest
+    from legato.server.plugins import ServerPlugin
 
     house = House(
         data_root=str(settings.wmla_data_path),
@@ -336,7 +336,9 @@ def _bring_wmla(settings: Settings) -> Guest:
         upload_max_files=settings.upload_max_files,
     )
     frameworks = make_frameworks(house.data_root)
-    return Guest(name="wmla", prefixes=PREFIXES, make=lambda inside: make_guest(inside, house), frameworks=frameworks)
+    return ServerPlugin(
+        name="wmla", prefixes=PREFIXES, make=lambda inside: make_guest(inside, house), frameworks=frameworks
+    )
 
 
 def _read_settings(file: Path | None, said: dict[str, Any], other: list[str] | None) -> Settings:

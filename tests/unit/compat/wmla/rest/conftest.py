@@ -11,7 +11,7 @@ import structlog
 from tests.unit.compat.wmla.rest.asking import Console
 from tests.unit.server.platform import Platform, make_template
 
-from legato.cli.platform.server import find_guests
+from legato.cli.platform.server import find_plugins
 
 NewConsole = Callable[..., Console]
 
@@ -39,7 +39,7 @@ def new_console(tmp_path: Path, template: Path) -> Iterator[NewConsole]:
     with ExitStack() as stack:
 
         def make(**settings: object) -> Console:
-            made = Platform(tmp_path / "home", template, guests=find_guests, **settings)
+            made = Platform(tmp_path / "home", template, plugins=find_plugins, **settings)
             return Console(stack.enter_context(made.running()))
 
         yield make
@@ -53,6 +53,6 @@ def console(new_console: NewConsole) -> Console:
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Console]:
     """One for all tests of a module that only see requests refused."""
-    made = Platform(tmp_path_factory.mktemp("shared") / "home", template, guests=find_guests)
+    made = Platform(tmp_path_factory.mktemp("shared") / "home", template, plugins=find_plugins)
     with made.running():
         yield Console(made)
