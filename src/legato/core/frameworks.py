@@ -1,7 +1,7 @@
 """What runs a program: frameworks, as they are offered and asked, and the launcher that each worker begins with. Pure.
 
 A framework turns the command line of a training definition into the program of a job. The platform knows those of its
-own and those that guests bring, all of them by this page alone.
+own and those that plugins bring, all of them by this page alone.
 """
 
 from __future__ import annotations

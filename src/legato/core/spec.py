@@ -22,8 +22,8 @@ class GuestSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What a job brings along into its driver's process; see `legato.driver.plugin`.
 
     Args:
-        entry: ``module:function`` of what makes the guest.
-        options: for the guest alone.
+        entry: ``module:function`` of what makes the plugin.
+        options: for the plugin alone.
     """
 
     entry: str
@@ -210,7 +210,7 @@ def check_name(name: str, what: str = "a job") -> None:
 
 
 def parse_guest(text: str) -> GuestSpec:
-    """Read ``MODULE:FUNCTION``, and options of the guest behind it.
+    """Read ``MODULE:FUNCTION``, and options of the plugin behind it.
 
     Raises:
         UsageError: it is not that.

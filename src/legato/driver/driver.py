@@ -33,7 +33,7 @@ from legato.driver.journal import DriverFile, JobDirectory, JobJournal, Outcome,
 from legato.driver.log_caps import LogCaps
 from legato.driver.log_marks import LogMarks
 from legato.driver.membership import Membership
-from legato.driver.plugin import Lodging
+from legato.driver.plugin import PluginHost
 from legato.driver.record import Event, Records
 from legato.driver.snapshot import take_snapshot
 from legato.driver.status import NUM_EVENTS, Meter, build_status
@@ -110,7 +110,7 @@ class Driver:
         self._has_worker_tokens: bool
         self._membership: Membership
         self._connections: Connections
-        self._lodging: Lodging
+        self._plugin: PluginHost
 
     # ------------------------------------------------------------ the whole life
 
@@ -127,7 +127,7 @@ class Driver:
             journal = await asyncio.to_thread(self._directory.read_journal)
             await self._engine.open()
             self._enqueue(await self._take_over_or_begin(journal))
-            self._lodging = Lodging(self._spec, self._directory.guest, self._feed, self._show, self._directory.user)
+            self._plugin = PluginHost(self._spec, self._directory.guest, self._feed, self._show, self._directory.user)
             self._connections = Connections(
                 self._token,
                 hear=self._on_message,
@@ -136,14 +136,14 @@ class Driver:
                 admits_old_workers=not self._has_worker_tokens,
             )
             try:
-                await self._lodging.open(self._membership.job)
+                await self._plugin.open(self._membership.job)
                 url = await self._connections.listen(*self._address)
                 driver_file = DriverFile(url=url, token=self._token, pid=os.getpid())
                 await asyncio.to_thread(self._directory.write_driver_file, driver_file)
                 outcome = await self._work()
             finally:
                 await self._connections.close()
-                await self._lodging.close()
+                await self._plugin.close()
             await self._engine.close()
             await asyncio.to_thread(self._close_books, outcome)
             return outcome
@@ -250,7 +250,7 @@ class Driver:
 
     def _feed(self, event: events.Event) -> None:
         self._enqueue(self._membership.handle(event, self._clock()))
-        self._lodging.note(self._membership.job)
+        self._plugin.note(self._membership.job)
         self._woken.set()
 
     def _feed_safely(self, event: events.Event) -> None:
@@ -350,7 +350,7 @@ class Driver:
         gap = self._records.describe_gap()
         if gap is not None:
             self._show(events.Record(kind="note", reason=gap, level="error"))
-        left = self._lodging.describe_left()
+        left = self._plugin.describe_left()
         if left is not None:
             # Who ends a job early knows that not all is done.
             is_news = end.outcome in ("succeeded", "unsaved")
@@ -453,7 +453,7 @@ class Driver:
                     program=self._spec.program,
                     environment={
                         **self._spec.variables,
-                        **self._lodging.variables_of(number),
+                        **self._plugin.variables_of(number),
                         **self._identify(number),
                         **self._point_to_program(),
                         "LEGATO_WORKER": str(number),

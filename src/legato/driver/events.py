@@ -59,7 +59,7 @@ class StopAsked(msgspec.Struct, frozen=True):
 
 
 class Worked(msgspec.Struct, frozen=True):
-    """A guest's work got on.
+    """A plugin's work got on.
 
     Args:
         is_left: whether there is some left that only workers can do.
@@ -71,7 +71,7 @@ class Worked(msgspec.Struct, frozen=True):
 
 
 class TakenUp(msgspec.Struct, frozen=True):
-    """A worker has some of a guest's work in hand.
+    """A worker has some of a plugin's work in hand.
 
     Args:
         by: who has.
@@ -81,7 +81,7 @@ class TakenUp(msgspec.Struct, frozen=True):
 
 
 class GivenUp(msgspec.Struct, frozen=True):
-    """A guest gives a worker up.
+    """A plugin gives a worker up.
 
     Args:
         worker: which is killed, if it is there.

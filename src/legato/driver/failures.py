@@ -92,21 +92,21 @@ def note_commit(job: Job, worker: Worker, *, step: int = 0, num_rounds: int = 0)
 
 
 def give_up(job: Job, number: int, reason: str) -> None:
-    """Fence a worker that a guest gives up, unless it has come to its end already."""
+    """Fence a worker that a plugin gives up, unless it has come to its end already."""
     worker = job.workers.get(number)
     if worker is not None and worker.phase not in AWAY:
         fence(job, worker, reason)
 
 
 def note_worked(job: Job, *, is_left: bool, by: int | None) -> None:
-    """A guest's work got on: who did some of it is forgiven what went wrong in its slot."""
+    """A plugin's work got on: who did some of it is forgiven what went wrong in its slot."""
     job.work_left = is_left
     if by in job.workers:
         job.deaths.pop(job.workers[by].slot, None)
 
 
 def note_taken_up(job: Job, by: int) -> None:
-    """A worker has some of a guest's work in hand; that forgives nothing, for the work may be what it dies of."""
+    """A worker has some of a plugin's work in hand; that forgives nothing, for the work may be what it dies of."""
     if by in job.workers:
         job.workers[by].works = True
 

@@ -32,7 +32,7 @@ class Worker:
         trained: whether its program called Legato's training, as it said at its end; None before that.
         saved: the path of the checkpoint that it said last that it had written.
         repeats: messages that it will send again, because it has connected again.
-        works: it works without training: it runs a plain command, or has had some of a guest's work in hand, as far as
+        works: it works without training: it runs a plain command, or has had some of a plugin's work in hand, as far as
             this driver knows.
         told_step: an earlier driver knew of checkpoints up to this step, of which it may tell again; -1 for none.
         is_adopted: it was started by an earlier driver and has not reported to this one.
@@ -140,7 +140,7 @@ class Job:
         unsaved_step: of which a checkpoint could not be written, if none as new was written since; None otherwise.
         closed: rank 0 finished and exited with 0.
         tail: one worker alone does again what rank 0 could not finish.
-        work_left: a guest has work that only workers can do.
+        work_left: a plugin has work that only workers can do.
         end_by: when the workers of an ending job are killed.
     """
 

@@ -3,7 +3,7 @@
 Layout of ``$LEGATO_HOME/jobs/NAME``: ``driver.json`` (where the driver listens, and the secret of those who command
 it), ``address.json`` (where it listens, for workers), ``journal.json``, ``lock``, ``events.jsonl``, ``metrics.jsonl``,
 ``ledger.jsonl``, ``program.json`` (the sources with which it began), ``logs/worker-N.log``, ``checkpoints/``,
-``guest/`` (what its guest keeps, if it has one). Never decides anything.
+``guest/`` (what its plugin keeps, if it has one). Never decides anything.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The driver's guest: something that a job brings along and that lives in its driver's process. Knows none by name.
+"""The driver's plugin: something that a job brings along and that lives in its driver's process. Knows none by name.
 
-A guest hears which workers are there, tells each of them by variables where it is, and keeps what a new driver must
+A plugin hears which workers are there, tells each of them by variables where it is, and keeps what a new driver must
 know in a folder of the job's directory. Whether a job has one, and which, its spec says; who has none pays nothing.
 """
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Host(Protocol):
-    """What a guest may ask of its driver. Called on the driver's event loop only."""
+    """What a plugin may ask of its driver. Called on the driver's event loop only."""
 
     @property
     def spec(self) -> JobSpec:
@@ -32,7 +32,7 @@ class Host(Protocol):
 
     @property
     def directory(self) -> Path:
-        """Where the guest keeps what a new driver must know. A job that starts from scratch gets an empty one."""
+        """Where the plugin keeps what a new driver must know. A job that starts from scratch gets an empty one."""
         ...
 
     @property
@@ -61,11 +61,11 @@ class Host(Protocol):
         ...
 
 
-class Guest(Protocol):
+class JobPlugin(Protocol):
     """Something that lives in a driver's process. All calls come on the driver's event loop."""
 
     async def open(self) -> None:
-        """Begin, or go on where the guest of an earlier driver stopped.
+        """Begin, or go on where the plugin of an earlier driver stopped.
 
         Raises:
             UsageError: it cannot; the job does not start.
@@ -93,34 +93,34 @@ class Guest(Protocol):
         ...
 
 
-MakeGuest = Callable[[Host], Guest]
+MakePlugin = Callable[[Host], JobPlugin]
 
 
-def load_guest(spec: JobSpec, host: Host) -> Guest | None:
-    """Return the guest of a job, None if it has none.
+def load_plugin(spec: JobSpec, host: Host) -> JobPlugin | None:
+    """Return the plugin of a job, None if it has none.
 
     Raises:
-        UsageError: there is no such guest here.
+        UsageError: there is no such plugin here.
     """
     if spec.guest is None:
         return None
     module, _, function = spec.guest.entry.partition(":")
     try:
-        make = cast("MakeGuest", getattr(importlib.import_module(module), function))
+        make = cast("MakePlugin", getattr(importlib.import_module(module), function))
     except (ImportError, AttributeError) as error:
         raise UsageError(
-            f"Cannot run job '{spec.name}': its guest {spec.guest.entry} cannot be loaded: {error}. Install what it "
+            f"Cannot run job '{spec.name}': its plugin {spec.guest.entry} cannot be loaded: {error}. Install what it "
             "needs."
         ) from error
     return make(host)
 
 
-class Lodging:
-    """The driver's side of a guest, or of none.
+class PluginHost:
+    """The driver's side of a plugin, or of none.
 
     Args:
         spec: of the job.
-        directory: of the guest.
+        directory: of the plugin.
         feed: takes an event of the membership.
         show: writes an event of the job down.
         user: as whom the job's workers run. None: as the user of this process.
@@ -143,45 +143,45 @@ class Lodging:
         self._job: Job | None = None
         self._is_left = False
         self._is_open = False
-        self._guest = load_guest(spec, self)
+        self._plugin = load_plugin(spec, self)
 
     # ------------------------------------------------------------ for the driver
 
     async def open(self, job: Job) -> None:
-        """Let the guest in."""
+        """Let the plugin in."""
         self._job = job
-        if self._guest is not None:
+        if self._plugin is not None:
             self._directory.mkdir(mode=0o700, exist_ok=True)
-            await self._guest.open()
+            await self._plugin.open()
             self._is_open = True
             self.note(job)
 
     async def close(self) -> None:
-        """Let the guest go. What goes wrong with that keeps no job from its end."""
-        if self._guest is not None:
+        """Let the plugin go. What goes wrong with that keeps no job from its end."""
+        if self._plugin is not None:
             try:
-                await self._guest.close()
+                await self._plugin.close()
             except Exception:  # noqa: BLE001 -- the job is over, or another driver has it
-                _log.exception("The guest of job '%s' did not end well", self._spec.name)
+                _log.exception("The plugin of job '%s' did not end well", self._spec.name)
 
     def note(self, job: Job) -> None:
-        """Tell the guest who is there, if that has changed."""
-        if self._guest is None or not self._is_open:
+        """Tell the plugin who is there, if that has changed."""
+        if self._plugin is None or not self._is_open:
             return
         workers = frozenset(worker.number for worker in job.workers.values() if worker.phase not in AWAY)
         if workers != self._workers:
             self._workers = workers
-            self._guest.note_workers(workers)
+            self._plugin.note_workers(workers)
 
     def variables_of(self, worker: int) -> dict[str, str]:
         """Return what a worker is to find in its environment."""
-        return self._guest.variables_of(worker) if self._guest is not None else {}
+        return self._plugin.variables_of(worker) if self._plugin is not None else {}
 
     def describe_left(self) -> str | None:
         """Say what is left undone; None if nothing is."""
-        return self._guest.describe_left() if self._guest is not None else None
+        return self._plugin.describe_left() if self._plugin is not None else None
 
-    # ------------------------------------------------------------ for the guest
+    # ------------------------------------------------------------ for the plugin
 
     @property
     def spec(self) -> JobSpec:

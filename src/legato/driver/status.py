@@ -115,6 +115,6 @@ def build_status(job: Job, meter: Meter, events: deque[Event], outcome: Outcome 
 
 
 def _tell_state(job: Job) -> str:
-    """Return the state of a job; ``working`` if no worker trains but some work: for its guest, or on a command."""
+    """Return the state of a job; ``working`` if no worker trains but some work: for its plugin, or on a command."""
     only_works = job.state is JobState.FORMING and any(worker.only_works for worker in job.present())
     return "working" if only_works else str(job.state)

@@ -17,7 +17,7 @@ from legato.core.lifecycle import JobState
 from legato.core.spec import GuestSpec
 from legato.driver import events
 from legato.driver.membership import Membership
-from legato.driver.plugin import Host, Lodging
+from legato.driver.plugin import Host, PluginHost
 from legato.driver.status import Meter, build_status
 from legato.engines.base import Exited, Started
 
@@ -144,8 +144,8 @@ def test_a_job_without_a_guest_has_none_of_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("guest", "told"),
     [
-        (GuestSpec(entry="legato.nowhere:make"), "its guest legato.nowhere:make cannot be loaded"),
-        (GuestSpec(entry="legato.driver.plugin:nothing"), "its guest legato.driver.plugin:nothing cannot be loaded"),
+        (GuestSpec(entry="legato.nowhere:make"), "its plugin legato.nowhere:make cannot be loaded"),
+        (GuestSpec(entry="legato.driver.plugin:nothing"), "its plugin legato.driver.plugin:nothing cannot be loaded"),
         (GuestSpec(entry=_ENTRY, options={"refuses": "yes"}), "The guest has no room"),
     ],
     ids=["module", "function", "refusal"],
@@ -271,8 +271,8 @@ def test_a_guest_tells_once_who_has_work(tmp_path: Path, by: int, num_fed: int) 
         fed.append(event)
         membership.handle(event, 1.0)
 
-    lodging = Lodging(make_spec(), tmp_path, feed, lambda _: None)
-    asyncio.run(lodging.open(membership.job))
+    plugin_host = PluginHost(make_spec(), tmp_path, feed, lambda _: None)
+    asyncio.run(plugin_host.open(membership.job))
     for _ in range(3):
-        lodging.note_taken_up(by)
+        plugin_host.note_taken_up(by)
     assert fed == [events.TakenUp(by)] * num_fed

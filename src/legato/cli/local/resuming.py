@@ -20,7 +20,7 @@ def is_of_another_program(directory: JobDirectory, script: Path) -> bool:
 def is_unfinished(directory: JobDirectory, spec: JobSpec) -> bool:
     """Tell whether the last run under this name was of the same program, did not succeed, and left what to go on from.
 
-    That is a checkpoint, or what the job's guest keeps.
+    That is a checkpoint, or what the job's plugin keeps.
     """
     last = directory.read_journal()
     if last is None or last.spec.program != spec.program or (last.outcome and last.outcome.outcome == "succeeded"):
@@ -31,9 +31,9 @@ def is_unfinished(directory: JobDirectory, spec: JobSpec) -> bool:
 def take_along(directory: JobDirectory, spec: JobSpec) -> JobSpec:
     """Return the spec of a job that goes on with what its last run was given and this one was not.
 
-    That is its guest, its variables and its CPU capability.
+    That is its plugin, its variables and its CPU capability.
 
-    Without its guest a job of ElasticDL would have no process that hands out its tasks.
+    Without its plugin a job of ElasticDL would have no process that hands out its tasks.
     """
     last = directory.read_journal()
     if last is None:
