@@ -169,7 +169,7 @@ class Driver:
     async def _take_over_or_begin(self, journal: JobJournal | None) -> list[events.Instruction]:
         """Set up the membership: adopt the workers that run, or start new ones. Returns the first instructions."""
         directory, name = self._directory, self._directory.path.name
-        left = journal if journal is not None and journal.outcome is None and journal.book is not None else None
+        left = journal if journal is not None and journal.outcome is None and journal.snapshot is not None else None
         running = await self._engine.running() if left is not None else {}
         if self._asked is None and left is None:
             raise JobNotFound(f"Cannot take over job '{name}': no unfinished job of this name is known here.")
@@ -189,16 +189,16 @@ class Driver:
         checkpoint_dir = spec.checkpoint_dir or str(directory.checkpoints)
         now = self._clock()
         if left is not None and adopting:
-            assert left.book is not None
+            assert left.snapshot is not None
             self._membership = Membership.adopt(
-                spec, rendezvous, left.book, running, checkpoint_dir=checkpoint_dir, now=now
+                spec, rendezvous, left.snapshot, running, checkpoint_dir=checkpoint_dir, now=now
             )
         else:
             if not spec.resume:
                 refuse_other_checkpoints(spec)
                 await asyncio.to_thread(directory.set_aside_records)
             await asyncio.to_thread(self._keep_program, spec)
-            after = left.book if left is not None else None
+            after = left.snapshot if left is not None else None
             self._membership = Membership(
                 spec, rendezvous, checkpoint_dir=checkpoint_dir, now=now, after=after, slots=self._slots
             )
@@ -242,8 +242,8 @@ class Driver:
     def _close_books(self, outcome: Outcome) -> None:
         # What workers wrote since the last look, too.
         LogCaps(self._directory, self._spec.log_max_bytes, self._warn).drop()
-        book = self._membership.job.book()
-        self._write_journal(self._journal(book, outcome))
+        snapshot = self._membership.job.snapshot()
+        self._write_journal(self._journal(snapshot, outcome))
         self._directory.remove_driver_file()
 
     # ------------------------------------------------------------ events in
@@ -335,8 +335,8 @@ class Driver:
             match instruction:
                 case events.Send(worker=worker, message=message):
                     self._connections.send(worker, message)
-                case events.Journal(book=book):
-                    await asyncio.to_thread(self._write_journal, self._journal(book, None))
+                case events.Journal(snapshot=snapshot):
+                    await asyncio.to_thread(self._write_journal, self._journal(snapshot, None))
                 case events.Record():
                     self._show(instruction)
                 case events.StartWorker(worker=worker, slot=slot):
@@ -378,12 +378,12 @@ class Driver:
         except Exception:  # noqa: BLE001 -- a terminal that cannot show something must not end a training
             _log.exception("The observer of job '%s' failed", self._spec.name)
 
-    def _journal(self, book: events.Book, outcome: Outcome | None) -> JobJournal:
+    def _journal(self, snapshot: events.MembershipSnapshot, outcome: Outcome | None) -> JobJournal:
         return JobJournal(
             spec=self._membership.job.spec,
             token=self._token,
             attempt=self._attempt,
-            book=book,
+            snapshot=snapshot,
             outcome=outcome,
             has_worker_tokens=self._has_worker_tokens,
         )

@@ -138,7 +138,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     detail: str | None = None
 
 
-class Book(msgspec.Struct, frozen=True, kw_only=True):
+class MembershipSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What a new driver must know to adopt the job.
 
     Args:
@@ -187,7 +187,7 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
 class Journal(msgspec.Struct, frozen=True):
     """Have this on disk before carrying out what follows."""
 
-    book: Book
+    snapshot: MembershipSnapshot
 
 
 class End(msgspec.Struct, frozen=True):

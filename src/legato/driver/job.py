@@ -11,7 +11,7 @@ from legato.core.lifecycle import ENDED, JOB_MOVES, WORKER_MOVES, JobState, Work
 from legato.core.spec import JobSpec
 from legato.core.view import Member, View
 from legato.core.wire import DriverMessage, Welcome
-from legato.driver.events import Book, Instruction, Record, Send, StartWorker, StopWorker
+from legato.driver.events import Instruction, MembershipSnapshot, Record, Send, StartWorker, StopWorker
 from legato.driver.liveness import Evidence
 
 KEPT_VIEWS: Final = 32  # views remembered by number; a worker is never that many views behind
@@ -246,9 +246,9 @@ class Job:
         """Whether the job admits no further workers."""
         return self.ended or self.state in (JobState.FINISHING, JobState.STOPPING, JobState.FAILING)
 
-    def book(self) -> Book:
+    def snapshot(self) -> MembershipSnapshot:
         """Return what a new driver must know."""
-        return Book(
+        return MembershipSnapshot(
             last_view=self.last_view,
             next_worker=self.next_worker,
             slots={worker.number: worker.slot for worker in self.present()},

@@ -26,7 +26,7 @@ from legato.core.job_user import JobUser
 from legato.core.places import move_paths
 from legato.core.program import ProgramSnapshot
 from legato.core.spec import JobSpec, check_name
-from legato.driver.events import Book
+from legato.driver.events import MembershipSnapshot
 from legato.driver.tokens import name_attempt
 from legato.system.decoding import convert, decode
 from legato.system.plain_files import make_folder_for, open_to
@@ -87,7 +87,7 @@ class JobJournal(msgspec.Struct, frozen=True, kw_only=True):
         spec: the job.
         token: clients show it, and may command the job; the tokens of workers are made from it.
         attempt: which life of the job this is; a job that was stopped and goes on begins another.
-        book: of the membership.
+        snapshot: of the membership.
         outcome: None while the job runs, or its driver died.
         has_worker_tokens: False: an earlier release began this attempt, and its workers show the token of clients.
         places: the folders below which paths of the spec may lie, where they were when this was written.
@@ -96,7 +96,7 @@ class JobJournal(msgspec.Struct, frozen=True, kw_only=True):
     spec: JobSpec
     token: str
     attempt: int = 1
-    book: Book | None = None
+    snapshot: MembershipSnapshot | None = msgspec.field(default=None, name="book")  # as in journals that are on disk
     outcome: Outcome | None = None
     has_worker_tokens: bool = False
     places: dict[str, str] = {}

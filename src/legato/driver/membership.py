@@ -18,13 +18,13 @@ from legato.core.wire import Recover as RecoverMessage
 from legato.driver import health, plan
 from legato.driver.ending import conclude, dismiss, fail, stop
 from legato.driver.events import (
-    Book,
     Event,
     GivenUp,
     Heard,
     Instruction,
     Journal,
     Lost,
+    MembershipSnapshot,
     ScaleAsked,
     SlotsAssigned,
     StopAsked,
@@ -63,7 +63,7 @@ class Membership:
         *,
         checkpoint_dir: str,
         now: float,
-        after: Book | None = None,
+        after: MembershipSnapshot | None = None,
         slots: Collection[int] | None = None,
     ) -> None:
         self.job = Job(
@@ -77,8 +77,8 @@ class Membership:
             last_view=after.last_view if after else 0,
             next_worker=after.next_worker if after else 0,
         )
-        self._adopted: Book | None = None
-        self._journaled: tuple[Book, JobSpec] | None = None
+        self._adopted: MembershipSnapshot | None = None
+        self._journaled: tuple[MembershipSnapshot, JobSpec] | None = None
         self._last_tick = now
 
     @classmethod
@@ -86,7 +86,7 @@ class Membership:
         cls,
         spec: JobSpec,
         rendezvous: str,
-        book: Book,
+        snapshot: MembershipSnapshot,
         running: Mapping[int, int],
         *,
         checkpoint_dir: str,
@@ -94,33 +94,33 @@ class Membership:
     ) -> Membership:
         """Take over a job from a driver that died.
 
-        ``book`` is what that driver journaled last, ``running`` the process ids of the workers that run now.
+        ``snapshot`` is what that driver journaled last, ``running`` the process ids of the workers that run now.
         """
         membership = cls(spec, rendezvous, checkpoint_dir=checkpoint_dir, now=now)
         job = membership.job
         job.state = JobState.ADOPTING
-        job.wanted, job.given_up, job.is_assigned = set(book.wanted), set(book.given_up), book.is_assigned
-        job.surplus, job.num_micro_batches = set(book.surplus), book.num_micro_batches
-        job.shares_freely = book.shares_freely
-        job.next_worker = max([book.next_worker, *(number + 1 for number in running)])
-        job.last_view = book.last_view
-        job.resume, job.reference, job.stopping = book.resume, book.reference, book.stopping
-        job.finishing, job.tail, job.closed = book.finishing, book.tail, book.closed
-        job.saved_step, job.unsaved_step = book.saved_step, book.unsaved_step
-        for number, slot in sorted(book.slots.items()):
+        job.wanted, job.given_up, job.is_assigned = set(snapshot.wanted), set(snapshot.given_up), snapshot.is_assigned
+        job.surplus, job.num_micro_batches = set(snapshot.surplus), snapshot.num_micro_batches
+        job.shares_freely = snapshot.shares_freely
+        job.next_worker = max([snapshot.next_worker, *(number + 1 for number in running)])
+        job.last_view = snapshot.last_view
+        job.resume, job.reference, job.stopping = snapshot.resume, snapshot.reference, snapshot.stopping
+        job.finishing, job.tail, job.closed = snapshot.finishing, snapshot.tail, snapshot.closed
+        job.saved_step, job.unsaved_step = snapshot.saved_step, snapshot.unsaved_step
+        for number, slot in sorted(snapshot.slots.items()):
             worker = Worker(number=number, slot=slot, last_heard=now, since=now, pid=running.get(number))
             job.workers[number] = worker
             if number in running:
-                worker.told_step = -1 if book.saved_step is None else book.saved_step
+                worker.told_step = -1 if snapshot.saved_step is None else snapshot.saved_step
                 worker.is_adopted = True
             else:
                 worker.move(WorkerPhase.GONE, now, "not running when the new driver came")
-        for number in sorted(set(running) - set(book.slots)):
+        for number in sorted(set(running) - set(snapshot.slots)):
             job.out.append(StopWorker(number, force=True))
-        for view in (book.current, book.pending):
+        for view in (snapshot.current, snapshot.pending):
             if view is not None:
                 job.learn(view)
-        membership._adopted = book
+        membership._adopted = snapshot
         return membership
 
     # ------------------------------------------------------------ what the driver calls
@@ -256,7 +256,7 @@ class Membership:
     def _drain(self) -> list[Instruction]:
         """Return the instructions so far, the journal first: no number is used before it is on disk."""
         out, self.job.out = self.job.out, []
-        known = self.job.book(), self.job.spec
+        known = self.job.snapshot(), self.job.spec
         if known != self._journaled:
             self._journaled = known
             out.insert(0, Journal(known[0]))
@@ -371,19 +371,19 @@ class Membership:
 
     def _conclude_adoption(self) -> None:
         """Go on when every running worker has reported, or was fenced for not reporting."""
-        job, book = self.job, self._adopted
-        assert book is not None
+        job, snapshot = self.job, self._adopted
+        assert snapshot is not None
         if job.where(lambda worker: worker.phase is WorkerPhase.STARTING):
             return
         present = len(job.where(lambda worker: worker.phase is not WorkerPhase.FENCED))
         number = job.current.number if job.current else 0
         reason = f"a new driver adopted {present} workers in view {number}"
-        if book.pending is not None and number and book.pending.number > number:
-            job.propose(book.pending)
+        if snapshot.pending is not None and number and snapshot.pending.number > number:
+            job.propose(snapshot.pending)
         if job.finishing:
             job.move(JobState.FINISHING, reason)
         elif job.current is None:
-            job.resume = job.resume or book.current is not None
+            job.resume = job.resume or snapshot.current is not None
             job.move(JobState.FORMING, reason)
         else:
             job.move(JobState.TRAINING, reason)
@@ -391,8 +391,8 @@ class Membership:
             job.welcome(worker)  # whether to resume is known only now
         job.record("adopted", reason, level="warning" if present < len(job.wanted) else "info")
         if job.current is not None:
-            if book.current is not None and book.current.number > number:
-                job.torn = f"view {book.current.number} of the last driver did not reach all workers"
+            if snapshot.current is not None and snapshot.current.number > number:
+                job.torn = f"view {snapshot.current.number} of the last driver did not reach all workers"
             elif not job.settled and not job.finishing:
                 job.torn = "the workers were between two views when the last driver died"
         if job.torn is None and job.pending is not None:

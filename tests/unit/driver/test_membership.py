@@ -1026,13 +1026,13 @@ def test_what_a_new_driver_must_know_is_journaled_even_if_there_is_nothing_to_do
     world.feed(events.SlotsAssigned((0, 1), "grow"))
     give_up_a_slot(world)
     world.calm(3)
-    assert world.book is not None
-    assert world.book.given_up == (1,)
+    assert world.snapshot is not None
+    assert world.snapshot.given_up == (1,)
     world.feed(events.SlotsAssigned((0,), "taken away"))
-    assert world.book.given_up == ()
+    assert world.snapshot.given_up == ()
     assert world.membership is not None
     instructions = world.membership.handle(events.SlotsAssigned((0,), "its owner asked", max_workers=3), world.now)
-    assert isinstance(instructions[0], events.Journal), "the bounds stand beside the book"
+    assert isinstance(instructions[0], events.Journal), "the bounds stand beside the snapshot"
 
 
 # ---------------------------------------------------------------- workers that cannot help
@@ -1101,7 +1101,7 @@ def test_a_slot_that_is_given_up_is_replaced_by_one_that_could_not_help_before()
     assert (job_of(world).wanted, job_of(world).surplus, job_of(world).given_up) == ({7, 5}, set(), {3})
     assert "slot 3 is given up, and slot 5 is used in its place" in kinds(world, "refused")[0].reason
     assert not kinds(world, "failed")
-    assert world.book is not None and (world.book.wanted, world.book.surplus) == ((5, 7), ())
+    assert world.snapshot is not None and (world.snapshot.wanted, world.snapshot.surplus) == ((5, 7), ())
 
 
 def test_a_job_below_its_minimum_uses_another_slot_of_its_own_before_it_fails() -> None:

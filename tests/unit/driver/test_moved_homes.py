@@ -12,6 +12,7 @@ from legato.control.drivers.drivers import DriverOrder
 from legato.control.drivers.process import LocalOrder, read_order, write_order
 from legato.core.places import move_paths
 from legato.core.spec import JobSpec
+from legato.driver.events import MembershipSnapshot
 from legato.driver.journal import JobDirectory, JobJournal
 
 PACKAGE = str(Path(legato.__file__).parent)
@@ -103,3 +104,12 @@ def test_a_folder_of_the_user_that_looks_like_that_of_a_job_is_no_home(tmp_path:
     journal = directory.read_journal()
     assert journal is not None
     assert journal.spec == spec
+
+
+def test_journals_keep_the_name_of_their_snapshot(tmp_path: Path) -> None:
+    """Drivers of earlier releases wrote it as ``book``, and one of these may run while Legato is upgraded."""
+    snapshot = MembershipSnapshot(last_view=3, next_worker=2, slots={1: 0}, wanted=(0,))
+    journal = JobJournal(spec=spec_in(tmp_path), token="t", snapshot=snapshot)
+    written = msgspec.json.encode(journal)
+    assert msgspec.json.decode(written)["book"]["last_view"] == 3
+    assert msgspec.json.decode(written, type=JobJournal) == journal

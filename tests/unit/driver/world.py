@@ -90,7 +90,7 @@ class World:
         self.now = 100.0
         self.bodies: dict[int, Body] = {}
         self.engine_events: list[EngineEvent] = []
-        self.book: events.Book | None = None
+        self.snapshot: events.MembershipSnapshot | None = None
         self.records: list[events.Record] = []
         self.ends: list[events.End] = []
         self.dying: dict[int, int] = {}
@@ -115,8 +115,8 @@ class World:
         assert not (self.ends and instructions), "an instruction came after the end"
         for instruction in instructions:
             match instruction:
-                case events.Journal(book=book):
-                    self.book = book
+                case events.Journal(snapshot=snapshot):
+                    self.snapshot = snapshot
                 case events.Record():
                     self.records.append(instruction)
                     self.check_fence(instruction)
@@ -124,8 +124,8 @@ class World:
                     self.ends.append(instruction)
                     assert not self.bodies, "the job ended with workers alive"
                 case events.StartWorker(worker=worker, slot=slot):
-                    assert self.book is not None
-                    assert worker < self.book.next_worker, "started before it was journaled"
+                    assert self.snapshot is not None
+                    assert worker < self.snapshot.next_worker, "started before it was journaled"
                     assert all(body.slot != slot for body in self.bodies.values()), f"slot {slot} has two workers"
                     self.bodies[worker] = Body(worker, slot)
                     self.engine_events.append(Started(worker, worker))
@@ -148,9 +148,9 @@ class World:
 
     def check_view(self, message: wire.Prepare | wire.Recover) -> None:
         assert self.membership is not None
-        assert self.book is not None
+        assert self.snapshot is not None
         job, view = self.membership.job, message.proposed
-        assert view.number <= self.book.last_view, "a view number was used before it was journaled"
+        assert view.number <= self.snapshot.last_view, "a view number was used before it was journaled"
         if view.number <= self.highest_issued:
             return  # said again to one who may have missed it
         self.highest_issued = view.number
@@ -168,9 +168,11 @@ class World:
 
     def restart_driver(self) -> None:
         assert self.membership is None
-        assert self.book is not None
+        assert self.snapshot is not None
         running = {number: number for number in self.bodies}
-        self.membership = Membership.adopt(self.spec, self.store, self.book, running, checkpoint_dir="/c", now=self.now)
+        self.membership = Membership.adopt(
+            self.spec, self.store, self.snapshot, running, checkpoint_dir="/c", now=self.now
+        )
         self.obey(self.membership.begin(self.now))
 
     def move_store(self) -> None:
