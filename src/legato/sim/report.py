@@ -19,7 +19,7 @@ from legato.sim.load import Costs, Load
 from legato.sim.schemes import Scheme, find_limit
 from legato.sim.simulated_attempt import Saved
 from legato.sim.simulation import Setting, World, simulate
-from legato.sim.workload import Plan
+from legato.sim.workload import PlannedJob
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -114,7 +114,7 @@ def time_alone(load: Load, sizes: Iterable[int], costs: Costs) -> float:
     return costs.driver_s + costs.start_s + load.num_steps * min(load.seconds_per_step(size) for size in sizes)
 
 
-def make_report(world: World, plans: Sequence[Plan], scheme: Scheme) -> Report:
+def make_report(world: World, plans: Sequence[PlannedJob], scheme: Scheme) -> Report:
     """Say in numbers what became of a workload.
 
     Args:
@@ -148,7 +148,7 @@ def make_report(world: World, plans: Sequence[Plan], scheme: Scheme) -> Report:
     )
 
 
-def _report_one(job: Job, plan: Plan, world: World, slot_s: float) -> JobReport:
+def _report_one(job: Job, plan: PlannedJob, world: World, slot_s: float) -> JobReport:
     setting = world.setting
     completion_s = job.ended_at - job.submitted_at if job.stage is Stage.SUCCEEDED and job.ended_at else None
     sizes = range(plan.min_workers, min(plan.max_workers, find_limit(plan, setting)) + 1)
@@ -263,7 +263,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_scheme(
-    plans: Sequence[Plan],
+    plans: Sequence[PlannedJob],
     setting: Setting,
     scheme: Scheme,
     *,

@@ -10,7 +10,7 @@ import msgspec
 from legato.core.errors import UsageError
 from legato.policy.rules import Policy
 from legato.sim.simulation import Setting
-from legato.sim.workload import Plan
+from legato.sim.workload import PlannedJob
 
 _replace = msgspec.structs.replace
 
@@ -28,7 +28,7 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
     all_static: bool = False
 
-    def apply(self, plans: Iterable[Plan], setting: Setting) -> tuple[list[Plan], Setting]:
+    def apply(self, plans: Iterable[PlannedJob], setting: Setting) -> tuple[list[PlannedJob], Setting]:
         """Return what a workload and a platform are under this scheme.
 
         Where all jobs are static, one that asks for more than there is asks for all that there is.
@@ -63,13 +63,13 @@ def parse_schemes(text: str) -> tuple[Scheme, ...]:
     return tuple(SCHEMES[name] for name in names)
 
 
-def find_limit(plan: Plan, setting: Setting) -> int:
+def find_limit(plan: PlannedJob, setting: Setting) -> int:
     """Return how many slots a job can have at most, however long it waits."""
     ceilings = [queue.ceiling for queue in setting.queues if queue.name == plan.queue and queue.ceiling is not None]
     return min([setting.num_slots, *ceilings])
 
 
-def check_fits(plans: Iterable[Plan], setting: Setting) -> None:
+def check_fits(plans: Iterable[PlannedJob], setting: Setting) -> None:
     """Check that every job can start some day.
 
     Raises:
@@ -87,6 +87,6 @@ def check_fits(plans: Iterable[Plan], setting: Setting) -> None:
             )
 
 
-def _make_static(plan: Plan, limit: int) -> Plan:
+def _make_static(plan: PlannedJob, limit: int) -> PlannedJob:
     width = min(plan.max_workers, limit)
     return _replace(plan, is_elastic=False, min_workers=width, max_workers=width)

@@ -24,7 +24,7 @@ from legato.sim import clock
 from legato.sim.drivers import MadeUpDrivers
 from legato.sim.load import Costs
 from legato.sim.memory_store import MemoryLoopStore
-from legato.sim.workload import Plan
+from legato.sim.workload import PlannedJob
 
 _CODE: Final = Path("made-up")
 _NEAR: Final = 1e-6  # of an interval: what is left of a division
@@ -80,7 +80,7 @@ class World:
         self._loops.append(loop)
         return loop
 
-    def submit(self, plan: Plan) -> Job:
+    def submit(self, plan: PlannedJob) -> Job:
         """Submit a job now."""
         work = Work(program=plan.load.to_program(), directory="/made-up", num_micro_batches=plan.load.num_micro_batches)
         new = NewJob(
@@ -132,7 +132,7 @@ async def at_once(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def simulate(
-    plans: Iterable[Plan],
+    plans: Iterable[PlannedJob],
     setting: Setting,
     *,
     limit_s: float = float("inf"),
@@ -152,7 +152,7 @@ def simulate(
 
 
 async def _simulate(
-    plans: list[Plan], setting: Setting, limit_s: float, on_progress: Callable[[int, float], None]
+    plans: list[PlannedJob], setting: Setting, limit_s: float, on_progress: Callable[[int, float], None]
 ) -> World:
     world = World(setting)
     turning = asyncio.create_task(world.run(world.make_loop()))

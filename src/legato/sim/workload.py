@@ -15,7 +15,7 @@ from legato.policy.snapshot import DEFAULT_PRIORITY, MAX_PRIORITY
 from legato.sim.load import Load
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
     """One job of a workload: as a user would submit it, when, and what it will turn out to compute.
 
     Args:
@@ -75,7 +75,7 @@ COLUMNS: Final[dict[str, _Reader]] = {
 }
 
 
-def read_workload(path: Path) -> list[Plan]:
+def read_workload(path: Path) -> list[PlannedJob]:
     """Read a workload from a CSV file whose first line names its columns.
 
     Raises:
@@ -87,7 +87,7 @@ def read_workload(path: Path) -> list[Plan]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{told}: {getattr(error, 'strerror', None) or 'it is not UTF-8 text'}.") from error
     rows = csv.DictReader(lines, restkey="", restval=None, skipinitialspace=True, strict=True)
-    plans: list[Plan] = []
+    plans: list[PlannedJob] = []
     try:
         _check_columns(rows.fieldnames or (), told)
         for row in rows:
@@ -121,7 +121,7 @@ def _check_columns(names: Sequence[str], told: str) -> None:
         raise UsageError(f"{told}, line 1: name at least the columns max and steps, or max and duration_s.")
 
 
-def _read_row(row: dict[str, str], line: int, where: str) -> Plan:
+def _read_row(row: dict[str, str], line: int, where: str) -> PlannedJob:
     values: dict[str, Any] = {}
     for name, text in row.items():
         if not text:
@@ -141,7 +141,7 @@ def _read_row(row: dict[str, str], line: int, where: str) -> Plan:
         raise UsageError(f"{where}: priority is {priority}. Write a number from 1 to {MAX_PRIORITY}.")
     if values.get("num_micro_batches", 1) < 1:
         raise UsageError(f"{where}: num_micro_batches is below 1. Leave it empty if any number of workers helps.")
-    return Plan(
+    return PlannedJob(
         name=values.get("name", f"line-{line}"),
         owner=values.get("owner", "user"),
         queue=values.get("queue", "default"),
@@ -173,7 +173,7 @@ def _read_load(values: dict[str, Any], where: str) -> Load:
     )
 
 
-def draw_workload(seed: int, num_jobs: int, *, mean_gap_s: float = 60.0, max_workers: int = 8) -> list[Plan]:
+def draw_workload(seed: int, num_jobs: int, *, mean_gap_s: float = 60.0, max_workers: int = 8) -> list[PlannedJob]:
     """Draw a workload: many short jobs and a few long ones, most of them elastic, submitted at random moments.
 
     Args:
@@ -191,7 +191,7 @@ def draw_workload(seed: int, num_jobs: int, *, mean_gap_s: float = 60.0, max_wor
         widest = source.choice([size for size in (1, 2, 4, 8, 16, 32) if size <= max_workers])
         is_elastic = source.random() < 0.8
         plans.append(
-            Plan(
+            PlannedJob(
                 name=f"job-{number}",
                 owner=source.choice(["ann", "ben", "cleo"]),
                 submitted_at=round(moment, 3),
@@ -210,7 +210,7 @@ def draw_workload(seed: int, num_jobs: int, *, mean_gap_s: float = 60.0, max_wor
     return plans
 
 
-def write_workload(path: Path, plans: Iterable[Plan]) -> None:
+def write_workload(path: Path, plans: Iterable[PlannedJob]) -> None:
     """Write a workload as CSV, so that `read_workload` reads the same."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)

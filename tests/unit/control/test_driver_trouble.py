@@ -16,7 +16,7 @@ from legato.control.stages import Stage
 from legato.sim import clock
 from legato.sim.load import Load
 from legato.sim.simulation import Setting, World
-from legato.sim.workload import Plan
+from legato.sim.workload import PlannedJob
 
 WHY = "its driver cannot be started: The driver of {} cannot be started: as planned for this test"
 FOR_EVER = 10**6
@@ -50,7 +50,7 @@ class Platform:
 
     def submit(self, name: str = "a", *, max_retries: int = 0, num_steps: int = 10**6) -> str:
         load = Load(num_steps=num_steps, step_s=1.0)
-        return self.world.submit(Plan(name=name, max_workers=1, load=load, max_retries=max_retries)).id
+        return self.world.submit(PlannedJob(name=name, max_workers=1, load=load, max_retries=max_retries)).id
 
     def job(self, job: str) -> Job:
         return self.world.store.get(job)

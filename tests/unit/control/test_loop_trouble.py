@@ -14,11 +14,11 @@ from legato.core.errors import FencedOut, StoreError, TransitionError
 from legato.sim import clock
 from legato.sim.load import Load
 from legato.sim.simulation import Setting, World
-from legato.sim.workload import Plan
+from legato.sim.workload import PlannedJob
 
 
-def make_plan(name: str, num_steps: int = 1000) -> Plan:
-    return Plan(name=name, submitted_at=0.0, max_workers=1, load=Load(num_steps=num_steps, step_s=1.0))
+def make_plan(name: str, num_steps: int = 1000) -> PlannedJob:
+    return PlannedJob(name=name, submitted_at=0.0, max_workers=1, load=Load(num_steps=num_steps, step_s=1.0))
 
 
 def on_a_platform(story: Any) -> None:
@@ -265,7 +265,7 @@ def test_who_was_held_up_tells_drivers_nothing_once_another_has_decided() -> Non
 def test_bounds_that_change_between_a_decision_and_its_call_fail_no_job(bounds: tuple[int, int]) -> None:
     async def story(world: World) -> None:
         load = Load(num_steps=1000, step_s=1.0)
-        job = world.submit(Plan(name="job", submitted_at=0.0, min_workers=3, max_workers=3, load=load))
+        job = world.submit(PlannedJob(name="job", submitted_at=0.0, min_workers=3, max_workers=3, load=load))
         num_changes = 0
 
         async def change_it_then(function: Any, *arguments: Any) -> Any:

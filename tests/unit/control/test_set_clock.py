@@ -10,7 +10,7 @@ from legato.control.loop.pace import Pace
 from legato.sim import clock
 from legato.sim.load import Load
 from legato.sim.simulation import Setting, World
-from legato.sim.workload import Plan
+from legato.sim.workload import PlannedJob
 
 HOUR_S = 3600.0
 
@@ -26,7 +26,7 @@ class Platform:
 
     def submit(self, name: str, max_workers: int, num_steps: int) -> str:
         load = Load(num_steps=num_steps, step_s=1.0)
-        return self.world.submit(Plan(name=name, max_workers=max_workers, load=load)).id
+        return self.world.submit(PlannedJob(name=name, max_workers=max_workers, load=load)).id
 
     async def wait(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -17,7 +17,7 @@ from legato.policy.sizes import largest_size
 from legato.sim import clock
 from legato.sim.load import Costs, Load
 from legato.sim.simulation import Setting, World
-from legato.sim.workload import Plan
+from legato.sim.workload import PlannedJob
 
 LOOK_EVERY_S = 0.5
 LIMIT_S = 50_000.0
@@ -48,7 +48,7 @@ class Course:
     """A run, with all that was seen."""
 
     world: World
-    plans: list[Plan]
+    plans: list[PlannedJob]
     looks: list[Look] = field(default_factory=list)
 
     def news(self) -> list[float]:
@@ -74,7 +74,7 @@ class Course:
 
 
 @st.composite
-def any_plans(draw: st.DrawFn, num_slots: int, queues: tuple[str, ...], *, plain: bool) -> list[Plan]:
+def any_plans(draw: st.DrawFn, num_slots: int, queues: tuple[str, ...], *, plain: bool) -> list[PlannedJob]:
     plans = []
     for number in range(draw(st.integers(1, 7))):
         low = 1 if plain else draw(st.integers(1, min(3, num_slots)))
@@ -88,7 +88,7 @@ def any_plans(draw: st.DrawFn, num_slots: int, queues: tuple[str, ...], *, plain
             num_micro_batches=None if plain else draw(st.sampled_from([None, None, 1, 2, 4, 6])),
         )
         plans.append(
-            Plan(
+            PlannedJob(
                 name=f"j{number}",
                 submitted_at=draw(st.integers(0, 400)) / 4,
                 min_workers=low,
@@ -103,7 +103,7 @@ def any_plans(draw: st.DrawFn, num_slots: int, queues: tuple[str, ...], *, plain
 
 
 @st.composite
-def any_calm(draw: st.DrawFn, *, plain: bool = False, floors: bool = False) -> tuple[list[Plan], Setting]:
+def any_calm(draw: st.DrawFn, *, plain: bool = False, floors: bool = False) -> tuple[list[PlannedJob], Setting]:
     """Draw a workload and a platform.
 
     Args:
@@ -128,12 +128,12 @@ def any_calm(draw: st.DrawFn, *, plain: bool = False, floors: bool = False) -> t
     return plans, Setting(num_slots=num_slots, slots_per_node=4, rules=rules, costs=COSTS, queues=queues)
 
 
-def run(plans: list[Plan], setting: Setting) -> Course:
+def run(plans: list[PlannedJob], setting: Setting) -> Course:
     """Run a workload to its end, looking all the time."""
     return clock.run(_run(plans, setting))
 
 
-async def _run(plans: list[Plan], setting: Setting) -> Course:
+async def _run(plans: list[PlannedJob], setting: Setting) -> Course:
     world = World(setting)
     course = Course(world, plans)
     turning = asyncio.create_task(world.run(world.make_loop()))

@@ -20,7 +20,7 @@ from legato.sim import clock
 from legato.sim.drivers import MadeUpDrivers
 from legato.sim.load import Costs, Load
 from legato.sim.simulation import Setting, World
-from legato.sim.workload import Plan
+from legato.sim.workload import PlannedJob
 
 LIMIT_S = 20_000.0
 LEASE_S = 6.0
@@ -61,7 +61,7 @@ class Act(enum.Enum):
 class Story:
     """All that was drawn for one run."""
 
-    plans: list[Plan]
+    plans: list[PlannedJob]
     setting: Setting
     acts: list[tuple[float, Act, int, int]]
     call_fates: list[Fate]
@@ -71,9 +71,9 @@ class Story:
 
 
 @st.composite
-def any_plan(draw: st.DrawFn, number: int) -> Plan:
+def any_plan(draw: st.DrawFn, number: int) -> PlannedJob:
     low = draw(st.integers(1, 2))
-    return Plan(
+    return PlannedJob(
         name=f"j{number}",
         submitted_at=float(draw(st.integers(0, 30))),
         min_workers=low,
@@ -273,7 +273,7 @@ async def live(story: Story) -> World:
     people = []
     for moment, _, what in sorted(events, key=lambda event: event[:2]):
         await asyncio.sleep(max(moment - clock.now(), 0.0))
-        if isinstance(what, Plan):
+        if isinstance(what, PlannedJob):
             world.submit(what)
         elif what[1] < len(world.store.jobs):
             job = list(world.store.jobs)[what[1]]

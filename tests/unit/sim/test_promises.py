@@ -15,9 +15,9 @@ from legato.control.stages import Stage
 from legato.policy.sizes import next_size, smallest_size
 from legato.sim.load import Load
 from legato.sim.simulation import Setting
-from legato.sim.workload import Plan
+from legato.sim.workload import PlannedJob
 
-Drawn = tuple[list[Plan], Setting]
+Drawn = tuple[list[PlannedJob], Setting]
 
 
 def for_any_calm(**kinds: bool) -> Callable[[Any], Any]:
@@ -168,7 +168,9 @@ def test_every_change_is_explained(drawn: Drawn) -> None:
 def test_equals_are_served_equally() -> None:
     """Jobs that differ in nothing end at about the same time, however many there are."""
     for number in (2, 3, 5):
-        plans = [Plan(name=f"j{index}", max_workers=8, load=Load(num_steps=600, step_s=1.0)) for index in range(number)]
+        plans = [
+            PlannedJob(name=f"j{index}", max_workers=8, load=Load(num_steps=600, step_s=1.0)) for index in range(number)
+        ]
         course = run(plans, Setting(num_slots=2 * number))
         ends = [job.ended_at for job in course.world.store.jobs.values() if job.ended_at is not None]
         assert max(ends) - min(ends) <= 2.0

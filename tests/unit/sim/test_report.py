@@ -14,18 +14,20 @@ from legato.sim.load import Costs, Load
 from legato.sim.report import Report, Run, compare, list_figures, run_scheme
 from legato.sim.schemes import SCHEMES, check_fits, parse_schemes
 from legato.sim.simulation import Setting
-from legato.sim.workload import Plan, draw_workload, read_workload
+from legato.sim.workload import PlannedJob, draw_workload, read_workload
 
 ROOT = Path(__file__).parents[3]
 FREE = Costs(driver_s=0.0, start_s=0.0, resize_s=0.0, drain_s=0.0, checkpoint_s=0.0)
 
 
-def plan(name: str, max_workers: int, seconds: int, at: float = 0.0, **others: object) -> Plan:
+def plan(name: str, max_workers: int, seconds: int, at: float = 0.0, **others: object) -> PlannedJob:
     load = Load(num_steps=seconds, step_s=1.0)
-    return Plan(name=name, max_workers=max_workers, submitted_at=at, load=load, **others)  # type: ignore[arg-type]
+    return PlannedJob(name=name, max_workers=max_workers, submitted_at=at, load=load, **others)  # type: ignore[arg-type]
 
 
-def run(plans: list[Plan], scheme: str = "fair", *, num_slots: int = 4, costs: Costs = FREE, **others: object) -> Run:
+def run(
+    plans: list[PlannedJob], scheme: str = "fair", *, num_slots: int = 4, costs: Costs = FREE, **others: object
+) -> Run:
     setting = Setting(num_slots=num_slots, costs=costs, **others)  # type: ignore[arg-type]
     return run_scheme(plans, setting, SCHEMES[scheme])
 

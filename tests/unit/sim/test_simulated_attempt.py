@@ -10,14 +10,14 @@ from legato.control.stages import Stage
 from legato.sim import clock
 from legato.sim.load import Load
 from legato.sim.simulation import Setting, World
-from legato.sim.workload import Plan
+from legato.sim.workload import PlannedJob
 
 
 async def live(*kills: float) -> World:
     """Run a job of 200 s whose driver is killed at these moments."""
     world = World(Setting())
     turning = asyncio.create_task(world.run(world.make_loop()))
-    job = world.submit(Plan(name="a", load=Load(num_steps=200, step_s=1.0)))
+    job = world.submit(PlannedJob(name="a", load=Load(num_steps=200, step_s=1.0)))
     for moment in kills:
         await asyncio.sleep(moment - clock.now())
         world.drivers.kill_driver(job.id)

@@ -9,12 +9,12 @@ import pytest
 
 from legato.core.errors import UsageError
 from legato.sim.load import Load
-from legato.sim.workload import Plan, draw_workload, read_workload, write_workload
+from legato.sim.workload import PlannedJob, draw_workload, read_workload, write_workload
 
 ROOT = Path(__file__).parents[3]
 
 
-def read(tmp_path: Path, text: str) -> list[Plan]:
+def read(tmp_path: Path, text: str) -> list[PlannedJob]:
     (tmp_path / "w.csv").write_text(text)
     return read_workload(tmp_path / "w.csv")
 
@@ -26,7 +26,7 @@ def test_all_columns(tmp_path: Path) -> None:
     b,ben,default,2,1,4,,yes,10,,,
     """
     first, second = read(tmp_path, text)
-    assert first == Plan(
+    assert first == PlannedJob(
         name="a",
         owner="ann",
         queue="night",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from legato.sim.report import JobReport, Report, Run
     from legato.sim.schemes import Scheme
     from legato.sim.simulation import Setting
-    from legato.sim.workload import Plan
+    from legato.sim.workload import PlannedJob
 
 _MAX_SLOTS: Final = 100_000
 _MAX_JOBS: Final = 100_000
@@ -190,7 +190,7 @@ def _read_queue(text: str) -> Queue:
 
 def _find_plans(
     workload: Path | None, random: int | None, seed: int, mean_gap_s: float, num_slots: int, save: Path | None
-) -> tuple[list[Plan], str]:
+) -> tuple[list[PlannedJob], str]:
     """Return the jobs, and what to call them."""
     from legato.sim.workload import draw_workload, read_workload, write_workload
 
@@ -233,7 +233,9 @@ def _quiet_log() -> Iterator[None]:
         structlog.configure(**before)
 
 
-def _run_all(plans: Sequence[Plan], setting: Setting, schemes: Sequence[Scheme], until_s: float | None) -> list[Run]:
+def _run_all(
+    plans: Sequence[PlannedJob], setting: Setting, schemes: Sequence[Scheme], until_s: float | None
+) -> list[Run]:
     from legato.sim.report import run_scheme
 
     limit_s = float("inf") if until_s is None else until_s

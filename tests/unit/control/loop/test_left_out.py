@@ -18,7 +18,7 @@ from legato.policy.policies import decide
 from legato.sim import clock
 from legato.sim.load import Load
 from legato.sim.simulation import Setting, World
-from legato.sim.workload import Plan
+from legato.sim.workload import PlannedJob
 
 _replace = msgspec.structs.replace
 
@@ -32,7 +32,7 @@ def on_a_platform(story: Any, **setting: Any) -> None:
 
 def submit(world: World, name: str, **changes: Any) -> Job:
     load = Load(num_steps=1000, step_s=1.0)
-    return world.submit(Plan(name=name, submitted_at=0.0, max_workers=1, load=load, **changes))
+    return world.submit(PlannedJob(name=name, submitted_at=0.0, max_workers=1, load=load, **changes))
 
 
 def poison(world: World, job: Job, **values: Any) -> None:

@@ -25,7 +25,7 @@ from legato.policy.snapshot import Decision, Decisions, Standing, Verb
 from legato.sim import clock
 from legato.sim.load import Load
 from legato.sim.simulation import Setting, World, simulate
-from legato.sim.workload import Plan
+from legato.sim.workload import PlannedJob
 
 NOTHING: dict[str, DriverReport] = {}
 SLOTS = ("n/0", "n/1", "n/2")
@@ -33,7 +33,7 @@ SLOTS = ("n/0", "n/1", "n/2")
 
 def make_running(decided_slots: int | None, reason: str | None) -> Job:
     async def submit() -> Job:
-        return World(Setting()).submit(Plan(name="a", max_workers=3, load=Load(num_steps=1, step_s=1.0)))
+        return World(Setting()).submit(PlannedJob(name="a", max_workers=3, load=Load(num_steps=1, step_s=1.0)))
 
     job = clock.run(submit())
     changed = {"stage": Stage.RUNNING, "attempt": 1, "decided_slots": decided_slots, "decided_reason": reason}
@@ -95,7 +95,7 @@ def test_a_day_of_changing_reasons_is_told_in_few_decisions() -> None:
     """Jobs that wait are told anew for whom they wait, again and again; that is no news."""
 
     plans = [
-        Plan(
+        PlannedJob(
             name=f"j{number}",
             submitted_at=1.5 * number,
             max_workers=4,
@@ -133,7 +133,7 @@ def test_how_far_a_job_is_is_told_with_how_many_steps_there_are() -> None:
     async def live() -> World:
         world = World(Setting())
         turning = asyncio.create_task(world.run(world.make_loop()))
-        world.submit(Plan(name="a", load=Load(num_steps=200, step_s=1.0)))
+        world.submit(PlannedJob(name="a", load=Load(num_steps=200, step_s=1.0)))
         await asyncio.sleep(100)
         turning.cancel()
         return world

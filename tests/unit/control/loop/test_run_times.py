@@ -14,7 +14,7 @@ from legato.policy.rules import Policy, Rules
 from legato.sim import clock
 from legato.sim.load import Load
 from legato.sim.simulation import Setting, World
-from legato.sim.workload import Plan
+from legato.sim.workload import PlannedJob
 
 REASON = "it has held slots for the 60 s that it may"
 
@@ -22,7 +22,7 @@ REASON = "it has held slots for the 60 s that it may"
 def on_a_platform(story: Callable[[World, str], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
         world = World(Setting(num_slots=1, quiet_s=1.0))
-        job = world.submit(Plan(name="a", max_workers=1, load=Load(num_steps=10**6, step_s=1.0))).id
+        job = world.submit(PlannedJob(name="a", max_workers=1, load=Load(num_steps=10**6, step_s=1.0))).id
         world.store._specs[job]["max_run_s"] = 60.0
         await story(world, job)
 
@@ -64,7 +64,7 @@ def test_what_it_waits_for_others_who_took_its_slot_does_not_count() -> None:
         world.setting = msgspec.structs.replace(world.setting, rules=Rules(policy=Policy.PRIORITY))
         turning = asyncio.create_task(world.run(world.make_loop()))
         await asyncio.sleep(30.0)
-        other = world.submit(Plan(name="b", max_workers=1, load=Load(num_steps=200, step_s=1.0))).id
+        other = world.submit(PlannedJob(name="b", max_workers=1, load=Load(num_steps=200, step_s=1.0))).id
         world.store.patch(other, JobPatch(priority=9000))
         await asyncio.sleep(150.0)
         assert world.store.get(job).stage is Stage.QUEUED
