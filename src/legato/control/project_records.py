@@ -38,7 +38,7 @@ class ProjectPatch(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[str, ...] | None = None
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a run of a definition needs besides its program. It never changes.
 
     Args:
@@ -65,7 +65,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_run_s: float | None = None
 
 
-class NewDefinition(Plan, frozen=True, kw_only=True):
+class NewDefinition(RunSettings, frozen=True, kw_only=True):
     """A training definition to make.
 
     Args:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, RowMapping, Select, delete, select, update
 
 from legato.control.display_names import check_description, check_title
 from legato.control.ids import make_id
-from legato.control.project_records import Definition, Naming, NewDefinition, Plan
+from legato.control.project_records import Definition, Naming, NewDefinition, RunSettings
 from legato.control.roles import Asker
 from legato.control.store.database import Database
 from legato.control.store.project_contents import Inside
@@ -80,7 +80,7 @@ class Definitions:
             _INSIDE.check_room(transaction, doing, project, most)
             transaction.lock_sequence()
             definition = make_id("d", now, self._random_bits, _INSIDE.last_id(transaction))
-            plan = {name: getattr(new, name) for name in Plan.__struct_fields__}
+            plan = {name: getattr(new, name) for name in RunSettings.__struct_fields__}
             row: dict[str, Any] = {name: getattr(new, name) for name in _OF_ROW}
             row |= {"id": definition, "project": project, "plan": msgspec.to_builtins(plan)}
             row |= {"created_by": asker.name, "version": 1, "created_at": now}
