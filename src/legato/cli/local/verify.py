@@ -95,7 +95,7 @@ def _not_compared(why: str) -> typer.Exit:
     return typer.Exit(EXIT_NOT_COMPARED)
 
 
-class _Plan(NamedTuple):
+class _Run(NamedTuple):
     """One run: its title, its steps, the changes of its number of workers, and what is killed."""
 
     title: str
@@ -104,10 +104,10 @@ class _Plan(NamedTuple):
     faults: str = ""
 
 
-def _plan(name: str, num_steps: int) -> _Plan:
+def _plan(name: str, num_steps: int) -> _Run:
     if name != "several":
         title = f"{num_steps} steps with one worker" if name == "one" else "the same again"
-        return _Plan(title, num_steps)
+        return _Run(title, num_steps)
     joins, leaves, joins_again, dies = (max(1, num_steps * part // 20) for part in (3, 8, 12, 16))
     # A view that is agreed on in one step is in force after the next one, and until then no other one is proposed.
     joins_again = max(joins_again, leaves + 2)
@@ -115,7 +115,7 @@ def _plan(name: str, num_steps: int) -> _Plan:
     title = (
         f"3 workers from step {joins}, 2 from step {leaves}, 3 from step {joins_again}; one is killed in step {dies}"
     )
-    return _Plan(title, num_steps, {joins: 3, leaves: 2, joins_again: 3}, f"0@{dies}:reduce=kill")
+    return _Run(title, num_steps, {joins: 3, leaves: 2, joins_again: 3}, f"0@{dies}:reduce=kill")
 
 
 @contextlib.contextmanager
@@ -128,7 +128,7 @@ def _temporary_directory() -> Iterator[Path]:
 
 
 def _run(
-    directory: Path, command: tuple[str, ...], plan: _Plan, num_threads: int, devices: tuple[str, ...]
+    directory: Path, command: tuple[str, ...], plan: _Run, num_threads: int, devices: tuple[str, ...]
 ) -> dict[int, Moment]:
     """Run some steps of a program as a job in a directory, and return what its workers wrote down."""
     import msgspec
@@ -160,7 +160,7 @@ def _run(
     return read_run(records)
 
 
-async def _conduct(spec: JobSpec, directory: Path, plan: _Plan, devices: tuple[str, ...], watcher: _Watcher) -> str:
+async def _conduct(spec: JobSpec, directory: Path, plan: _Run, devices: tuple[str, ...], watcher: _Watcher) -> str:
     """Drive a job through its planned changes, end it after its last step, and return its outcome."""
     from legato.driver.driver import Driver
     from legato.driver.journal import JobDirectory

@@ -28,7 +28,7 @@ from legato.compat.wmla.fabric.loggers import (
 )
 from legato.compat.wmla.fabric.program_state import TurnWatch
 from legato.compat.wmla.fabric.pulling import PullWatch
-from legato.compat.wmla.fabric.rules import Plan
+from legato.compat.wmla.fabric.rules import TrainArguments
 from legato.compat.wmla.fabric.together import Together
 from legato.compat.wmla.fabric.training_log import Diary
 from legato.compat.wmla.names import HISTORY_FILE, ITERATION
@@ -143,7 +143,7 @@ class Loop:
         self,
         run: Run,
         engine: Engine,
-        plan: Plan,
+        plan: TrainArguments,
         extras: Extras,
         around: Surroundings,
         diary: Diary,

@@ -21,7 +21,7 @@ from legato.compat.wmla.fabric.loggers import check_logger
 from legato.compat.wmla.fabric.loop import Data, Extras, Loop, Parts, choose_generation
 from legato.compat.wmla.fabric.packing import pack_results
 from legato.compat.wmla.fabric.program_state import Memory, TurnWatch, find_owner
-from legato.compat.wmla.fabric.rules import Plan, fit_engines, make_plan, tell_step
+from legato.compat.wmla.fabric.rules import TrainArguments, fit_engines, read_arguments, tell_step
 from legato.compat.wmla.fabric.torch_metrics import Metrics
 from legato.compat.wmla.fabric.torch_training import TorchParts
 from legato.compat.wmla.fabric.training_log import Diary
@@ -173,7 +173,7 @@ class FabricModel:
         if job.has_run():
             raise UsageError(_TWICE)
         _check_notebook_arguments(notebook)
-        plan = make_plan(
+        plan = read_arguments(
             epoch_number,
             batch_size,
             engines_number,
@@ -205,7 +205,7 @@ class FabricModel:
             path = pack_results(look_around().result_dir, Path(out_dir), os.environ.get("DLI_EXECID", "local"))
             sys.stdout.write(f"Save model:  {path}\n")
 
-    def _train(self, plan: Plan, around: Surroundings) -> None:
+    def _train(self, plan: TrainArguments, around: Surroundings) -> None:
         train_set, test_set = self._parts.begin(*_read_datasets(self._datasets_function()))
         num_samples = len(train_set)
         num_engines = fit_engines(plan.engines_number, plan.batch_size, num_samples)

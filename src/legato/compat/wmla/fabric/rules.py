@@ -10,7 +10,7 @@ from legato.core.errors import UsageError
 FREQUENCY_OF_GENERATION_1 = 5
 
 
-class Plan(NamedTuple):
+class TrainArguments(NamedTuple):
     """What ``train()`` was asked for.
 
     Args:
@@ -44,14 +44,14 @@ class Plan(NamedTuple):
             num_cores: of this machine.
             num_slots: workers that may share it.
 
-        >>> plan = Plan(1, 1, 1, 1, 1, num_dataloader_threads=4)
+        >>> plan = TrainArguments(1, 1, 1, 1, 1, num_dataloader_threads=4)
         >>> plan.num_loaders(32, 4), plan.num_loaders(12, 4), plan.num_loaders(2, 4)
         (4, 2, 0)
         """
         return max(min(self.num_dataloader_threads, num_cores // max(num_slots, 1) - 1), 0)
 
 
-def make_plan(
+def read_arguments(
     epoch_number: object,
     batch_size: object,
     engines_number: object,
@@ -62,7 +62,7 @@ def make_plan(
     *,
     generation: int,
     max_workers: int,
-) -> Plan:
+) -> TrainArguments:
     """Check the arguments of ``train()``.
 
     Args:
@@ -82,7 +82,7 @@ def make_plan(
     batch = _read("batch_size", batch_size, 1)
     if checkpoint_freq is None:
         checkpoint_freq = FREQUENCY_OF_GENERATION_1 if generation == 1 else 1
-    return Plan(
+    return TrainArguments(
         epoch_number=_read("epoch_number", epoch_number, 1),
         batch_size=batch,
         engines_number=choose_engines(engines_number, effective_batch_size, batch, max_workers),

@@ -18,7 +18,7 @@ from legato.compat.wmla.fabric import model as fabric
 from legato.compat.wmla.fabric.job_environment import look_around
 from legato.compat.wmla.fabric.keras_generation import LEGACY
 from legato.compat.wmla.fabric.keras_variables import is_keras_2, keras_of
-from legato.compat.wmla.fabric.rules import make_plan
+from legato.compat.wmla.fabric.rules import read_arguments
 from legato.compat.wmla.notebook.hardware import read_hardware
 from legato.compat.wmla.notebook.notebook_bundle import Parcel, make_files
 from legato.compat.wmla.notebook.results import bring_weights, save_result
@@ -99,7 +99,7 @@ class FabricModel(fabric.FabricModel):
             driver_memory=driver_memory,
         )
         engines = hardware.choose_engines(engines_number, effective_batch_size)
-        plan = make_plan(**said, engines_number=engines, generation=self._extras.generation, max_workers=1)
+        plan = read_arguments(**said, engines_number=engines, generation=self._extras.generation, max_workers=1)
         if hardware.notice:
             _say(hardware.notice)
         if engines_number is not None and plan.engines_number != engines_number:

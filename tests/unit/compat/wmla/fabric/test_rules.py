@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from legato.compat.wmla.fabric.rules import Plan, fit_engines, make_plan
+from legato.compat.wmla.fabric.rules import TrainArguments, fit_engines, read_arguments
 from legato.core.errors import UsageError
 
 
-def plan_of(*, generation: int = 2, max_workers: int = 1, **given: Any) -> Plan:
+def plan_of(*, generation: int = 2, max_workers: int = 1, **given: Any) -> TrainArguments:
     arguments = {
         "epoch_number": 1,
         "batch_size": 64,
@@ -22,7 +22,7 @@ def plan_of(*, generation: int = 2, max_workers: int = 1, **given: Any) -> Plan:
         "effective_batch_size": None,
         **given,
     }
-    return make_plan(**arguments, generation=generation, max_workers=max_workers)
+    return read_arguments(**arguments, generation=generation, max_workers=max_workers)
 
 
 @pytest.mark.parametrize(
