@@ -705,14 +705,14 @@ export interface paths {
         post?: never;
         /**
          * Delete Experiment
-         * @description Delete an experiment; its runs stay.
+         * @description Delete an experiment; its jobs stay.
          */
         delete: operations["delete_experiment"];
         options?: never;
         head?: never;
         /**
          * Patch Experiment
-         * @description Change an experiment, as a merge patch. Its runs stay as they are.
+         * @description Change an experiment, as a merge patch. Its jobs stay as they are.
          */
         patch: operations["patch_experiment"];
         trace?: never;
@@ -2734,7 +2734,7 @@ export interface components {
          * @description People who work together.
          *
          *         Args:
-         *             queue: to which their runs go.
+         *             queue: to which their jobs go.
          *             members: besides its owner.
          */
         Project: {

@@ -72,15 +72,15 @@ it("a clone says what would happen, in a queue that there is", async () => {
       </ToastProvider>
     </QueryClientProvider>,
   );
-  expect(await screen.findByText("Starts now with 2 of 4")).toBeTruthy();
+  expect(await screen.findByText("Starts now with 2 of 4 slots")).toBeTruthy();
   fireEvent.change(screen.getByLabelText("Name"), { target: { value: "other" } });
-  expect(screen.getByText("Starts now with 2 of 4")).toBeTruthy();
+  expect(screen.getByText("Starts now with 2 of 4 slots")).toBeTruthy();
   expect(bodies).toHaveLength(1);
   expect(screen.getByText("ben/long")).toBeTruthy();
   await screen.findByText("night");
   fireEvent.change(screen.getByLabelText("Queue"), { target: { value: "night" } });
   fireEvent.change(screen.getByLabelText("Maximum slots"), { target: { value: "8" } });
-  await screen.findByText("Starts now with 2 of 8");
+  await screen.findByText("Starts now with 2 of 8 slots");
   expect(bodies.at(-1)).toMatchObject({ queue: "night", min_workers: 1, max_workers: 8, priority: 5000 });
 });
 

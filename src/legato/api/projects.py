@@ -21,7 +21,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     """People who work together.
 
     Args:
-        queue: to which their runs go.
+        queue: to which their jobs go.
         members: besides its owner.
     """
 

@@ -48,7 +48,7 @@ class DefinitionOptions(TypedDict, total=False):
 
 
 class RunOptions(TypedDict, total=False):
-    """What may be said of the runs of an experiment.
+    """What may be said of the jobs of an experiment.
 
     ``definitions``: ids of some of its own. ``parameters``: besides those of the definitions, or in their place.
     """
@@ -99,7 +99,7 @@ class ProjectCalls:
         Args:
             name: of one line.
             description: for people.
-            queue: to which its runs go.
+            queue: to which its jobs go.
             members: names of users who work in it.
         """
         body = {"name": name, "description": description, "queue": queue, "members": list(members)}
@@ -231,7 +231,7 @@ class ProjectCalls:
         data: str | None = None,
         arguments: str | None = None,
     ) -> Experiment:
-        """Change an experiment; what is None stays, and so do its runs. ``data`` "": it has none any more."""
+        """Change an experiment; what is None stays, and so do its jobs. ``data`` "": it has none any more."""
         listed = None if definitions is None else list(definitions)
         body = _said(name=name, definitions=listed, description=description, data=data, arguments=arguments)
         if data == "":
@@ -239,7 +239,7 @@ class ProjectCalls:
         return self._line.ask(Experiment, "PATCH", title_path("experiment", experiment), body=body)
 
     def delete_experiment(self, experiment: str) -> None:
-        """Delete an experiment; its runs stay."""
+        """Delete an experiment; its jobs stay."""
         self._line.send("DELETE", title_path("experiment", experiment))
 
     def run_experiment(self, experiment: str, *, key: str | None = None, **options: Unpack[RunOptions]) -> Jobs:

@@ -21,7 +21,7 @@ class Distributed(enum.StrEnum):
 
 
 class NewProject(msgspec.Struct, frozen=True, kw_only=True):
-    """A project to make. ``queue``: runs go to it."""
+    """A project to make. ``queue``: jobs go to it."""
 
     name: str
     description: str = ""

@@ -25,8 +25,8 @@ class OwnScripts:
     name: str = "legato"
     title: str = "Legato"
     description: str = (
-        "A Python script of legato.elastic or the Trainer, which may grow and shrink; or any other Python script, "
-        "which each of its workers runs whole."
+        "A Python script. With legato.elastic or the Trainer it can grow and shrink. Any other script is run "
+        "completely by each worker."
     )
     distributed: Sequence[DistributedName] = ("single", "static", "elastic")
 

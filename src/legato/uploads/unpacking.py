@@ -195,7 +195,7 @@ def _check_zip_directory(archive: Path, caps: Caps) -> None:
         tail = file.read()
     place = tail.rfind(_ZIP_END_MARK, 0, max(len(tail) - _ZIP_END.size + len(_ZIP_END_MARK), 0))
     if place < 0:
-        raise UnpackingError("Cannot unpack the upload: it is a part of a zip file only. Upload it again.")
+        raise UnpackingError("Cannot unpack the upload: the zip file is incomplete. Upload it again.")
     num_bytes = _ZIP_END.unpack_from(tail, place)[5]
     if num_bytes > caps.num_entries * _MAX_ZIP_ENTRY_BYTES:
         raise UnpackingError(f"Cannot unpack the upload: there are more than {caps.num_entries} files and folders.")

@@ -181,7 +181,9 @@ def test_runs_are_seen_through_the_project_alone(platform: Platform) -> None:
     check_problem(platform.ask("GET", f"jobs/{run['id']}", who="ben"), 404, "not-found")
     # Its queue cannot go as long as it is named.
     platform.ask("PATCH", "projects/Closed", {"queue": "hall"})
-    check_problem(platform.ask("DELETE", "queues/hall", who="admin"), 409, "conflict", "Give that another queue first")
+    check_problem(
+        platform.ask("DELETE", "queues/hall", who="admin"), 409, "conflict", "Change the queue of the project"
+    )
 
 
 def test_what_a_project_does_is_told_to_those_who_see_it(platform: Platform, digits: Any) -> None:

@@ -200,7 +200,7 @@ def test_lists_of_holes_are_refused_before_they_are_read(tmp_path: Path, describ
     ids=["empty", "zip", "unknown", "gzip", "cut off"],
 )
 def test_what_is_damaged(tmp_path: Path, content: bytes) -> None:
-    refuse(tmp_path, content, "damaged|part of a zip|no file in it")
+    refuse(tmp_path, content, "damaged|incomplete|no file in it")
 
 
 @pytest.mark.parametrize(

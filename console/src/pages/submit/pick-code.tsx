@@ -23,7 +23,7 @@ interface PickProps {
 export function PickCode({ draft, onDraft, onPacking, wrongCode, wrongDirectory }: PickProps) {
   const choices = [
     { value: "upload", label: "Upload" },
-    { value: "directory", label: "Directory on the machines" },
+    { value: "directory", label: "Directory" },
     ...(draft.keptCode ? [{ value: "kept", label: "Keep current code" }] : []),
   ];
   return (

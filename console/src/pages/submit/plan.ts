@@ -55,11 +55,11 @@ export function usePlans(planned: readonly Planned[]) {
   });
 }
 
-/** Return a plan as a sentence: `starts now with 2 of 4`. */
+/** Return a plan as a sentence: `Starts now with 2 of 4 slots`. */
 export function sayPlan(plan: Plan, max: number): string {
   const slots = plan.starts === "now" ? plan.slots_now || plan.slots : plan.slots;
-  const much = `with ${slots} of ${max}`;
+  const much = `with ${slots} of ${max} slots`;
   if (plan.starts === "now") return `Starts now ${much}${plan.slots > slots ? `, then grows to ${plan.slots}` : ""}`;
-  if (plan.starts === "soon") return `Starts ${much} slots once they are free`;
+  if (plan.starts === "soon") return `Starts ${much} once they are free`;
   return "Does not start yet";
 }

@@ -1,8 +1,8 @@
 """Where the records of a data shard service come from: one class for each way, and one seam for the next batch.
 
 A service whose records a controller trains has a `PlannedSource`: the runtime knows which micro-batches are this
-worker's. Any other one has a `TaskSource`, which hands out the driver's tasks. Whoever needs the next batch, the
-program's process or a loader process, has a `Feed`, which asks the source of the program's process.
+worker's. Any other one has a `TaskSource`, which hands out the driver's tasks. The process that needs the
+next batch, the program's or a loader process, has a `Feed`, which asks the source of the program's process.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class Definitions:
             return _INSIDE.read_again(transaction, definition)
 
     def delete(self, definition: str, asker: Asker, now: float, *, version: int | None = None) -> None:
-        """Delete a definition that no experiment has. Its runs stay.
+        """Delete a definition that no experiment has. Its jobs stay.
 
         Raises:
             NotFound, StaleVersion, Forbidden: as in `change`.

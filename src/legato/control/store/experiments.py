@@ -120,7 +120,7 @@ class Experiments:
             return _INSIDE.read_again(transaction, experiment)
 
     def delete(self, experiment: str, asker: Asker, now: float, *, version: int | None = None) -> None:
-        """Delete an experiment. Its runs stay.
+        """Delete an experiment. Its jobs stay.
 
         Raises:
             NotFound, StaleVersion, Forbidden: as in `change`.
@@ -184,7 +184,7 @@ def _select_definitions(these: Sequence[str]) -> Select[Any]:
 
 
 def _select_runs(these: Sequence[str]) -> Select[Any]:
-    """Return the query for the newest runs of each experiment."""
+    """Return the query for the newest jobs of each experiment."""
     place = func.row_number().over(partition_by=jobs.c.experiment, order_by=jobs.c.id.desc()).label("place")
     ranked = select(jobs.c.experiment, jobs.c.id, place).where(jobs.c.experiment.in_(these)).subquery()
     return select(ranked.c.experiment, ranked.c.id).where(ranked.c.place <= _NUM_RUNS).order_by(ranked.c.id.desc())

@@ -1,4 +1,4 @@
-"""Projects and their members, as the store keeps them: who works together, and to which queue their runs go."""
+"""Projects and their members, as the store keeps them: who works together, and to which queue their jobs go."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class Projects:
             return _reread(transaction, project)
 
     def delete(self, project: str, asker: Asker, now: float, *, version: int | None = None) -> None:
-        """Delete a project that has no experiments and no training definitions. Its runs stay.
+        """Delete a project that has no experiments and no training definitions. Its jobs stay.
 
         Raises:
             NotFound, StaleVersion, Forbidden: as in `change`.

@@ -96,7 +96,7 @@ class Queues:
             named = select(projects.c.id).where(projects.c.queue == name).order_by(projects.c.id)
             project = connection.execute(named).scalars().first()
             if project is not None:
-                raise Conflict(f"{told}: the runs of project '{project}' go to it. Give that another queue first.")
+                raise Conflict(f"{told}: jobs of project '{project}' go to it. Change the queue of the project first.")
             connection.execute(delete(queues).where(queues.c.name == name))
             transaction.audit(asker.name, "queue.delete", name)
             detail = {"queue": name, "is_open": found.is_open}

@@ -55,7 +55,7 @@ def get_experiment(experiment: str, here: Here, asker: WhoAsks) -> Response:
 def patch_experiment(
     experiment: str, body: ExperimentPatchBody, here: Here, asker: WhoAsks, if_match: IfMatch = None
 ) -> Response:
-    """Change an experiment, as a merge patch. Its runs stay as they are."""
+    """Change an experiment, as a merge patch. Its jobs stay as they are."""
     found = here.store.experiments.find(experiment, asker)
     _check(body.data, body.arguments)
     changed = here.store.experiments.change(
@@ -66,7 +66,7 @@ def patch_experiment(
 
 @router.delete("/experiments/{experiment}", **tells(None, 204, errors=_CHANGES))
 def delete_experiment(experiment: str, here: Here, asker: WhoAsks, if_match: IfMatch = None) -> Response:
-    """Delete an experiment; its runs stay."""
+    """Delete an experiment; its jobs stay."""
     found = here.store.experiments.find(experiment, asker)
     here.store.experiments.delete(found.id, asker, here.now(), version=read_version(if_match, "experiment"))
     return Response(status_code=204)
