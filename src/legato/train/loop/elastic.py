@@ -378,7 +378,7 @@ class Run:
 
         Every call is an event: call it on one worker, such as the one whose `is_main` is true.
         """
-        self._session.teller.say(wire.Note(level="warning", text=text))
+        self._session.reporter.say(wire.Note(level="warning", text=text))
 
     def log(self, **values: float) -> None:
         """Record metrics of the job at the present step; call it on every worker, it is recorded once."""

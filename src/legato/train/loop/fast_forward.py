@@ -72,7 +72,7 @@ class Replay:
         if is_behind and session.cursor.num_logs < self._target.num_logs:
             session.cursor.skip_log()
         else:
-            session.teller.log(session.cursor, values)
+            session.reporter.log(session.cursor, values)
 
     def _check_kept(self, is_kept: bool) -> None:
         """Leave if the job has gone on, while this program waited, to an epoch in which it kept nothing of this one."""

@@ -23,7 +23,7 @@ from legato.train.data.fingerprints import hashing, identity_of
 from legato.train.data.order import Layout, Steps, epochs_ended_by
 from legato.train.loop.cursor import Cursor
 from legato.train.loop.recording import Recorder
-from legato.train.loop.reporting import Teller
+from legato.train.loop.reporting import Reporter
 from legato.train.loop.step_guards import Turn
 from legato.train.membership import state_transfer
 from legato.train.membership.connecting import can_read_peers, make_exchange
@@ -89,7 +89,7 @@ class Session:
         if self._recorder is not None:
             # What differs is seen after every step, whatever the program asks for.
             self._on_difference = "warn"
-        self.teller = Teller(place.link)
+        self.reporter = Reporter(place.link)
         self._settings_alone = settings
         self.is_exact = exact
         self._num_backwards = num_backwards
@@ -168,7 +168,7 @@ class Session:
                     self._identity,
                     self._environment,
                     self._program,
-                    self.teller.say,
+                    self.reporter.say,
                 )
         while self._entry is None:
             if self.place.link is None:
@@ -235,12 +235,12 @@ class Session:
             text = (
                 f"There is no checkpoint to go on from in {self._settings.checkpoint_dir}: training begins at step 0."
             )
-            self.teller.say(wire.Note(level="warning", text=text))
+            self.reporter.say(wire.Note(level="warning", text=text))
         if found is not None:
             self._resumed = found.state
             cursor = Cursor.from_plain(found.state["cursor"])
-            self.teller.say(wire.Note(level="info", text=f"Resumed from {found.path} at step {found.step}."))
-            self.teller.tell_resumed(cursor)
+            self.reporter.say(wire.Note(level="info", text=f"Resumed from {found.path} at step {found.step}."))
+            self.reporter.report_resumed(cursor)
         group.finish(
             state_transfer.send_bytes(group, entry.joiners, state_transfer.encode({"cursor": cursor.to_plain()}))
         )
@@ -292,11 +292,11 @@ class Session:
             # Only this worker is without the state; the others have it, and go on.
             told = str(error) if isinstance(error, LegatoError) else f"{type(error).__name__}: {error}"
             raise MismatchError(f"This worker cannot take over the state of the job. {told}") from error
-        self.teller.tell_received(self.cursor)
+        self.reporter.report_received(self.cursor)
 
     def _state(self) -> dict[str, Any]:
         self.cursor.note_rounds(self.cohort.num_rounds)
-        self.teller.forget_known(self.cursor)
+        self.reporter.forget_known(self.cursor)
         return {
             **self.belongings.state(self.reducer.buffers.base),
             "cursor": self.cursor.to_plain(),
@@ -473,7 +473,7 @@ class Session:
                 "All workers take over the state of rank 0" if self._on_difference == "repair" else "Training goes on"
             )
             told += f"\n{does}; the run is not exact from here on."
-            self.teller.say(wire.Differed(step=step, text=told))
+            self.reporter.say(wire.Differed(step=step, text=told))
         if self._on_difference == "repair":
             self._repair(group)
 

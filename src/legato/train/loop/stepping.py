@@ -220,7 +220,7 @@ class Stepper:
             self._leaving = ProgramError(f"{text} Training ends because stop_on_nan is set.")
         elif not self._nan_told and session.cohort.rank == 0:
             self._nan_told = True
-            session.teller.say(
+            session.reporter.say(
                 wire.Note(level="warning", text=f"{text} Training goes on; stop_on_nan=True would end it.")
             )
 
