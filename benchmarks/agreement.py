@@ -74,7 +74,7 @@ def _compare(name: str, blocks: int, steps_per_block: int) -> dict[str, Any]:
             begun = time.perf_counter()
     num_bytes = sum(
         item.value.numel() * item.value.element_size()
-        for item in run._session.belongings.items()
+        for item in run._session.training_state.items()
         if isinstance(item.value, torch.Tensor)
     )
     # The first block warms up.

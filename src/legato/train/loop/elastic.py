@@ -195,7 +195,7 @@ class Run:
         if self._session.has_begun:
             raise ProgramError("run.prepare must be called before training begins.")
         for thing in things:
-            self._session.belongings.add(thing)
+            self._session.training_state.add(thing)
         return things[0] if len(things) == 1 else things
 
     def epochs(self, num_epochs: int) -> Iterator[int]:

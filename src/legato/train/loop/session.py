@@ -38,7 +38,7 @@ from legato.train.reduction.reducer import StepReducer
 from legato.train.state.agreement import Agreement, OnDifference
 from legato.train.state.differences import describe
 from legato.train.state.numeric_environment import describe_environment
-from legato.train.state.training_state import Belongings
+from legato.train.state.training_state import TrainingState
 
 
 class Session:
@@ -81,11 +81,11 @@ class Session:
         self.data_fingerprint = ""
         self.outgoing: list[Pending] = []
         self.turn = Turn(lambda: self.cohort.num_rounds)
-        self.belongings = Belongings(self.turn, self.device)
-        self.agreement = Agreement(self.belongings.items)
+        self.training_state = TrainingState(self.turn, self.device)
+        self.agreement = Agreement(self.training_state.items)
         self._on_difference = on_difference
         self._known_differences: set[str] = set()
-        self._recorder = Recorder.ordered(self.cohort.worker, self.belongings.items, self.cohort.await_size)
+        self._recorder = Recorder.ordered(self.cohort.worker, self.training_state.items, self.cohort.await_size)
         if self._recorder is not None:
             # What differs is seen after every step, whatever the program asks for.
             self._on_difference = "warn"
@@ -154,11 +154,11 @@ class Session:
             return
         if self._reducer is None:
             self._make_reducer()
-            self.belongings.begin()
-            self._identity = identity_of(self.belongings.fingerprint(), self.layout, self.seed, exact=self.is_exact)
+            self.training_state.begin()
+            self._identity = identity_of(self.training_state.fingerprint(), self.layout, self.seed, exact=self.is_exact)
             self._environment = describe_environment(self.device)
             self._program = describe_program()
-            self.belongings.watch(allow_unprepared_schedulers=self._allow_unprepared_schedulers)
+            self.training_state.watch(allow_unprepared_schedulers=self._allow_unprepared_schedulers)
             if self._settings.checkpoint_dir is not None:
                 directory, every = Path(self._settings.checkpoint_dir), self._settings.checkpoint_every
                 self._saver = Saver(
@@ -298,16 +298,16 @@ class Session:
         self.cursor.note_rounds(self.cohort.num_rounds)
         self.reporter.forget_known(self.cursor)
         return {
-            **self.belongings.state(self.reducer.buffers.base),
+            **self.training_state.state(self.reducer.buffers.base),
             "cursor": self.cursor.to_plain(),
             "moving": list(self.reducer.buffers.known),
             "data": self.data_fingerprint,
         }
 
     def _load(self, tree: dict[str, Any]) -> None:
-        self.belongings.load(tree)
+        self.training_state.load(tree)
         self._follow_freezing()
-        self.reducer.buffers.adopt(self.belongings.buffers())
+        self.reducer.buffers.adopt(self.training_state.buffers())
         self.reducer.buffers.rebase()
         self.reducer.buffers.know(tree["moving"])
         self.cursor = Cursor.from_plain(tree["cursor"])
@@ -421,7 +421,7 @@ class Session:
 
     def _follow_freezing(self) -> None:
         """Follow a program that froze or unfroze parameters since the last step."""
-        if self.belongings.trainable() == self._trainable:
+        if self.training_state.trainable() == self._trainable:
             return
         moving = self.reducer.buffers.known
         self.reducer.close()
@@ -453,7 +453,7 @@ class Session:
             return
         told = describe(
             found,
-            self.belongings.items(),
+            self.training_state.items(),
             self.reducer.buffers,
             step=step,
             agreed_step=agreed_step,
@@ -570,8 +570,8 @@ class Session:
     # ------------------------------------------------------------ parts
 
     def _make_reducer(self) -> StepReducer:
-        parameters, buffers = self.belongings.parameters(), self.belongings.buffers()
-        self._trainable = self.belongings.trainable()
+        parameters, buffers = self.training_state.parameters(), self.training_state.buffers()
+        self._trainable = self.training_state.trainable()
         self._reducer = StepReducer(parameters, buffers, self._num_backwards)
         return self._reducer
 

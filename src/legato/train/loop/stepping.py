@@ -103,17 +103,17 @@ class Stepper:
         session = self._session
         buffers, stepped = session.reducer.buffers, session.turn.stepped
         if buffers.has_empty:
-            buffers.adopt(session.belongings.buffers())
+            buffers.adopt(session.training_state.buffers())
         if self._is_broken:
             buffers.restore()
         else:
             buffers.accept()
         self._is_broken = False
         session.turn.end()
-        session.belongings.check_structure()
+        session.training_state.check_structure()
         if stepped and not self._is_state_checked:
             self._is_state_checked = True
-            session.belongings.check_state()
+            session.training_state.check_state()
         self.leave_if_due()
 
     def leave_if_due(self) -> None:
@@ -141,7 +141,7 @@ class Stepper:
             faults.strike("forward")
             yield batch
             reducer.check_complete()
-            session.belongings.end_turn(stepped=session.turn.stepped)
+            session.training_state.end_turn(stepped=session.turn.stepped)
 
     def _run_round(self) -> None:
         session = self._session

@@ -27,7 +27,7 @@ _STRANGER: Final = -1
 _T = TypeVar("_T")
 
 
-class Belongings:
+class TrainingState:
     """Models, optimizers, schedulers, scalers and other objects with state.
 
     Args:

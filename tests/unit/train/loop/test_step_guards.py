@@ -8,7 +8,7 @@ from torch import nn
 
 from legato.core.errors import ProgramError
 from legato.train.loop.step_guards import OptimizerGate, SchedulerGate, gate_scaler
-from legato.train.state.training_state import Belongings
+from legato.train.state.training_state import TrainingState
 
 
 class FakeTurn:
@@ -85,9 +85,9 @@ def test_a_scaler_acts_when_the_step_is_complete(turn: FakeTurn, model: nn.Modul
 def test_an_optimizer_that_was_forgotten_is_refused() -> None:
     model = torch.nn.Linear(2, 1)
     other = torch.nn.Linear(2, 1)
-    belongings = Belongings(FakeTurn(), torch.device("cpu"))
-    belongings.add(model)
-    belongings.watch(allow_unprepared_schedulers=False)
+    training_state = TrainingState(FakeTurn(), torch.device("cpu"))
+    training_state.add(model)
+    training_state.watch(allow_unprepared_schedulers=False)
     for module in (model, other):
         module(torch.ones(1, 2)).sum().backward()
     torch.optim.SGD(other.parameters(), lr=0.1).step()
@@ -98,13 +98,13 @@ def test_an_optimizer_that_was_forgotten_is_refused() -> None:
 def test_a_scheduler_that_was_not_prepared_is_noticed() -> None:
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    belongings = Belongings(FakeTurn(), torch.device("cpu"))
-    belongings.add(optimizer)
-    assert belongings.unprepared_schedulers() == []
+    training_state = TrainingState(FakeTurn(), torch.device("cpu"))
+    training_state.add(optimizer)
+    assert training_state.unprepared_schedulers() == []
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
-    assert belongings.unprepared_schedulers() == ["ExponentialLR of the SGD"]
-    belongings.add(scheduler)
-    assert belongings.unprepared_schedulers() == []
+    assert training_state.unprepared_schedulers() == ["ExponentialLR of the SGD"]
+    training_state.add(scheduler)
+    assert training_state.unprepared_schedulers() == []
 
 
 def test_a_scheduler_that_another_object_keeps_is_not_forgotten() -> None:
@@ -119,13 +119,13 @@ def test_a_scheduler_that_another_object_keeps_is_not_forgotten() -> None:
             pass
 
     optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)
-    belongings = Belongings(FakeTurn(), torch.device("cpu"))
-    belongings.add(optimizer)
+    training_state = TrainingState(FakeTurn(), torch.device("cpu"))
+    training_state.add(optimizer)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
-    belongings.add(Keeping(torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)))
-    assert belongings.unprepared_schedulers() == ["ExponentialLR of the SGD"]
-    belongings.add(Keeping(optimizer))
-    assert belongings.unprepared_schedulers() == []
+    training_state.add(Keeping(torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)))
+    assert training_state.unprepared_schedulers() == ["ExponentialLR of the SGD"]
+    training_state.add(Keeping(optimizer))
+    assert training_state.unprepared_schedulers() == []
     del scheduler
 
 
@@ -135,14 +135,14 @@ def test_training_does_not_begin_with_a_scheduler_that_was_not_prepared(kind: st
     optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)
     known = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
     scheduler = getattr(torch.optim.lr_scheduler, kind)(optimizer, *arguments)
-    belongings = Belongings(FakeTurn(), torch.device("cpu"))
-    belongings.add(optimizer)
-    belongings.add(known)
+    training_state = TrainingState(FakeTurn(), torch.device("cpu"))
+    training_state.add(optimizer)
+    training_state.add(known)
     with pytest.raises(ProgramError, match=f"{kind} of the SGD was not given to run.prepare"):
-        belongings.watch(allow_unprepared_schedulers=False)
-    belongings.watch(allow_unprepared_schedulers=True)
-    belongings.add(scheduler)
-    belongings.watch(allow_unprepared_schedulers=False)
+        training_state.watch(allow_unprepared_schedulers=False)
+    training_state.watch(allow_unprepared_schedulers=True)
+    training_state.add(scheduler)
+    training_state.watch(allow_unprepared_schedulers=False)
 
 
 def test_a_scheduler_that_was_replaced_before_training_is_not_missed() -> None:
@@ -150,10 +150,10 @@ def test_a_scheduler_that_was_replaced_before_training_is_not_missed() -> None:
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     scheduler.itself = scheduler  # type: ignore[attr-defined]
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
-    belongings = Belongings(FakeTurn(), torch.device("cpu"))
-    belongings.add(optimizer)
-    belongings.add(scheduler)
-    belongings.watch(allow_unprepared_schedulers=False)
+    training_state = TrainingState(FakeTurn(), torch.device("cpu"))
+    training_state.add(optimizer)
+    training_state.add(scheduler)
+    training_state.watch(allow_unprepared_schedulers=False)
 
 
 def test_a_scheduler_that_is_made_in_mid_training_is_refused_at_the_next_step() -> None:
@@ -161,10 +161,10 @@ def test_a_scheduler_that_is_made_in_mid_training_is_refused_at_the_next_step() 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     turn = FakeTurn()
     turn.stepped = True
-    belongings = Belongings(turn, torch.device("cpu"))
-    belongings.add(model)
-    belongings.add(optimizer)
-    belongings.watch(allow_unprepared_schedulers=False)
+    training_state = TrainingState(turn, torch.device("cpu"))
+    training_state.add(model)
+    training_state.add(optimizer)
+    training_state.watch(allow_unprepared_schedulers=False)
     optimizer.step()
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     with pytest.raises(ProgramError, match="StepLR of the SGD"):

@@ -417,7 +417,7 @@ def test_workers_compare_before_an_agreed_stop(saving_job: Job, tmp_path: Path, 
     (step,) = store.steps()
     saved = checkpoint.load(tmp_path / f"step-{step:08}.legato").state
     assert saved["cursor"]["differed_step"] == step
-    models = [worker.session.belongings._models[0] for worker in workers]
+    models = [worker.session.training_state._models[0] for worker in workers]
     is_same = torch.equal(models[0].layer.weight, models[1].layer.weight)
     assert is_same is (on_difference == "repair")
     assert torch.equal(saved["models"][0]["parameters"]["layer.weight"], models[0].layer.weight)

@@ -19,7 +19,7 @@ from legato.train.checkpoints import checkpoint
 from legato.train.checkpoints.checkpoint import Store, load
 from legato.train.checkpoints.writer import copy_to_cpu
 from legato.train.state.checksums import checksums
-from legato.train.state.training_state import Belongings
+from legato.train.state.training_state import TrainingState
 
 
 class Shadow:
@@ -35,15 +35,15 @@ class Shadow:
         self.values = state["shadow"]
 
 
-def kept(*things: Any) -> Belongings:
-    belongings = Belongings(FakeTurn(), torch.device("cpu"))
+def kept(*things: Any) -> TrainingState:
+    training_state = TrainingState(FakeTurn(), torch.device("cpu"))
     for thing in things:
-        belongings.add(thing)
-    return belongings
+        training_state.add(thing)
+    return training_state
 
 
-def tensors_of(belongings: Belongings) -> dict[str, torch.Tensor]:
-    return {item.name: item.value for item in belongings.items() if isinstance(item.value, torch.Tensor)}
+def tensors_of(training_state: TrainingState) -> dict[str, torch.Tensor]:
+    return {item.name: item.value for item in training_state.items() if isinstance(item.value, torch.Tensor)}
 
 
 def test_every_tensor_of_the_state_has_a_name() -> None:
@@ -219,15 +219,15 @@ def way(request: pytest.FixtureRequest, tmp_path: Path) -> Way:
     return lambda plain: load(store.save(copy_to_cpu(plain), step=1, meta={})).state
 
 
-def made(make_model: Callable[[], nn.Module], make_optimizer: Callable[[Any], torch.optim.Optimizer]) -> Belongings:
+def made(make_model: Callable[[], nn.Module], make_optimizer: Callable[[Any], torch.optim.Optimizer]) -> TrainingState:
     torch.manual_seed(5)
     model = make_model()
     return kept(model, make_optimizer(model.parameters()))
 
 
-def train(belongings: Belongings, num_steps: int) -> None:
-    ((model,), (optimizer,)) = belongings._models, belongings._optimizers
-    belongings._turn.stepped = True  # type: ignore[misc]
+def train(training_state: TrainingState, num_steps: int) -> None:
+    ((model,), (optimizer,)) = training_state._models, training_state._optimizers
+    training_state._turn.stepped = True  # type: ignore[misc]
     for step in range(num_steps):
         optimizer.zero_grad()
         model(torch.linspace(0, 1 + step, 6).reshape(2, 3)).square().sum().backward()
@@ -252,7 +252,7 @@ def test_training_goes_on_elsewhere_to_the_same_bits(
     one.check_state()
     train(one, 2)
     train(other, 2)
-    last = [belongings.state(lambda buffer: buffer) for belongings in (one, other)]
+    last = [training_state.state(lambda buffer: buffer) for training_state in (one, other)]
     assert same(last[0], last[1])
 
 
@@ -279,14 +279,14 @@ def test_the_state_of_an_older_checkpoint_is_taken_over(tmp_path: Path, monkeypa
 
 
 def test_an_optimizer_gets_the_groups_that_it_has_elsewhere(way: Way) -> None:
-    def begun() -> tuple[Belongings, list[nn.Module], torch.optim.Optimizer]:
+    def begun() -> tuple[TrainingState, list[nn.Module], torch.optim.Optimizer]:
         torch.manual_seed(3)
         models: list[nn.Module] = [nn.Linear(2, 2), nn.Linear(2, 1)]
         optimizer = torch.optim.Adam(models[1].parameters(), 0.1)
-        belongings = kept(*models, optimizer)
-        belongings.begin()
-        belongings._turn.stepped = True  # type: ignore[misc]
-        return belongings, models, optimizer
+        training_state = kept(*models, optimizer)
+        training_state.begin()
+        training_state._turn.stepped = True  # type: ignore[misc]
+        return training_state, models, optimizer
 
     def step(models: list[nn.Module], optimizer: torch.optim.Optimizer) -> None:
         models[1](models[0](torch.ones(3, 2))).sum().backward()
@@ -351,18 +351,18 @@ def test_state_that_cannot_be_carried_is_refused_when_it_is_prepared(thing: Call
 
 def test_state_that_cannot_be_carried_is_found_after_a_step() -> None:
     first, second = Keeping(1), Keeping(2)
-    belongings = kept(first, second)
-    belongings.check_state()
+    training_state = kept(first, second)
+    training_state.check_state()
     second.kept = {"log": open}
     with pytest.raises(
         ProgramError, match=r"\['kept'\]\['log'\] of the Keeping that was prepared as number 2.*it is a function"
     ):
-        belongings.check_state()
+        training_state.check_state()
     second.kept = object()
     with pytest.raises(ProgramError, match=r"number 2 of its class: it is a builtins\.object"):
-        belongings.check_state()
+        training_state.check_state()
     with pytest.raises(CheckpointError, match=r"builtins\.object"):
-        belongings.state(lambda buffer: buffer)
+        training_state.state(lambda buffer: buffer)
 
 
 def test_an_optimizer_of_other_parameters_is_refused() -> None:
@@ -395,16 +395,16 @@ def test_a_model_that_changes_in_training_is_refused(change: Callable[[nn.Module
     inner.register_buffer("mean", torch.zeros(2))
     inner.register_buffer("none", None)
     model.add_module("inner", inner)
-    belongings = kept(model)
-    belongings.begin()
+    training_state = kept(model)
+    training_state.begin()
     inner.mean = torch.ones(2)
     inner.none = torch.ones(3)
     model.add_module("without parameters", nn.Tanh())
-    belongings.check_structure()
-    belongings.check_structure()
+    training_state.check_structure()
+    training_state.check_structure()
     change(model)
     with pytest.raises(ProgramError, match=told):
-        belongings.check_structure()
+        training_state.check_structure()
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -447,21 +447,21 @@ def test_buffers_are_taken_over_as_the_program_has_made_them() -> None:
 
 def test_buffers_keep_their_order_when_one_is_set() -> None:
     model = Caching()
-    belongings = kept(model)
-    before = belongings.buffers()
+    training_state = kept(model)
+    before = training_state.buffers()
     model.first = model.second = torch.ones(1)
-    after = belongings.buffers()
+    after = training_state.buffers()
     assert [tensor is None for tensor in before] == [True, False, True, False, False]
     assert [tensor.numel() for tensor in after if tensor is not None] == [1, 2, 1, 2, 2]
 
 
 def test_an_optimizer_may_hold_frozen_parameters_of_no_prepared_model() -> None:
-    def begun() -> tuple[Belongings, nn.Linear]:
+    def begun() -> tuple[TrainingState, nn.Linear]:
         torch.manual_seed(3)
         model, backbone = nn.Linear(3, 2), nn.Linear(3, 3).requires_grad_(False)
-        belongings = kept(model, torch.optim.AdamW([*backbone.parameters(), *model.parameters()], 0.1))
-        belongings.begin()
-        return belongings, backbone
+        training_state = kept(model, torch.optim.AdamW([*backbone.parameters(), *model.parameters()], 0.1))
+        training_state.begin()
+        return training_state, backbone
 
     (one, backbone), (other, _) = begun(), begun()
     before = backbone.weight.clone()
