@@ -94,7 +94,7 @@ class Worker(Link):
 
     def lose_peers(self) -> None:
         """Let it be as dead: it waits for a driver that does not speak to it any more."""
-        self.session.cohort.group.break_connections()
+        self.session.membership.group.break_connections()
 
 
 class Job:

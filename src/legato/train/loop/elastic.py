@@ -161,17 +161,17 @@ class Run:
     @property
     def rank(self) -> int:
         """This worker's rank in the present view; it changes as others come and go."""
-        return self._session.cohort.rank
+        return self._session.membership.rank
 
     @property
     def num_workers(self) -> int:
         """How many workers train at present."""
-        return self._session.cohort.size
+        return self._session.membership.size
 
     @property
     def is_main(self) -> bool:
         """Whether this worker speaks for the job: true on exactly one worker at a time."""
-        return self._session.cohort.rank == 0
+        return self._session.membership.rank == 0
 
     @property
     def device(self) -> torch.device:

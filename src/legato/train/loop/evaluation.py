@@ -50,13 +50,13 @@ def evaluate(
     Returns:
         The mean of each metric over all samples.
     """
-    cohort = session.cohort
+    membership = session.membership
     names: list[str] = []
     total: torch.Tensor | None = None
     followed = step = 0
     while step < order.num_steps:
         session.at_evaluation_boundary()
-        group, number = session.group_with_state(), cohort.connection.view.number
+        group, number = session.group_with_state(), membership.connection.view.number
         if step == 0 or followed != number:
             loader.follow(keys(order, 0, step, group))
             followed = number
@@ -72,14 +72,14 @@ def evaluate(
                 local.add(span.start, leaf, vector)
         found = EvaluationRound(numel)
         try:
-            word = [*cohort.word(may_join=False), *NO_WORD]
+            word = [*membership.word(may_join=False), *NO_WORD]
             round_total, words = sum_vectors(group, dealt, local.blocks, numel, word)
             found.keep(round_total)
-            cohort.hear(words)
+            membership.hear(words)
         except BrokenView as error:
             if not session.recover(error, found):
                 continue
-        cohort.completed(found)
+        membership.completed(found)
         total = found.total if total is None else total + found.total
         step += 1
     assert total is not None

@@ -78,7 +78,7 @@ class Replay:
         """Leave if the job has gone on, while this program waited, to an epoch in which it kept nothing of this one."""
         if not is_kept:
             # Only a new process can come to where it is.
-            self._session.cohort.leave("superseded")
+            self._session.membership.leave("superseded")
 
     @property
     def _target(self) -> Cursor:

@@ -29,7 +29,7 @@ from legato.train.membership import state_transfer
 from legato.train.membership.connecting import can_read_peers, make_exchange
 from legato.train.membership.connection import Entry, Round
 from legato.train.membership.groups import Group, Pending
-from legato.train.membership.membership_client import Cohort
+from legato.train.membership.membership_client import MembershipClient
 from legato.train.membership.peer_memory import UnreadableLoan
 from legato.train.process import job
 from legato.train.process.program_sources import describe_program
@@ -71,7 +71,7 @@ class Session:
         self.layout = layout
         self.seed = seed
         self.device = torch.device(place.device)
-        self.cohort = Cohort(
+        self.membership = MembershipClient(
             place.link, place.key, self.device, self._connect, on_hold=self.save, on_stopped_waiting=self._save_alone
         )
         self.cursor = Cursor()
@@ -80,12 +80,12 @@ class Session:
         self.is_loaded = False
         self.data_fingerprint = ""
         self.outgoing: list[Pending] = []
-        self.turn = Turn(lambda: self.cohort.num_rounds)
+        self.turn = Turn(lambda: self.membership.num_rounds)
         self.training_state = TrainingState(self.turn, self.device)
         self.agreement = Agreement(self.training_state.items)
         self._on_difference = on_difference
         self._known_differences: set[str] = set()
-        self._recorder = Recorder.ordered(self.cohort.worker, self.training_state.items, self.cohort.await_size)
+        self._recorder = Recorder.ordered(self.membership.worker, self.training_state.items, self.membership.await_size)
         if self._recorder is not None:
             # What differs is seen after every step, whatever the program asks for.
             self._on_difference = "warn"
@@ -130,7 +130,7 @@ class Session:
     def private_fds(self) -> list[int]:
         """Return the descriptors that child processes must not hold open."""
         link = self.place.link
-        return [*self.cohort.group.file_descriptors(), *(link.file_descriptors() if link else [])]
+        return [*self.membership.group.file_descriptors(), *(link.file_descriptors() if link else [])]
 
     # ------------------------------------------------------------ what the program says
 
@@ -172,10 +172,10 @@ class Session:
                 )
         while self._entry is None:
             if self.place.link is None:
-                self.cohort.start_alone()
+                self.membership.start_alone()
                 entry = Entry((0,), (), repaired=False)
             else:
-                entry = self.cohort.meet_first(
+                entry = self.membership.meet_first(
                     wire.Warm(
                         fingerprint={**self._identity, **hashing(), **self._environment, **self._program},
                         num_micro_batches=self.layout.num_micro_batches,
@@ -188,14 +188,14 @@ class Session:
                 continue
             if self.cursor.is_beyond(self.target):
                 # An earlier view let the program run ahead of where the job goes on; only a new process can go back.
-                self.cohort.leave("superseded")
+                self.membership.leave("superseded")
             # What the program does on its way there it may print: with the loss of where the job stands, not with none.
             self.cursor.show_result_of(self.target)
             self._entry = entry
 
     def try_to_load(self) -> None:
         """Receive the state, or be its source in the first view. If the view breaks, the worker has to join again."""
-        entry, group = self._entry, self.cohort.group
+        entry, group = self._entry, self.membership.group
         assert entry is not None
         start = time.monotonic()
         try:
@@ -218,10 +218,10 @@ class Session:
             return
         self.is_loaded = True
         self.agreement.begin_view()
-        self.cohort.joined(time.monotonic() - start)
+        self.membership.joined(time.monotonic() - start)
 
     def _agree_on_target(self, entry: Entry) -> Cursor:
-        group = self.cohort.group
+        group = self.membership.group
         if group.rank in entry.joiners:
             plain = state_transfer.decode(state_transfer.receive_bytes(group, entry.sources[0]))
             return Cursor.from_plain(plain["cursor"])
@@ -230,7 +230,7 @@ class Session:
         found = self._saver.newest() if self._saver is not None and self._settings.resume else None
         if found is None and self._is_spoiled:
             # Half of a state that never came whole: nothing can begin from here, but a new process can.
-            self.cohort.leave("superseded")
+            self.membership.leave("superseded")
         if found is None and self._settings.resume:
             text = (
                 f"There is no checkpoint to go on from in {self._settings.checkpoint_dir}: training begins at step 0."
@@ -255,7 +255,7 @@ class Session:
         """
         if not entry.joiners:
             return
-        group = self.cohort.group
+        group = self.membership.group
         try:
             try:
                 tree = self._state()
@@ -272,7 +272,7 @@ class Session:
             raise
 
     def _receive_state(self, entry: Entry) -> None:
-        group = self.cohort.group
+        group = self.membership.group
         letter = state_transfer.receive_letter(group, entry.sources[0])
         if letter.refusal:
             raise MismatchError(f"No worker can join this job at present. {letter.refusal}")
@@ -295,7 +295,7 @@ class Session:
         self.reporter.report_received(self.cursor)
 
     def _state(self) -> dict[str, Any]:
-        self.cursor.note_rounds(self.cohort.num_rounds)
+        self.cursor.note_rounds(self.membership.num_rounds)
         self.reporter.forget_known(self.cursor)
         return {
             **self.training_state.state(self.reducer.buffers.base),
@@ -311,7 +311,7 @@ class Session:
         self.reducer.buffers.rebase()
         self.reducer.buffers.know(tree["moving"])
         self.cursor = Cursor.from_plain(tree["cursor"])
-        self.cohort.go_on_from(self.cursor.num_rounds)
+        self.membership.go_on_from(self.cursor.num_rounds)
 
     # ------------------------------------------------------------ between rounds
 
@@ -327,14 +327,14 @@ class Session:
         """
         if self.agreement.differs:
             self._act_on_difference()
-        if self.cohort.stop_agreed:
+        if self.membership.stop_agreed:
             self._stop_together()
         self._follow_freezing()
         self._save_if_due(steps)
         if self._recorder is not None:
             told = {f"the note '{name}'": str(values) for name, values in self.cursor.notes.items()}
             results = {"the loss": self.cursor.loss, **told}
-            self._recorder.at_boundary(self.cursor.step, results, self.cohort.size)
+            self._recorder.at_boundary(self.cursor.step, results, self.membership.size)
         is_before_step = self.cursor.step_in_pass < num_steps
         while True:
             try:
@@ -346,8 +346,8 @@ class Session:
                 # in the next pass, before which the program has frozen or thawed something.
                 if not is_before_step:
                     return None
-                exchange = self.cohort.ensure_exchange(self.reducer.layout)
-                self.agreement.at_boundary(self.cursor.step, self.cohort.size)
+                exchange = self.membership.ensure_exchange(self.reducer.layout)
+                self.agreement.at_boundary(self.cursor.step, self.membership.size)
             except BrokenView as error:
                 self.recover(error, None)
             else:
@@ -366,12 +366,12 @@ class Session:
     def _enter_agreed(self, *, may_join: bool) -> bool:
         """Enter the view that all have agreed on, if there is one; tells whether there was."""
         start = time.monotonic()
-        entry = self.cohort.switch(may_join=may_join)
+        entry = self.membership.switch(may_join=may_join)
         if entry is None:
             return False
         self._unserved = entry if entry.joiners else None
         self.agreement.begin_view()
-        self.cohort.joined(time.monotonic() - start)
+        self.membership.joined(time.monotonic() - start)
         return True
 
     def recover(self, error: BrokenView, broken: Round | None) -> bool:
@@ -386,17 +386,17 @@ class Session:
         """
         start = time.monotonic()
         # What is being sent must have stopped before its memory is used for anything else.
-        self.cohort.group.give_up(self.outgoing)
+        self.membership.group.give_up(self.outgoing)
         self.outgoing = []
-        entry = self.cohort.recover(error, broken)
+        entry = self.membership.recover(error, broken)
         self._unserved = entry if entry.joiners else None
         self.agreement.begin_view()
-        self.cohort.joined(time.monotonic() - start)
+        self.membership.joined(time.monotonic() - start)
         return entry.repaired
 
     def group_with_state(self) -> Group:
         """Return the members that have the state: after a recovery some may still wait for it until the next step."""
-        group = self.cohort.group
+        group = self.membership.group
         if self._unserved is None:
             return group
         return group.among([rank for rank in range(group.size) if rank not in self._unserved.joiners])
@@ -406,14 +406,14 @@ class Session:
         outgoing, self.outgoing = self.outgoing, []
         with contextlib.suppress(BrokenView):
             # Who is gone is missed by the next thing that all do together.
-            self.cohort.group.finish(outgoing)
+            self.membership.group.finish(outgoing)
 
     def _welcome_joiners(self) -> None:
         """Start giving the state to those who wait for it."""
         entry, self._unserved = self._unserved, None
         if entry is None:
             return
-        group = self.cohort.group
+        group = self.membership.group
         if group.rank == entry.sources[0]:
             cursor = state_transfer.encode({"cursor": self.cursor.to_plain()})
             self.outgoing += state_transfer.send_bytes(group, entry.joiners, cursor)
@@ -516,7 +516,7 @@ class Session:
                 if may_join:
                     self._welcome_joiners()
                 self._compare_now()
-                if self.cohort.rank == 0 and not has_saved:
+                if self.membership.rank == 0 and not has_saved:
                     self.save_and_wait()
                     has_saved = True
                 self.group_with_state().announce()
@@ -530,14 +530,14 @@ class Session:
         """Save and leave as all have agreed, unless the view breaks: not all in the next one need know of it."""
         try:
             self._compare_now()
-            if self.cohort.rank == 0:
+            if self.membership.rank == 0:
                 self.save_and_wait()
             self.group_with_state().announce()
         except BrokenView as error:
             # Who still wants a stop votes for it in the next round.
             self.recover(error, None)
         else:
-            self.cohort.leave("stopped")
+            self.membership.leave("stopped")
 
     def save_and_wait(self) -> None:
         """Write a checkpoint and wait until it stands."""
@@ -551,7 +551,7 @@ class Session:
             self._saver.save_unless_there(self._state, self.cursor.step)
 
     def _save_if_due(self, steps: Steps) -> None:
-        if self._saver is None or self.cohort.rank != 0:
+        if self._saver is None or self.membership.rank != 0:
             return
         ended = epochs_ended_by(steps, self.cursor.epoch, self.cursor.step_in_pass)
         if self._saver.is_due(self.cursor.step, ended):
@@ -561,7 +561,7 @@ class Session:
     def _finish(self) -> None:
         """End with the program; not called when an error ends it."""
         failed = getattr(sys, "last_value", None) is not None
-        if self._is_broken_off and self.is_loaded and not failed and not self.cohort.has_left:
+        if self._is_broken_off and self.is_loaded and not failed and not self.membership.has_left:
             # What it has is the end of its training all the same.
             self.save_together(may_join=False)
         elif self._saver is not None:

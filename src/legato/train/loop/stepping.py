@@ -79,9 +79,9 @@ class Stepper:
                 step = session.cursor.step_in_pass
                 if step >= order.num_steps:
                     break
-                number = session.cohort.connection.view.number
+                number = session.membership.connection.view.number
                 if followed != (number, step):
-                    loader.follow(keys(order, pass_index, step, session.cohort.group))
+                    loader.follow(keys(order, pass_index, step, session.membership.group))
                 assert exchange is not None
                 yield from self._turns(order, step, loader, exchange)
                 # If the step broke, the loader receives the coming keys again.
@@ -124,7 +124,7 @@ class Stepper:
 
     def _turns(self, order: Steps, step: int, loader: Source, exchange: Exchange) -> Iterator[Any]:
         session = self._session
-        group, reducer = session.cohort.group, session.reducer
+        group, reducer = session.membership.group, session.reducer
         num_micro_batches = order.num_micro_batches_of(step)
         full = session.layout.micro_batch_size
         self._num_samples = order.num_samples_of(step)
@@ -145,9 +145,9 @@ class Stepper:
 
     def _run_round(self) -> None:
         session = self._session
-        reducer, cohort = session.reducer, session.cohort
+        reducer, membership = session.reducer, session.membership
         try:
-            word = [*cohort.word(may_join=True), *session.agreement.word(session.cursor.differed_step)]
+            word = [*membership.word(may_join=True), *session.agreement.word(session.cursor.differed_step)]
             words = reducer.run_round(word)
         except BrokenView as error:
             try:
@@ -158,7 +158,7 @@ class Stepper:
             self._is_broken = not completed
         else:
             completed = True
-            cohort.hear(words)
+            membership.hear(words)
             session.cursor.note_difference(session.agreement.hear([word[-len(NO_WORD) :] for word in words]))
             # Joiners that received state have taken part in this round, so everything has arrived.
             session.finish_sending()
@@ -167,7 +167,7 @@ class Stepper:
 
     def _commit(self) -> None:
         session, cursor, reducer = self._session, self._session.cursor, self._session.reducer
-        session.cohort.completed(reducer)
+        session.membership.completed(reducer)
         session.agreement.end_step()
         assert self._steps is not None
         epoch, loss = epochs_before(self._steps, cursor.epoch, cursor.step_in_pass), reducer.loss
@@ -189,7 +189,7 @@ class Stepper:
         """
         session = self._session
         link = session.place.link
-        if link is not None and session.cohort.rank == 0 and session.cursor.step:
+        if link is not None and session.membership.rank == 0 and session.cursor.step:
             link.report(msgspec.structs.replace(self._progress(), num_samples=0, phase=phase))
             # At once: merged with the next step, it would report this one again.
             link.flush()
@@ -202,7 +202,7 @@ class Stepper:
         if num_epochs is not None and self._steps is not None:
             num_epochs *= self._steps.num_epochs
         return wire.Progress(
-            view=session.cohort.connection.view.number,
+            view=session.membership.connection.view.number,
             first_step=cursor.step,
             last_step=cursor.step,
             epoch=cursor.last_epoch,
@@ -218,7 +218,7 @@ class Stepper:
         text = f"The loss of step {session.cursor.step} is {loss}."
         if self._stop_on_nan:
             self._leaving = ProgramError(f"{text} Training ends because stop_on_nan is set.")
-        elif not self._nan_told and session.cohort.rank == 0:
+        elif not self._nan_told and session.membership.rank == 0:
             self._nan_told = True
             session.reporter.say(
                 wire.Note(level="warning", text=f"{text} Training goes on; stop_on_nan=True would end it.")

@@ -27,7 +27,7 @@ from legato.train.reduction.exchange import Exchange
 STOP, EVALUATING = 1, 2
 
 
-class Cohort:
+class MembershipClient:
     """The workers of a job as one of them sees them.
 
     Args:

@@ -636,7 +636,7 @@ def loses_result_of(worker: Worker, step: int, ahead: Callable[[], Worker]) -> N
     run_round = stepper._run_round
 
     def lose() -> None:
-        if worker.session.cursor.step + 1 != step or worker.session.cohort.connection.view.number > 1:
+        if worker.session.cursor.step + 1 != step or worker.session.membership.connection.view.number > 1:
             return run_round()
         reducer = worker.session.reducer
         whole = reducer.run_round
@@ -671,7 +671,7 @@ def test_who_comes_as_a_rank_misses_the_last_step_of_a_pass_is_served_before_the
             for (inputs,) in worker.run.batches(SHORT):
                 turn(worker, model, optimizer, inputs)
                 if worker.worker == 2 and worker.run.step == 2:
-                    worker.session.cohort.leave("dead")
+                    worker.session.membership.leave("dead")
             found.append(worker.run.evaluate(model, pairs(SHORT), mean_output))
         return found, model.weight.tolist(), model.bias.tolist()
 
@@ -744,7 +744,7 @@ def test_a_stop_that_not_all_survivors_know_of_is_voted_again(job: Job) -> None:
                     worker.hear(wire.Stop(reason="heard by one only, which dies"))
                 turn(worker, model, optimizer, inputs)
                 if worker.worker == 2 and worker.run.step == 1:
-                    worker.session.cohort.leave("dead")
+                    worker.session.membership.leave("dead")
         return worker.run.step, model.bias.tolist()
 
     first, second, _ = job.begin(3, program)
@@ -779,7 +779,7 @@ def dies_as_it_saves(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> threadi
     def die() -> None:
         saving.set()
         worker.lose_peers()
-        worker.session.cohort.leave("dead")
+        worker.session.membership.leave("dead")
 
     monkeypatch.setattr(worker.session, "save_and_wait", die)
     return saving
@@ -817,7 +817,7 @@ def test_the_death_of_another_is_no_reason_to_save_twice(saving_job: Job, monkey
     def die(**_: object) -> None:
         second.lose_peers()
         dead.set()
-        second.session.cohort.leave("dead")
+        second.session.membership.leave("dead")
 
     monkeypatch.setattr(first.session, "save_and_wait", save_and_wait)
     monkeypatch.setattr(second.session, "save_together", die)
@@ -886,7 +886,7 @@ def test_an_orphan_whose_peer_hangs_saves_and_leaves(saving_job: Job, tmp_path: 
     first._check_away()
     first._check_away()
     assert first.stop_reason == "orphaned"
-    assert not first.session.cohort.group.is_broken
+    assert not first.session.membership.group.is_broken
     first._last_heard = time.monotonic() - 80.0
     first._check_away()
     assert left_as(first) == "orphaned"

@@ -73,7 +73,7 @@ def test_what_was_connected_is_taken_down_when_the_rest_fails(job: Job, monkeypa
 
     worker = job.start(train_for_ever)
     worker.await_message(wire.Warm)
-    monkeypatch.setattr(worker.session.cohort, "_make_exchange", make_exchange)
+    monkeypatch.setattr(worker.session.membership, "_make_exchange", make_exchange)
     job.order_recovery(worker)
     worker.await_message(wire.Unbuilt, failed=1)
     assert made[0].is_broken
@@ -81,14 +81,14 @@ def test_what_was_connected_is_taken_down_when_the_rest_fails(job: Job, monkeypa
 
 def test_a_view_that_breaks_before_the_state_has_come_is_reported(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     workers = [job.start(train_for_ever) for _ in range(2)]
-    meet = workers[0].session.cohort._settle
+    meet = workers[0].session.membership._settle
 
     def break_and_meet(connection: Connection, broken: Any) -> Entry:
         if connection.view.number == 1:
             connection.group.break_connections()
         return meet(connection, broken)
 
-    monkeypatch.setattr(workers[0].session.cohort, "_settle", break_and_meet)
+    monkeypatch.setattr(workers[0].session.membership, "_settle", break_and_meet)
     job.propose(*workers)
     for worker in workers:
         worker.await_message(wire.Broken, view=1)
@@ -105,7 +105,7 @@ def test_a_joiner_leaves_a_view_that_is_replaced_in_the_moment_in_which_it_enter
     first, second = (job.start(train_for_ever) for _ in range(2))
     for worker in (first, second):
         worker.await_message(wire.Warm)
-    meet = second.session.cohort._settle
+    meet = second.session.membership._settle
     entering, may_enter = threading.Event(), threading.Event()
 
     def meet_late(connection: Connection, broken: Any) -> Entry:
@@ -117,8 +117,8 @@ def test_a_joiner_leaves_a_view_that_is_replaced_in_the_moment_in_which_it_enter
         job.over.wait(LIMIT_S)
         raise Leave(0)
 
-    monkeypatch.setattr(first.session.cohort, "_settle", stay_away)
-    monkeypatch.setattr(second.session.cohort, "_settle", meet_late)
+    monkeypatch.setattr(first.session.membership, "_settle", stay_away)
+    monkeypatch.setattr(second.session.membership, "_settle", meet_late)
     job.propose(first, second)
     assert entering.wait(LIMIT_S)
     job.propose(second)
@@ -145,7 +145,7 @@ def test_the_link_goes_on_while_the_state_is_saved_on_hold(saving_job: Job, monk
         saving.set()
         saved.wait(LIMIT_S)
 
-    monkeypatch.setattr(first.session.cohort, "_on_hold", save)
+    monkeypatch.setattr(first.session.membership, "_on_hold", save)
     second.lose_peers()
     first.await_message(wire.Broken)
     first.hear(wire.Hold(save=True, reason="the test"))
