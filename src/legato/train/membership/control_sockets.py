@@ -27,7 +27,7 @@ LOST_STEP: Final = (
 _GREETING: Final = struct.Struct(f"!{_TOKEN_BYTES}sI")
 
 
-class Mesh:
+class ControlSockets:
     """One connection to every other member of a view. For use by one thread at a time.
 
     Args:
@@ -70,7 +70,7 @@ class Mesh:
                 _check_length(rank, lengths[rank], _views(tensors))
 
     def break_connections(self) -> None:
-        """End every operation on this mesh, here and at the peers. Callable from any thread and more than once."""
+        """End every operation on these sockets, here and at the peers. Callable from any thread and more than once."""
         for connection in self._connections.values():
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -134,7 +134,7 @@ class Mesh:
                         selector.unregister(key.fileobj)
 
 
-def connect(store: Any, rank: int, hosts: Sequence[str], limit_s: float) -> Mesh:
+def connect(store: Any, rank: int, hosts: Sequence[str], limit_s: float) -> ControlSockets:
     """Connect the members of a view; every member calls this.
 
     Args:
@@ -176,7 +176,7 @@ def connect(store: Any, rank: int, hosts: Sequence[str], limit_s: float) -> Mesh
     for connection in connections.values():
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return Mesh(connections)
+    return ControlSockets(connections)
 
 
 def _check_length(rank: int, told: bytes | bytearray, views: Sequence[memoryview]) -> None:

@@ -29,7 +29,7 @@ import torch
 from legato.core.errors import BrokenView
 from legato.core.view import View
 from legato.train import torch_private
-from legato.train.membership.control_sockets import Mesh, connect
+from legato.train.membership.control_sockets import ControlSockets, connect
 
 _BUILD_LIMIT_S: Final = 20.0
 _NUM_TRIES: Final = 10
@@ -129,7 +129,7 @@ class Group:
         rank: this worker's rank in it.
         process_group: the gloo group, or None when the view has one member.
         endpoints: every member's ``(host, port)`` at which its group listens, in rank order.
-        mesh: plain connections for small messages; None when the view has one member.
+        sockets: plain connections for small messages; None when the view has one member.
         device_group: connects the members' GPUs, where they have some.
     """
 
@@ -139,7 +139,7 @@ class Group:
         rank: int,
         process_group: Any = None,
         endpoints: Sequence[tuple[str, int]] = (),
-        mesh: Mesh | None = None,
+        sockets: ControlSockets | None = None,
         device_group: Any = None,
     ) -> None:
         self.view = view
@@ -147,7 +147,7 @@ class Group:
         self.size = len(view.members)
         self._process_group = process_group
         self.device_group = device_group
-        self._mesh = mesh
+        self._sockets = sockets
         self._fate = _Fate()
         self.reads_peers = False
         self._own_port = endpoints[rank][1] if endpoints else 0
@@ -201,12 +201,12 @@ class Group:
         """
         if self.size == 1:
             return
-        mesh, ranks = self._mesh, self._ranks
+        sockets, ranks = self._sockets, self._ranks
         try:
-            if mesh is None:
+            if sockets is None:
                 raise ConnectionResetError("it is left already")
             with self.waits:
-                mesh.swap(
+                sockets.swap(
                     {ranks[peer]: [mine] for peer in self.peers}, {ranks[peer]: [theirs[peer]] for peer in self.peers}
                 )
         except OSError as error:
@@ -319,17 +319,17 @@ class Group:
             self._fate.changed.notify_all()
         if self.device_group is not None:
             self.device_group.abort()
-        if self._mesh is not None:
-            self._mesh.break_connections()
+        if self._sockets is not None:
+            self._sockets.break_connections()
         for _, connection in self._connections():
             with contextlib.closing(connection), contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def drop(self) -> None:
         """Forget the group. Its destruction takes milliseconds per peer and happens beside the caller."""
-        mesh, self._mesh = self._mesh, None
-        if mesh is not None:
-            mesh.close()
+        sockets, self._sockets = self._sockets, None
+        if sockets is not None:
+            sockets.close()
         if self._fate.has_lost_works:
             # Its destructor would wait for them: it is never called, not even where the interpreter ends.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._process_group))
@@ -338,7 +338,7 @@ class Group:
 
     def file_descriptors(self) -> list[int]:
         """Return the descriptors of the group's connections, for child processes to close."""
-        found = self._mesh.file_descriptors() if self._mesh is not None else []
+        found = self._sockets.file_descriptors() if self._sockets is not None else []
         for descriptor, connection in self._connections():
             connection.close()
             found.append(descriptor)
@@ -394,13 +394,13 @@ def build(view: View, worker: int, key: str, device: torch.device) -> Group:
         for peer in range(len(view.members)):
             address, number = store.get(f"listens/{peer}").decode().split()
             endpoints.append((address, int(number)))
-        mesh = connect(store, rank, [member.host for member in view.members], _BUILD_LIMIT_S)
+        sockets = connect(store, rank, [member.host for member in view.members], _BUILD_LIMIT_S)
         # What was good for connecting is too short for a collective, whose peers may come late.
         torch_private.set_limit(process_group, _NO_LIMIT)
         device_group = _connect_devices(store, rank, len(view.members), device) if device.type == "cuda" else None
     except (OSError, RuntimeError) as error:
         raise BrokenView(f"view {view.number} could not be connected: {_first_line(error)}") from error
-    return Group(view, rank, process_group, endpoints, mesh, device_group)
+    return Group(view, rank, process_group, endpoints, sockets, device_group)
 
 
 def _listen(host: str) -> tuple[Any, int]:
