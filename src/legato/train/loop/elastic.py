@@ -23,7 +23,7 @@ from legato.train.data.loader import Loader
 from legato.train.data.order import Layout, Order, Steps
 from legato.train.data.seeds import seed_job, untouched
 from legato.train.loop.evaluation import Metric, evaluate
-from legato.train.loop.fast_forward import Replay
+from legato.train.loop.fast_forward import FastForward
 from legato.train.loop.session import Session
 from legato.train.loop.stepping import Source, Stepper, seed_between_passes
 from legato.train.process import job
@@ -119,7 +119,7 @@ class Run:
     def __init__(self, session: Session, *, stop_on_nan: bool) -> None:
         self._session = session
         self._stepper = Stepper(session, stop_on_nan=stop_on_nan)
-        self._replay = Replay(session)
+        self._fast_forward = FastForward(session)
         self._has_looped = False
         session.place.on_end(self._close_loaders)
         self._loaders: list[tuple[tuple[Any, ...], tuple[Order, Loader]]] = []
@@ -215,7 +215,7 @@ class Run:
             )
         self._has_looped = True
         self._stepper.begin_epochs(num_epochs)
-        self._replay.begin_epochs()
+        self._fast_forward.begin_epochs()
         try:
             while session.cursor.epoch < num_epochs:
                 seed_between_passes(session, epoch_begins=True)
@@ -228,7 +228,7 @@ class Run:
         finally:
             # A notebook that trains again and again would gather processes; a later evaluation starts new ones.
             self._close_loaders()
-        self._replay.end_epochs()
+        self._fast_forward.end_epochs()
 
     def batches(
         self,
@@ -272,7 +272,7 @@ class Run:
         """
         session = self._session
         session.use_data(data)
-        if self._replay.skips_pass():
+        if self._fast_forward.skips_pass():
             seed_between_passes(session, epoch_begins=False)
             return
         try:
@@ -354,7 +354,7 @@ class Run:
                 "run.evaluate was called in a turn of the loop that completes no step; other workers have other such "
                 "turns. Call it under `if run.stepped:`, or outside the loop over batches."
             )
-        known = self._replay.recall_evaluation()
+        known = self._fast_forward.recall_evaluation()
         if known is not None:
             return _unwrap(known)
         order, loader = self._loader_of("evaluate", dataset, False, collate_fn, num_workers)
@@ -382,7 +382,7 @@ class Run:
 
     def log(self, **values: float) -> None:
         """Record metrics of the job at the present step; call it on every worker, it is recorded once."""
-        self._replay.log({name: float(value) for name, value in values.items()})
+        self._fast_forward.log({name: float(value) for name, value in values.items()})
 
     def _loader_of(
         self,

@@ -10,7 +10,7 @@ from legato.train.loop.cursor import Cursor
 from legato.train.loop.session import Session
 
 
-class Replay:
+class FastForward:
     """Takes a program past what its job has done.
 
     Args:
