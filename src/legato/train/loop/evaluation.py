@@ -14,7 +14,7 @@ from legato.train.data.seeds import seed_micro_batch
 from legato.train.loop.session import Session
 from legato.train.loop.stepping import keys, leaves
 from legato.train.membership.groups import Group
-from legato.train.reduction.exchange import deal
+from legato.train.reduction.exchange import assign
 from legato.train.reduction.vectors import VectorSum, sum_vectors
 from legato.train.state.agreement import NO_WORD
 
@@ -60,8 +60,8 @@ def evaluate(
         if step == 0 or followed != number:
             loader.follow(keys(order, 0, step, group))
             followed = number
-        dealt = deal(order.num_micro_batches_of(step), group.size)
-        span = dealt.spans[group.rank]
+        assignment = assign(order.num_micro_batches_of(step), group.size)
+        span = assignment.spans[group.rank]
         local, numel = VectorSum(), 0
         for leaf in leaves(order, step, group):
             _, batch = loader.take()
@@ -73,7 +73,7 @@ def evaluate(
         found = EvaluationRound(numel)
         try:
             word = [*membership.word(may_join=False), *NO_WORD]
-            round_total, words = sum_vectors(group, dealt, local.blocks, numel, word)
+            round_total, words = sum_vectors(group, assignment, local.blocks, numel, word)
             found.keep(round_total)
             membership.hear(words)
         except BrokenView as error:

@@ -20,7 +20,7 @@ from legato.train.loop.session import Session
 from legato.train.membership.connection import Leave
 from legato.train.membership.groups import Group
 from legato.train.process import faults
-from legato.train.reduction.exchange import Exchange, deal
+from legato.train.reduction.exchange import Exchange, assign
 from legato.train.state.agreement import NO_WORD
 
 _ENDLESS: Final = 10**9
@@ -232,7 +232,7 @@ def seed_between_passes(session: Session, *, epoch_begins: bool) -> None:
 
 def leaves(order: Steps, step: int, group: Group) -> list[int]:
     """Return the micro-batches that a rank runs; without any of its own it runs the first one for show."""
-    span = deal(order.num_micro_batches_of(step), group.size).spans[group.rank]
+    span = assign(order.num_micro_batches_of(step), group.size).spans[group.rank]
     return list(range(span.start, span.stop)) or [0]
 
 

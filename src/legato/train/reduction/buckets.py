@@ -1,4 +1,4 @@
-"""Which gradient lies where: parameters dealt out to flat buckets, and the local sums of a rank's micro-batches.
+"""Which gradient lies where: parameters assigned to flat buckets, and the local sums of a rank's micro-batches.
 
 The layout follows from the model alone, so that it is the same in every worker. A bucket's local sums are the blocks of
 the canonical tree (`legato.core.span`) that this rank's micro-batches complete. Never communicates.
@@ -45,7 +45,7 @@ class Bucket:
 
 
 def make_buckets(parameters: Sequence[torch.nn.Parameter], max_bytes: int = BUCKET_BYTES) -> list[Bucket]:
-    """Deal parameters out to buckets, last parameter first: backward passes finish in about that order.
+    """Assign parameters to buckets, last parameter first: backward passes finish in about that order.
 
     Args:
         parameters: those that require a gradient, each once.

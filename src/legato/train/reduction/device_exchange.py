@@ -18,7 +18,7 @@ from legato.core.span import max_pending, split
 from legato.train import torch_private
 from legato.train.membership.groups import Group
 from legato.train.reduction.buckets import Bucket
-from legato.train.reduction.exchange import Deal, fold
+from legato.train.reduction.exchange import Assignment, fold
 
 _POLL_S: Final = 5e-5
 
@@ -52,14 +52,14 @@ class DeviceExchange:
         """Return where this step's local sums of a bucket lie."""
         return self._memory[bucket.index]
 
-    def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], dealt: Deal, *, announced: bool) -> None:
+    def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
         """Start to sum a bucket over all ranks; `settle` waits for the end."""
         if self._stream is None:
-            self._reduce(bucket, local, dealt)
+            self._reduce(bucket, local, assignment)
             return
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
-            self._reduce(bucket, local, dealt)
+            self._reduce(bucket, local, assignment)
 
     def settle(self) -> None:
         """Wait until the sums are there.
@@ -85,17 +85,19 @@ class DeviceExchange:
     def close(self) -> None:
         """Nothing is held beyond ordinary memory."""
 
-    def _reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], dealt: Deal) -> None:
+    def _reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment) -> None:
         cuts = split(bucket.numel, self._group.size)
         mine = cuts[self._group.rank]
         outgoing = [block[cut.start : cut.stop] for cut in cuts for block in local]
         packed = torch.cat(outgoing) if outgoing else bucket.gradient[:0]
-        num_in = [len(owned) * mine.num_items for owned in dealt.owned]
+        num_in = [len(owned) * mine.num_items for owned in assignment.owned]
         received = torch.empty(sum(num_in), dtype=bucket.dtype, device=bucket.device)
         self._all_to_all(received, packed, num_in, [len(local) * cut.num_items for cut in cuts])
         total = torch.empty(mine.num_items, dtype=bucket.dtype, device=bucket.device)
-        terms = received.view(-1, mine.num_items).unbind(0) if mine.num_items else [total] * sum(map(len, dealt.owned))
-        fold(terms, dealt.additions, total)
+        terms = (
+            received.view(-1, mine.num_items).unbind(0) if mine.num_items else [total] * sum(map(len, assignment.owned))
+        )
+        fold(terms, assignment.additions, total)
         self._all_to_all(
             self._results[self._turn][bucket.index],
             total.repeat(self._group.size),

@@ -23,8 +23,8 @@ _DIRECT_BYTES: Final = 2 * 2**20
 _CHUNK_ELEMENTS: Final = 2**15
 
 
-class Deal(NamedTuple):
-    """How one step's micro-batches are dealt out to the ranks of a view, and how the sum is put together.
+class Assignment(NamedTuple):
+    """How one step's micro-batches are assigned to the ranks of a view, and how the sum is put together.
 
     Args:
         spans: of every rank.
@@ -38,11 +38,11 @@ class Deal(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def deal(num_micro_batches: int, num_ranks: int) -> Deal:
-    """Deal the non-empty micro-batches of a step out to the ranks."""
+def assign(num_micro_batches: int, num_ranks: int) -> Assignment:
+    """Assign the non-empty micro-batches of a step to the ranks."""
     spans = split(num_micro_batches, num_ranks)
     owned = tuple(blocks(span) for span in spans)
-    return Deal(spans, owned, fold_plan(tuple(block for blocks_of_rank in owned for block in blocks_of_rank)))
+    return Assignment(spans, owned, fold_plan(tuple(block for blocks_of_rank in owned for block in blocks_of_rank)))
 
 
 def fold(terms: Sequence[torch.Tensor], additions: Sequence[Addition], out: torch.Tensor) -> None:
@@ -79,13 +79,13 @@ class Exchange(Protocol):
         """Return where this step's local sums of a bucket lie, each of shape ``[numel]``."""
         ...
 
-    def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], dealt: Deal, *, announced: bool) -> None:
+    def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
         """Sum a bucket over all ranks.
 
         Args:
             bucket: which one.
             local: this rank's blocks.
-            dealt: who has which blocks.
+            assignment: who has which blocks.
             announced: all ranks are known to have completed their local sums of this bucket.
 
         Raises:
@@ -128,12 +128,12 @@ class PrivateExchange:
         """Return where this step's local sums of a bucket lie."""
         return self._memory[bucket.index]
 
-    def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], dealt: Deal, *, announced: bool) -> None:
+    def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
         """Sum a bucket over all ranks."""
         group = self._group
         if group.size == 1:
             # No peer can miss this result, so it need not outlive the next step's local sums.
-            for target, source in dealt.additions:
+            for target, source in assignment.additions:
                 local[target].add_(local[source])
             self._result[bucket.index] = local[0]
             return
@@ -143,14 +143,14 @@ class PrivateExchange:
         cuts = (whole,) * group.size if direct else split(bucket.numel, group.size)
         mine = cuts[group.rank]
         terms: list[list[torch.Tensor]] = []
-        for rank, owned in enumerate(dealt.owned):
+        for rank, owned in enumerate(assignment.owned):
             if rank == group.rank:
                 terms.append([block[mine.start : mine.stop] for block in local])
             else:
                 terms.append([_like(bucket, mine.num_items) for _ in owned])
         outgoing = [[block[cut.start : cut.stop] for block in local] for cut in cuts]
         group.swap(outgoing, terms)
-        fold([term for of_rank in terms for term in of_rank], dealt.additions, result[mine.start : mine.stop])
+        fold([term for of_rank in terms for term in of_rank], assignment.additions, result[mine.start : mine.stop])
         if not direct:
             pieces = [[result[cut.start : cut.stop]] for cut in cuts]
             group.swap([pieces[group.rank]] * group.size, pieces)
@@ -169,7 +169,7 @@ class PrivateExchange:
 class FastExchange(PrivateExchange):
     """Plain all-reduce: equal to the exact sum only to float tolerance, and dependent on the number of ranks."""
 
-    def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], dealt: Deal, *, announced: bool) -> None:
+    def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
         """Sum a bucket over all ranks."""
         total = local[0] if local else self._memory[bucket.index][0].zero_()
         for block in local[1:]:
@@ -235,7 +235,7 @@ class SharedExchange:
         """Return where this step's local sums of a bucket lie."""
         return self._places[self._group.rank][bucket.index].blocks(self._side)
 
-    def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], dealt: Deal, *, announced: bool) -> None:
+    def reduce(self, bucket: Bucket, local: Sequence[torch.Tensor], assignment: Assignment, *, announced: bool) -> None:
         """Sum a bucket over all ranks."""
         if not announced:
             self._group.announce()
@@ -243,14 +243,14 @@ class SharedExchange:
         places = [places[bucket.index] for places in self._places]
         terms = [
             block
-            for place, owned in zip(places, dealt.owned, strict=True)
+            for place, owned in zip(places, assignment.owned, strict=True)
             for block in place.blocks(self._side)[: len(owned)]
         ]
         if whole is not None:
-            fold(terms, dealt.additions, whole)
+            fold(terms, assignment.additions, whole)
             return
         mine = split(bucket.numel, self._group.size)[self._group.rank]
-        fold([term[mine.start : mine.stop] for term in terms], dealt.additions, places[self._group.rank].result)
+        fold([term[mine.start : mine.stop] for term in terms], assignment.additions, places[self._group.rank].result)
         self._group.announce()
 
     def settle(self) -> None:

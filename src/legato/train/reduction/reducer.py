@@ -22,7 +22,7 @@ from legato.train.membership.groups import Group
 from legato.train.process import faults
 from legato.train.reduction.buckets import Bucket, LocalSum, layout_of, make_buckets
 from legato.train.reduction.buffers import MovingBuffers
-from legato.train.reduction.exchange import Deal, Exchange, deal
+from legato.train.reduction.exchange import Assignment, Exchange, assign
 from legato.train.reduction.vectors import VectorSum, sum_vectors
 
 
@@ -49,7 +49,7 @@ class StepReducer:
         self._num_backwards = num_backwards
         self._bucket_of = {id(p): bucket.index for bucket in self.buckets for p in bucket.parameters}
         self._hooks = [_hook(parameter, self._on_gradient) for parameter in parameters]
-        self._courier = _Courier()
+        self._exchange_thread = _ExchangeThread()
         self._active = False
         self._is_turn_over = False
         self._in_backward = False
@@ -67,7 +67,7 @@ class StepReducer:
             hook.remove()
         for parameter in self.parameters:
             parameter.grad = None
-        self._courier.close()
+        self._exchange_thread.close()
 
     # ------------------------------------------------------------ the step of this rank
 
@@ -96,9 +96,9 @@ class StepReducer:
         if exchange is not self._exchange:
             self._sums_in.clear()
         self._exchange, self._group, self._on_result_due = exchange, group, on_result_due
-        self._deal: Deal = deal(num_micro_batches, group.size)
+        self._assignment: Assignment = assign(num_micro_batches, group.size)
         self._num_leaves, self._full, self._last = num_micro_batches, full, last
-        self.span = self._deal.spans[group.rank]
+        self.span = self._assignment.spans[group.rank]
         exchange.begin_step()
         self.notes.begin_step(num_micro_batches)
         self._sums = [self._sum_in(bucket, exchange.memory(bucket)) for bucket in self.buckets]
@@ -253,10 +253,10 @@ class StepReducer:
     # ------------------------------------------------------------ the round of all ranks
 
     def _hand_over(self, bucket: Bucket) -> None:
-        exchange, local, dealt = self._exchange, self._sums[bucket.index].blocks, self._deal
+        exchange, local, assignment = self._exchange, self._sums[bucket.index].blocks, self._assignment
         assert exchange is not None
         self._num_handed_over += 1
-        self._courier.run(lambda: exchange.reduce(bucket, local, dealt, announced=False))
+        self._exchange_thread.run(lambda: exchange.reduce(bucket, local, assignment, announced=False))
 
     def run_round(self, word: Sequence[int]) -> list[list[int]]:
         """Sum everything over all ranks.
@@ -272,17 +272,17 @@ class StepReducer:
         """
         exchange, group = self._exchange, self._group
         assert exchange is not None
-        self._courier.wait()
-        tail, words = sum_vectors(group, self._deal, self._tail_sum.blocks, self._tail_numel, word)
+        self._exchange_thread.wait()
+        tail, words = sum_vectors(group, self._assignment, self._tail_sum.blocks, self._tail_numel, word)
         faults.strike("reduce")
         for bucket in self.buckets[self._num_handed_over :]:
-            exchange.reduce(bucket, self._sums[bucket.index].blocks, self._deal, announced=True)
+            exchange.reduce(bucket, self._sums[bucket.index].blocks, self._assignment, announced=True)
         exchange.settle()
         strays = self._newly_moved(tail)
         extra = torch.zeros(0, dtype=torch.float64)
         if strays:
             blocks = self._stray_blocks(strays)
-            extra, _ = sum_vectors(group, self._deal, blocks, self.buffers.numel(strays), word)
+            extra, _ = sum_vectors(group, self._assignment, blocks, self.buffers.numel(strays), word)
         self._keep(tail, extra, [exchange.result(bucket) for bucket in self.buckets])
         return words
 
@@ -371,7 +371,7 @@ def _hook(parameter: Any, call: Callable[[torch.Tensor], None]) -> Any:
     return parameter.register_post_accumulate_grad_hook(call)
 
 
-class _Courier:
+class _ExchangeThread:
     """Runs exchanges, one after the other, beside the backward pass."""
 
     def __init__(self) -> None:
@@ -383,7 +383,7 @@ class _Courier:
 
     def run(self, job: Callable[[], None]) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="legato-courier", daemon=True)
+            self._thread = threading.Thread(target=self._work, name="legato-exchange", daemon=True)
             self._thread.start()
         with self._idle:
             self._num_open += 1

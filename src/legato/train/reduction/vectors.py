@@ -12,7 +12,7 @@ import torch
 
 from legato.core.span import num_merges
 from legato.train.membership.groups import Group
-from legato.train.reduction.exchange import Deal, fold
+from legato.train.reduction.exchange import Assignment, fold
 
 
 class VectorSum:
@@ -36,13 +36,13 @@ class VectorSum:
 
 
 def sum_vectors(
-    group: Group, dealt: Deal, blocks: Sequence[torch.Tensor], numel: int, word: Sequence[int]
+    group: Group, assignment: Assignment, blocks: Sequence[torch.Tensor], numel: int, word: Sequence[int]
 ) -> tuple[torch.Tensor, list[list[int]]]:
     """Sum vectors over all ranks and tell every rank a control word.
 
     Args:
         group: connects the ranks.
-        dealt: who has which blocks.
+        assignment: who has which blocks.
         blocks: this rank's, each float64 ``[numel]``.
         numel: the vectors' length; the same on every rank.
         word: integers below ``2**53``; as many on every rank.
@@ -55,12 +55,12 @@ def sum_vectors(
     """
     if group.size == 1:
         total = blocks[0] if blocks else torch.zeros(numel, dtype=torch.float64)
-        if dealt.additions:
-            fold(blocks, dealt.additions, total := torch.empty(numel, dtype=torch.float64))
+        if assignment.additions:
+            fold(blocks, assignment.additions, total := torch.empty(numel, dtype=torch.float64))
         return total, [list(word)]
     # One message each: the word, as float64 exact up to 2**53, and behind it the blocks.
     start = len(word)
-    messages = [torch.empty(start + len(owned) * numel, dtype=torch.float64) for owned in dealt.owned]
+    messages = [torch.empty(start + len(owned) * numel, dtype=torch.float64) for owned in assignment.owned]
     mine = messages[group.rank]
     mine[:start] = torch.tensor(word, dtype=torch.float64)
     if blocks and numel:
@@ -69,5 +69,5 @@ def sum_vectors(
     total = torch.zeros(numel, dtype=torch.float64)
     terms = [block for message in messages for block in torch.split(message[start:], numel)] if numel else []
     if terms:
-        fold(terms, dealt.additions, total)
+        fold(terms, assignment.additions, total)
     return total, [[int(value) for value in message[:start].tolist()] for message in messages]

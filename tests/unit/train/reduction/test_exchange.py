@@ -14,15 +14,15 @@ from legato.train.membership.connecting import make_exchange
 from legato.train.membership.groups import Group
 from legato.train.reduction import exchange as exchanges
 from legato.train.reduction.buckets import make_buckets
-from legato.train.reduction.exchange import FastExchange, PrivateExchange, SharedExchange, deal, fold
+from legato.train.reduction.exchange import FastExchange, PrivateExchange, SharedExchange, assign, fold
 
 
 @given(num_micro_batches=st.integers(1, 40), num_ranks=st.integers(1, 12))
 def test_a_deal_adds_everything_once(num_micro_batches: int, num_ranks: int) -> None:
-    dealt = deal(num_micro_batches, num_ranks)
-    assert sum(span.num_items for span in dealt.spans) == num_micro_batches
-    sizes = [2**block.level for owned in dealt.owned for block in owned]
-    for target, source in dealt.additions:
+    assignment = assign(num_micro_batches, num_ranks)
+    assert sum(span.num_items for span in assignment.spans) == num_micro_batches
+    sizes = [2**block.level for owned in assignment.owned for block in owned]
+    for target, source in assignment.additions:
         sizes[target] += sizes[source]
         sizes[source] = 0
     assert sizes[0] == num_micro_batches
@@ -48,7 +48,7 @@ def test_the_fast_way_sums_too(monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(found, FastExchange)
         found.begin_step()
         local = [found.memory(bucket)[0].fill_(group.rank + 1.0)]
-        found.reduce(bucket, local, deal(4, group.size), announced=True)
+        found.reduce(bucket, local, assign(4, group.size), announced=True)
         return torch.cat(list(found.result(bucket))).clone()
 
     for result in run_ranks(3, play):
