@@ -13,7 +13,7 @@ from typing import Any
 
 from legato.compat.elasticdl.forms import read_service
 from legato.compat.elasticdl.job_environment import num_minibatches_per_task, num_workers_asked, seed_alike
-from legato.compat.elasticdl.loader_server import Address, Office
+from legato.compat.elasticdl.loader_server import Address, LoaderServer
 from legato.compat.elasticdl.loading import end_forked_with_parent, watch_loaders
 from legato.compat.elasticdl.record_sources import (
     Batch,
@@ -54,7 +54,7 @@ class DataShardService:
         self.batch_size = self._form.batch_size
         self._tasks = TaskSource(self._form)
         self._planned: PlannedSource | None = None
-        self._office: Office | None = None
+        self._server: LoaderServer | None = None
         self._feed: Feed | None = None
         self._feed_owner = 0
         self._shards: deque[tuple[Record, Shard]] = deque()
@@ -132,7 +132,7 @@ class DataShardService:
         if begun is not None and begun.is_ordered:
             self._feed = None
         if num_processes:
-            self._open_office()
+            self._open_server()
         return begun
 
     def end_beginning(self) -> None:
@@ -140,15 +140,15 @@ class DataShardService:
         self._source.end_beginning()
         self._generation = self._source.generation
 
-    def _open_office(self) -> Address:
-        if self._office is None:
-            self._office = Office(self._answer)
-            self._address = self._office.address
-        return self._office.address
+    def _open_server(self) -> Address:
+        if self._server is None:
+            self._server = LoaderServer(self._answer)
+            self._address = self._server.address
+        return self._server.address
 
     def _wait_for_loaders(self, num_processes: int, generation: int, may_come: Callable[[], bool]) -> None:
-        if self._office is not None:
-            self._office.wait_for(num_processes, generation, may_come)
+        if self._server is not None:
+            self._server.wait_for(num_processes, generation, may_come)
 
     def _answer(self, number: int, generation: int) -> Batch | None:
         """Answer a loader process, on a thread of its own."""
@@ -260,7 +260,7 @@ class DataShardService:
             "_form": self._form,
             "_seed": self._seed,
             "_owner": self._owner,
-            "_address": self._open_office() if self._owner == os.getpid() else self._address,
+            "_address": self._open_server() if self._owner == os.getpid() else self._address,
             "_generation": self._generation,
             "_start_place": self._start_place,
         }

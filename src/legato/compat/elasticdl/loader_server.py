@@ -30,7 +30,7 @@ Answer = Callable[[int, int], Any]
 
 
 class Address(NamedTuple):
-    """Where an office is, as loader processes see it.
+    """Where a server is, as loader processes see it.
 
     Args:
         path: of its socket.
@@ -41,7 +41,7 @@ class Address(NamedTuple):
     key: bytes
 
 
-class Office:
+class LoaderServer:
     """Takes questions from loader processes.
 
     Args:
@@ -63,7 +63,7 @@ class Office:
         self._arrived = threading.Condition()
         self._num_arrived: dict[int, int] = {}
         self._closed = threading.Event()
-        threading.Thread(target=self._admit, name="legato-office", daemon=True).start()
+        threading.Thread(target=self._admit, name="legato-server", daemon=True).start()
 
     def wait_for(self, num_processes: int, generation: int, may_come: Callable[[], bool]) -> None:
         """Wait until so many loader processes of a generation have asked something, or will not any more."""
@@ -145,11 +145,11 @@ def _is_own(accepted: socket.socket) -> bool:
     return bool(user == os.geteuid())
 
 
-class Counter:
-    """Asks an office, in a loader process.
+class LoaderClient:
+    """Asks a server, in a loader process.
 
     Args:
-        address: of the office.
+        address: of the server.
     """
 
     def __init__(self, address: Address) -> None:

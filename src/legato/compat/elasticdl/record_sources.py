@@ -17,7 +17,7 @@ from torch.utils.data import get_worker_info
 
 from legato.compat.elasticdl.client import take_client
 from legato.compat.elasticdl.forms import ServiceForm
-from legato.compat.elasticdl.loader_server import Address, Counter
+from legato.compat.elasticdl.loader_server import Address, LoaderClient
 from legato.compat.elasticdl.shards import Shard, shard_of, write_checkpoint
 from legato.compat.elasticdl.stream import Record
 from legato.compat.elasticdl.task_queue import AsAsked, HandedOut, InOrder
@@ -442,4 +442,4 @@ def feed_of_loader(batch_size: int, address: Address, generation: int) -> Feed:
     """Return the records of this process, which is not the one that trains."""
     info = get_worker_info()
     place = (0, 1) if info is None else (info.id, info.num_workers)
-    return Feed(batch_size, Counter(address).ask, generation, place)
+    return Feed(batch_size, LoaderClient(address).ask, generation, place)

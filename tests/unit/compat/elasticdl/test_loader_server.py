@@ -1,4 +1,4 @@
-"""Who asks an office: its own loader processes, whatever strangers do."""
+"""Who asks a server: its own loader processes, whatever strangers do."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from multiprocessing import AuthenticationError
 import pytest
 
 from legato.compat.elasticdl import loader_server as module
-from legato.compat.elasticdl.loader_server import Counter, Office
+from legato.compat.elasticdl.loader_server import LoaderClient, LoaderServer
 
 PATIENCE_S = 30.0
 
 
 @contextlib.contextmanager
-def open_office(**options: float) -> Iterator[Office]:
-    office = Office(lambda number, generation: number + generation, **options)
+def open_server(**options: float) -> Iterator[LoaderServer]:
+    server = LoaderServer(lambda number, generation: number + generation, **options)
     try:
-        yield office
+        yield server
     finally:
-        office.close()
+        server.close()
 
 
-def connect(office: Office) -> socket.socket:
+def connect(server: LoaderServer) -> socket.socket:
     stranger = socket.socket(socket.AF_UNIX)
     stranger.settimeout(PATIENCE_S)
-    stranger.connect(office.address.path)
+    stranger.connect(server.address.path)
     return stranger
 
 
-def ask(office: Office) -> int:
+def ask(server: LoaderServer) -> int:
     found: list[int] = []
-    asking = threading.Thread(target=lambda: found.append(Counter(office.address).ask(7, 1)), daemon=True)
+    asking = threading.Thread(target=lambda: found.append(LoaderClient(server.address).ask(7, 1)), daemon=True)
     asking.start()
     asking.join(PATIENCE_S)
     return found[0]
 
 
 def test_a_silent_stranger_keeps_nobody_waiting() -> None:
-    with open_office() as office, connect(office), connect(office):
-        assert ask(office) == 8
+    with open_server() as server, connect(server), connect(server):
+        assert ask(server) == 8
 
 
 def read_to_end(stranger: socket.socket) -> None:
@@ -52,47 +52,47 @@ def read_to_end(stranger: socket.socket) -> None:
 
 
 def test_a_silent_stranger_is_sent_away() -> None:
-    with open_office(handshake_limit_s=0.01) as office, connect(office) as stranger:
+    with open_server(handshake_limit_s=0.01) as server, connect(server) as stranger:
         read_to_end(stranger)
 
 
 def test_a_wrong_key_is_refused_and_the_next_one_let_in() -> None:
-    with open_office() as office:
+    with open_server() as server:
         with pytest.raises(AuthenticationError):
-            Counter(office.address._replace(key=b"other"))
-        assert ask(office) == 8
+            LoaderClient(server.address._replace(key=b"other"))
+        assert ask(server) == 8
 
 
 def test_processes_of_another_user_are_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
     user = os.geteuid()
-    with open_office() as office:
+    with open_server() as server:
         monkeypatch.setattr("os.geteuid", lambda: user + 1)
-        with connect(office) as stranger:
+        with connect(server) as stranger:
             assert stranger.recv(1) == b"", "not even a challenge"
         monkeypatch.undo()
-        assert ask(office) == 8
+        assert ask(server) == 8
 
 
 def test_an_office_that_is_closed_has_no_thread_left() -> None:
-    with open_office() as office:
-        assert ask(office) == 8
-        assert office.file_descriptors()
+    with open_server() as server:
+        assert ask(server) == 8
+        assert server.file_descriptors()
     with socket.socket(socket.AF_UNIX) as late, pytest.raises(ConnectionRefusedError):
-        late.connect(office.address.path)
-    office.close()
+        late.connect(server.address.path)
+    server.close()
 
 
 def test_errors_of_accept_are_waited_out(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    with open_office() as office:
-        usual = office._closed.wait
+    with open_server() as server:
+        usual = server._closed.wait
 
         def wait(limit: float) -> bool:
             waits.append(limit)
             return usual(0.001)
 
-        monkeypatch.setattr(office._closed, "wait", wait)
-        office._listener.shutdown(socket.SHUT_RDWR)
+        monkeypatch.setattr(server._closed, "wait", wait)
+        server._listener.shutdown(socket.SHUT_RDWR)
         while not waits:
             assert not usual(0.001)
     assert waits[0] == module._ACCEPT_AGAIN_S
