@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 _MAX_COMMANDS: Final = 20_000  # after so many a state is written, which makes them superfluous
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True):
+class LogHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The first line.
 
     Args:
@@ -34,7 +34,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     state: State | None = None
 
 
-class Book:
+class CommandLog:
     """The file of one guest.
 
     Args:
@@ -47,7 +47,7 @@ class Book:
         self._file: io.FileIO | None = None
         self._num_commands = 0
 
-    def read(self) -> tuple[Head, list[Command]]:
+    def read(self) -> tuple[LogHeader, list[Command]]:
         """Return the state and the commands since; a last line that a crash cut off is left out.
 
         Raises:
@@ -56,9 +56,9 @@ class Book:
         try:
             first, *rest = self._path.read_bytes().splitlines()
         except (FileNotFoundError, ValueError):
-            return Head(), []
+            return LogHeader(), []
         try:
-            head = decode(first, Head)
+            head = decode(first, LogHeader)
         except msgspec.MsgspecError as error:
             raise UsageError(
                 f"Cannot go on with the tasks in {self._path}: {error}. They were written by another version of "
@@ -82,7 +82,7 @@ class Book:
         self._port = port
         self.close()
         try:
-            replace_file(self._path, msgspec.json.encode(Head(port=port, state=desk.state)) + b"\n")
+            replace_file(self._path, msgspec.json.encode(LogHeader(port=port, state=desk.state)) + b"\n")
             self._file = self._path.open("ab", buffering=0)
         except OSError as error:
             # Without it only a new driver is at a loss; the job at hand goes on. Tried again at the next command.

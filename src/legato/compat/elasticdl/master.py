@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from legato.compat.elasticdl.command_log import Book
+from legato.compat.elasticdl.command_log import CommandLog
 from legato.compat.elasticdl.commands import Command, Desk, Forget, Get, Notify, Reach, Reopen, Report, SetWorkers
 from legato.compat.elasticdl.laggards import Laggards
 from legato.compat.elasticdl.service import Service, address_of
@@ -43,7 +43,7 @@ class Master:
         self._num_minibatches = self._read_option("num_minibatches_per_task", DEFAULT_NUM_MINIBATCHES, at_least=1)
         self._num_workers = self._read_option("num_workers", host.spec.max_workers, at_least=1)
         self._seed = self._read_option("seed", 0, at_least=0)
-        self._book = Book(host.directory / "tasks.jsonl")
+        self._command_log = CommandLog(host.directory / "tasks.jsonl")
         self._service = Service(self, host.uid)
         self._laggards = Laggards(host.give_up)
         self._changed = asyncio.Event()
@@ -56,7 +56,7 @@ class Master:
 
     async def open(self) -> None:
         """Read what an earlier driver's guest wrote down, and listen where it listened."""
-        head, commands = self._book.read()
+        head, commands = self._command_log.read()
         self.desk = Desk(seed=self._seed, num_minibatches=self._num_minibatches, state=head.state)
         for command in commands:
             self.desk.repeat(command)
@@ -67,7 +67,7 @@ class Master:
             told = f"port {head.port} is in use by others: tasks are handed out on port {port} now"
             self._host.tell(f"{told}, and only workers that start from now on find it", "warning")
         self._address = f"127.0.0.1:{port}"
-        self._book.begin(port, self.desk)
+        self._command_log.begin(port, self.desk)
         self._laggards.follow(self.desk.syncs)
         self._tell_work(None)
 
@@ -100,7 +100,7 @@ class Master:
         """Stop listening."""
         self._laggards.close()
         await self._service.close()
-        self._book.close()
+        self._command_log.close()
 
     # ------------------------------------------------------------ for the service
 
@@ -120,7 +120,7 @@ class Master:
 
     def note(self, command: Command) -> None:
         """Write down what was carried out, and wake those who wait."""
-        self._book.note(command, self.desk)
+        self._command_log.note(command, self.desk)
         self._changed.set()
         self._changed = asyncio.Event()
         self._tell_work(None)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from legato.compat.elasticdl import command_log as book_module
-from legato.compat.elasticdl.command_log import Book
+from legato.compat.elasticdl.command_log import CommandLog
 from legato.compat.elasticdl.commands import Command, Desk, Get, Register, Reopen, Report, SetWorkers
 from legato.compat.elasticdl.permutation import Permutation
 from legato.compat.elasticdl.task_words import DatasetParams, Task
@@ -22,19 +22,19 @@ class Writer:
 
     def __init__(self, path: Path) -> None:
         self.desk = Desk(seed=0)
-        self.book = Book(path)
-        self.book.begin(7, self.desk)
+        self.log = CommandLog(path)
+        self.log.begin(7, self.desk)
         self.do(SetWorkers((0,)))
         self.do(Register(PARAMS))
 
     def do(self, command: Command) -> None:
         self.desk.carry_out(command)
-        self.book.note(command, self.desk)
+        self.log.note(command, self.desk)
 
 
 def read(path: Path) -> tuple[int, int, int]:
     """Return the port, how many commands there are, and how many tasks are handed out by them."""
-    head, commands = Book(path).read()
+    head, commands = CommandLog(path).read()
     desk = Desk(seed=0, state=head.state)
     for command in commands:
         desk.carry_out(command)
@@ -47,7 +47,7 @@ def test_what_is_written_is_there_before_anything_is_closed(tmp_path: Path) -> N
     for number in range(1, 5):
         writer.do(Get(0, "d"))
         assert read(tmp_path / "tasks.jsonl") == (7, 2 + number, number)
-    writer.book.close()
+    writer.log.close()
 
 
 def test_it_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,33 +56,33 @@ def test_it_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.Monkey
     for number in range(1, 30):
         writer.do(Get(0, "d"))
         assert read(tmp_path / "tasks.jsonl") == (7, (2 + number) % 10, number)
-    writer.book.close()
+    writer.log.close()
 
 
 def test_after_a_line_that_found_no_room_all_is_written_anew(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     writer = Writer(path)
     writer.do(Get(0, "d"))
-    assert writer.book._file is not None
-    writer.book._file.close()
+    assert writer.log._file is not None
+    writer.log._file.close()
 
     class Full(io.FileIO):
         def write(self, content: bytes, /) -> int:  # type: ignore[override]
             return super().write(content[:5])
 
-    writer.book._file = Full(path, "ab")
+    writer.log._file = Full(path, "ab")
     writer.do(Get(0, "d"))
     assert read(path) == (7, 0, 2)
     writer.do(Get(0, "d"))
     assert read(path) == (7, 1, 3)
-    writer.book.close()
+    writer.log.close()
 
 
 def test_a_disk_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "guest"
     folder.mkdir()
     writer = Writer(folder / "tasks.jsonl")
-    writer.book.close()
+    writer.log.close()
     (folder / "tasks.jsonl").unlink()
     folder.rmdir()
     writer.do(Get(0, "d"))
@@ -90,7 +90,7 @@ def test_a_disk_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     folder.mkdir()
     writer.do(Get(0, "d"))
     assert read(folder / "tasks.jsonl") == (7, 0, 3)
-    writer.book.close()
+    writer.log.close()
 
 
 def test_a_file_that_lost_its_end_loses_no_record(tmp_path: Path) -> None:
@@ -100,12 +100,12 @@ def test_a_file_that_lost_its_end_loses_no_record(tmp_path: Path) -> None:
         writer.do(Get(0, "d"))
         writer.do(Report(writer.desk.tasks.state.next_number - 1))
     writer.do(Get(0, "d"))
-    writer.book.close()
+    writer.log.close()
     whole = path.read_bytes()
     first = whole.index(b"\n") + 1
     for length in range(first, len(whole) + 1, 7):
         path.write_bytes(whole[:length])
-        head, commands = Book(path).read()
+        head, commands = CommandLog(path).read()
         desk = Desk(seed=0, state=head.state)
         for command in [*commands, Reopen(), SetWorkers((1,)), Register(PARAMS)]:
             desk.carry_out(command)

@@ -73,7 +73,7 @@ def test_processes_of_another_user_are_sent_away(monkeypatch: pytest.MonkeyPatch
         assert ask(server) == 8
 
 
-def test_an_office_that_is_closed_has_no_thread_left() -> None:
+def test_a_server_that_is_closed_has_no_thread_left() -> None:
     with open_server() as server:
         assert ask(server) == 8
         assert server.file_descriptors()
