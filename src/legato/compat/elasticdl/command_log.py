@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from legato.compat.elasticdl.commands import Command, Desk, State
+from legato.compat.elasticdl.commands import Command, State, StateMachine
 from legato.core.errors import UsageError
 from legato.driver.journal import replace_file
 from legato.system.decoding import decode
@@ -72,29 +72,29 @@ class CommandLog:
                 break
         return head, commands
 
-    def begin(self, port: int, desk: Desk) -> None:
+    def begin(self, port: int, machine: StateMachine) -> None:
         """Write a state; what was in the file is superfluous then.
 
         Args:
             port: on which workers find the guest.
-            desk: what it knows.
+            machine: what it knows.
         """
         self._port = port
         self.close()
         try:
-            replace_file(self._path, msgspec.json.encode(LogHeader(port=port, state=desk.state)) + b"\n")
+            replace_file(self._path, msgspec.json.encode(LogHeader(port=port, state=machine.state)) + b"\n")
             self._file = self._path.open("ab", buffering=0)
         except OSError as error:
             # Without it only a new driver is at a loss; the job at hand goes on. Tried again at the next command.
             _log.warning("Cannot write %s: %s", self._path, error)
         self._num_commands = 0
 
-    def note(self, command: Command, desk: Desk) -> None:
+    def note(self, command: Command, machine: StateMachine) -> None:
         """Write down what was carried out just now.
 
         Args:
             command: what.
-            desk: after it.
+            machine: after it.
         """
         line = msgspec.json.encode(command) + b"\n"
         try:
@@ -105,7 +105,7 @@ class CommandLog:
         self._num_commands += 1
         if not is_whole or self._num_commands >= _MAX_COMMANDS:
             # A line that is missing would make those behind it mean something else.
-            self.begin(self._port, desk)
+            self.begin(self._port, machine)
 
     def close(self) -> None:
         """Close the file."""

@@ -137,7 +137,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     world: WorldState
 
 
-class Desk:
+class StateMachine:
     """What the guest knows; changed by commands alone.
 
     Args:
@@ -188,19 +188,19 @@ class Desk:
         return self.tasks.set_workers(workers)
 
 
-_CARRIED_OUT: Final[Mapping[type[Command], Callable[[Desk, Any], Any]]] = {
-    Register: lambda desk, command: desk.tasks.register(command.params),
-    Get: lambda desk, command: desk.get(command, names_records=True),
-    Report: lambda desk, command: desk.tasks.report(command.number, error=command.error),
-    SetWorkers: lambda desk, command: desk.set_workers(command.workers),
-    Reset: lambda desk, command: desk.tasks.reset(command.dataset, command.worker, ask=command.ask),
-    Restore: lambda desk, command: desk.tasks.restore(command.content),
-    Reach: lambda desk, command: desk.syncs.reach(command.name, command.worker, desk.tasks.workers),
-    Notify: lambda desk, command: desk.syncs.notify(command.name),
-    Forget: lambda desk, command: desk.syncs.forget(command.name),
-    Enter: lambda desk, command: desk.world.enter(command.worker, command.port),
-    Leave: lambda desk, command: desk.world.leave(command.worker),
-    Stand: lambda desk, command: desk.world.stand(command.worker),
-    Meet: lambda desk, command: desk.world.meet(command.name, command.worker, command.number),
-    Reopen: lambda desk, _command: desk.tasks.reopen(),
+_CARRIED_OUT: Final[Mapping[type[Command], Callable[[StateMachine, Any], Any]]] = {
+    Register: lambda machine, command: machine.tasks.register(command.params),
+    Get: lambda machine, command: machine.get(command, names_records=True),
+    Report: lambda machine, command: machine.tasks.report(command.number, error=command.error),
+    SetWorkers: lambda machine, command: machine.set_workers(command.workers),
+    Reset: lambda machine, command: machine.tasks.reset(command.dataset, command.worker, ask=command.ask),
+    Restore: lambda machine, command: machine.tasks.restore(command.content),
+    Reach: lambda machine, command: machine.syncs.reach(command.name, command.worker, machine.tasks.workers),
+    Notify: lambda machine, command: machine.syncs.notify(command.name),
+    Forget: lambda machine, command: machine.syncs.forget(command.name),
+    Enter: lambda machine, command: machine.world.enter(command.worker, command.port),
+    Leave: lambda machine, command: machine.world.leave(command.worker),
+    Stand: lambda machine, command: machine.world.stand(command.worker),
+    Meet: lambda machine, command: machine.world.meet(command.name, command.worker, command.number),
+    Reopen: lambda machine, _command: machine.tasks.reopen(),
 }

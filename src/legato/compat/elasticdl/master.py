@@ -1,6 +1,6 @@
 """The guest of a job of ElasticDL: hands out tasks in the driver's process, and outlasts it by what it writes down.
 
-What it knows is the `Desk`'s, how it is asked the `Service`'s; here is who is there, what survives, and who waits.
+What it knows is in the `StateMachine`, how it is asked in the `Service`; here is what survives, and who waits.
 """
 
 from __future__ import annotations
@@ -9,7 +9,17 @@ import asyncio
 from typing import Any, Final
 
 from legato.compat.elasticdl.command_log import CommandLog
-from legato.compat.elasticdl.commands import Command, Desk, Forget, Get, Notify, Reach, Reopen, Report, SetWorkers
+from legato.compat.elasticdl.commands import (
+    Command,
+    Forget,
+    Get,
+    Notify,
+    Reach,
+    Reopen,
+    Report,
+    SetWorkers,
+    StateMachine,
+)
 from legato.compat.elasticdl.laggards import Laggards
 from legato.compat.elasticdl.service import Service, address_of
 from legato.compat.elasticdl.task_words import DEFAULT_NUM_MINIBATCHES, Task, TaskKind
@@ -50,25 +60,25 @@ class Master:
         self._address = ""
         self._is_left = False
         self._strangers: set[int] = set()
-        self.desk: Desk
+        self.machine: StateMachine
 
     # ------------------------------------------------------------ for the driver
 
     async def open(self) -> None:
         """Read what an earlier driver's guest wrote down, and listen where it listened."""
         head, commands = self._command_log.read()
-        self.desk = Desk(seed=self._seed, num_minibatches=self._num_minibatches, state=head.state)
+        self.machine = StateMachine(seed=self._seed, num_minibatches=self._num_minibatches, state=head.state)
         for command in commands:
-            self.desk.repeat(command)
+            self.machine.repeat(command)
         if head.port:
-            self.desk.carry_out(Reopen())
+            self.machine.carry_out(Reopen())
         port = await self._service.listen(head.port)
         if head.port not in (0, port):
             told = f"port {head.port} is in use by others: tasks are handed out on port {port} now"
             self._host.tell(f"{told}, and only workers that start from now on find it", "warning")
         self._address = f"127.0.0.1:{port}"
-        self._command_log.begin(port, self.desk)
-        self._laggards.follow(self.desk.syncs)
+        self._command_log.begin(port, self.machine)
+        self._laggards.follow(self.machine.syncs)
         self._tell_work(None)
 
     def variables_of(self, worker: int) -> dict[str, str]:
@@ -87,7 +97,7 @@ class Master:
 
     def describe_left(self) -> str | None:
         """Say which data sets were not worked off."""
-        left = self.desk.tasks.describe_left()
+        left = self.machine.tasks.describe_left()
         if left is None:
             return None
         return (
@@ -110,17 +120,17 @@ class Master:
         Raises:
             DataError: it makes no sense.
         """
-        result = self.desk.carry_out(command)
+        result = self.machine.carry_out(command)
         self.note(command)
         if isinstance(command, Report):
             self._note_report(command, result)
         if isinstance(command, Reach | Notify | Forget | SetWorkers):
-            self._laggards.follow(self.desk.syncs)
+            self._laggards.follow(self.machine.syncs)
         return result
 
     def note(self, command: Command) -> None:
         """Write down what was carried out, and wake those who wait."""
-        self._command_log.note(command, self.desk)
+        self._command_log.note(command, self.machine)
         self._changed.set()
         self._changed = asyncio.Event()
         self._tell_work(None)
@@ -134,7 +144,7 @@ class Master:
             names_records: False: who asks computes itself which records of a shuffled data set are in it.
         """
         while True:
-            answer = self.desk.get(command, names_records=names_records)
+            answer = self.machine.get(command, names_records=names_records)
             if isinstance(answer, Task):
                 self.note(command)
                 self._host.note_taken_up(command.worker)
@@ -146,11 +156,11 @@ class Master:
 
     def is_there(self, worker: int) -> bool:
         """Return whether a worker is one of this job, and has not ended."""
-        return worker in self.desk.tasks.workers
+        return worker in self.machine.tasks.workers
 
     def find_worker(self, address: str) -> int | None:
         """Return the worker that received this address; None if there is none."""
-        return next((worker for worker in self.desk.tasks.workers if address_of(worker) == address), None)
+        return next((worker for worker in self.machine.tasks.workers if address_of(worker) == address), None)
 
     # ------------------------------------------------------------ messages
 
@@ -165,7 +175,7 @@ class Master:
             self._tell_work(reported.worker)
 
     def _tell_work(self, by: int | None) -> None:
-        self._host.note_work(is_left=self.desk.tasks.is_work_left, by=by)
+        self._host.note_work(is_left=self.machine.tasks.is_work_left, by=by)
 
     def _note_stranger(self, worker: int) -> None:
         if not self.is_there(worker) and worker not in self._strangers:

@@ -21,7 +21,6 @@ except ImportError as error:
 from legato.compat.elasticdl import messages as m
 from legato.compat.elasticdl.commands import (
     Command,
-    Desk,
     Enter,
     Forget,
     Get,
@@ -34,6 +33,7 @@ from legato.compat.elasticdl.commands import (
     Reset,
     Restore,
     Stand,
+    StateMachine,
 )
 from legato.compat.elasticdl.peers import Peers
 from legato.compat.elasticdl.protobuf import decode, encode
@@ -65,7 +65,7 @@ def address_of(worker: int) -> str:
 class Master(Protocol):
     """What the endpoint asks: `legato.compat.elasticdl.master.Master`, which describes each of these."""
 
-    desk: Desk
+    machine: StateMachine
 
     def carry_out(self, command: Command) -> Any:
         """Carry out a command that changes something."""
@@ -140,14 +140,14 @@ class Service:
     async def _hand_out(self, worker: int, dataset: str, context: Any) -> m.TaskMessage:
         told = dict(context.invocation_metadata() or ())
         # Others in a loop with collectives would wait for it there: it gets the order to leave, as in the original.
-        is_in_loop = worker in self._master.desk.world.state.inside
+        is_in_loop = worker in self._master.machine.world.state.inside
         waits = told.get(m.WAITS, "no" if is_in_loop else "yes") == "yes"
         computes = told.get(m.COMPUTES, "") == "yes"
         asked = Get(worker, dataset, told.get(m.ASK, ""))
         answer = await self._master.get(asked, waits=waits, names_records=not computes)
         if not isinstance(answer, Task):
             return m.TaskMessage(type=TaskKind.NONE)
-        order = self._master.desk.tasks.order_of(answer.dataset) if computes else None
+        order = self._master.machine.tasks.order_of(answer.dataset) if computes else None
         return _task_message(answer, m.Order() if order is None else m.Order(size=order[0], seed=order[1]))
 
     async def _report_result(self, asked: m.ReportResultRequest, _context: Any) -> m.Empty:
@@ -166,7 +166,7 @@ class Service:
             num_minibatches_per_shard=asked.num_minibatches_per_shard,
             kind=TaskKind(asked.task_type) if known else TaskKind.TRAINING,
         )
-        _check_new(params.name, self._master.desk.tasks.names, "data sets")
+        _check_new(params.name, self._master.machine.tasks.names, "data sets")
         self._master.carry_out(Register(params))
         return m.Empty()
 
@@ -175,10 +175,10 @@ class Service:
         return m.Empty()
 
     async def _get_epoch(self, asked: m.DatasetRequest, _context: Any) -> m.EpochResponse:
-        return m.EpochResponse(epoch=self._master.desk.tasks.epoch(asked.dataset_name))
+        return m.EpochResponse(epoch=self._master.machine.tasks.epoch(asked.dataset_name))
 
     async def _get_checkpoint(self, asked: m.DatasetRequest, _context: Any) -> m.ShardCheckpoint:
-        return m.ShardCheckpoint(content=self._master.desk.tasks.checkpoint(asked.dataset_name))
+        return m.ShardCheckpoint(content=self._master.machine.tasks.checkpoint(asked.dataset_name))
 
     async def _take_checkpoint(self, asked: m.ShardCheckpoint, _context: Any) -> m.YesResponse:
         try:
@@ -192,13 +192,13 @@ class Service:
         worker = self._master.find_worker(asked.worker_host)
         if worker is None:
             return m.CommRankResponse(rank_id=-1)
-        standing, has_changed = self._master.desk.carry_out(Stand(worker))
+        standing, has_changed = self._master.machine.carry_out(Stand(worker))
         if has_changed:
             self._master.note(Stand(worker))
         return self._rank_message(standing)
 
     def _rank_message(self, standing: Standing) -> m.CommRankResponse:
-        first = self._master.desk.world.first
+        first = self._master.machine.world.first
         return m.CommRankResponse(
             rank_id=standing.rank,
             world_size=standing.world_size,
@@ -233,14 +233,14 @@ class Service:
     async def _worker_sync(self, asked: m.WorkerSyncRequest, _context: Any) -> m.YesResponse:
         if not self._master.is_there(asked.worker_id):
             return m.YesResponse()
-        _check_new(asked.sync_name, self._master.desk.syncs.points, "named points")
+        _check_new(asked.sync_name, self._master.machine.syncs.points, "named points")
         return m.YesResponse(yes=self._master.carry_out(Reach(asked.sync_name, asked.worker_id)))
 
     async def _wait_sync(self, asked: m.WaitSyncRequest, _context: Any) -> m.YesResponse:
         if asked.notify:
-            _check_new(asked.sync_name, self._master.desk.syncs.points, "named points")
+            _check_new(asked.sync_name, self._master.machine.syncs.points, "named points")
             self._master.carry_out(Notify(asked.sync_name))
-        return m.YesResponse(yes=self._master.desk.syncs.is_passed(asked.sync_name))
+        return m.YesResponse(yes=self._master.machine.syncs.is_passed(asked.sync_name))
 
     async def _delete_sync(self, asked: m.DeleteSyncRequest, _context: Any) -> m.Empty:
         self._master.carry_out(Forget(None if asked.delete_all else asked.sync_name))
@@ -253,7 +253,7 @@ class Service:
         return m.Empty()
 
     async def _get_status(self, _asked: m.Empty, _context: Any) -> m.NumberResponse:
-        has_begun = self._master.desk.world.state.number > 0
+        has_begun = self._master.machine.world.state.number > 0
         return m.NumberResponse(number=_LOOP_ENTERED if has_begun else _LOOP_PENDING)
 
     async def _acquire_lock(self, asked: m.LockRequest, _context: Any) -> m.YesResponse:

@@ -10,7 +10,7 @@ import pytest
 
 from legato.compat.elasticdl import command_log as book_module
 from legato.compat.elasticdl.command_log import CommandLog
-from legato.compat.elasticdl.commands import Command, Desk, Get, Register, Reopen, Report, SetWorkers
+from legato.compat.elasticdl.commands import Command, Get, Register, Reopen, Report, SetWorkers, StateMachine
 from legato.compat.elasticdl.permutation import Permutation
 from legato.compat.elasticdl.task_words import DatasetParams, Task
 
@@ -21,24 +21,24 @@ class Writer:
     """A guest that writes down all that it does."""
 
     def __init__(self, path: Path) -> None:
-        self.desk = Desk(seed=0)
+        self.machine = StateMachine(seed=0)
         self.log = CommandLog(path)
-        self.log.begin(7, self.desk)
+        self.log.begin(7, self.machine)
         self.do(SetWorkers((0,)))
         self.do(Register(PARAMS))
 
     def do(self, command: Command) -> None:
-        self.desk.carry_out(command)
-        self.log.note(command, self.desk)
+        self.machine.carry_out(command)
+        self.log.note(command, self.machine)
 
 
 def read(path: Path) -> tuple[int, int, int]:
     """Return the port, how many commands there are, and how many tasks are handed out by them."""
     head, commands = CommandLog(path).read()
-    desk = Desk(seed=0, state=head.state)
+    machine = StateMachine(seed=0, state=head.state)
     for command in commands:
-        desk.carry_out(command)
-    held = [known for known in desk.tasks.state.datasets if known.params.name == "d"]
+        machine.carry_out(command)
+    held = [known for known in machine.tasks.state.datasets if known.params.name == "d"]
     return head.port, len(commands), len(held[0].state.doing) if held else 0
 
 
@@ -98,7 +98,7 @@ def test_a_file_that_lost_its_end_loses_no_record(tmp_path: Path) -> None:
     writer = Writer(path)
     for _ in range(4):
         writer.do(Get(0, "d"))
-        writer.do(Report(writer.desk.tasks.state.next_number - 1))
+        writer.do(Report(writer.machine.tasks.state.next_number - 1))
     writer.do(Get(0, "d"))
     writer.log.close()
     whole = path.read_bytes()
@@ -106,15 +106,15 @@ def test_a_file_that_lost_its_end_loses_no_record(tmp_path: Path) -> None:
     for length in range(first, len(whole) + 1, 7):
         path.write_bytes(whole[:length])
         head, commands = CommandLog(path).read()
-        desk = Desk(seed=0, state=head.state)
+        machine = StateMachine(seed=0, state=head.state)
         for command in [*commands, Reopen(), SetWorkers((1,)), Register(PARAMS)]:
-            desk.carry_out(command)
+            machine.carry_out(command)
         num_done = sum(isinstance(command, Report) for command in commands)
         records: list[int] = []
-        while isinstance(task := desk.carry_out(Get(1, "d")), Task):
+        while isinstance(task := machine.carry_out(Get(1, "d")), Task):
             assert task.number > 1000, "a report of an older number, which was lost, means nothing"
             records += task.records
-            desk.carry_out(Report(task.number))
+            machine.carry_out(Report(task.number))
         # What was done since is done again, and all that was not.
         assert sorted(records) == list(range(num_done, 100))
 
@@ -134,7 +134,7 @@ def test_a_file_that_was_never_whole(tmp_path: Path, content: str) -> None:
 def test_what_is_repeated_computes_no_order_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
     params = DatasetParams(name="d", batch_size=8, num_epochs=2, dataset_size=100, shuffle=True)
     commands: list[Command] = [SetWorkers((0,)), Register(params)]
-    first, second = Desk(seed=1), Desk(seed=1)
+    first, second = StateMachine(seed=1), StateMachine(seed=1)
     for number in range(1, 8):
         commands += [Get(0, "d", str(number)), Get(0, "d", str(number))] + [Report(number)] * (number % 2)
     for command in commands:

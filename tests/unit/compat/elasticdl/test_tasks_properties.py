@@ -13,7 +13,6 @@ from tests.tiers import examples
 
 from legato.compat.elasticdl.commands import (
     Command,
-    Desk,
     Get,
     Register,
     Reopen,
@@ -22,6 +21,7 @@ from legato.compat.elasticdl.commands import (
     Restore,
     SetWorkers,
     State,
+    StateMachine,
 )
 from legato.compat.elasticdl.task_words import DatasetParams, Task, TaskKind
 
@@ -45,8 +45,8 @@ class _Tasks(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.desk = Desk(seed=_SEED, num_minibatches=2)
-        self.head = msgspec.json.encode(self.desk.state)
+        self.machine = StateMachine(seed=_SEED, num_minibatches=2)
+        self.head = msgspec.json.encode(self.machine.state)
         self.commands: list[bytes] = []
         self.workers: set[int] = set()
         self.next_worker = 0
@@ -120,19 +120,19 @@ class _Tasks(RuleBasedStateMachine):
     @rule()
     def replace_driver(self) -> None:
         """A new driver carries out again what the last one wrote down."""
-        desk = Desk(seed=_SEED, num_minibatches=2, state=msgspec.json.decode(self.head, type=State))
+        machine = StateMachine(seed=_SEED, num_minibatches=2, state=msgspec.json.decode(self.head, type=State))
         for command in self.commands:
-            desk.carry_out(msgspec.json.decode(command, type=Command))
-        assert msgspec.json.encode(desk.state) == msgspec.json.encode(self.desk.state)
-        desk.carry_out(Reopen())
-        self.desk, self.head, self.commands = desk, msgspec.json.encode(desk.state), []
-        assert desk.tasks.workers == self.workers
+            machine.carry_out(msgspec.json.decode(command, type=Command))
+        assert msgspec.json.encode(machine.state) == msgspec.json.encode(self.machine.state)
+        machine.carry_out(Reopen())
+        self.machine, self.head, self.commands = machine, msgspec.json.encode(machine.state), []
+        assert machine.tasks.workers == self.workers
 
     @precondition(lambda self: self.params)
     @rule(data=st.data())
     def keep_checkpoint(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.params)))
-        self.kept = (name, self.desk.tasks.checkpoint(name), self.done.copy())
+        self.kept = (name, self.machine.tasks.checkpoint(name), self.done.copy())
 
     @precondition(lambda self: self.kept is not None)
     @rule()
@@ -155,7 +155,7 @@ class _Tasks(RuleBasedStateMachine):
 
     def do(self, command: Command) -> Any:
         self.commands.append(msgspec.json.encode(command))
-        return self.desk.carry_out(command)
+        return self.machine.carry_out(command)
 
     def note_done(self, task: Task) -> None:
         assert task.num_records == len(task.records) > 0
@@ -181,7 +181,7 @@ class _Tasks(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Whoever is left ends it: every record of every epoch is done."""
-        manager = self.desk.tasks
+        manager = self.machine.tasks
         manager.set_workers({self.next_worker})
         self.held = {}
         for name, params in self.params.items():
