@@ -20,7 +20,7 @@ from legato.compat.elasticdl.forms import ServiceForm
 from legato.compat.elasticdl.loader_server import Address, LoaderClient
 from legato.compat.elasticdl.shards import Shard, shard_of, write_checkpoint
 from legato.compat.elasticdl.stream import Record
-from legato.compat.elasticdl.task_queue import AsAsked, HandedOut, InOrder
+from legato.compat.elasticdl.task_queue import OrderedPass, TaskQueue, UnorderedPass
 from legato.compat.elasticdl.task_words import DatasetParams, Task, TaskKind, default_name
 from legato.compat.elasticdl.tasks_client import TasksClient
 from legato.compat.elasticdl.training import Training
@@ -264,9 +264,9 @@ class TaskSource(RecordSource):
 
     def __init__(self, form: ServiceForm) -> None:
         self._form = form
-        self._handed: HandedOut | None = None
-        self._in_order: InOrder | None = None
-        self._passes: dict[int, InOrder | AsAsked] = {}
+        self._task_queue: TaskQueue | None = None
+        self._in_order: OrderedPass | None = None
+        self._passes: dict[int, OrderedPass | UnorderedPass] = {}
         self._num_passes = 0
         self._lock = threading.Lock()
 
@@ -277,13 +277,13 @@ class TaskSource(RecordSource):
 
     def begin_pass(self, num_processes: int, *, is_ordered: bool) -> LoaderPass | None:
         """Begin a pass. Requests no tasks: the processes may be forked."""
-        begun: InOrder | AsAsked
+        begun: OrderedPass | UnorderedPass
         if is_ordered:
             if self._in_order is not None:
                 self._in_order.close()
-            self._in_order = begun = InOrder(self._queue, self._form.batch_size)
+            self._in_order = begun = OrderedPass(self._queue, self._form.batch_size)
         elif num_processes:
-            begun = AsAsked(self._queue)
+            begun = UnorderedPass(self._queue)
         else:
             return None
         self._num_passes += 1
@@ -298,7 +298,7 @@ class TaskSource(RecordSource):
 
     def ask(self, number: int, generation: int, *, is_direct: bool) -> Batch | None:
         """Return the records of a batch."""
-        known: InOrder | AsAsked | None
+        known: OrderedPass | UnorderedPass | None
         if is_direct:
             known = self._in_order if self._in_order is not None and not self._in_order.is_closed else None
         elif generation:
@@ -328,7 +328,7 @@ class TaskSource(RecordSource):
     @property
     def has_handed_out(self) -> bool:
         """Whether the driver has begun an epoch."""
-        return self._handed is not None and self.current_epoch() > 0
+        return self._task_queue is not None and self.current_epoch() > 0
 
     def report(self, num_records: int | None, error: str) -> bool:
         """Note that records are done."""
@@ -347,7 +347,7 @@ class TaskSource(RecordSource):
         """Restart the data set."""
         self._queue()
         self._client.reset_dataset(self.dataset)
-        self._handed = None
+        self._task_queue = None
 
     def checkpoint(self) -> str:
         """Return which tasks are not done."""
@@ -359,17 +359,17 @@ class TaskSource(RecordSource):
         self._queue()
         return self._client.restore_checkpoint(checkpoint)
 
-    def _queue(self) -> HandedOut:
+    def _queue(self) -> TaskQueue:
         """Return the tasks of this worker; the first call registers the data set with the driver."""
-        handed = self._handed
+        handed = self._task_queue
         if handed is None:
             # Not under the lock, for the driver is asked. Registered twice it is registered once.
             self._register()
-            made = HandedOut(self._client, self.dataset, self._form.batch_size, may_wait)
+            made = TaskQueue(self._client, self.dataset, self._form.batch_size, may_wait)
             with self._lock:
-                if self._handed is None:
-                    self._handed = made
-                handed = self._handed
+                if self._task_queue is None:
+                    self._task_queue = made
+                handed = self._task_queue
         return handed
 
     def _register(self) -> None:

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 _LEFT: Final = "the loop over the loader was left before its end"
 
 
-class Given(NamedTuple):
+class QueuedRecord(NamedTuple):
     """A record, and the number of the task that it came with."""
 
     task: int
@@ -58,9 +58,9 @@ class Pass(abc.ABC):
 
     is_ordered = False
 
-    def __init__(self, take: Callable[[], HandedOut]) -> None:
+    def __init__(self, take: Callable[[], TaskQueue]) -> None:
         self._take = take
-        self._handed: HandedOut | None = None
+        self._task_queue: TaskQueue | None = None
         self.is_closed = False
 
     def start(self, num_processes: int, may_come: Callable[[], bool]) -> None:  # noqa: B027 - nothing is waited for
@@ -80,15 +80,15 @@ class Pass(abc.ABC):
         """
         if not self.is_closed:
             self.is_closed = True
-            if self._handed is not None:
-                self._handed.leave(self)
+            if self._task_queue is not None:
+                self._task_queue.leave(self)
 
     @abc.abstractmethod
     def undo(self) -> None:
-        """Take back what the loader has not brought. Called with the lock of its `HandedOut` held, once."""
+        """Take back what the loader has not brought. Called with the lock of its `TaskQueue` held, once."""
 
 
-class HandedOut:
+class TaskQueue:
     """The tasks of one data set, as one worker has them.
 
     Args:
@@ -107,7 +107,7 @@ class HandedOut:
         self._may_wait = may_wait
         self._changed = threading.Condition(threading.Lock())
         self._pending: dict[int, _Held] = {}
-        self._left: deque[Given] = deque()
+        self._left: deque[QueuedRecord] = deque()
         # What the program has and has not reported: numbers of tasks, and how many of their records.
         self._delivered: deque[tuple[int, int]] = deque()
         self._is_at_end = False
@@ -148,11 +148,11 @@ class HandedOut:
 
     def take(
         self,
-        note: Callable[[tuple[Given, ...]], None],
+        note: Callable[[tuple[QueuedRecord, ...]], None],
         *,
         is_over: Callable[[], bool] = lambda: False,
         is_turn: Callable[[], bool] = lambda: True,
-    ) -> tuple[Given, ...]:
+    ) -> tuple[QueuedRecord, ...]:
         """Return the records of a mini-batch, across tasks; at the end of the data fewer, and then none.
 
         Args:
@@ -205,23 +205,23 @@ class HandedOut:
                 self._is_at_end = num_restarts == self._num_restarts
             elif self._num_asking:
                 self._pending[task.number] = _Held(task)
-                self._left.extend(Given(task.number, Record(task.epoch - 1, index)) for index in task.records)
+                self._left.extend(QueuedRecord(task.number, Record(task.epoch - 1, index)) for index in task.records)
             else:
                 # The loop that wanted it was left meanwhile. Others may wait for it.
                 self._to_give_back.append((task.number, _LEFT))
                 _left_loops.put(self)
             self._changed.notify_all()
 
-    def deliver(self, batch: Sequence[Given]) -> None:
+    def deliver(self, batch: Sequence[QueuedRecord]) -> None:
         """Note that the program has these records: it reports them next, behind what it had before."""
         with self._changed:
             self.note_delivered(batch)
 
-    def note_delivered(self, batch: Sequence[Given]) -> None:
+    def note_delivered(self, batch: Sequence[QueuedRecord]) -> None:
         """Note the same with the lock held."""
         self._delivered.extend((given.task, 1) for given in batch)
 
-    def put_back(self, batch: Sequence[Given]) -> None:
+    def put_back(self, batch: Sequence[QueuedRecord]) -> None:
         """Take back records that the program has not had: they are the next ones, unless their task was given back.
 
         Called with the lock held.
@@ -303,14 +303,14 @@ class HandedOut:
         self._changed.notify_all()
 
 
-class AsAsked(Pass):
+class UnorderedPass(Pass):
     """One pass of a loader whose processes take what comes next; what of it they have brought is unknown."""
 
     def ask(self, number: int) -> tuple[Record, ...] | None:  # noqa: ARG002 - the processes count each for themselves
         """Return the records of the next batch; None at the end, and when the pass is over."""
         if self.is_closed:
             return None
-        handed = self._handed = self._take()
+        handed = self._task_queue = self._take()
         found = handed.take(handed.note_delivered, is_over=lambda: self.is_closed)
         return tuple(given.record for given in found) or None
 
@@ -320,11 +320,11 @@ class AsAsked(Pass):
 
     def undo(self) -> None:
         """Give all tasks back."""
-        assert self._handed is not None
-        self._handed.give_all_back(_LEFT)
+        assert self._task_queue is not None
+        self._task_queue.give_all_back(_LEFT)
 
 
-class InOrder(Pass):
+class OrderedPass(Pass):
     """The batches of one pass of a loader, handed out in the loader's order, whichever process asks first.
 
     At the end of the data a loader throws away what it has of a batch, and all that comes behind. So only the last
@@ -338,20 +338,20 @@ class InOrder(Pass):
 
     is_ordered = True
 
-    def __init__(self, take: Callable[[], HandedOut], batch_size: int) -> None:
+    def __init__(self, take: Callable[[], TaskQueue], batch_size: int) -> None:
         super().__init__(take)
         self._batch_size = batch_size
         self._next = 0
         self._sizes: dict[int, int] = {}
-        self._under_way: dict[int, tuple[Given, ...]] = {}
+        self._under_way: dict[int, tuple[QueuedRecord, ...]] = {}
 
     def ask(self, number: int) -> tuple[Record, ...] | None:
         """Return the records of a batch by its number, when those before it are handed out; None at the end."""
         if self.is_closed:
             return None
-        handed = self._handed = self._take()
+        handed = self._task_queue = self._take()
 
-        def note(batch: tuple[Given, ...]) -> None:
+        def note(batch: tuple[QueuedRecord, ...]) -> None:
             if batch:
                 self._under_way[number] = batch
             self._next = max(self._next, number + 1)
@@ -366,19 +366,19 @@ class InOrder(Pass):
     def deliver(self, number: int) -> int | None:
         """Note that the loader has brought a batch; returns how many records it has if it was filled, else None."""
         batch = self._under_way.pop(number, None)
-        if batch is not None and self._handed is not None:
-            self._handed.deliver(batch)
+        if batch is not None and self._task_queue is not None:
+            self._task_queue.deliver(batch)
         return self._sizes.get(number)
 
     def undo(self) -> None:
         """Take back what the loader has not brought."""
-        assert self._handed is not None
+        assert self._task_queue is not None
         batches = [self._under_way[number] for number in sorted(self._under_way)]
         self._under_way.clear()
-        self._handed.put_back([given for batch in batches for given in batch])
+        self._task_queue.put_back([given for batch in batches for given in batch])
 
 
-_left_loops: Final[queue.SimpleQueue[HandedOut]] = queue.SimpleQueue()
+_left_loops: Final[queue.SimpleQueue[TaskQueue]] = queue.SimpleQueue()
 """Whose loops were left: `SimpleQueue.put` may be called anywhere, a finaliser within another call of it included."""
 _watching: Final[list[int]] = []
 _starting: Final = threading.Lock()

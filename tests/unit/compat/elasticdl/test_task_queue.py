@@ -11,7 +11,7 @@ import pytest
 
 from legato.compat.elasticdl.client import LocalTasks
 from legato.compat.elasticdl.stream import Record
-from legato.compat.elasticdl.task_queue import AsAsked, HandedOut, InOrder
+from legato.compat.elasticdl.task_queue import OrderedPass, TaskQueue, UnorderedPass
 from legato.compat.elasticdl.task_words import DatasetParams, Task
 from legato.compat.elasticdl.tasks_client import TasksUnreachable
 
@@ -33,19 +33,19 @@ class Tasks(LocalTasks):
         super().report_task_result(task, dataset, error)
 
 
-def hand_out(num_records: int, tasks: LocalTasks | None = None) -> HandedOut:
+def hand_out(num_records: int, tasks: LocalTasks | None = None) -> TaskQueue:
     tasks = tasks or LocalTasks(0)
     tasks.report_params(
         DatasetParams(name="d", batch_size=4, num_epochs=1, dataset_size=num_records, num_minibatches_per_shard=1)
     )
-    return HandedOut(tasks, "d", 4)
+    return TaskQueue(tasks, "d", 4)
 
 
 @pytest.mark.parametrize("num_records", [1, 3, 4, 5, 30, 32])
 @pytest.mark.parametrize("num_processes", [1, 2, 3])
 def test_each_process_gets_its_own_batches_however_they_hurry(num_records: int, num_processes: int) -> None:
     handed = hand_out(num_records)
-    in_order = InOrder(lambda: handed, 4)
+    in_order = OrderedPass(lambda: handed, 4)
 
     def load(process: int) -> dict[int, tuple[Record, ...]]:
         found, number = {}, process
@@ -67,7 +67,7 @@ def test_each_process_gets_its_own_batches_however_they_hurry(num_records: int, 
 
 def test_who_waits_for_a_batch_that_never_comes_is_told_when_the_loader_is_over() -> None:
     handed = hand_out(30)
-    in_order = InOrder(lambda: handed, 4)
+    in_order = OrderedPass(lambda: handed, 4)
     told: list[object] = []
     waiting = threading.Thread(target=lambda: told.append(in_order.ask(1)))
     waiting.start()
@@ -80,14 +80,14 @@ def test_who_waits_for_a_batch_that_never_comes_is_told_when_the_loader_is_over(
 def test_what_a_loader_had_loaded_ahead_when_its_loop_was_left_comes_again_and_is_not_done() -> None:
     tasks = Tasks()
     handed = hand_out(32, tasks)
-    first = InOrder(lambda: handed, 4)
+    first = OrderedPass(lambda: handed, 4)
     for number in range(6):
         assert first.ask(number) is not None
     for number in range(2):
         first.deliver(number)
         handed.report(None, "")
     first.close()
-    second = InOrder(lambda: handed, 4)
+    second = OrderedPass(lambda: handed, 4)
     came: list[int] = []
     for number in range(6):
         records = second.ask(number)
@@ -102,13 +102,13 @@ def test_what_a_loader_had_loaded_ahead_when_its_loop_was_left_comes_again_and_i
 def test_a_process_of_a_loop_that_was_left_takes_nothing_of_what_was_given_back() -> None:
     tasks = Tasks()
     handed = hand_out(16, tasks)
-    left = AsAsked(lambda: handed)
+    left = UnorderedPass(lambda: handed)
     assert left.ask(0) is not None
     left.close()
     handed.settle()
     assert [error for _, error in tasks.reports] == ["the loop over the loader was left before its end"]
     assert left.ask(1) is None
-    anew = AsAsked(lambda: handed)
+    anew = UnorderedPass(lambda: handed)
     came = [record.index for number in range(4) for record in anew.ask(number) or ()]
     assert sorted(came) == list(range(16))
     anew.end()
@@ -119,7 +119,7 @@ def test_a_process_of_a_loop_that_was_left_takes_nothing_of_what_was_given_back(
 def test_reports_count_for_what_was_brought_and_not_for_what_was_loaded_before() -> None:
     tasks = Tasks()
     handed = hand_out(32, tasks)
-    in_order = InOrder(lambda: handed, 4)
+    in_order = OrderedPass(lambda: handed, 4)
     for number in range(4):
         in_order.ask(number)
     handed.report(16, "")
@@ -137,7 +137,7 @@ def test_reports_count_for_what_was_brought_and_not_for_what_was_loaded_before()
 def test_records_of_tasks_that_were_given_back_are_not_taken_back() -> None:
     tasks = Tasks()
     handed = hand_out(8, tasks)
-    in_order = InOrder(lambda: handed, 4)
+    in_order = OrderedPass(lambda: handed, 4)
     in_order.ask(0)
     handed.report_all("given back")
     in_order.close()
@@ -172,7 +172,7 @@ def test_it_waits_for_others_only_where_it_may() -> None:
     tasks = Tasks()
     hand_out(4, tasks)
     waits = iter([True, False, False])
-    handed = HandedOut(tasks, "d", 4, lambda: next(waits))
+    handed = TaskQueue(tasks, "d", 4, lambda: next(waits))
     handed.next_task()
     handed.next_task()
     handed.next_batch()
@@ -208,9 +208,9 @@ def in_time(body: Callable[[], object]) -> object:
     return found[0]
 
 
-@pytest.mark.parametrize("make", [AsAsked, lambda take: InOrder(take, 4)])
+@pytest.mark.parametrize("make", [UnorderedPass, lambda take: OrderedPass(take, 4)])
 def test_a_loop_is_left_at_once_while_the_driver_is_asked_and_what_comes_then_goes_to_others(
-    make: Callable[[Callable[[], HandedOut]], AsAsked | InOrder],
+    make: Callable[[Callable[[], TaskQueue]], UnorderedPass | OrderedPass],
 ) -> None:
     tasks = Slow()
     handed = hand_out(4, tasks)
@@ -229,15 +229,15 @@ def test_a_loop_is_left_at_once_while_the_driver_is_asked_and_what_comes_then_go
 def test_what_was_given_back_is_told_before_more_is_asked_for() -> None:
     tasks = Tasks()
     handed = hand_out(4, tasks)
-    left = AsAsked(lambda: handed)
+    left = UnorderedPass(lambda: handed)
     assert left.ask(0) is not None
     left.close()
-    assert len(AsAsked(lambda: handed).ask(0) or ()) == 4, "else this worker would be at the end of the data"
+    assert len(UnorderedPass(lambda: handed).ask(0) or ()) == 4, "else this worker would be at the end of the data"
 
 
-@pytest.mark.parametrize("make", [AsAsked, lambda take: InOrder(take, 4)])
+@pytest.mark.parametrize("make", [UnorderedPass, lambda take: OrderedPass(take, 4)])
 def test_a_finaliser_may_close_a_loop_wherever_the_collector_runs(
-    make: Callable[[Callable[[], HandedOut]], AsAsked | InOrder],
+    make: Callable[[Callable[[], TaskQueue]], UnorderedPass | OrderedPass],
 ) -> None:
     tasks = Tasks()
     handed = hand_out(16, tasks)
