@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 
-class BetweenSteps:
+class SchedulerGuard:
     """Watches schedulers and settings of optimizers between two steps.
 
     Args:

@@ -18,7 +18,7 @@ import torch
 from legato.compat.elasticdl.batches import Arguments, check_batch, tensors_of
 from legato.compat.elasticdl.losses import hearing_losses
 from legato.compat.elasticdl.plan import Plan
-from legato.compat.elasticdl.scheduler_guard import BetweenSteps
+from legato.compat.elasticdl.scheduler_guard import SchedulerGuard
 from legato.compat.elasticdl.shards import Start
 from legato.compat.elasticdl.stream import Stream, StreamSteps
 from legato.core.errors import ProgramError
@@ -39,8 +39,8 @@ class Progress:
         num_per_step: micro-batches of a step, unless set otherwise.
     """
 
-    def __init__(self, between: BetweenSteps, steps: StreamSteps, place: int, num_per_step: int) -> None:
-        self._between = between
+    def __init__(self, between: SchedulerGuard, steps: StreamSteps, place: int, num_per_step: int) -> None:
+        self._scheduler_guard = between
         self._steps = steps
         self._num_per_step = num_per_step
         self.step = 0
@@ -50,12 +50,12 @@ class Progress:
 
     def state_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {"step": self.step, "place": int(self.place), "acts_after_steps": self._between.acts_after_steps}
+        return {"step": self.step, "place": int(self.place), "acts_after_steps": self._scheduler_guard.acts_after_steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Undo `state_dict`."""
         self.step, self.place = state["step"], state["place"]
-        self._between.acts_after_steps = state["acts_after_steps"]
+        self._scheduler_guard.acts_after_steps = state["acts_after_steps"]
         self._steps.go_on(self.step, self.place, self._num_per_step)
 
 
@@ -99,8 +99,8 @@ class Training:
         self._is_open = self._is_over = self._has_ended = False
         self._result: Any = torch.tensor(float("nan"))
         self._arguments = Arguments()
-        self._between = BetweenSteps((), ())
-        self._progress = Progress(self._between, self._steps, start, num_per_step)
+        self._scheduler_guard = SchedulerGuard((), ())
+        self._progress = Progress(self._scheduler_guard, self._steps, start, num_per_step)
 
     # ------------------------------------------------------------ facts
 
@@ -164,8 +164,8 @@ class Training:
             # Programs move their batches to "cuda".
             torch.cuda.set_device(run.device)
         schedulers = find_schedulers(optimizer)
-        self._between = BetweenSteps([optimizer], schedulers)
-        self._progress = Progress(self._between, self._steps, self._start, self._num_per_step)
+        self._scheduler_guard = SchedulerGuard([optimizer], schedulers)
+        self._progress = Progress(self._scheduler_guard, self._steps, self._start, self._num_per_step)
         run.prepare(model, optimizer, *schedulers, self._progress)
         self._run = run
         job.at_end(self.end_with_program)
@@ -176,7 +176,7 @@ class Training:
             self._turns = run.turns(self._steps, self, f"{self.stream.description}, from {self._start}")
             self._advance()
         if run.step:
-            self._between.join()
+            self._scheduler_guard.join()
         if self._due is None:
             # The others have trained everything.
             self._close()
@@ -191,7 +191,7 @@ class Training:
             return
         self._has_ended = True
         self._raise_failure()
-        self._between.enter_step()
+        self._scheduler_guard.enter_step()
         if not self._is_over:
             if self.plan.is_stuck:
                 raise ProgramError(
@@ -227,7 +227,7 @@ class Training:
         """
         self._raise_failure()
         try:
-            self._between.enter_step()
+            self._scheduler_guard.enter_step()
             self._take(args, kwargs)
             if not self._is_open:
                 self._advance()
@@ -274,7 +274,7 @@ class Training:
         self.plan.drop_before(self._progress.place)
         # Who begins far on finds an epoch that it has not seen, as who joins later; all of them do so here.
         known = 0 if before == self._start else self._epoch(before)
-        self._between.leave_step(is_new_epoch=self._epoch(self._progress.place) > known)
+        self._scheduler_guard.leave_step(is_new_epoch=self._epoch(self._progress.place) > known)
         if self._progress.place >= self.stream.num_places:
             self._close()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from legato.compat.elasticdl.scheduler_guard import BetweenSteps
+from legato.compat.elasticdl.scheduler_guard import SchedulerGuard
 
 NUM_STEPS, STEPS_PER_EPOCH = 12, 3
 
@@ -23,7 +23,7 @@ class Worker:
     def __init__(self, act: Callable[[Worker, bool], None], source: Worker | None = None) -> None:
         self.optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, step_size=1, gamma=0.5)
-        self.between = BetweenSteps([self.optimizer], [self.scheduler])
+        self.between = SchedulerGuard([self.optimizer], [self.scheduler])
         self.epoch = self.num_steps = 0
         self._act = act
         if source is not None:
