@@ -20,8 +20,8 @@ from legato.compat.elasticdl.commands import (
     SetWorkers,
     StateMachine,
 )
-from legato.compat.elasticdl.laggards import Laggards
 from legato.compat.elasticdl.service import Service, address_of
+from legato.compat.elasticdl.stragglers import Stragglers
 from legato.compat.elasticdl.task_words import DEFAULT_NUM_MINIBATCHES, Task, TaskKind
 from legato.compat.elasticdl.tasks import Reported
 from legato.core.errors import UsageError
@@ -55,7 +55,7 @@ class Master:
         self._seed = self._read_option("seed", 0, at_least=0)
         self._command_log = CommandLog(host.directory / "tasks.jsonl")
         self._service = Service(self, host.uid)
-        self._laggards = Laggards(host.give_up)
+        self._stragglers = Stragglers(host.give_up)
         self._changed = asyncio.Event()
         self._address = ""
         self._is_left = False
@@ -78,7 +78,7 @@ class Master:
             self._host.tell(f"{told}, and only workers that start from now on find it", "warning")
         self._address = f"127.0.0.1:{port}"
         self._command_log.begin(port, self.machine)
-        self._laggards.follow(self.machine.syncs)
+        self._stragglers.follow(self.machine.syncs)
         self._tell_work(None)
 
     def variables_of(self, worker: int) -> dict[str, str]:
@@ -108,7 +108,7 @@ class Master:
 
     async def close(self) -> None:
         """Stop listening."""
-        self._laggards.close()
+        self._stragglers.close()
         await self._service.close()
         self._command_log.close()
 
@@ -125,7 +125,7 @@ class Master:
         if isinstance(command, Report):
             self._note_report(command, result)
         if isinstance(command, Reach | Notify | Forget | SetWorkers):
-            self._laggards.follow(self.machine.syncs)
+            self._stragglers.follow(self.machine.syncs)
         return result
 
     def note(self, command: Command) -> None:

@@ -18,8 +18,8 @@ import pytest
 from tests.unit.compat.elasticdl.raw import RawClient
 from tests.unit.driver.players import make_spec
 
-from legato.compat.elasticdl.laggards import LIMIT_S
 from legato.compat.elasticdl.master import Master
+from legato.compat.elasticdl.stragglers import LIMIT_S
 from legato.core.errors import UsageError
 from legato.core.spec import GuestSpec, JobSpec
 from legato.driver.plugin import load_guest

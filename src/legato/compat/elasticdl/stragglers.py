@@ -16,7 +16,7 @@ class _Watched(NamedTuple):
     timer: asyncio.TimerHandle
 
 
-class Laggards:
+class Stragglers:
     """The clock of all named points.
 
     Args:
