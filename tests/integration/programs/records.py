@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from legato.compat.elasticdl.task_words import DatasetParams
+from legato.compat.elasticdl.task_types import DatasetParams
 from legato.compat.elasticdl.tasks_client_grpc import connect_tasks
 
 HERE, NUM_RECORDS, TAKES_ALL = Path(sys.argv[1]), int(sys.argv[2]), "all" in sys.argv[3:]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from legato.compat.elasticdl.job_environment import num_minibatches_per_task, seed_alike
 from legato.compat.elasticdl.shards import HistoricTask, historic
-from legato.compat.elasticdl.task_words import DatasetParams, Standing, Task, TaskKind, default_name
+from legato.compat.elasticdl.task_types import DatasetParams, Standing, Task, TaskKind, default_name
 from legato.compat.elasticdl.tasks import TaskManager
 from legato.compat.elasticdl.tasks_client import TasksClient
 from legato.compat.elasticdl.variables import TASKS_ADDRESS

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from legato.compat.elasticdl.syncs import Point, Syncs
-from legato.compat.elasticdl.task_words import DEFAULT_NUM_MINIBATCHES, DatasetParams, Task, TaskKind
+from legato.compat.elasticdl.task_types import DEFAULT_NUM_MINIBATCHES, DatasetParams, Task, TaskKind
 from legato.compat.elasticdl.tasks import TaskManager, TasksState
 from legato.compat.elasticdl.world import World, WorldState
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from legato.compat.elasticdl.task_words import EVALUATION_NAME, TRAINING_NAME
+from legato.compat.elasticdl.task_types import EVALUATION_NAME, TRAINING_NAME
 
 
 class GRPC:

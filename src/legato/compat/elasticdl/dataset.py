@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from legato.compat.elasticdl.permutation import Permutation
-from legato.compat.elasticdl.task_words import DatasetParams, Task
+from legato.compat.elasticdl.task_types import DatasetParams, Task
 from legato.core.errors import DataError
 from legato.system.decoding import decode
 

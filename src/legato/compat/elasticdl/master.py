@@ -22,7 +22,7 @@ from legato.compat.elasticdl.commands import (
 )
 from legato.compat.elasticdl.service import Service, address_of
 from legato.compat.elasticdl.stragglers import Stragglers
-from legato.compat.elasticdl.task_words import DEFAULT_NUM_MINIBATCHES, Task, TaskKind
+from legato.compat.elasticdl.task_types import DEFAULT_NUM_MINIBATCHES, Task, TaskKind
 from legato.compat.elasticdl.tasks import Reported
 from legato.core.errors import UsageError
 from legato.driver.plugin import Host

@@ -21,7 +21,7 @@ from legato.compat.elasticdl.loader_server import Address, LoaderClient
 from legato.compat.elasticdl.shards import Shard, shard_of, write_checkpoint
 from legato.compat.elasticdl.stream import Record
 from legato.compat.elasticdl.task_queue import OrderedPass, TaskQueue, UnorderedPass
-from legato.compat.elasticdl.task_words import DatasetParams, Task, TaskKind, default_name
+from legato.compat.elasticdl.task_types import DatasetParams, Task, TaskKind, default_name
 from legato.compat.elasticdl.tasks_client import TasksClient
 from legato.compat.elasticdl.training import Training
 from legato.core.errors import UsageError

@@ -37,7 +37,7 @@ from legato.compat.elasticdl.commands import (
 )
 from legato.compat.elasticdl.peers import Peers
 from legato.compat.elasticdl.protobuf import decode, encode
-from legato.compat.elasticdl.task_words import DatasetParams, Standing, Task, TaskKind, default_name
+from legato.compat.elasticdl.task_types import DatasetParams, Standing, Task, TaskKind, default_name
 from legato.core.errors import DataError
 
 _LOOP_ENTERED: Final = 1

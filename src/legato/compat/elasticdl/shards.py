@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple, Self
 
 from legato.compat.elasticdl.stream import Record, Stream
-from legato.compat.elasticdl.task_words import Task
+from legato.compat.elasticdl.task_types import Task
 from legato.core.errors import DataError, UsageError
 
 _VERSION: Final = "v1.0"

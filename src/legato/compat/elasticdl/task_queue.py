@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from legato.compat.elasticdl.stream import Record
-from legato.compat.elasticdl.task_words import Task
+from legato.compat.elasticdl.task_types import Task
 from legato.compat.elasticdl.tasks_client import TasksClient
 from legato.core.errors import LegatoError
 

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from legato.compat.elasticdl.dataset import Dataset, DatasetState, read_checkpoint
-from legato.compat.elasticdl.task_words import (
+from legato.compat.elasticdl.task_types import (
     DEFAULT_NUM_MINIBATCHES,
     DatasetParams,
     Task,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from legato.compat.elasticdl.task_words import DatasetParams, Standing, Task
+from legato.compat.elasticdl.task_types import DatasetParams, Standing, Task
 from legato.core.errors import LegatoError
 
 

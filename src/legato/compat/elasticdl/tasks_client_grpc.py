@@ -18,7 +18,7 @@ import grpc
 from legato.compat.elasticdl import messages as m
 from legato.compat.elasticdl.dataset import order_of_records
 from legato.compat.elasticdl.protobuf import decode, encode
-from legato.compat.elasticdl.task_words import TRAINING_NAME, DatasetParams, Standing, Task, TaskKind
+from legato.compat.elasticdl.task_types import TRAINING_NAME, DatasetParams, Standing, Task, TaskKind
 from legato.compat.elasticdl.tasks_client import TasksUnreachable
 from legato.core.clock import Clock
 from legato.core.errors import DataError

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from legato.compat.elasticdl.task_words import Standing
+from legato.compat.elasticdl.task_types import Standing
 
 
 class WorldState(msgspec.Struct, kw_only=True):

@@ -6,7 +6,7 @@ import pytest
 
 from legato.compat.elasticdl import client
 from legato.compat.elasticdl.client import MasterClient
-from legato.compat.elasticdl.task_words import EVALUATION_NAME, DatasetParams, TaskKind
+from legato.compat.elasticdl.task_types import EVALUATION_NAME, DatasetParams, TaskKind
 from legato.core.errors import UsageError
 
 

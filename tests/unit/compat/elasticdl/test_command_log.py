@@ -12,7 +12,7 @@ from legato.compat.elasticdl import command_log as book_module
 from legato.compat.elasticdl.command_log import CommandLog
 from legato.compat.elasticdl.commands import Command, Get, Register, Reopen, Report, SetWorkers, StateMachine
 from legato.compat.elasticdl.permutation import Permutation
-from legato.compat.elasticdl.task_words import DatasetParams, Task
+from legato.compat.elasticdl.task_types import DatasetParams, Task
 
 PARAMS = DatasetParams(name="d", batch_size=1, num_epochs=1, dataset_size=100, num_minibatches_per_shard=1)
 

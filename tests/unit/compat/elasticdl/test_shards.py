@@ -12,7 +12,7 @@ from legato.compat.elasticdl.controller import PyTorchAllReduceController
 from legato.compat.elasticdl.data_service import RecordIndexService
 from legato.compat.elasticdl.shards import read_place, write_checkpoint
 from legato.compat.elasticdl.stream import Stream
-from legato.compat.elasticdl.task_words import DatasetParams
+from legato.compat.elasticdl.task_types import DatasetParams
 from legato.compat.elasticdl.tasks import TaskManager
 from legato.core.errors import DataError, UsageError
 

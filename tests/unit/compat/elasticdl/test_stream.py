@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from legato.compat.elasticdl.dataset import Dataset
 from legato.compat.elasticdl.stream import Stream, StreamSteps
-from legato.compat.elasticdl.task_words import DatasetParams
+from legato.compat.elasticdl.task_types import DatasetParams
 from legato.core.errors import DataError
 from legato.train.data.order import Key
 

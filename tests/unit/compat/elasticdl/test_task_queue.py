@@ -12,7 +12,7 @@ import pytest
 from legato.compat.elasticdl.client import LocalTasks
 from legato.compat.elasticdl.stream import Record
 from legato.compat.elasticdl.task_queue import OrderedPass, TaskQueue, UnorderedPass
-from legato.compat.elasticdl.task_words import DatasetParams, Task
+from legato.compat.elasticdl.task_types import DatasetParams, Task
 from legato.compat.elasticdl.tasks_client import TasksUnreachable
 
 LIMIT_S = 30.0

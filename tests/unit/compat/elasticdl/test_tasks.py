@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.tiers import examples
 
 from legato.compat.elasticdl.permutation import Permutation
-from legato.compat.elasticdl.task_words import EVALUATION_NAME, TRAINING_NAME, DatasetParams, Task, TaskKind
+from legato.compat.elasticdl.task_types import EVALUATION_NAME, TRAINING_NAME, DatasetParams, Task, TaskKind
 from legato.compat.elasticdl.tasks import TaskManager
 from legato.core.errors import DataError
 

@@ -17,7 +17,7 @@ from grpc import aio
 from tests.unit.compat.elasticdl.test_master import open_master
 
 from legato.compat.elasticdl.dataset import Dataset
-from legato.compat.elasticdl.task_words import DatasetParams, Standing, Task
+from legato.compat.elasticdl.task_types import DatasetParams, Standing, Task
 from legato.compat.elasticdl.tasks import TaskManager
 from legato.compat.elasticdl.tasks_client import TasksClient, TasksUnreachable
 from legato.compat.elasticdl.tasks_client_grpc import GrpcTasksClient, connect_tasks

@@ -23,7 +23,7 @@ from legato.compat.elasticdl.commands import (
     State,
     StateMachine,
 )
-from legato.compat.elasticdl.task_words import DatasetParams, Task, TaskKind
+from legato.compat.elasticdl.task_types import DatasetParams, Task, TaskKind
 
 _NAMES = ("a", "b")
 _SEED = 7
