@@ -19,7 +19,7 @@ from legato.train.data.order import Key
 _LISTEN_EVERY_S: Final = 0.5
 
 
-class Plan:
+class LoaderPlan:
     """The tickets of one worker.
 
     Args:

@@ -17,7 +17,7 @@ import torch
 
 from legato.compat.elasticdl.batches import Arguments, check_batch, tensors_of
 from legato.compat.elasticdl.losses import hearing_losses
-from legato.compat.elasticdl.plan import Plan
+from legato.compat.elasticdl.plan import LoaderPlan
 from legato.compat.elasticdl.scheduler_guard import SchedulerGuard
 from legato.compat.elasticdl.shards import Start
 from legato.compat.elasticdl.stream import Stream, StreamSteps
@@ -87,7 +87,7 @@ class Training:
         self._epoch_of = epoch_of
         self._steps = StreamSteps(stream, num_per_step)
         self._steps.go_on(0, start, num_per_step)
-        self.plan = Plan(stream, self._steps)
+        self.plan = LoaderPlan(stream, self._steps)
         self._lock = threading.RLock()
         self._run: Run | None = None
         self._is_fixed = True

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from legato.compat.elasticdl.plan import Plan
+from legato.compat.elasticdl.plan import LoaderPlan
 from legato.compat.elasticdl.stream import Record, Stream, StreamSteps
 from legato.core.span import split
 from legato.train.data.order import Key
@@ -42,7 +42,7 @@ class Loop:
         self.is_fixed = is_fixed
         self.stream = Stream(num_records, 1, BATCH, seed=0)
         self.steps = StreamSteps(self.stream, NUM_PER_STEP)
-        self.plan = Plan(self.stream, self.steps)
+        self.plan = LoaderPlan(self.stream, self.steps)
         self.changes = deque(changes)
         self.rank, self.size = 0, 1
         self.step = 0
@@ -132,10 +132,10 @@ def test_every_step_is_trained_in_its_order(
     assert not loop.plan.is_stuck
 
 
-def make(num_records: int, num_per_step: int = 2) -> tuple[Plan, StreamSteps]:
+def make(num_records: int, num_per_step: int = 2) -> tuple[LoaderPlan, StreamSteps]:
     stream = Stream(num_records, 1, BATCH, seed=0)
     steps = StreamSteps(stream, num_per_step)
-    return Plan(stream, steps), steps
+    return LoaderPlan(stream, steps), steps
 
 
 def all_keys(steps: StreamSteps) -> Iterator[Key]:
