@@ -13,7 +13,7 @@ from legato.compat.wmla.names import APPLICATION_LABEL, find_job
 from legato.compat.wmla.rest.executions import Route, find_jobs, read_number, stop_job
 from legato.compat.wmla.rest.groups import check_group
 from legato.compat.wmla.rest.logs import read_process_log, take_last_lines
-from legato.compat.wmla.rest.members import EMPTY, MemberBook
+from legato.compat.wmla.rest.members import EMPTY, MembershipReader
 from legato.compat.wmla.rest.platform import Job, Platform
 from legato.compat.wmla.rest.records import (
     has_ended,
@@ -27,7 +27,7 @@ _OCTETS: Final = "application/octet-stream"
 _NOT_COUNTED: Final = 10_000
 
 
-def make_scheduler_routes(book: MemberBook) -> Sequence[Route]:
+def make_scheduler_routes(book: MembershipReader) -> Sequence[Route]:
     """Return the routes of applications below ``/scheduler``."""
 
     async def list_applications(request: Request, platform: Platform) -> Response:
@@ -56,7 +56,7 @@ def make_scheduler_routes(book: MemberBook) -> Sequence[Route]:
     )
 
 
-def make_conductor_routes(book: MemberBook) -> Sequence[Route]:
+def make_conductor_routes(book: MembershipReader) -> Sequence[Route]:
     """Return the routes of the Conductor."""
 
     async def list_applications(request: Request, platform: Platform) -> Response:

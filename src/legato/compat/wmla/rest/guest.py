@@ -19,7 +19,7 @@ import legato
 from legato.compat.wmla.rest import applications, executions, scheduler_pages
 from legato.compat.wmla.rest.bundles import Limits
 from legato.compat.wmla.rest.keys import Keys
-from legato.compat.wmla.rest.members import MemberBook
+from legato.compat.wmla.rest.members import MembershipReader
 from legato.compat.wmla.rest.platform import Handler, Inside, Platform
 from legato.compat.wmla.rest.refusals import Refusal, answer_error
 from legato.compat.wmla.rest.sessions import make_session_routes
@@ -83,7 +83,7 @@ def make_guest(inside: Inside, house: House) -> ASGIApp:
         inside: makes a client of the platform's REST for a request.
         house: what the operator has chosen.
     """
-    keys, book = Keys(inside), MemberBook()
+    keys, book = Keys(inside), MembershipReader()
     limits = Limits(
         packed_bytes=house.upload_max_bytes,
         unpacked_bytes=house.upload_max_unpacked_bytes,

@@ -24,7 +24,7 @@ class Members(NamedTuple):
 EMPTY: Final = Members()
 
 
-class MemberBook:
+class MembershipReader:
     """Remembers of each job how far it was read."""
 
     def __init__(self) -> None:
