@@ -35,7 +35,7 @@ _PARTING_S: Final = 5.0
 """How long a replay may hold up a worker that leaves."""
 
 
-class Speaker:
+class LogReplayer:
     """Tells the driver's loggers.
 
     Args:

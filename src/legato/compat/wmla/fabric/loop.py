@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from legato.compat.wmla.fabric.callback_guard import Guard
 from legato.compat.wmla.fabric.copies import apart
 from legato.compat.wmla.fabric.job_environment import Surroundings
-from legato.compat.wmla.fabric.log_replayer import Speaker
+from legato.compat.wmla.fabric.log_replayer import LogReplayer
 from legato.compat.wmla.fabric.loggers import (
     DriverLines,
     EDTLoggerCallback,
@@ -159,10 +159,10 @@ class Loop:
         divisor = float(plan.batch_size) if around.divides_loss else 1.0
         default = EDTLoggerCallback() if extras.generation == 1 else MetricsLogger()
         driver_logger = default if extras.driver_logger is None else extras.driver_logger
-        self._speaker = Speaker(around.driver_dir, around.worker)
-        self._speaker.add(ProgramWords(lambda: self._speaker.directory))
-        self._speaker.add(DriverLines(lambda: self._speaker.directory, plan.epoch_number))
-        self._speaker.add(UserLogger(driver_logger, self._guard, loss_divisor=divisor))
+        self._replayer = LogReplayer(around.driver_dir, around.worker)
+        self._replayer.add(ProgramWords(lambda: self._replayer.directory))
+        self._replayer.add(DriverLines(lambda: self._replayer.directory, plan.epoch_number))
+        self._replayer.add(UserLogger(driver_logger, self._guard, loss_divisor=divisor))
         self._lines = ExecutorLines(_print)
         self._worker_logger = None
         if extras.worker_logger is not None:
@@ -178,7 +178,7 @@ class Loop:
         if self._around.pulling is not None and self._around.is_in_job and has_begun:
             self._watch = PullWatch(self._around.pulling)
         if not self._around.is_in_job:
-            self._speaker.forget()
+            self._replayer.forget()
         for callback in self._extras.callbacks:
             callback.params = {"optimizer": self._engine.optimizer, "epochs": self._plan.epoch_number}
             callback.model = self._engine.model
@@ -192,7 +192,7 @@ class Loop:
             self._end()
         finally:
             # Also where this worker leaves before the end.
-            self._speaker.close()
+            self._replayer.close()
 
     # ------------------------------------------------------------ an epoch
 
@@ -244,7 +244,7 @@ class Loop:
         if self._worker_logger is None and group is not None:
             self._lines.figures(group, self._diary.num_batches, figures)
         if self._run.is_main:
-            self._speaker.tell(self._diary)
+            self._replayer.tell(self._diary)
 
     # ------------------------------------------------------------ this worker's own part
 
@@ -290,7 +290,7 @@ class Loop:
             self._save(FINAL)
             if self._extras.exports_onnx:
                 self._export()
-            self._speaker.end(self._diary)
+            self._replayer.end(self._diary)
         if self._worker_logger is not None:
             self._worker_logger.end()
         _print(f"--------END TRAINING: completed {self._num_batches} iterations --------")

@@ -37,7 +37,7 @@ class Diary:
         self.num_samples_seen = 0
         self._num_batches_before = 0
         self._sums: dict[str, float] = {}
-        # Entries of one moment are reported together; the speaker is at most one step behind.
+        # Entries of one moment are reported together; the replayer is at most one step behind.
         self._kept: list[list[Entry]] = []
 
     @property

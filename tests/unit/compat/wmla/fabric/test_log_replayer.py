@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from legato.compat.wmla.fabric.log_replayer import Speaker, copy_history
+from legato.compat.wmla.fabric.log_replayer import LogReplayer, copy_history
 from legato.compat.wmla.fabric.training_log import Diary, Entry
 
 NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES = 10, 4, 2
@@ -59,22 +59,22 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-Make = Callable[..., tuple[Speaker, Listener]]
+Make = Callable[..., tuple[LogReplayer, Listener]]
 
 
 @pytest.fixture
 def speaker_of(home: Path) -> Iterator[Make]:
     made = []
 
-    def make(worker: int, now: float = 7.0) -> tuple[Speaker, Listener]:
-        speaker, listener = Speaker(home, worker, clock=lambda: now), Listener()
-        speaker.add(listener)
-        made.append(speaker)
-        return speaker, listener
+    def make(worker: int, now: float = 7.0) -> tuple[LogReplayer, Listener]:
+        replayer, listener = LogReplayer(home, worker, clock=lambda: now), Listener()
+        replayer.add(listener)
+        made.append(replayer)
+        return replayer, listener
 
     yield make
-    for speaker in made:
-        speaker.close()
+    for replayer in made:
+        replayer.close()
 
 
 def told(home: Path, name: str = "stdout") -> list[int]:
@@ -131,14 +131,14 @@ def test_a_diary_does_not_grow() -> None:
 
 def test_every_entry_is_told_once_and_in_the_drivers_directory(home: Path, speaker_of: Make) -> None:
     diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
-    speaker, listener = speaker_of(0)
-    speaker.tell(diary)
+    replayer, listener = speaker_of(0)
+    replayer.tell(diary)
     assert (listener.began_at, listener.heard) == (None, []), "nothing has happened yet"
     for _ in range(5):
         train(diary, 1)
-        speaker.tell(diary)
-        speaker.tell(diary)
-    speaker.end(diary)
+        replayer.tell(diary)
+        replayer.tell(diary)
+    replayer.end(diary)
     want = list(range(1, diary.num_entries + 1))
     assert listener.heard == want == told(home) == told(home, "parts/deep")
     assert (listener.began_at, listener.has_ended) == (7.0, True)
@@ -210,8 +210,8 @@ def test_a_torn_last_line_is_told_again_and_an_unfinished_change_of_hands_too(ho
 def test_a_history_with_a_gap_is_said_to_have_one(speaker_of: Make, capsys: pytest.CaptureFixture[str]) -> None:
     diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     train(diary, 20)
-    speaker, listener = speaker_of(0)
-    speaker.tell(diary)
+    replayer, listener = speaker_of(0)
+    replayer.tell(diary)
     missing = diary.num_entries - len(listener.heard)
     assert missing > 0 and f"{missing} of {diary.num_entries} entries are missing" in capsys.readouterr().err
 
@@ -233,12 +233,12 @@ class Slow(Listener):
 
 
 @pytest.fixture
-def slow_speaker(home: Path) -> Iterator[tuple[Speaker, Slow]]:
+def slow_speaker(home: Path) -> Iterator[tuple[LogReplayer, Slow]]:
     listener = Slow()
-    speaker = Speaker(home, 1, clock=lambda: 99.0, timer=lambda: listener.now)
-    speaker.add(listener)
-    yield speaker, listener
-    speaker.close()
+    replayer = LogReplayer(home, 1, clock=lambda: 99.0, timer=lambda: listener.now)
+    replayer.add(listener)
+    yield replayer, listener
+    replayer.close()
 
 
 @pytest.fixture
@@ -253,11 +253,11 @@ def long_told(home: Path, speaker_of: Make) -> Diary:
 
 
 def test_a_long_replay_lets_the_training_go_on_and_ends_in_whole_files(
-    home: Path, slow_speaker: tuple[Speaker, Slow], long_told: Diary
+    home: Path, slow_speaker: tuple[LogReplayer, Slow], long_told: Diary
 ) -> None:
     diary, before = long_told, list(range(1, 81))
-    speaker, listener = slow_speaker
-    speaker.tell(diary)
+    replayer, listener = slow_speaker
+    replayer.tell(diary)
     assert len(listener.heard) == 1, "more would hold up the others"
     assert told(home) == before, "what there was stays until it can be replaced"
     counts = [1]
@@ -266,13 +266,13 @@ def test_a_long_replay_lets_the_training_go_on_and_ends_in_whole_files(
             break
         train(diary, 1)
         listener.now += step_s
-        speaker.tell(diary)
+        replayer.tell(diary)
         counts.append(len(listener.heard) - sum(counts))
     # More than the two that come with a step, or a quarter of its time.
     assert set(counts[1:-1]) == {3, 10}
     train(diary, 1)
-    speaker.tell(diary)
-    speaker.close()
+    replayer.tell(diary)
+    replayer.close()
     want = list(range(1, diary.num_entries + 1))
     assert listener.heard == want == told(home) == told(home, "parts/deep")
     assert [path.name for path in home.parent.iterdir()] == ["driver"]
@@ -280,30 +280,30 @@ def test_a_long_replay_lets_the_training_go_on_and_ends_in_whole_files(
 
 @pytest.mark.parametrize("ends", [True, False], ids=["ends", "dies"])
 def test_whoever_is_needed_in_the_middle_of_a_long_replay(
-    home: Path, speaker_of: Make, slow_speaker: tuple[Speaker, Slow], long_told: Diary, ends: bool
+    home: Path, speaker_of: Make, slow_speaker: tuple[LogReplayer, Slow], long_told: Diary, ends: bool
 ) -> None:
     diary = long_told
-    speaker: Speaker
+    replayer: LogReplayer
     listener: Listener
-    speaker, listener = slow_speaker
+    replayer, listener = slow_speaker
     for _ in range(30):
         train(diary, 1)
-        speaker.tell(diary)
+        replayer.tell(diary)
     assert len(listener.heard) < diary.num_entries
     if ends:
-        speaker.end(diary)
+        replayer.end(diary)
         assert listener.has_ended
     else:
         # The diary alone does not know any more what came meanwhile.
-        speaker, listener = speaker_of(2)
-        speaker.tell(diary)
+        replayer, listener = speaker_of(2)
+        replayer.tell(diary)
     want = list(range(1, diary.num_entries + 1))
     assert listener.heard == want == told(home) == told(home, "parts/deep")
     assert listener.began_at == 7.0
 
 
 def test_who_leaves_tells_what_can_be_told_soon(
-    home: Path, speaker_of: Make, slow_speaker: tuple[Speaker, Slow], long_told: Diary
+    home: Path, speaker_of: Make, slow_speaker: tuple[LogReplayer, Slow], long_told: Diary
 ) -> None:
     slow, hasty = slow_speaker
     slow.tell(long_told)
@@ -317,10 +317,10 @@ def test_who_leaves_tells_what_can_be_told_soon(
 
 def test_the_training_began_before_its_first_step_was_done(home: Path) -> None:
     now = [3.0]
-    speaker, listener = Speaker(home, 0, clock=lambda: now[0]), Listener()
-    speaker.add(listener)
+    replayer, listener = LogReplayer(home, 0, clock=lambda: now[0]), Listener()
+    replayer.add(listener)
     now[0], diary = 20.0, Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     train(diary, 1)
-    speaker.tell(diary)
-    speaker.close()
+    replayer.tell(diary)
+    replayer.close()
     assert listener.began_at == 3.0
