@@ -22,6 +22,7 @@ from legato.compat.wmla.fabric.keras_settings import settle
 from legato.compat.wmla.fabric.keras_shadow import Shadow, Weight
 from legato.compat.wmla.fabric.keras_state import KerasState, build_optimizer
 from legato.compat.wmla.fabric.keras_variables import copy, is_keras_2, name_of, view
+from legato.compat.wmla.fabric.model_files import file_of_model, write_whole
 from legato.compat.wmla.fabric.together import Together
 from legato.core.errors import ProgramError, UsageError
 from legato.train.data.seeds import untouched
@@ -215,12 +216,8 @@ class KerasTraining:
 
     def save(self, directory: Path, label: int | str) -> None:
         """Write the model, its weights and the optimizer to ``model_epoch_LABEL.keras``, whole or not at all."""
-        directory.mkdir(parents=True, exist_ok=True)
-        path = directory / f"model_epoch_{label}.keras"
-        scratch = directory / f".{path.stem}.part.keras"
         with self._scope:
-            self.model.save(scratch)
-        scratch.replace(path)
+            write_whole(file_of_model(directory, label, ".keras"), self.model.save, ".keras")
 
     def export_onnx(self, directory: Path, label: int | str, train_set: Any) -> Path:
         """Write the model in ONNX format, and return where.
@@ -235,10 +232,8 @@ class KerasTraining:
                 "Keras 3 exports to ONNX with the packages onnx and tf2onnx. Missing: "
                 f"{', '.join(missing) or 'Keras 3'}. Add it: pip install onnx tf2onnx"
             )
-        path = directory / f"model_epoch_{label}.onnx"
-        scratch = directory / f".{path.name}.part"
-        self.model.export(str(scratch), format="onnx", verbose=False)
-        scratch.replace(path)
+        path = file_of_model(directory, label, ".onnx")
+        write_whole(path, lambda scratch: self.model.export(str(scratch), format="onnx", verbose=False))
         return path
 
     # ------------------------------------------------------------ parts

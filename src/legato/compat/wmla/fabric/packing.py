@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 from legato.compat.wmla import names
+from legato.compat.wmla.fabric.model_files import write_whole
 from legato.core.errors import UsageError
 
 
@@ -24,15 +25,16 @@ def pack_results(result_dir: Path, out_dir: Path, job: str) -> Path:
         UsageError: it cannot be written.
     """
     path = out_dir / f"{job}.zip"
-    scratch = path.with_name(f".{path.name}.part")
     found = sorted(file for file in (result_dir / names.MODEL).rglob("*") if file.is_file())
-    try:
-        out_dir.mkdir(parents=True, exist_ok=True)
+
+    def pack(scratch: Path) -> None:
         with zipfile.ZipFile(scratch, "w") as packed:
             for file in found:
                 if file.resolve() != path.resolve():
                     packed.write(file, file.relative_to(result_dir))
-        scratch.replace(path)
+
+    try:
+        write_whole(path, pack)
     except OSError as error:
         raise UsageError(f"Cannot write '{path}': {error.strerror or error}. Name another out_dir.") from error
     return path

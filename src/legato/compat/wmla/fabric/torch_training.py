@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch.utils.data import DataLoader
 
+from legato.compat.wmla.fabric.model_files import export_onnx, file_of_model, save_model
 from legato.compat.wmla.fabric.schedules import find_schedules
 from legato.compat.wmla.fabric.together import Together
-from legato.compat.wmla.fabric.torch_files import export_onnx, save_model
 from legato.compat.wmla.fabric.torch_metrics import (
     ACCURACY,
     LOSS,
@@ -240,7 +240,7 @@ class TorchTraining:
         Raises:
             UsageError: a package for it is missing.
         """
-        path = directory / f"model_epoch_{label}.onnx"
+        path = file_of_model(directory, label, ".onnx")
         inputs, _ = _check_pair(next(iter(self._loader_of(train_set, batch_size=_NUM_TRACED))))
         export_onnx(path, self.model, inputs)
         return path

@@ -1,8 +1,9 @@
-"""The files of a PyTorch model: weights, the optimizer's state, ONNX. Each stands there whole or not at all."""
+"""The files of a model, of whichever framework: each stands there whole or not at all."""
 
 from __future__ import annotations
 
 import copy
+import functools
 import importlib.util
 import warnings
 from collections.abc import Callable
@@ -14,11 +15,37 @@ import torch
 from legato.core.errors import UsageError
 
 
+def write_whole(path: Path, write: Callable[[Path], Any], ending: str = "") -> None:
+    """Write a file under another name beside it, and rename it when it is complete.
+
+    Args:
+        path: of the file; its folder is made if need be.
+        write: writes it to the path that it is given.
+        ending: of that path; torch writes its name into the file, Keras goes by it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.part{ending}")
+    write(scratch)
+    scratch.replace(path)
+
+
+def file_of_model(directory: Path, label: int | str, ending: str) -> Path:
+    """Return where a model is written.
+
+    >>> str(file_of_model(Path("model"), 3, "_optimizer_state.pth"))
+    'model/model_epoch_3_optimizer_state.pth'
+    """
+    return directory / f"model_epoch_{label}{ending}"
+
+
+# ------------------------------------------------------------ PyTorch
+
+
 def save_model(directory: Path, label: int | str, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Write ``model_epoch_LABEL.pth`` and ``model_epoch_LABEL_optimizer_state.pth``: state dicts, on the CPU."""
-    name = f"model_epoch_{label}"
-    _write(directory / f"{name}_optimizer_state.pth", lambda path: torch.save(_on_cpu(optimizer.state_dict()), path))
-    _write(directory / f"{name}.pth", lambda path: torch.save(_on_cpu(model.state_dict()), path))
+    for ending, thing in (("_optimizer_state.pth", optimizer), (".pth", model)):
+        state = _on_cpu(thing.state_dict())
+        write_whole(file_of_model(directory, label, ending), functools.partial(torch.save, state))
 
 
 def export_onnx(path: Path, model: torch.nn.Module, inputs: Any) -> None:
@@ -47,10 +74,10 @@ def export_onnx(path: Path, model: torch.nn.Module, inputs: Any) -> None:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            _write(path, lambda scratch: write(scratch, [_any_batch(argument) for argument in arguments]))
+            write_whole(path, lambda scratch: write(scratch, [_any_batch(argument) for argument in arguments]))
         except torch.onnx.errors.OnnxExporterError:
             # Of some models the size of a batch is part of the graph.
-            _write(path, lambda scratch: write(scratch, None))
+            write_whole(path, lambda scratch: write(scratch, None))
 
 
 def _any_batch(part: Any) -> Any:
@@ -60,13 +87,6 @@ def _any_batch(part: Any) -> Any:
     if isinstance(part, dict):
         return {key: _any_batch(value) for key, value in part.items()}
     return [_any_batch(value) for value in part] if isinstance(part, list | tuple) else None
-
-
-def _write(path: Path, write: Callable[[Path], Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.part")
-    write(scratch)
-    scratch.replace(path)
 
 
 def _on_cpu(part: Any) -> Any:
