@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 from legato.compat.wmla.fabric.keras_variables import is_keras_2, keras_of
 from legato.compat.wmla.notebook.model import FabricModel
-from legato.compat.wmla.notebook.notebook_bundle import Parcel, make_files
+from legato.compat.wmla.notebook.notebook_bundle import NotebookBundle, make_files
 
 folder = Path(sys.argv[1])
 
@@ -61,7 +61,7 @@ made = FabricModel(
 asked = {"epoch_number": 2, "batch_size": 4, "engines_number": 2}
 if sys.argv[2] == "send":
     assert is_keras_2(keras_of(model)) == (sys.argv[3] == "1")
-    for name, content in make_files(Parcel(made._given, asked), folder).items():
+    for name, content in make_files(NotebookBundle(made._given, asked), folder).items():
         (folder / name).write_bytes(content)
 else:
     # As in a job: it trains here.

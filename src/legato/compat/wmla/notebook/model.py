@@ -20,7 +20,7 @@ from legato.compat.wmla.fabric.keras_generation import LEGACY
 from legato.compat.wmla.fabric.keras_variables import is_keras_2, keras_of
 from legato.compat.wmla.fabric.rules import read_arguments
 from legato.compat.wmla.notebook.hardware import read_hardware
-from legato.compat.wmla.notebook.notebook_bundle import Parcel, make_files
+from legato.compat.wmla.notebook.notebook_bundle import NotebookBundle, make_files
 from legato.compat.wmla.notebook.results import bring_weights, save_result
 from legato.compat.wmla.notebook.screens import open_screen
 from legato.compat.wmla.notebook.submitting import Platform
@@ -109,7 +109,7 @@ class FabricModel(fabric.FabricModel):
         backend = _find_backend(self._given["model"])
         _tell_backend(backend, os.environ.get(names.BACKEND))
         _check_place(self._given["model"])
-        files = make_files(Parcel(self._given, {**said, "engines_number": plan.engines_number}))
+        files = make_files(NotebookBundle(self._given, {**said, "engines_number": plan.engines_number}))
         platform = Platform()
         workers = hardware.choose_workers(engines_number, plan.engines_number)
         self._job = platform.submit(files, _FRAMEWORKS[backend], workers, _find_generation(self._given["model"]))

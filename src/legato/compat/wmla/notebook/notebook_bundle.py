@@ -41,7 +41,7 @@ _PACKAGES: Final = ("torch", "cloudpickle", "keras", "tf_keras", "tensorflow")
 _KERAS_2_KINDS: Final = ("Optimizer", "OptimizerV2", "Metric", "Loss")
 
 
-class Parcel(NamedTuple):
+class NotebookBundle(NamedTuple):
     """What is sent.
 
     Args:
@@ -53,23 +53,23 @@ class Parcel(NamedTuple):
     asked: Mapping[str, Any]
 
 
-def make_files(parcel: Parcel, folder: Path | None = None) -> dict[str, bytes]:
-    """Return the files of a program that trains what is in a parcel, by name; `PROGRAM` is the one to run.
+def make_files(bundle: NotebookBundle, folder: Path | None = None) -> dict[str, bytes]:
+    """Return the files of a program that trains what is in a bundle, by name; `PROGRAM` is the one to run.
 
     Args:
-        parcel: what to send.
+        bundle: what to send.
         folder: modules in it travel by value. None: the present directory.
 
     Raises:
         UsageError: something of it cannot be sent; says what.
     """
     with _by_value(Path.cwd() if folder is None else folder):
-        content = _pickle(parcel)
+        content = _pickle(bundle)
     versions = json.dumps({"python": _python(), "packages": _loaded_versions()}, indent=1)
     return {PROGRAM: _SOURCE, _PICKLE: content, _VERSIONS: versions.encode()}
 
 
-def open_parcel(directory: Path) -> Parcel:
+def open_bundle(directory: Path) -> NotebookBundle:
     """Return what was sent, on the platform.
 
     Args:
@@ -101,19 +101,19 @@ def open_parcel(directory: Path) -> Parcel:
         # Whatever it is that another release of a package does not understand.
         told = f" Perhaps because of this: {'; '.join(differences)}." if differences else ""
         raise MismatchError(f"What the notebook has sent cannot be read: {_tell(error)}.{told}") from error
-    return Parcel(given, asked)
+    return NotebookBundle(given, asked)
 
 
 def train_parcel(directory: Path) -> None:
     """Train what was sent, in a job, as a program would.
 
     Args:
-        directory: as of `open_parcel`.
+        directory: as of `open_bundle`.
     """
     from legato.compat.wmla.fabric.model import FabricModel
 
-    parcel = open_parcel(directory)
-    FabricModel(**parcel.given).train(**parcel.asked)
+    bundle = open_bundle(directory)
+    FabricModel(**bundle.given).train(**bundle.asked)
 
 
 # ---------------------------------------------------------------- there
@@ -143,13 +143,13 @@ def _dump(thing: Any) -> bytes:
     return made.getvalue()
 
 
-def _pickle(parcel: Parcel) -> bytes:
+def _pickle(bundle: NotebookBundle) -> bytes:
     try:
         # Two, one after the other: names that a Keras model is made of must be known when it is read.
-        return _dump(_own_objects_of_keras(parcel.given)) + _dump(tuple(parcel))
+        return _dump(_own_objects_of_keras(bundle.given)) + _dump(tuple(bundle))
     except Exception as error:
         # Whatever an object does when it is pickled; its own words say best what is wrong.
-        guilty = [f"{name}: {why}" for name, why in _find_guilty(parcel.given)]
+        guilty = [f"{name}: {why}" for name, why in _find_guilty(bundle.given)]
         raise UsageError(
             f"Cannot send {'; '.join(guilty) or _tell(error)}. Open files, locks and connections inside of it, or "
             "submit a program."

@@ -20,7 +20,7 @@ from tests.unit.client.platform import NOW, Platform
 from legato.compat.wmla import names
 from legato.compat.wmla.notebook import model as notebook
 from legato.compat.wmla.notebook import submitting
-from legato.compat.wmla.notebook.notebook_bundle import open_parcel
+from legato.compat.wmla.notebook.notebook_bundle import open_bundle
 from legato.core.errors import TrainingFailed, Unauthenticated, UsageError
 
 WORKER_LOG = """Timestamp 1, Iteration 1
@@ -232,7 +232,7 @@ def test_the_job_is_one_of_wmla(platform: Theirs, tmp_path: Path, monkeypatch: p
     with tarfile.open(fileobj=io.BytesIO(platform.code[job["code"]])) as tar:
         tar.extractall(tmp_path, filter="data")
     assert (tmp_path / "launch_wmla.py").read_bytes() == names.LAUNCHER_SOURCE
-    sent = open_parcel(tmp_path / "_submitted_code/notebook")
+    sent = open_bundle(tmp_path / "_submitted_code/notebook")
     assert sent.asked == {
         "epoch_number": 3,
         "batch_size": 128,
@@ -284,7 +284,7 @@ def test_how_many_workers(
     assert platform.job["max_workers"] == workers
     with tarfile.open(fileobj=io.BytesIO(platform.code[platform.job["code"]])) as tar:
         tar.extractall(tmp_path, filter="data")
-    assert open_parcel(tmp_path / "_submitted_code/notebook").asked["engines_number"] == engines
+    assert open_bundle(tmp_path / "_submitted_code/notebook").asked["engines_number"] == engines
     told = "engines_number=2 does not count" in capsys.readouterr().out
     assert told == (said.get("engines_number", engines) != engines)
 

@@ -18,7 +18,7 @@ from tests import fork_server
 
 import legato
 from legato.compat.wmla.fabric import model as model_of_programs
-from legato.compat.wmla.notebook.notebook_bundle import PROGRAM, Parcel, make_files, open_parcel
+from legato.compat.wmla.notebook.notebook_bundle import PROGRAM, NotebookBundle, make_files, open_bundle
 from legato.core.errors import MismatchError, UsageError
 
 
@@ -48,13 +48,13 @@ def put(files: dict[str, bytes], directory: Path) -> Path:
 
 
 def send(given: dict[str, Any], directory: Path, folder: Path | None = None, **asked: Any) -> Path:
-    return put(make_files(Parcel(given, asked), folder or Path(__file__).parent), directory)
+    return put(make_files(NotebookBundle(given, asked), folder or Path(__file__).parent), directory)
 
 
 def test_the_optimizer_there_has_the_parameters_of_the_model_there(tmp_path: Path) -> None:
     given = make_given()
     given["callbacks"] = [given["model"]]
-    found = open_parcel(send(given, tmp_path, epoch_number=2))
+    found = open_bundle(send(given, tmp_path, epoch_number=2))
     model, optimizer = found.given["model"], found.given["optimizer"]
     assert model is not given["model"]
     assert [id(one) for one in optimizer.param_groups[0]["params"]] == [id(one) for one in model.parameters()]
@@ -109,9 +109,9 @@ def test_modules_beside_the_notebook_travel_with_it_and_others_must_be_there(
     program.parent.mkdir()
     program.write_text(
         "from pathlib import Path\n"
-        "from legato.compat.wmla.notebook.notebook_bundle import open_parcel\n"
-        f"print(open_parcel(Path({str(beside)!r})).given['loss'](14))\n"
-        f"open_parcel(Path({str(elsewhere)!r}))"
+        "from legato.compat.wmla.notebook.notebook_bundle import open_bundle\n"
+        f"print(open_bundle(Path({str(beside)!r})).given['loss'](14))\n"
+        f"open_bundle(Path({str(elsewhere)!r}))"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(legato.__file__).parents[1])}
     done = fork_server.run([sys.executable, str(program)], cwd="/", env=environment, timeout=100)
@@ -133,7 +133,7 @@ def test_a_notebook_of_another_python_is_told_so(tmp_path: Path) -> None:
     assert said["packages"]["torch"].startswith(torch.__version__.partition("+")[0])
     (directory / "versions.json").write_text(json.dumps(said | {"python": "2.7"}))
     with pytest.raises(MismatchError, match=r"The notebook has Python 2\.7, and the platform 3\."):
-        open_parcel(directory)
+        open_bundle(directory)
 
 
 def test_another_torch_is_told_and_blamed_if_nothing_can_be_read(
@@ -144,13 +144,13 @@ def test_another_torch_is_told_and_blamed_if_nothing_can_be_read(
     # How it was built is of no importance.
     said["packages"]["torch"] = torch.__version__.partition("+")[0] + "+cu999"
     (directory / "versions.json").write_text(json.dumps(said))
-    open_parcel(directory)
+    open_bundle(directory)
     assert capsys.readouterr().err == ""
     said["packages"]["torch"] = "1.0.0"
     (directory / "versions.json").write_text(json.dumps(said))
-    open_parcel(directory)
+    open_bundle(directory)
     assert "packages differ from the platform's: torch 1.0.0 in the notebook, 2." in capsys.readouterr().err
     content = (directory / "model.pickle").read_bytes()
     (directory / "model.pickle").write_bytes(content[: len(content) // 2])
     with pytest.raises(MismatchError, match=r"cannot be read: .*Perhaps because of this: torch 1.0.0 in the notebook"):
-        open_parcel(directory)
+        open_bundle(directory)
