@@ -38,7 +38,7 @@ class Pulling(NamedTuple):
     max_failures: int
 
 
-class Surroundings(NamedTuple):
+class JobEnvironment(NamedTuple):
     """What is around a program.
 
     Args:
@@ -65,7 +65,7 @@ class Surroundings(NamedTuple):
         return self.result_dir / names.MODEL / names.TRAINED
 
 
-def look_around(environment: Mapping[str, str] = os.environ) -> Surroundings:
+def look_around(environment: Mapping[str, str] = os.environ) -> JobEnvironment:
     """Read the environment.
 
     Raises:
@@ -76,7 +76,7 @@ def look_around(environment: Mapping[str, str] = os.environ) -> Surroundings:
     scale = environment.get(LOSS_SCALE, "mean")
     if scale not in ("mean", "batch"):
         raise UsageError(f"{LOSS_SCALE}={scale} is not known. Set it to batch, or leave it out for the mean loss.")
-    return Surroundings(
+    return JobEnvironment(
         result_dir,
         Path(driver_dir),
         is_in_job="LEGATO_WORKER" in environment,

@@ -1,4 +1,4 @@
-"""Speaks in the place of WMLA's driver: rank 0 passes every entry of the diary to its loggers once.
+"""Speaks in the place of WMLA's driver: rank 0 passes every entry of the log to its loggers once.
 
 Each entry is written to ``history.jsonl`` first, and read from there. Who becomes rank 0 *replays* that history into
 its own, fresh loggers, which write into a scratch directory whose files then take the places of the old ones; so the
@@ -21,7 +21,7 @@ from typing import BinaryIO, Final, TextIO
 
 from legato.compat.wmla import names
 from legato.compat.wmla.fabric.loggers import Listener
-from legato.compat.wmla.fabric.training_log import Diary, Entry
+from legato.compat.wmla.fabric.training_log import Entry, TrainingLog
 
 _NUMBERED: Final = re.compile(rb'\{"n": ([0-9]+), ')
 
@@ -74,27 +74,27 @@ class LogReplayer:
         """Forget the entries of an earlier training: without a job, there is nothing to resume."""
         (self._home / names.HISTORY_FILE).unlink(missing_ok=True)
 
-    def tell(self, diary: Diary) -> None:
+    def tell(self, log: TrainingLog) -> None:
         """Pass on the entries since the last call; the first time, all entries of the job.
 
         A long history is passed on in parts: each later call passes at least one entry more than it brought.
         """
-        if not diary.is_live:
+        if not log.is_live:
             # A worker on its way to where its job is knows nothing yet.
             return
         entered_at = self._timer()
         allowed_s = _SHARE * (entered_at - self._left_at)
         if self._file is None:
-            self._take_over(diary)
+            self._take_over(log)
             allowed_s = _AT_ONCE_S
-        num_new = self._write(diary)
+        num_new = self._write(log)
         with self._as_driver():
             self._catch_up(lambda num_told: num_told <= num_new or self._timer() - entered_at < allowed_s)
         self._left_at = self._timer()
 
-    def end(self, diary: Diary) -> None:
+    def end(self, log: TrainingLog) -> None:
         """Tell that the training is over, and before that all that is not told yet."""
-        self.tell(diary)
+        self.tell(log)
         with self._as_driver():
             self._catch_up(lambda _: True)
             for listener in self._listeners:
@@ -116,10 +116,10 @@ class LogReplayer:
 
     # ------------------------------------------------------------ inside
 
-    def _write(self, diary: Diary) -> int:
+    def _write(self, log: TrainingLog) -> int:
         """Write down what has come, and return how many entries these are."""
         assert self._file is not None
-        new = diary.recent(self._last)
+        new = log.recent(self._last)
         for entry in new:
             self._file.write(json.dumps(entry) + "\n")
             self._last = entry["n"]
@@ -144,7 +144,7 @@ class LogReplayer:
                 listener.hear(entry)
             num_told += 1
 
-    def _take_over(self, diary: Diary) -> None:
+    def _take_over(self, log: TrainingLog) -> None:
         """Continue the history, and pass it on from its beginning."""
         for left in self._home.parent.glob(f".{self._home.name}.*"):
             # Of those who died before they had told all.
@@ -152,16 +152,16 @@ class LogReplayer:
         self._home.mkdir(parents=True, exist_ok=True)
         self._scratch.mkdir()
         history, scratch = (directory / names.HISTORY_FILE for directory in (self._home, self._scratch))
-        began_at, num_known = copy_history(history, scratch, diary.num_entries)
+        began_at, num_known = copy_history(history, scratch, log.num_entries)
         self._began_at = self._began_at if began_at is None else began_at
         self._file = scratch.open("a")
         if began_at is None:
             self._file.write(json.dumps({"n": 0, "began_at": self._began_at}) + "\n")
         self._last = num_known
-        num_new = self._write(diary)
-        if num_known + num_new != diary.num_entries:
+        num_new = self._write(log)
+        if num_known + num_new != log.num_entries:
             sys.stderr.write(
-                f"legato: {diary.num_entries - num_known - num_new} of {diary.num_entries} entries are missing in "
+                f"legato: {log.num_entries - num_known - num_new} of {log.num_entries} entries are missing in "
                 f"{history}: the loggers are not told of them.\n"
             )
         # At once: if this worker dies before all is passed on, the next one needs the entries that came in between.

@@ -27,13 +27,13 @@ _METHODS: Final = ("log_train_metrics", "log_test_metrics", "on_train_begin", "o
 
 
 class Listener(Protocol):
-    """A receiver of the diary's entries, in order."""
+    """A receiver of the log's entries, in order."""
 
     def begin(self, began_at: float) -> None:
         """The training began at a time, in seconds since 1970."""
 
     def hear(self, entry: Entry) -> None:
-        """An entry of the diary."""
+        """An entry of the log."""
 
     def end(self) -> None:
         """The training is over."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from legato.compat.wmla.fabric.callback_guard import Guard
 from legato.compat.wmla.fabric.copies import apart
-from legato.compat.wmla.fabric.job_environment import Surroundings
+from legato.compat.wmla.fabric.job_environment import JobEnvironment
 from legato.compat.wmla.fabric.log_replayer import LogReplayer
 from legato.compat.wmla.fabric.loggers import (
     DriverLines,
@@ -30,7 +30,7 @@ from legato.compat.wmla.fabric.program_state import TurnWatch
 from legato.compat.wmla.fabric.pulling import PullWatch
 from legato.compat.wmla.fabric.rules import TrainArguments
 from legato.compat.wmla.fabric.together import Together
-from legato.compat.wmla.fabric.training_log import Diary
+from legato.compat.wmla.fabric.training_log import TrainingLog
 from legato.compat.wmla.names import HISTORY_FILE, ITERATION
 from legato.core.errors import LegatoError
 from legato.train.loop.elastic import Run
@@ -133,7 +133,7 @@ class Loop:
         plan: what ``train()`` was asked for.
         extras: what else the program gave.
         around: what the environment says.
-        diary: prepared by the caller.
+        log: prepared by the caller.
         data: what it is trained on.
         turns: does the turns of the loop.
         notice: what the job's user must know of the steps; "": nothing.
@@ -145,15 +145,15 @@ class Loop:
         engine: Engine,
         plan: TrainArguments,
         extras: Extras,
-        around: Surroundings,
-        diary: Diary,
+        around: JobEnvironment,
+        log: TrainingLog,
         data: Data,
         turns: TurnWatch,
         notice: str = "",
     ) -> None:
         self._notice = notice
         self._run, self._engine, self._plan, self._extras, self._around = run, engine, plan, extras, around
-        self._diary = diary
+        self._training_log = log
         self._guard = Guard()
         self._together = Together(run)
         divisor = float(plan.batch_size) if around.divides_loss else 1.0
@@ -197,43 +197,43 @@ class Loop:
     # ------------------------------------------------------------ an epoch
 
     def _run_epoch(self, epoch: int) -> None:
-        diary, run = self._diary, self._run
+        log, run = self._training_log, self._run
         self._call_back("on_epoch_begin", epoch)
-        diary.begin_epoch(epoch)
+        log.begin_epoch(epoch)
         self._engine.begin_epoch()
         dataset, loading = self._engine.batches_of(self._data.train_set)
         for batch in run.batches(dataset, **{"num_workers": self._data.num_loaders, **loading}):
             self._arrive()
             self._hear_batch(self._turns.do(partial(self._engine.train, batch)))
             if run.stepped:
-                diary.add_step(run.notes, run.num_workers)
-                self._tell("train", diary.averages)
-                if diary.is_at_point and not diary.is_at_end:
+                log.add_step(run.notes, run.num_workers)
+                self._tell("train", log.averages)
+                if log.is_at_point and not log.is_at_end:
                     self._log()
-        if diary.is_live:
+        if log.is_live:
             self._log()
         if self._data.test_set is not None and self._plan.validates_after(epoch):
             self._validate()
         saves = self._plan.saves_after(epoch)
         if saves:
             self._together.do(lambda: self._save(epoch + 1))
-            diary.add_saved(run.num_workers)
+            log.add_saved(run.num_workers)
             self._tell(None, {})
         is_last = epoch + 1 == self._plan.epoch_number
-        has_state = diary.is_live
+        has_state = log.is_live
         self._call_back("on_epoch_end", epoch, (saves or is_last) and run.is_main and has_state)
 
     def _validate(self) -> None:
         data = self._data
         found = self._engine.evaluate(data.test_set, self._together, data.num_loaders, self._hear_test_batch)
         self._arrive()
-        self._diary.add_test(found, self._run.num_workers)
+        self._training_log.add_test(found, self._run.num_workers)
         self._tell("test", found)
         self._run.log(**{f"test_{name}": value for name, value in found.items()})
 
     def _log(self) -> None:
         """Record how far the epoch is: a program that draws the training from elsewhere has only this."""
-        self._run.log(**{**self._diary.averages, ITERATION: self._diary.num_batches})
+        self._run.log(**{**self._training_log.averages, ITERATION: self._training_log.num_batches})
 
     def _save(self, label: int | str) -> float:
         if self._run.is_main:
@@ -242,9 +242,9 @@ class Loop:
 
     def _tell(self, group: str | None, figures: Mapping[str, float]) -> None:
         if self._worker_logger is None and group is not None:
-            self._lines.figures(group, self._diary.num_batches, figures)
+            self._lines.figures(group, self._training_log.num_batches, figures)
         if self._run.is_main:
-            self._replayer.tell(self._diary)
+            self._replayer.tell(self._training_log)
 
     # ------------------------------------------------------------ this worker's own part
 
@@ -266,7 +266,7 @@ class Loop:
             "kind": kind,
             "epoch": run.epoch,
             "iteration": iteration,
-            "workers": self._diary.count_working(run.num_workers),
+            "workers": self._training_log.count_working(run.num_workers),
             "metrics": dict(values),
         }
 
@@ -286,11 +286,11 @@ class Loop:
 
     def _end(self) -> None:
         self._arrive()
-        if self._run.is_main and self._diary.is_live:
+        if self._run.is_main and self._training_log.is_live:
             self._save(FINAL)
             if self._extras.exports_onnx:
                 self._export()
-            self._replayer.end(self._diary)
+            self._replayer.end(self._training_log)
         if self._worker_logger is not None:
             self._worker_logger.end()
         _print(f"--------END TRAINING: completed {self._num_batches} iterations --------")

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import torch
 
-from legato.compat.wmla.fabric.job_environment import Surroundings, look_around
+from legato.compat.wmla.fabric.job_environment import JobEnvironment, look_around
 from legato.compat.wmla.fabric.keras_training import KerasParts
 from legato.compat.wmla.fabric.keras_variables import keras_of
 from legato.compat.wmla.fabric.loggers import check_logger
@@ -24,7 +24,7 @@ from legato.compat.wmla.fabric.program_state import Memory, TurnWatch, find_owne
 from legato.compat.wmla.fabric.rules import TrainArguments, fit_engines, read_arguments, tell_step
 from legato.compat.wmla.fabric.torch_metrics import Metrics
 from legato.compat.wmla.fabric.torch_training import TorchParts
-from legato.compat.wmla.fabric.training_log import Diary
+from legato.compat.wmla.fabric.training_log import TrainingLog
 from legato.core.errors import DataError, UsageError
 from legato.train.loop.elastic import Run, elastic
 from legato.train.process import job
@@ -205,7 +205,7 @@ class FabricModel:
             path = pack_results(look_around().result_dir, Path(out_dir), os.environ.get("DLI_EXECID", "local"))
             sys.stdout.write(f"Save model:  {path}\n")
 
-    def _train(self, plan: TrainArguments, around: Surroundings) -> None:
+    def _train(self, plan: TrainArguments, around: JobEnvironment) -> None:
         train_set, test_set = self._parts.begin(*_read_datasets(self._datasets_function()))
         num_samples = len(train_set)
         num_engines = fit_engines(plan.engines_number, plan.batch_size, num_samples)
@@ -221,14 +221,14 @@ class FabricModel:
         )
         self._run = run
         engine = self._parts.make_engine(run, plan.batch_size, train_set)
-        diary = Diary(num_samples, plan.batch_size, num_engines)
+        log = TrainingLog(num_samples, plan.batch_size, num_engines)
         functions = [Memory(name, find_owner(one), engine.kept) for name, one in self._parts.functions.items()]
         callbacks = [Memory(type(callback).__name__, callback, engine.kept) for callback in self._extras.callbacks]
-        run.prepare(diary, *functions, *callbacks)
+        run.prepare(log, *functions, *callbacks)
         data = Data(train_set, test_set, plan.num_loaders(os.cpu_count() or 1, around.max_workers))
         asked = around.max_workers if around.is_in_job else num_engines
         notice = tell_step(num_engines, plan.batch_size, asked)
-        Loop(run, engine, plan, self._extras, around, diary, data, TurnWatch(functions), notice).run()
+        Loop(run, engine, plan, self._extras, around, log, data, TurnWatch(functions), notice).run()
 
 
 # ---------------------------------------------------------------- checks

@@ -1,7 +1,7 @@
 """What there is to tell of a training, in order: an entry per micro-batch, validation and saved model. Sends nothing.
 
-The diary travels with the job's state, and its figures are exact, so every worker has the same one. It keeps running
-sums and the last entries only: what is older, its teller has written down.
+The log travels with the job's state, and its figures are exact, so every worker has the same one. It keeps running
+sums and the last entries only: what is older, the replayer has written down.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ the job so far; ``workers``; ``metrics`` by name, loss first."""
 _NUM_KEPT: Final = 6
 
 
-class Diary:
+class TrainingLog:
     """Figures of the present epoch, and the last entries.
 
     Args:
@@ -26,6 +26,9 @@ class Diary:
         batch_size: samples of a micro-batch; the last one of an epoch may have fewer.
         num_engines: micro-batches of a step: of more workers than that the others compute nothing that counts.
     """
+
+    # The name with which stored checkpoints say what belongs to their training; see `TrainingState.fingerprint`.
+    __qualname__ = "Diary"
 
     def __init__(self, num_samples: int, batch_size: int, num_engines: int) -> None:
         self._num_samples, self._batch_size = num_samples, batch_size

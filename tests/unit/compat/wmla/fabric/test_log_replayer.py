@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from legato.compat.wmla.fabric.log_replayer import LogReplayer, copy_history
-from legato.compat.wmla.fabric.training_log import Diary, Entry
+from legato.compat.wmla.fabric.training_log import Entry, TrainingLog
 
 NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES = 10, 4, 2
 
@@ -39,16 +39,16 @@ class Listener:
         self.has_ended = True
 
 
-def train(diary: Diary, num_steps: int) -> None:
+def train(log: TrainingLog, num_steps: int) -> None:
     """Add steps of two micro-batches each, an epoch of three micro-batches has two steps."""
     for _ in range(num_steps):
-        if diary.num_batches_of_epoch in (0, 3):
-            diary.begin_epoch(diary.epoch + (diary.num_batches_of_epoch == 3))
-        number = 2 if diary.num_batches_of_epoch == 0 else 1
-        first = diary.num_batches + 1
-        diary.add_step({"loss": [float(first + index) for index in range(number)]}, 1)
-        if diary.num_batches_of_epoch == 3:
-            diary.add_test({"loss": 0.5}, 1)
+        if log.num_batches_of_epoch in (0, 3):
+            log.begin_epoch(log.epoch + (log.num_batches_of_epoch == 3))
+        number = 2 if log.num_batches_of_epoch == 0 else 1
+        first = log.num_batches + 1
+        log.add_step({"loss": [float(first + index) for index in range(number)]}, 1)
+        if log.num_batches_of_epoch == 3:
+            log.add_test({"loss": 0.5}, 1)
 
 
 @pytest.fixture
@@ -82,12 +82,12 @@ def told(home: Path, name: str = "stdout") -> list[int]:
 
 
 def test_averages_are_over_the_samples_of_the_epoch() -> None:
-    diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
-    assert not diary.is_live
-    diary.begin_epoch(0)
-    diary.add_step({"accuracy": [0.5, 0.25], "loss": [1.0, 3.0]}, 2)
-    diary.add_step({"accuracy": [1.0], "loss": [5.0]}, 2)
-    first, second, third = diary.recent(0)
+    log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
+    assert not log.is_live
+    log.begin_epoch(0)
+    log.add_step({"accuracy": [0.5, 0.25], "loss": [1.0, 3.0]}, 2)
+    log.add_step({"accuracy": [1.0], "loss": [5.0]}, 2)
+    first, second, third = log.recent(0)
     assert first == {
         "n": 1,
         "kind": "train",
@@ -100,46 +100,46 @@ def test_averages_are_over_the_samples_of_the_epoch() -> None:
     assert second["metrics"]["loss"] == 2.0
     # The last micro-batch has two samples, the others four.
     assert third["metrics"] == {"loss": (4 * 1.0 + 4 * 3.0 + 2 * 5.0) / 10, "accuracy": (4 * 0.5 + 4 * 0.25 + 2) / 10}
-    diary.begin_epoch(1)
-    diary.add_step({"accuracy": [0.0, 0.0], "loss": [7.0, 9.0]}, 1)
-    assert diary.averages == {"loss": 8.0, "accuracy": 0.0}
-    assert [entry["iteration"] for entry in diary.recent(3)] == [4, 5]
+    log.begin_epoch(1)
+    log.add_step({"accuracy": [0.0, 0.0], "loss": [7.0, 9.0]}, 1)
+    assert log.averages == {"loss": 8.0, "accuracy": 0.0}
+    assert [entry["iteration"] for entry in log.recent(3)] == [4, 5]
 
 
 def test_only_workers_that_have_something_to_compute_are_counted() -> None:
-    diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
-    diary.begin_epoch(0)
-    diary.add_step({"loss": [1.0, 3.0]}, 4)
-    assert [entry["workers"] for entry in diary.recent(0)] == [2, 2]
+    log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
+    log.begin_epoch(0)
+    log.add_step({"loss": [1.0, 3.0]}, 4)
+    assert [entry["workers"] for entry in log.recent(0)] == [2, 2]
 
 
-def test_a_diary_travels() -> None:
-    diary, other = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES), Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
-    train(diary, 1)
-    other.load_state_dict(json.loads(json.dumps(diary.state_dict())))
-    for each in (diary, other):
+def test_a_log_travels() -> None:
+    log, other = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES), TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
+    train(log, 1)
+    other.load_state_dict(json.loads(json.dumps(log.state_dict())))
+    for each in (log, other):
         train(each, 2)
-    assert other.state_dict() == diary.state_dict() and other.is_live
-    assert other.averages == diary.averages
+    assert other.state_dict() == log.state_dict() and other.is_live
+    assert other.averages == log.averages
 
 
-def test_a_diary_does_not_grow() -> None:
-    diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
-    train(diary, 100)
-    assert len(diary.recent(0)) < 15 and diary.num_entries == 200
+def test_a_log_does_not_grow() -> None:
+    log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
+    train(log, 100)
+    assert len(log.recent(0)) < 15 and log.num_entries == 200
 
 
 def test_every_entry_is_told_once_and_in_the_drivers_directory(home: Path, speaker_of: Make) -> None:
-    diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
+    log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     replayer, listener = speaker_of(0)
-    replayer.tell(diary)
+    replayer.tell(log)
     assert (listener.began_at, listener.heard) == (None, []), "nothing has happened yet"
     for _ in range(5):
-        train(diary, 1)
-        replayer.tell(diary)
-        replayer.tell(diary)
-    replayer.end(diary)
-    want = list(range(1, diary.num_entries + 1))
+        train(log, 1)
+        replayer.tell(log)
+        replayer.tell(log)
+    replayer.end(log)
+    want = list(range(1, log.num_entries + 1))
     assert listener.heard == want == told(home) == told(home, "parts/deep")
     assert (listener.began_at, listener.has_ended) == (7.0, True)
     assert os.environ["LOG_DIR"] == "/own"
@@ -152,18 +152,18 @@ def test_every_entry_is_told_once_and_in_the_drivers_directory(home: Path, speak
 def test_who_takes_over_tells_all_from_the_beginning_into_whole_files(
     home: Path, speaker_of: Make, num_ahead: int
 ) -> None:
-    diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
+    log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     first, _ = speaker_of(0)
     for _ in range(5):
-        train(diary, 1)
-        first.tell(diary)
+        train(log, 1)
+        first.tell(log)
     # The first one dies; the second one is a step further than it has told, or not.
-    train(diary, num_ahead)
+    train(log, num_ahead)
     second, listener = speaker_of(1, now=99.0)
-    second.tell(diary)
-    train(diary, 1)
-    second.tell(diary)
-    want = list(range(1, diary.num_entries + 1))
+    second.tell(log)
+    train(log, 1)
+    second.tell(log)
+    want = list(range(1, log.num_entries + 1))
     assert listener.heard == want == told(home) == told(home, "parts/deep")
     assert listener.began_at == 7.0, "the training began with the first one"
     # What the dead one still writes reaches nobody: it is another file.
@@ -171,49 +171,49 @@ def test_who_takes_over_tells_all_from_the_beginning_into_whole_files(
 
 
 def test_what_was_told_of_steps_that_are_lost_is_cut_off(home: Path, speaker_of: Make) -> None:
-    diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
+    log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     first, _ = speaker_of(0)
     checkpoint = {}
     for step in range(6):
-        train(diary, 1)
-        first.tell(diary)
+        train(log, 1)
+        first.tell(log)
         if step == 2:
-            checkpoint = copy.deepcopy(diary.state_dict())
-    again = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
+            checkpoint = copy.deepcopy(log.state_dict())
+    again = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     again.load_state_dict(checkpoint)
     second, listener = speaker_of(4)
     train(again, 1)
     second.tell(again)
     want = list(range(1, again.num_entries + 1))
-    assert again.num_entries < diary.num_entries
+    assert again.num_entries < log.num_entries
     assert listener.heard == want == told(home)
     assert len((home / "history.jsonl").read_text().splitlines()) == len(want) + 1
 
 
 def test_a_torn_last_line_is_told_again_and_an_unfinished_change_of_hands_too(home: Path, speaker_of: Make) -> None:
-    diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
+    log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     first, _ = speaker_of(0)
     for _ in range(3):
-        train(diary, 1)
-        first.tell(diary)
+        train(log, 1)
+        first.tell(log)
     history = home / "history.jsonl"
     history.write_text(history.read_text()[:-9])
     (home.parent / ".driver.1/parts").mkdir(parents=True)
     (home.parent / ".driver.1/stdout").write_text("1\n2\n")
     (home.parent / ".driver.7").mkdir()
     second, listener = speaker_of(1)
-    second.tell(diary)
-    assert listener.heard == list(range(1, diary.num_entries + 1)) == told(home)
+    second.tell(log)
+    assert listener.heard == list(range(1, log.num_entries + 1)) == told(home)
     assert [path.name for path in home.parent.iterdir()] == ["driver"]
 
 
 def test_a_history_with_a_gap_is_said_to_have_one(speaker_of: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
-    train(diary, 20)
+    log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
+    train(log, 20)
     replayer, listener = speaker_of(0)
-    replayer.tell(diary)
-    missing = diary.num_entries - len(listener.heard)
-    assert missing > 0 and f"{missing} of {diary.num_entries} entries are missing" in capsys.readouterr().err
+    replayer.tell(log)
+    missing = log.num_entries - len(listener.heard)
+    assert missing > 0 and f"{missing} of {log.num_entries} entries are missing" in capsys.readouterr().err
 
 
 def test_without_a_history(tmp_path: Path) -> None:
@@ -242,68 +242,68 @@ def slow_speaker(home: Path) -> Iterator[tuple[LogReplayer, Slow]]:
 
 
 @pytest.fixture
-def long_told(home: Path, speaker_of: Make) -> Diary:
+def long_told(home: Path, speaker_of: Make) -> TrainingLog:
     """What a worker has told before it dies: much."""
-    diary = Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
+    log = TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
     first, _ = speaker_of(0)
     for _ in range(40):
-        train(diary, 1)
-        first.tell(diary)
-    return diary
+        train(log, 1)
+        first.tell(log)
+    return log
 
 
 def test_a_long_replay_lets_the_training_go_on_and_ends_in_whole_files(
-    home: Path, slow_speaker: tuple[LogReplayer, Slow], long_told: Diary
+    home: Path, slow_speaker: tuple[LogReplayer, Slow], long_told: TrainingLog
 ) -> None:
-    diary, before = long_told, list(range(1, 81))
+    log, before = long_told, list(range(1, 81))
     replayer, listener = slow_speaker
-    replayer.tell(diary)
+    replayer.tell(log)
     assert len(listener.heard) == 1, "more would hold up the others"
     assert told(home) == before, "what there was stays until it can be replaced"
     counts = [1]
     for step_s in (0.0, 40.0) * 80:
         if told(home) != before:
             break
-        train(diary, 1)
+        train(log, 1)
         listener.now += step_s
-        replayer.tell(diary)
+        replayer.tell(log)
         counts.append(len(listener.heard) - sum(counts))
     # More than the two that come with a step, or a quarter of its time.
     assert set(counts[1:-1]) == {3, 10}
-    train(diary, 1)
-    replayer.tell(diary)
+    train(log, 1)
+    replayer.tell(log)
     replayer.close()
-    want = list(range(1, diary.num_entries + 1))
+    want = list(range(1, log.num_entries + 1))
     assert listener.heard == want == told(home) == told(home, "parts/deep")
     assert [path.name for path in home.parent.iterdir()] == ["driver"]
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["ends", "dies"])
 def test_whoever_is_needed_in_the_middle_of_a_long_replay(
-    home: Path, speaker_of: Make, slow_speaker: tuple[LogReplayer, Slow], long_told: Diary, ends: bool
+    home: Path, speaker_of: Make, slow_speaker: tuple[LogReplayer, Slow], long_told: TrainingLog, ends: bool
 ) -> None:
-    diary = long_told
+    log = long_told
     replayer: LogReplayer
     listener: Listener
     replayer, listener = slow_speaker
     for _ in range(30):
-        train(diary, 1)
-        replayer.tell(diary)
-    assert len(listener.heard) < diary.num_entries
+        train(log, 1)
+        replayer.tell(log)
+    assert len(listener.heard) < log.num_entries
     if ends:
-        replayer.end(diary)
+        replayer.end(log)
         assert listener.has_ended
     else:
-        # The diary alone does not know any more what came meanwhile.
+        # The log alone does not know any more what came meanwhile.
         replayer, listener = speaker_of(2)
-        replayer.tell(diary)
-    want = list(range(1, diary.num_entries + 1))
+        replayer.tell(log)
+    want = list(range(1, log.num_entries + 1))
     assert listener.heard == want == told(home) == told(home, "parts/deep")
     assert listener.began_at == 7.0
 
 
 def test_who_leaves_tells_what_can_be_told_soon(
-    home: Path, speaker_of: Make, slow_speaker: tuple[LogReplayer, Slow], long_told: Diary
+    home: Path, speaker_of: Make, slow_speaker: tuple[LogReplayer, Slow], long_told: TrainingLog
 ) -> None:
     slow, hasty = slow_speaker
     slow.tell(long_told)
@@ -319,8 +319,12 @@ def test_the_training_began_before_its_first_step_was_done(home: Path) -> None:
     now = [3.0]
     replayer, listener = LogReplayer(home, 0, clock=lambda: now[0]), Listener()
     replayer.add(listener)
-    now[0], diary = 20.0, Diary(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
-    train(diary, 1)
-    replayer.tell(diary)
+    now[0], log = 20.0, TrainingLog(NUM_SAMPLES, BATCH_SIZE, NUM_ENGINES)
+    train(log, 1)
+    replayer.tell(log)
     replayer.close()
     assert listener.began_at == 3.0
+
+
+def test_stored_checkpoints_know_the_log_by_its_former_name() -> None:
+    assert TrainingLog.__qualname__ == "Diary"

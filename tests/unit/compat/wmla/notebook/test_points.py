@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from legato.compat.wmla.fabric.training_log import Diary
+from legato.compat.wmla.fabric.training_log import TrainingLog
 
 
 def recorded(num_samples: int, batch_size: int, num_engines: int, num_epochs: int) -> Iterator[tuple[int, bool]]:
     """Yield how far the job is at every point, and whether that is the end of an epoch, as the loop has it."""
-    diary = Diary(num_samples, batch_size, num_engines=4)
+    log = TrainingLog(num_samples, batch_size, num_engines=4)
     num_batches = -(-num_samples // batch_size)
     for epoch in range(num_epochs):
-        diary.begin_epoch(epoch)
+        log.begin_epoch(epoch)
         for first in range(0, num_batches, num_engines):
             size = min(num_engines, num_batches - first)
-            diary.add_step({"loss": [1.0] * size}, 1)
-            if diary.is_at_point and not diary.is_at_end:
-                yield diary.num_batches, False
-        assert diary.is_at_end
-        yield diary.num_batches, True
+            log.add_step({"loss": [1.0] * size}, 1)
+            if log.is_at_point and not log.is_at_end:
+                yield log.num_batches, False
+        assert log.is_at_end
+        yield log.num_batches, True
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def test_points(sizes: tuple[int, int, int, int], points: list[int]) -> None:
 
 
 def test_a_worker_that_was_given_the_state_records_the_same_points() -> None:
-    here, there = Diary(1000, 10, 4), Diary(1000, 10, 4)
+    here, there = TrainingLog(1000, 10, 4), TrainingLog(1000, 10, 4)
     notes: dict[str, Any] = {"loss": [1.0] * 7}
     for _ in range(7):
         here.add_step(notes, 1)
     there.load_state_dict(here.state_dict())
-    for diary in (here, there):
-        diary.add_step(notes, 2)
+    for log in (here, there):
+        log.add_step(notes, 2)
     assert here.num_batches == 56
     assert here.is_at_point and there.is_at_point
