@@ -26,8 +26,7 @@ from legato.train.loop.recording import Recorder
 from legato.train.loop.reporting import Reporter
 from legato.train.loop.step_guards import Turn
 from legato.train.membership import state_transfer
-from legato.train.membership.connecting import can_read_peers, make_exchange
-from legato.train.membership.connection import Entry, Round
+from legato.train.membership.connection import Entry, Round, can_read_peers, make_exchange
 from legato.train.membership.groups import Group, Pending
 from legato.train.membership.membership_client import MembershipClient
 from legato.train.membership.peer_memory import UnreadableLoan

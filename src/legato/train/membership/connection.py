@@ -1,12 +1,22 @@
-"""What there is between the members of a view, and what they find out about one another in it. Data only."""
+"""The connections of a view: what its members find out about one another, and which way their gradients travel.
+
+The exchange is the quickest one that all ranks can use; all ranks decide alike.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+import contextlib
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+import torch
 
 from legato.core.view import View
 from legato.train.membership.groups import Group
-from legato.train.reduction.exchange import Exchange
+from legato.train.membership.peer_memory import can_read_each_other
+from legato.train.reduction.buckets import Bucket, layout_of
+from legato.train.reduction.device_exchange import DeviceExchange
+from legato.train.reduction.exchange import Exchange, FastExchange, PrivateExchange, SharedExchange
 
 
 class Leave(SystemExit):
@@ -53,3 +63,71 @@ class Entry(NamedTuple):
     sources: tuple[int, ...]
     joiners: tuple[int, ...]
     repaired: bool
+
+
+# ------------------------------------------------------------ the exchange of a view
+
+
+_TEXT_BYTES: Final = 128
+
+
+def make_exchange(
+    group: Group, buckets: Sequence[Bucket], num_micro_batches: int, *, exact: bool = True
+) -> Exchange | None:
+    """Choose the quickest exchange that all ranks of a view can use, and connect it. All ranks call this together.
+
+    Returns:
+        The exchange, or None on all ranks if their gradients are laid out differently at present: one that is about to
+        join may not know yet what the others have unfrozen.
+
+    Raises:
+        BrokenView: a peer is gone.
+    """
+    if group.size > 1 and len(set(_swap_texts(group, layout_of(buckets)))) > 1:
+        return None
+    if group.size > 1 and group.device_group is not None:
+        return DeviceExchange(group, buckets, num_micro_batches)
+    private = PrivateExchange if exact else FastExchange
+    hosts = {member.host for member in group.view.members}
+    if group.size == 1 or len(hosts) > 1 or not buckets:
+        return private(group, buckets, num_micro_batches)
+    # Where peers read each other's memory, the canonical tree is also the fastest way.
+    shared: SharedExchange | None = None
+    try:
+        with contextlib.suppress(OSError):
+            shared = SharedExchange(group, buckets, num_micro_batches)
+        paths = _swap_texts(group, shared.path if shared else "")
+        connected = False
+        if shared is not None and all(paths):
+            with contextlib.suppress(OSError):
+                shared.connect(paths)
+                connected = True
+        if all(_swap_texts(group, "yes" if connected else "")):
+            assert shared is not None
+            return shared
+        return private(group, buckets, num_micro_batches)
+    finally:
+        if shared is not None:
+            shared.hide()
+
+
+def can_read_peers(group: Group, *, may_try: bool = True) -> bool:
+    """Find out whether all ranks can read each other's memory. All ranks call this together.
+
+    Args:
+        group: of the view.
+        may_try: False: this rank has found before that it cannot.
+    """
+    hosts = {member.host for member in group.view.members}
+    if group.size == 1 or len(hosts) > 1:
+        return False
+    return can_read_each_other(lambda text: _swap_texts(group, text), group.rank, may_try=may_try)
+
+
+def _swap_texts(group: Group, mine: str) -> list[str]:
+    """Tell every rank a short text and return what each told, in rank order."""
+    texts = [torch.zeros(_TEXT_BYTES, dtype=torch.uint8) for _ in range(group.size)]
+    encoded = mine.encode()
+    texts[group.rank][: len(encoded)] = torch.tensor(list(encoded), dtype=torch.uint8)
+    group.tell_all(texts[group.rank], texts)
+    return [bytes(text.tolist()).rstrip(b"\0").decode() for text in texts]

@@ -15,7 +15,7 @@ from tests.unit.train.ranks import run_ranks
 
 from legato.core.errors import BrokenView
 from legato.train.membership import peer_memory
-from legato.train.membership.connecting import can_read_peers
+from legato.train.membership.connection import can_read_peers
 from legato.train.membership.peer_memory import Loan, UnreadableLoan, borrow
 
 NOW = datetime.timedelta()

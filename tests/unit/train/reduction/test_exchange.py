@@ -10,7 +10,7 @@ from tests.unit.train.ranks import run_ranks
 from torch import nn
 
 from legato.core.span import Addition
-from legato.train.membership.connecting import make_exchange
+from legato.train.membership.connection import make_exchange
 from legato.train.membership.groups import Group
 from legato.train.reduction import exchange as exchanges
 from legato.train.reduction.buckets import make_buckets

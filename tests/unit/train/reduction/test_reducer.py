@@ -17,7 +17,7 @@ from torch import nn
 
 from legato.core.errors import ProgramError
 from legato.core.view import Member, View
-from legato.train.membership.connecting import make_exchange
+from legato.train.membership.connection import make_exchange
 from legato.train.membership.groups import Group
 from legato.train.reduction import exchange as exchanges
 from legato.train.reduction import reducer as reducers
