@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, Dataset
 from legato.compat.elasticdl import job_environment
 from legato.compat.elasticdl.controller import PyTorchAllReduceController, create_elastic_controller
 from legato.compat.elasticdl.data_service import DataShardService, RecordIndexService
-from legato.compat.elasticdl.losses import hearing_losses
 from legato.compat.elasticdl.optimizer import distribute
+from legato.compat.elasticdl.training import hearing_losses
 from legato.core.errors import ProgramError, UsageError
 
 SIZE, BATCH = 14, 4
