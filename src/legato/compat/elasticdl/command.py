@@ -198,8 +198,7 @@ def _tell_upload(folder: Path, packed: Packed) -> None:
 def _write_manifest(asked: Asked) -> int:
     import msgspec
 
-    from legato.compat.elasticdl.manifests import render_master
-    from legato.compat.elasticdl.pods_job import make_pods_job, write_arguments
+    from legato.compat.elasticdl.manifests import make_pods_job, render_master, write_arguments
 
     spec = asked.text("cluster_spec_json")
     if asked.text("cluster_spec"):
