@@ -11,7 +11,7 @@ from tests.unit.compat.wmla.rest.asking import CONDUCTOR, DLI, PASSWORD, Console
 from tests.unit.compat.wmla.rest.conftest import NewConsole
 from tests.unit.server.platform import ADMIN, LIMIT_S, NOW
 
-from legato.compat.wmla.rest import logons
+from legato.compat.wmla.rest import keys
 
 LOGONS = ("/auth/v1/logon", f"{CONDUCTOR}/auth/logon", f"{DLI}/auth/logon")
 
@@ -107,7 +107,7 @@ def test_a_logoff_with_a_password_ends_the_session_of_its_cookie_and_nothing_els
 
 
 def test_of_many_logons_those_in_use_stay(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logons, "MOST_OF_ONE", 3)
+    monkeypatch.setattr(keys, "MOST_OF_ONE", 3)
     used = {"X-Auth-Token": log_on(console).json()["accessToken"]}
     unused = {"X-Auth-Token": log_on(console).json()["accessToken"]}
     log_on(console, user="ben")
