@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from legato.compat.wmla.fabric.callback_guard import Guard
 from legato.compat.wmla.fabric.copies import apart
 from legato.compat.wmla.fabric.job_environment import JobEnvironment
 from legato.compat.wmla.fabric.log_replayer import LogReplayer
@@ -20,6 +19,7 @@ from legato.compat.wmla.fabric.loggers import (
     DriverLines,
     EDTLoggerCallback,
     ExecutorLines,
+    Guard,
     MetricsLogger,
     ProgramWords,
     UserLogger,

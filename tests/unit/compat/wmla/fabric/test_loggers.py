@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from legato.compat.wmla.fabric.callback_guard import Guard
 from legato.compat.wmla.fabric.callbacks import LoggerCallback
 from legato.compat.wmla.fabric.loggers import (
     DriverLines,
     EDTLoggerCallback,
     ExecutorLines,
+    Guard,
     MetricsLogger,
     UserLogger,
     check_logger,
