@@ -19,7 +19,7 @@ from legato.compat.wmla.fabric.keras_training import KerasParts
 from legato.compat.wmla.fabric.keras_variables import keras_of
 from legato.compat.wmla.fabric.loggers import check_logger
 from legato.compat.wmla.fabric.loop import Data, Extras, Loop, Parts, choose_generation
-from legato.compat.wmla.fabric.packing import pack_results
+from legato.compat.wmla.fabric.model_files import pack_results
 from legato.compat.wmla.fabric.program_state import Memory, TurnWatch, find_owner
 from legato.compat.wmla.fabric.rules import TrainArguments, fit_engines, read_arguments, tell_step
 from legato.compat.wmla.fabric.torch_metrics import Metrics
