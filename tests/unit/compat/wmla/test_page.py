@@ -82,7 +82,7 @@ def test_every_request_is_told_and_no_other() -> None:
 
 
 def test_what_is_not_supported_is_told() -> None:
-    told = statuses("### What is not there")
+    told = statuses("### Not supported")
     assert set(told) >= {path.removeprefix(DEEP_LEARNING) for path in INSTEAD}
 
 

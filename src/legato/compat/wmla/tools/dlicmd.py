@@ -47,13 +47,13 @@ NOT_FINISHED = 6
 INTERRUPTED = 130
 
 EXIT_CODES = {
-    DONE: "done",
-    REFUSED: "the server refused it, or something is wrong with a file",
-    MISUSED: "the command line cannot be understood",
+    DONE: "success",
+    REFUSED: "the server refused the request, or a file has a problem",
+    MISUSED: "invalid command line",
     NOT_SUPPORTED: "not supported; the message says what to use instead",
-    NOT_LOGGED_ON: "no token, or one that the server does not take (any more)",
+    NOT_LOGGED_ON: "no token, or the server does not accept it (any more)",
     NOT_REACHED: "no server can be reached, or the connection broke",
-    NOT_FINISHED: "--app-wait: it ended in another state than FINISHED",
+    NOT_FINISHED: "--app-wait: the application ended in a state other than FINISHED",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
 
