@@ -22,7 +22,7 @@ from legato.compat.elasticdl.master import Master
 from legato.compat.elasticdl.stragglers import LIMIT_S
 from legato.core.errors import UsageError
 from legato.core.spec import GuestSpec, JobSpec
-from legato.driver.plugin import load_guest
+from legato.driver.plugin import load_plugin
 
 TRAINING, NONE = 1, 0
 
@@ -214,7 +214,7 @@ def test_without_grpc_a_job_is_told_what_to_install(tmp_path: Path, monkeypatch:
     host = Host(tmp_path)
     spec = make_spec(guest=GuestSpec(entry="legato.compat.elasticdl.master:make_guest"))
     with pytest.raises(UsageError, match=r"pip install legato\[elasticdl\]"):
-        load_guest(spec, host)
+        load_plugin(spec, host)
 
 
 # ---------------------------------------------------------------- the end of the data
