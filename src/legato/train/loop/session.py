@@ -84,6 +84,7 @@ class Session:
         self.agreement = Agreement(self.training_state.items)
         self._on_difference = on_difference
         self._known_differences: set[str] = set()
+        self._known_unshared: set[str] = set()
         self._recorder = Recorder.ordered(self.membership.worker, self.training_state.items, self.membership.await_size)
         if self._recorder is not None:
             # What differs is seen after every step, whatever the program asks for.
@@ -448,6 +449,7 @@ class Session:
         agreement = self.agreement
         agreed_step, step = agreement.agreed_step, agreement.step
         found = agreement.find(group)
+        self._warn_of_unshared(group)
         if not found:
             return
         told = describe(
@@ -475,6 +477,20 @@ class Session:
             self.reporter.say(wire.Differed(step=step, text=told))
         if self._on_difference == "repair":
             self._repair(group)
+
+    def _warn_of_unshared(self, group: Group) -> None:
+        """Say once of each cache that only this rank holds that it is compared with none."""
+        for name, rank in self.agreement.unshared.items():
+            if name in self._known_unshared:
+                continue
+            self._known_unshared.add(name)
+            text = (
+                f"Only rank {rank} has set the {name} (persistent=False), so it is compared with no other. "
+                "The result depends on the workers unless it is computed from constants alone. If it keeps anything of "
+                "the inputs, register it with a tensor (self.register_buffer(name, torch.zeros(...)))."
+            )
+            if rank == group.rank:
+                self.reporter.say(wire.Note(level="warning", text=text))
 
     def _repair(self, group: Group) -> None:
         """Give the state of rank 0 to all others."""
@@ -571,7 +587,7 @@ class Session:
     def _make_reducer(self) -> StepReducer:
         parameters, buffers = self.training_state.parameters(), self.training_state.buffers()
         self._trainable = self.training_state.trainable()
-        self._reducer = StepReducer(parameters, buffers, self._num_backwards)
+        self._reducer = StepReducer(parameters, buffers, self._num_backwards, self.training_state.name_of_buffer)
         return self._reducer
 
     def _connect(self, group: Group) -> tuple[Exchange | None, str]:

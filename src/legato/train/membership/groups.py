@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
+import msgspec
 import torch
 
 from legato.core.errors import BrokenView
@@ -192,6 +193,21 @@ class Group:
                 yield from (self.send(tensor, peer, tag) for tag, tensor in enumerate(outgoing[peer]))
 
         self.finish(self.start_all(start()))
+
+    def tell_all_plain(self, mine: Any) -> list[Any]:
+        """Tell every rank some plain values and return what each told, in rank order. For what happens seldom.
+
+        Raises:
+            BrokenView: a peer is gone or the group was broken.
+        """
+        content = torch.frombuffer(bytearray(msgspec.msgpack.encode(mine)), dtype=torch.uint8)
+        lengths = [torch.empty(1, dtype=torch.int64) for _ in range(self.size)]
+        lengths[self.rank] = torch.tensor([content.numel()], dtype=torch.int64)
+        self.tell_all(lengths[self.rank], lengths)
+        told = [torch.empty(int(length), dtype=torch.uint8) for length in lengths]
+        told[self.rank] = content
+        self.tell_all(content, told)
+        return [msgspec.msgpack.decode(text.numpy().tobytes()) for text in told]
 
     def tell_all(self, mine: torch.Tensor, theirs: Sequence[torch.Tensor]) -> None:
         """Send a small tensor to every peer and receive ``theirs[r]`` from each rank r, in one round trip.

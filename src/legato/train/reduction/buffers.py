@@ -10,7 +10,7 @@ moved if its version or, up to a size, its content changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import torch
@@ -101,6 +101,10 @@ class MovingBuffers:
         # Bytes, not values: a NaN equals nothing, not even itself, and -0.0 equals 0.0.
         return buffer.numel() <= MAX_COMPARED_NUMEL and not torch.equal(_bytes_of(buffer), _bytes_of(base))
 
+    def describe(self, indices: Sequence[int]) -> list[str]:
+        """Return the dtype and shape of some buffers, in words."""
+        return [_describe(self._buffers[index]) for index in indices]
+
     def numel(self, indices: Sequence[int]) -> int:
         """Return how many float64 numbers the values of some buffers are encoded as."""
         return sum(_encoded_numel(self._held(index)) for index in indices)
@@ -160,6 +164,25 @@ class MovingBuffers:
             if buffer is not None:
                 self._base[index].copy_(buffer)
                 self._versions[index] = num_changes(buffer)
+
+
+def describe_kinds(name: str, ranks: Mapping[str, Sequence[int]]) -> str:
+    """Return what is wrong with a moving buffer that is not of one kind on all ranks.
+
+    Args:
+        name: of the buffer.
+        ranks: that hold each kind, by its description.
+    """
+    held = "; ".join(f"{kind} on rank{'s' * (len(on) > 1)} {', '.join(map(str, on))}" for kind, on in ranks.items())
+    return (
+        f"The forward pass changes the buffer '{name}', which is not the same kind of tensor on all workers: {held}. "
+        "Legato averages a buffer that forward passes change over all micro-batches, so it has one dtype and shape. "
+        "Register it with a tensor of its final shape (self.register_buffer(name, torch.zeros(...))) and write into it."
+    )
+
+
+def _describe(buffer: torch.Tensor | None) -> str:
+    return "None" if buffer is None else f"{str(buffer.dtype).removeprefix('torch.')} {list(buffer.shape)}"
 
 
 def _bytes_of(buffer: torch.Tensor) -> torch.Tensor:

@@ -21,7 +21,7 @@ from legato.train.loop.notes import Notes
 from legato.train.membership.groups import Group
 from legato.train.process import faults
 from legato.train.reduction.buckets import Bucket, LocalSum, layout_of, make_buckets
-from legato.train.reduction.buffers import MovingBuffers
+from legato.train.reduction.buffers import MovingBuffers, describe_kinds
 from legato.train.reduction.exchange import Assignment, Exchange, assign
 from legato.train.reduction.vectors import VectorSum, sum_vectors
 
@@ -33,6 +33,7 @@ class StepReducer:
         parameters: all that require a gradient, each once.
         buffers: all buffers of the modules, each once; None for those that are not set yet.
         num_backwards: backward passes per micro-batch.
+        name_of_buffer: returns the name of one of ``buffers`` by its place, for messages.
     """
 
     def __init__(
@@ -40,11 +41,13 @@ class StepReducer:
         parameters: Sequence[torch.nn.Parameter],
         buffers: Sequence[torch.Tensor | None],
         num_backwards: int,
+        name_of_buffer: Callable[[int], str] = str,
     ) -> None:
         self.parameters = tuple(parameters)
         self.buckets = make_buckets(parameters)
         self.layout = layout_of(self.buckets)
         self.buffers = MovingBuffers(buffers)
+        self._name_of_buffer = name_of_buffer
         self.notes = Notes()
         self._num_backwards = num_backwards
         self._bucket_of = {id(p): bucket.index for bucket in self.buckets for p in bucket.parameters}
@@ -281,10 +284,24 @@ class StepReducer:
         strays = self._newly_moved(tail)
         extra = torch.zeros(0, dtype=torch.float64)
         if strays:
+            self._check_alike(group, strays)
             blocks = self._stray_blocks(strays)
             extra, _ = sum_vectors(group, self._assignment, blocks, self.buffers.numel(strays), word)
         self._keep(tail, extra, [exchange.result(bucket) for bucket in self.buckets])
         return words
+
+    def _check_alike(self, group: Group, strays: Sequence[int]) -> None:
+        """Raise ProgramError, on all ranks, if buffers that move for the first time are not of one kind on all.
+
+        Those that were registered without a tensor are made by the forward pass of each worker.
+        """
+        told = group.tell_all_plain(self.buffers.describe(strays)) if group.size > 1 else []
+        for place, index in enumerate(strays):
+            ranks: dict[str, list[int]] = {}
+            for rank, kinds in enumerate(told):
+                ranks.setdefault(kinds[place], []).append(rank)
+            if len(ranks) > 1:
+                raise ProgramError(describe_kinds(self._name_of_buffer(index), ranks))
 
     @property
     def _tail_numel(self) -> int:

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-import msgspec
 import torch
 
 from legato.train.membership.groups import Group
@@ -38,6 +37,8 @@ class Agreement:
     Attributes:
         agreed_step: the last step after which all ranks were found to hold the same; None before the first check.
         differs: the last check found a difference, which the next boundary acts on.
+        unshared: the caches that a single rank held in the last search, so that they were compared with none, and the
+            rank.
     """
 
     def __init__(self, items: Callable[[], Iterable[Item]]) -> None:
@@ -49,6 +50,7 @@ class Agreement:
         self._step = 0
         self.agreed_step: int | None = None
         self.differs = False
+        self.unshared: dict[str, int] = {}
 
     @property
     def step(self) -> int:
@@ -149,7 +151,7 @@ class Agreement:
             BrokenView: a peer is gone.
         """
         self.differs = False
-        found = differences(_tell_all(group, self._sums))
+        found = differences(group.tell_all_plain(self._sums))
         harmless = self._alike_as_far_as_they_go(group, {piece.name for piece in found})
         left = [piece for piece in found if piece.name not in harmless]
         if not left:
@@ -160,17 +162,23 @@ class Agreement:
         """Return those of some pieces that are caches with the same bits on all ranks, as far as the shortest one goes.
 
         A cache that grows with the longest input so far, such as the angles of rotary embeddings, is as long as the
-        inputs of its rank. It is no part of the state, and what is equal as far as it goes gives equal results.
+        inputs of its rank. It is no part of the state, and what is equal as far as it goes gives equal results. A
+        cache of a single rank is compared as soon as another rank has it; until then its user is warned (`unshared`).
         """
         caches = {item.name: item.value for item in self._items() if item.is_cache and item.name in names}
-        kinds = _tell_all(group, {name: [str(cache.dtype), *cache.shape] for name, cache in caches.items()})
+        kinds = group.tell_all_plain({name: [str(cache.dtype), *cache.shape] for name, cache in caches.items()})
+        self.unshared = {
+            name: next(rank for rank, kind in enumerate(kinds) if name in kind)
+            for name in sorted(names)
+            if sum(name in kind for kind in kinds) == 1
+        }
         common: dict[str, tuple[slice, ...]] = {}
         for name in names:
             held = [kind[name] for kind in kinds if name in kind]
             if held and len({(kind[0], len(kind)) for kind in held}) == 1:
                 common[name] = tuple(slice(min(extents)) for extents in zip(*(kind[1:] for kind in held), strict=True))
-        sums = _tell_all(
-            group, checksums((name, cache[common[name]]) for name, cache in caches.items() if name in common)
+        sums = group.tell_all_plain(
+            checksums((name, cache[common[name]]) for name, cache in caches.items() if name in common)
         )
         return {name for name in common if len({told[name] for told in sums if name in told}) == 1}
 
@@ -181,19 +189,3 @@ def _mark_of(differed_step: int | None) -> int:
 
 def _earliest(marks: Iterable[int]) -> int | None:
     return min((mark - 1 for mark in marks if mark), default=None)
-
-
-def _tell_all(group: Group, mine: Any) -> list[Any]:
-    """Tell every rank some plain values and return what each told, in rank order.
-
-    Raises:
-        BrokenView: a peer is gone.
-    """
-    content = torch.frombuffer(bytearray(msgspec.msgpack.encode(mine)), dtype=torch.uint8)
-    lengths = [torch.empty(1, dtype=torch.int64) for _ in range(group.size)]
-    lengths[group.rank] = torch.tensor([content.numel()], dtype=torch.int64)
-    group.tell_all(lengths[group.rank], lengths)
-    told = [torch.empty(int(length), dtype=torch.uint8) for length in lengths]
-    told[group.rank] = content
-    group.tell_all(content, told)
-    return [msgspec.msgpack.decode(text.numpy().tobytes()) for text in told]

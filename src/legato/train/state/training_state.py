@@ -240,6 +240,13 @@ class TrainingState:
             self._slots = list(known.values())
         return [torch_private.buffers_of(module)[attribute] for module, attribute in self._slots]
 
+    def name_of_buffer(self, index: int) -> str:
+        """Return the name of one of `buffers`, by its place there."""
+        assert self._slots is not None
+        wanted = self._slots[index]
+        named = (name for model in self._models for name, slot in slots_of(model).items() if slot == wanted)
+        return next(named, wanted[1])
+
     def fingerprint(self) -> str:
         """Return a digest of what must be equal in all workers: names, shapes, kinds; not values."""
         lines = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -141,6 +142,35 @@ class Drifting(Net):
         return super().forward(inputs * self.frequencies)
 
 
+class Late(Net):
+    """Sets a buffer in its first forward pass."""
+
+    def __init__(self, numel: int) -> None:
+        super().__init__()
+        self.register_buffer("seen", None)
+        self.numel = numel
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.seen is None:
+            self.seen = torch.zeros(self.numel)
+        with torch.no_grad():
+            self.seen += 1.0
+        return super().forward(inputs)
+
+
+class Lonely(Net):
+    """Keeps the first large input that it meets, which most workers never do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kept", None, persistent=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.kept is None and float(inputs.detach().max()) > 1.99:
+            self.kept = inputs.detach().amax(0)
+        return super().forward(inputs)
+
+
 def do_nothing(worker: Worker, model: nn.Module, inputs: torch.Tensor) -> None:
     """A turn of which nothing can be said."""
 
@@ -225,6 +255,28 @@ def test_workers_that_differ_stop_and_name_the_cause(
     assert "rank 0 has " in told and "rank 1 has " in told
     assert "With two workers it is unknown which of them is right." in told
     assert cause in told
+
+
+@pytest.mark.parametrize("on_difference", ["stop", "warn"])
+def test_a_buffer_that_workers_set_to_different_shapes_is_named_with_each_shape(
+    job: Job, on_difference: OnDifference
+) -> None:
+    job.on_difference = on_difference
+    sizes = iter([3, 2, 3])
+    errors = [str(worker.end()) for worker in job.begin(3, train(lambda: Late(next(sizes))))]
+    assert len(set(errors)) == 1, errors
+    assert "'seen'" in errors[0] and "float32 [2] on rank " in errors[0], errors[0]
+    assert re.search(r"float32 \[3\] on ranks \d, \d", errors[0]), errors[0]
+    assert "Register it with a tensor of its final shape" in errors[0]
+
+
+def test_a_cache_that_only_one_worker_holds_is_warned_of_once(job: Job) -> None:
+    workers = job.begin(2, train(Lonely))
+    ends = [worker.end() for worker in workers]
+    assert not any(isinstance(end, BaseException) for end in ends), ends
+    notes = [[note.text for note in said(worker, wire.Note) if "Only rank" in note.text] for worker in workers]
+    (text,) = notes[0] + notes[1]
+    assert "has set the buffer kept (persistent=False)" in text
 
 
 def test_counts_that_an_optimizer_keeps_to_itself_are_found_after_a_join(job: Job) -> None:
