@@ -18,7 +18,7 @@ from benchmarks.figures import plain
 from benchmarks.jobs import Say
 from legato.policy.policies import decide
 from legato.policy.rules import Policy, Rules
-from legato.policy.snapshot import Decisions, Job, Queue, Slot, Snapshot, Standing
+from legato.policy.snapshot import Decisions, JobDemand, Queue, Slot, Snapshot, Standing
 
 NUM_SLOTS: Final = 10_000
 NUM_JOBS: Final = 2_000
@@ -80,8 +80,8 @@ def _make_moments(rules: Rules) -> Iterator[tuple[str, Snapshot]]:
     yield f"{_NUM_URGENT} urgent jobs come", msgspec.structs.replace(full, jobs=(*kept, *urgent))
 
 
-def _make_job(source: random.Random, name: str) -> Job:
-    return Job(
+def _make_job(source: random.Random, name: str) -> JobDemand:
+    return JobDemand(
         id=name,
         name=name,
         owner=f"user{source.randrange(50)}",

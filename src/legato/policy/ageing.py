@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from legato.policy.snapshot import Job
+from legato.policy.snapshot import JobDemand
 
 MAX_BEHIND: Final = 3
 _STICKY: Final = 0.5
 _LEAST_SLOT_S: Final = 1.0
 
 
-def find_behind(job: Job, num_slots: int, patience_s: float) -> int:
+def find_behind(job: JobDemand, num_slots: int, patience_s: float) -> int:
     """Return how often the precedence of a job is doubled.
 
     It is the logarithm of what was due by what was had. So two jobs that want the same slots take turns that become
@@ -29,7 +29,7 @@ def find_behind(job: Job, num_slots: int, patience_s: float) -> int:
         num_slots: the smallest number with which it runs.
         patience_s: seconds of these that it may lack before that means anything.
 
-    >>> waits = Job(id="j", name="n", owner="o", queue="q", submitted_at=0, max_workers=1, due_slot_s=130)
+    >>> waits = JobDemand(id="j", name="n", owner="o", queue="q", submitted_at=0, max_workers=1, due_slot_s=130)
     >>> find_behind(waits, 1, patience_s=120), find_behind(waits, 1, patience_s=30)
     (1, 2)
     """

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from legato.policy.claims import Claim, Pool
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import next_size
-from legato.policy.snapshot import Job
+from legato.policy.snapshot import JobDemand
 
 MAX_CAUSES: Final = 5
 _ALL: Final = "all that the pool has"
@@ -227,7 +227,7 @@ def _without(claims: Sequence[Claim], claim: Claim) -> list[Claim]:
     return [other for other in claims[: MAX_CAUSES + 1] if other is not claim][:MAX_CAUSES]
 
 
-def tell_few(job: Job) -> str:
+def tell_few(job: JobDemand) -> str:
     """Say that a step of a job has too few micro-batches for more workers."""
     total = job.num_micro_batches
     told = f"its step has only {total} micro-batch{'' if total == 1 else 'es'}"

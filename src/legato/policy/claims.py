@@ -15,7 +15,7 @@ import msgspec
 from legato.policy.ageing import find_behind
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import largest_size, smallest_size
-from legato.policy.snapshot import MAX_PRIORITY, Job, Queue, Slot, Snapshot, Standing
+from legato.policy.snapshot import MAX_PRIORITY, JobDemand, Queue, Slot, Snapshot, Standing
 
 Order = tuple[float | str, ...]
 
@@ -61,7 +61,7 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
         gives_to: who gains what it loses.
     """
 
-    job: Job
+    job: JobDemand
     order: Order
     lo: int
     hi: int
@@ -158,14 +158,14 @@ def _deal_slots(slots: tuple[Slot, ...], by_id: Mapping[str, Claim]) -> tuple[in
     return capacity, free, orphaned
 
 
-def _make_claim(job: Job, rules: Rules) -> Claim:
+def _make_claim(job: JobDemand, rules: Rules) -> Claim:
     lo, behind = smallest_size(job), 0
     if rules.policy == Policy.FAIR and rules.fair_finish_s is not None:
         behind = find_behind(job, lo, rules.fair_finish_s)
     return Claim(job=job, order=_order(job, rules, behind), lo=lo, hi=largest_size(job), behind=behind)
 
 
-def _order(job: Job, rules: Rules, behind: int) -> Order:
+def _order(job: JobDemand, rules: Rules, behind: int) -> Order:
     """Rank a job among others; the smaller goes first."""
     if rules.policy == Policy.FIFO:
         return (job.submitted_at, job.id)

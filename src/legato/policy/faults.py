@@ -6,15 +6,15 @@ import math
 from typing import Final
 
 from legato.policy.ageing import MAX_BEHIND
-from legato.policy.snapshot import MAX_PRIORITY, Job, Queue, Slot
+from legato.policy.snapshot import MAX_PRIORITY, JobDemand, Queue, Slot
 
 _LENGTHS: Final = ("resize_cost_s", "due_slot_s", "served_slot_s")
 
 
-def find_job_fault(job: Job) -> str | None:
+def find_job_fault(job: JobDemand) -> str | None:
     """Return why no decision can be made for a job; None if one can.
 
-    >>> job = Job(id="j", name="n", owner="o", queue="q", submitted_at=0, min_workers=3, max_workers=2)
+    >>> job = JobDemand(id="j", name="n", owner="o", queue="q", submitted_at=0, min_workers=3, max_workers=2)
     >>> find_job_fault(job)
     "min_workers=3 and max_workers=2 are no range; 'legato set JOB --workers MIN..MAX' changes them"
     """
@@ -30,7 +30,7 @@ def find_job_fault(job: Job) -> str | None:
     return _find_time_fault(job)
 
 
-def _find_time_fault(job: Job) -> str | None:
+def _find_time_fault(job: JobDemand) -> str | None:
     names = ("submitted_at", "wanted_since", "last_resized_at", *_LENGTHS)
     known = {name: value for name in names if (value := getattr(job, name)) is not None}
     odd = [

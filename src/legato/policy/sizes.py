@@ -7,31 +7,32 @@ no size is above V: a worker without a micro-batch computes nothing that counts.
 
 from __future__ import annotations
 
-from legato.policy.snapshot import Job
+from legato.policy.snapshot import JobDemand
 
 
-def smallest_size(job: Job) -> int:
+def smallest_size(job: JobDemand) -> int:
     """Return the fewest slots with which a job runs.
 
-    >>> smallest_size(Job(id="j", name="n", owner="o", queue="q", submitted_at=0, min_workers=4, max_workers=4))
+    >>> smallest_size(JobDemand(id="j", name="n", owner="o", queue="q", submitted_at=0, min_workers=4, max_workers=4))
     4
     """
     return _fit_micro_batches(job, job.min_workers if job.elastic else job.max_workers)
 
 
-def largest_size(job: Job) -> int:
+def largest_size(job: JobDemand) -> int:
     """Return the most slots that help a job.
 
-    >>> largest_size(Job(id="j", name="n", owner="o", queue="q", submitted_at=0, max_workers=7, num_micro_batches=8))
+    >>> job = JobDemand(id="j", name="n", owner="o", queue="q", submitted_at=0, max_workers=7, num_micro_batches=8)
+    >>> largest_size(job)
     4
     """
     return fit_size(job, job.max_workers)
 
 
-def fit_size(job: Job, num_slots: int) -> int:
+def fit_size(job: JobDemand, num_slots: int) -> int:
     """Return the largest size of a job that is not above ``num_slots``; 0 if its minimum is.
 
-    >>> job = Job(id="j", name="n", owner="o", queue="q", submitted_at=0, max_workers=8, num_micro_batches=8)
+    >>> job = JobDemand(id="j", name="n", owner="o", queue="q", submitted_at=0, max_workers=8, num_micro_batches=8)
     >>> [fit_size(job, number) for number in range(9)]
     [0, 1, 2, 3, 4, 4, 4, 4, 8]
     """
@@ -46,10 +47,10 @@ def fit_size(job: Job, num_slots: int) -> int:
     return max(-(-total // rounds), smallest)
 
 
-def next_size(job: Job, size: int) -> int | None:
+def next_size(job: JobDemand, size: int) -> int | None:
     """Return the smallest size of a job above ``size``; None if there is none.
 
-    >>> job = Job(id="j", name="n", owner="o", queue="q", submitted_at=0, max_workers=8, num_micro_batches=8)
+    >>> job = JobDemand(id="j", name="n", owner="o", queue="q", submitted_at=0, max_workers=8, num_micro_batches=8)
     >>> [next_size(job, number) for number in (0, 1, 3, 4, 5, 8)]
     [1, 2, 4, 8, 8, None]
     """
@@ -67,5 +68,5 @@ def next_size(job: Job, size: int) -> int | None:
     return larger if larger <= _fit_micro_batches(job, job.max_workers) else None
 
 
-def _fit_micro_batches(job: Job, size: int) -> int:
+def _fit_micro_batches(job: JobDemand, size: int) -> int:
     return size if job.num_micro_batches is None else min(size, job.num_micro_batches)

@@ -59,7 +59,7 @@ class Standing(enum.StrEnum):
     PAUSED = "paused"  # by the policy, its state saved; it resumes by itself
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class JobDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One job that has slots or wants some. Jobs that ended, or that a user paused, are not in a snapshot.
 
     Args:
@@ -123,7 +123,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     now: float
     slots: tuple[Slot, ...]
-    jobs: tuple[Job, ...]
+    jobs: tuple[JobDemand, ...]
     queues: tuple[Queue, ...] = ()
 
 

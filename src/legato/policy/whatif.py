@@ -11,7 +11,7 @@ from legato.api import jobs
 from legato.policy.causes import count
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
-from legato.policy.snapshot import Decision, Decisions, Job, Queue, Snapshot, Verb
+from legato.policy.snapshot import Decision, Decisions, JobDemand, Queue, Snapshot, Verb
 
 
 class Effect(jobs.Effect, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class Plan(jobs.Plan, frozen=True, kw_only=True):
     effects: tuple[Effect, ...]
 
 
-def plan(snapshot: Snapshot, job: Job, rules: Rules) -> Plan:
+def plan(snapshot: Snapshot, job: JobDemand, rules: Rules) -> Plan:
     """Say what would happen if ``job`` were submitted now.
 
     Args:
@@ -78,7 +78,7 @@ def _compare(before: Mapping[str, int], after: Decisions, titles: Mapping[str, s
     )
 
 
-def _tell_never(snapshot: Snapshot, job: Job) -> str | None:
+def _tell_never(snapshot: Snapshot, job: JobDemand) -> str | None:
     """Say that the job could not start on the present pool; None if there may be enough slots later."""
     needed = job.min_workers if job.elastic else job.max_workers
     num_usable = sum(slot.usable for slot in snapshot.slots)

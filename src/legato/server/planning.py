@@ -47,7 +47,7 @@ class Works:
 
 def imagine(snapshot: policy.Snapshot, new: NewJob, asker: Asker, rules: Rules, now: float) -> Plan:
     """Say what would happen if ``new`` were submitted by ``asker`` now, to the pool of `look`."""
-    job = policy.Job(
+    job = policy.JobDemand(
         id=_NEW,
         name=new.name,
         owner=asker.name,
@@ -87,7 +87,7 @@ def check_queue(store: Store, queue: str, asker: Asker) -> None:
         raise NotFound(f"There is no queue '{queue}' that you may use.{hint} 'legato queues' lists those that you may.")
 
 
-def _as_settled(job: policy.Job) -> policy.Job:
+def _as_settled(job: policy.JobDemand) -> policy.JobDemand:
     """Return a job as it is when it is not being resized: a plan looks beyond that."""
     if job.standing is not policy.Standing.RESIZING:
         return job

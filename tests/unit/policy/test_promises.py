@@ -13,7 +13,7 @@ from tests.unit.policy.worlds import any_jobs, any_queues, any_rules, any_snapsh
 from legato.policy.policies import decide
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import fit_size, largest_size, next_size, smallest_size
-from legato.policy.snapshot import Job, Queue, Snapshot, Standing
+from legato.policy.snapshot import JobDemand, Queue, Snapshot, Standing
 
 
 def held(snapshot: Snapshot) -> Counter[str | None]:
@@ -88,7 +88,12 @@ def test_no_job_has_a_slot_that_cannot_help_it(snapshot: Snapshot, rules: Rules)
 
 @for_any(any_jobs(min_jobs=1), any_queues(), st.integers(1, 16), any_rules(), st.integers(1, 8), st.booleans())
 def test_a_job_whose_micro_batches_become_known_gives_the_surplus_back_once(
-    jobs: list[Job], queues: list[Queue], num_slots: int, rules: Rules, num_micro_batches: int, shares_freely: bool
+    jobs: list[JobDemand],
+    queues: list[Queue],
+    num_slots: int,
+    rules: Rules,
+    num_micro_batches: int,
+    shares_freely: bool,
 ) -> None:
     first, *others = jobs
     unknown = msgspec.structs.replace(first, num_micro_batches=None)
@@ -170,7 +175,7 @@ def test_nobody_is_a_whole_slot_away_from_the_exact_share(snapshot: Snapshot, ag
 
 
 @for_any(any_jobs(plain=True, min_jobs=1), any_queues(), st.integers(0, 12))
-def test_a_new_job_raises_nobody_in_its_queue(jobs: list[Job], queues: list[Queue], spare: int) -> None:
+def test_a_new_job_raises_nobody_in_its_queue(jobs: list[JobDemand], queues: list[Queue], spare: int) -> None:
     # Minimums are all or nothing: one that did not fit any more would leave more than the new one takes. So all fit.
     *others, new = jobs
     least = sum(job.min_workers for job in jobs)
@@ -197,7 +202,7 @@ def test_all_comes_to_rest(snapshot: Snapshot, rules: Rules) -> None:
 
 
 @for_any(any_jobs(), any_queues(), st.integers(0, 16), any_rules())
-def test_nobody_goes_back_and_forth(jobs: list[Job], queues: list[Queue], num_slots: int, rules: Rules) -> None:
+def test_nobody_goes_back_and_forth(jobs: list[JobDemand], queues: list[Queue], num_slots: int, rules: Rules) -> None:
     """Jobs come one after the other; each change that this brings goes one way."""
     snapshot = Snapshot(now=0.0, slots=make_slots(num_slots), jobs=(), queues=tuple(queues))
     for job in jobs:
@@ -240,7 +245,7 @@ def test_whoever_goes_first_is_never_short_of_what_those_behind_it_have(policy: 
     one_queue = [msgspec.structs.replace(job, queue="all") for job in snapshot.jobs]
     sizes = wanted(decide(Snapshot(now=100.0, slots=snapshot.slots, jobs=tuple(one_queue)), Rules(policy=policy)))
 
-    def rank(job: Job) -> tuple[float, ...]:
+    def rank(job: JobDemand) -> tuple[float, ...]:
         return (-job.priority,) if policy is Policy.PRIORITY else (job.submitted_at, int(job.id[1:]))
 
     for job in one_queue:

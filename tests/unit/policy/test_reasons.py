@@ -10,7 +10,7 @@ from tests.unit.policy.world import EAGER, carry_out, make_job, make_snapshot, s
 
 from legato.policy.policies import decide
 from legato.policy.rules import Policy, Rules
-from legato.policy.snapshot import Decisions, Job, Queue, Slot, Snapshot, Standing
+from legato.policy.snapshot import Decisions, JobDemand, Queue, Slot, Snapshot, Standing
 
 RULES = Rules()
 
@@ -70,7 +70,7 @@ def test_the_story_of_two_jobs() -> None:
 
 
 def rested(
-    num_slots: int, jobs: list[Job], queues: tuple[Queue, ...] = (), policy: Policy = Policy.FAIR
+    num_slots: int, jobs: list[JobDemand], queues: tuple[Queue, ...] = (), policy: Policy = Policy.FAIR
 ) -> Callable[[], Decisions]:
     rules = msgspec.structs.replace(EAGER, policy=policy)
     return lambda: settle(make_snapshot(num_slots, jobs, queues), rules)[1]
@@ -344,7 +344,9 @@ def test_what_nobody_can_use_is_given_back_in_a_while_and_says_so() -> None:
         (make_job("u/a", 9, elastic=False), None, None),
     ],
 )
-def test_a_decision_says_whether_a_higher_ceiling_would_help(job: Job, ceiling: int | None, want: int | None) -> None:
+def test_a_decision_says_whether_a_higher_ceiling_would_help(
+    job: JobDemand, ceiling: int | None, want: int | None
+) -> None:
     assert rested(4, [job], (Queue(name="all", ceiling=ceiling),))().of("a").ceiling == want
 
 

@@ -7,11 +7,11 @@ from tests.unit.policy.world import make_job
 from tests.unit.policy.worlds import for_any
 
 from legato.policy.sizes import fit_size, largest_size, next_size, smallest_size
-from legato.policy.snapshot import Job
+from legato.policy.snapshot import JobDemand
 
 
 @st.composite
-def jobs(draw: st.DrawFn) -> Job:
+def jobs(draw: st.DrawFn) -> JobDemand:
     low = draw(st.integers(1, 12))
     return make_job(
         "a/j",
@@ -23,7 +23,7 @@ def jobs(draw: st.DrawFn) -> Job:
     )
 
 
-def sizes(job: Job) -> list[int]:
+def sizes(job: JobDemand) -> list[int]:
     """By the definition."""
     total = job.num_micro_batches
     most = job.max_workers if total is None else min(job.max_workers, total)
@@ -40,7 +40,7 @@ def sizes(job: Job) -> list[int]:
 
 
 @for_any(jobs(), st.integers(0, 40))
-def test_sizes_are_those_of_the_definition(job: Job, number: int) -> None:
+def test_sizes_are_those_of_the_definition(job: JobDemand, number: int) -> None:
     want = sizes(job)
     assert smallest_size(job) == want[0]
     assert largest_size(job) == want[-1]
@@ -48,7 +48,7 @@ def test_sizes_are_those_of_the_definition(job: Job, number: int) -> None:
 
 
 @for_any(jobs())
-def test_the_next_size_is_the_one_after(job: Job) -> None:
+def test_the_next_size_is_the_one_after(job: JobDemand) -> None:
     want = sizes(job)
     assert [next_size(job, size) for size in want] == [*want[1:], None]
     assert next_size(job, 0) == want[0]

@@ -8,7 +8,7 @@ from tests.unit.policy.world import EAGER, carry_out, counts, make_job, make_sna
 
 from legato.policy.policies import decide
 from legato.policy.rules import Policy, Rules
-from legato.policy.snapshot import Job, Snapshot, Standing, Verb
+from legato.policy.snapshot import JobDemand, Snapshot, Standing, Verb
 
 RULES = Rules(stability_s=3.0, cooldown_factor=20.0, gather_s=10.0)
 
@@ -190,7 +190,7 @@ def test_who_lost_slots_to_a_node_is_made_whole_at_once() -> None:
 
 
 def test_who_lost_slots_and_cannot_have_others_pauses() -> None:
-    jobs: list[Job] = [make_job("u/s", 2, elastic=False), make_job("u/t", 2, at=1.0, elastic=False)]
+    jobs: list[JobDemand] = [make_job("u/s", 2, elastic=False), make_job("u/t", 2, at=1.0, elastic=False)]
     snapshot, _ = settle(make_snapshot(4, jobs))
     decisions = decide(lose(snapshot, "t", 1), RULES)
     assert (counts(decisions), decisions.of("t").verb) == ({"s": 2, "t": 0}, Verb.PAUSE)

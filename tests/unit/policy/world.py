@@ -8,7 +8,7 @@ import msgspec
 
 from legato.policy.policies import decide
 from legato.policy.rules import Rules
-from legato.policy.snapshot import Decisions, Job, Queue, Slot, Snapshot, Standing, Verb
+from legato.policy.snapshot import Decisions, JobDemand, Queue, Slot, Snapshot, Standing, Verb
 
 EAGER = Rules(stability_s=0.0, cooldown_factor=0.0, gather_s=0.0)
 
@@ -19,14 +19,14 @@ def make_slots(num_slots: int, per_node: int = 4) -> tuple[Slot, ...]:
     )
 
 
-def make_job(title: str, max_workers: int = 4, at: float = 0.0, queue: str = "all", **fields: object) -> Job:
+def make_job(title: str, max_workers: int = 4, at: float = 0.0, queue: str = "all", **fields: object) -> JobDemand:
     owner, _, name = title.partition("/")
     described = {"id": name or owner, "name": name or owner, "owner": owner, "queue": queue, "submitted_at": at}
-    return msgspec.convert({**described, "max_workers": max_workers, **fields}, Job)
+    return msgspec.convert({**described, "max_workers": max_workers, **fields}, JobDemand)
 
 
 def make_snapshot(
-    num_slots: int, jobs: Iterable[Job], queues: Iterable[Queue] = (), *, now: float = 100.0, per_node: int = 4
+    num_slots: int, jobs: Iterable[JobDemand], queues: Iterable[Queue] = (), *, now: float = 100.0, per_node: int = 4
 ) -> Snapshot:
     return Snapshot(now=now, slots=make_slots(num_slots, per_node), jobs=tuple(jobs), queues=tuple(queues))
 
@@ -91,7 +91,7 @@ def wanted(decisions: Decisions) -> dict[str, int]:
     return {decision.job: decision.wanted for decision in decisions.decisions}
 
 
-def with_job(snapshot: Snapshot, *jobs: Job) -> Snapshot:
+def with_job(snapshot: Snapshot, *jobs: JobDemand) -> Snapshot:
     return msgspec.structs.replace(snapshot, jobs=(*snapshot.jobs, *jobs))
 
 

@@ -12,7 +12,7 @@ from tests.unit.policy.world import make_job, make_slots
 
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import smallest_size
-from legato.policy.snapshot import Job, Queue, Slot, Snapshot, Standing
+from legato.policy.snapshot import JobDemand, Queue, Slot, Snapshot, Standing
 
 QUEUES = ("a", "b", "c")
 
@@ -27,7 +27,7 @@ def for_any(*drawn: st.SearchStrategy[Any], **named: st.SearchStrategy[Any]) -> 
 
 
 @st.composite
-def any_jobs(draw: st.DrawFn, *, plain: bool = False, min_jobs: int = 0) -> list[Job]:
+def any_jobs(draw: st.DrawFn, *, plain: bool = False, min_jobs: int = 0) -> list[JobDemand]:
     """Draw jobs.
 
     Args:
@@ -86,7 +86,7 @@ def any_snapshots(draw: st.DrawFn, *, plain: bool = False, used: bool = True) ->
     return Snapshot(now=100.0, slots=tuple(slots), jobs=tuple(jobs), queues=tuple(draw(any_queues())))
 
 
-def _with_slots(draw: st.DrawFn, job: Job, slots: list[Slot], order: list[int]) -> Job:
+def _with_slots(draw: st.DrawFn, job: JobDemand, slots: list[Slot], order: list[int]) -> JobDemand:
     """Give a job some of the slots that nobody has, or none."""
     held = draw(st.integers(smallest_size(job), job.max_workers)) if draw(st.booleans()) else 0
     free = [index for index in order if slots[index].holder is None]
@@ -106,7 +106,7 @@ def _with_slots(draw: st.DrawFn, job: Job, slots: list[Slot], order: list[int]) 
     )
 
 
-def _with_account(draw: st.DrawFn, job: Job) -> Job:
+def _with_account(draw: st.DrawFn, job: JobDemand) -> JobDemand:
     """Give a job some time in which it had more or less than was due to it."""
     return msgspec.structs.replace(
         job,

@@ -56,11 +56,11 @@ class Course:
         jobs = self.world.store.jobs.values()
         return sorted({job.submitted_at for job in jobs} | {job.ended_at for job in jobs if job.ended_at is not None})
 
-    def describe(self, job: Job) -> policy.Job:
+    def describe(self, job: Job) -> policy.JobDemand:
         """Return a job as the policy knows it."""
         load = self.world.drivers.lives[job.id].load if job.id in self.world.drivers.lives else None
         plan = self.plans[int(job.id.rpartition("-")[2])]
-        return policy.Job(
+        return policy.JobDemand(
             id=job.id,
             name=job.name,
             owner=job.owner,

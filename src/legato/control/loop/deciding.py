@@ -112,8 +112,8 @@ def decide_apart(snapshot: policy.Snapshot, rules: Rules, left_out: LeftOut) -> 
 
 
 def _find_able(
-    jobs: tuple[policy.Job, ...], snapshot: policy.Snapshot, rules: Rules, left_out: LeftOut
-) -> tuple[policy.Job, ...]:
+    jobs: tuple[policy.JobDemand, ...], snapshot: policy.Snapshot, rules: Rules, left_out: LeftOut
+) -> tuple[policy.JobDemand, ...]:
     """Return the jobs on which the policy can decide, by halves: most often it fails on one of very many."""
     try:
         decide(_with_only(jobs, snapshot), rules)
@@ -127,7 +127,7 @@ def _find_able(
     return jobs
 
 
-def _with_only(jobs: tuple[policy.Job, ...], snapshot: policy.Snapshot) -> policy.Snapshot:
+def _with_only(jobs: tuple[policy.JobDemand, ...], snapshot: policy.Snapshot) -> policy.Snapshot:
     gone = {job.id for job in snapshot.jobs} - {job.id for job in jobs}
     slots = tuple(
         msgspec.structs.replace(slot, usable=False) if slot.holder in gone else slot for slot in snapshot.slots
@@ -144,7 +144,7 @@ def _is_in_play(job: Job, works: Mapping[str, Work], memory: Memory | None, now:
 
 def _describe(
     pool: Pool, job: Job, report: DriverReport | None, memory: Memory | None, work: Work | None
-) -> policy.Job:
+) -> policy.JobDemand:
     max_workers = job.max_workers
     if memory is not None and memory.most is not None and job.stage in HOLDING and memory.attempt == job.attempt:
         # A failure in one slot would repeat in the next one, until the job is started again.
@@ -154,7 +154,7 @@ def _describe(
     num_micro_batches = measured.num_micro_batches if measured is not None else None
     if num_micro_batches is None and work is not None:
         num_micro_batches = work.num_micro_batches
-    return policy.Job(
+    return policy.JobDemand(
         id=job.id,
         name=job.name,
         owner=job.owner,

@@ -228,7 +228,7 @@ def test_what_somebody_asks_for_waits_for_no_cooling() -> None:
     assert hear(msgspec.structs.replace(more, priority=1), 32.0, 3, 3, wanted_since=32.0) is None
 
 
-def learn_from(job: Job, report: DriverReport) -> tuple[JobChange, policy.Job]:
+def learn_from(job: Job, report: DriverReport) -> tuple[JobChange, policy.JobDemand]:
     """Play a round; returns what is written of the job, and what the policy sees of it then."""
     memories: dict[str, Memory] = {}
     (change,) = learn(make_pool(job, SLOTS), {job.id: report}, memories, 10.0)
