@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from legato.policy.claims import Claim, Pool
+from legato.policy.claims import Claim, SortedSnapshot
 from legato.policy.rules import Policy, Rules
 from legato.policy.sizes import next_size
 from legato.policy.snapshot import JobDemand
@@ -47,7 +47,7 @@ class Causes:
         rules: by which they were set.
     """
 
-    def __init__(self, pool: Pool, rules: Rules) -> None:
+    def __init__(self, pool: SortedSnapshot, rules: Rules) -> None:
         self._pool = pool
         self.policy = rules.policy
         self.admitted = [claim for claim in pool.claims if claim.refusal is None]

@@ -93,7 +93,7 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
         return self.job.standing == Standing.RESIZING and self.held > 0
 
 
-class Pool(msgspec.Struct, eq=False, kw_only=True):
+class SortedSnapshot(msgspec.Struct, eq=False, kw_only=True):
     """A snapshot, sorted out.
 
     Args:
@@ -113,7 +113,7 @@ class Pool(msgspec.Struct, eq=False, kw_only=True):
     leaving: list[tuple[Claim | None, int]]
 
 
-def read_pool(snapshot: Snapshot, rules: Rules) -> Pool:
+def sort_snapshot(snapshot: Snapshot, rules: Rules) -> SortedSnapshot:
     """Sort a snapshot out, so that nothing depends on the order in which it came."""
     claims = [_make_claim(job, rules) for job in snapshot.jobs]
     claims.sort(key=operator.attrgetter("order"))
@@ -131,7 +131,7 @@ def read_pool(snapshot: Snapshot, rules: Rules) -> Pool:
     leaving: list[tuple[Claim | None, int]] = [(claim, claim.leaving) for claim in claims if claim.leaving]
     if orphaned:
         leaving.append((None, orphaned))
-    return Pool(now=snapshot.now, claims=claims, queues=queues, capacity=capacity, free=free, leaving=leaving)
+    return SortedSnapshot(now=snapshot.now, claims=claims, queues=queues, capacity=capacity, free=free, leaving=leaving)
 
 
 def _deal_slots(slots: tuple[Slot, ...], by_id: Mapping[str, Claim]) -> tuple[int, list[Slot], int]:

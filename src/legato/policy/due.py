@@ -7,11 +7,11 @@ makes it no larger.
 from __future__ import annotations
 
 from legato.policy.admission import usable_floors
-from legato.policy.claims import Claim, Pool
+from legato.policy.claims import Claim, SortedSnapshot
 from legato.policy.share import Bounds, share_out
 
 
-def set_due(pool: Pool) -> None:
+def set_due(pool: SortedSnapshot) -> None:
     """Set what is due to every claim: queues share first, then the jobs of each."""
     inside: dict[str, list[Claim]] = {}
     for claim in pool.claims:

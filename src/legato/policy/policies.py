@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 
 from legato.policy.causes import count
-from legato.policy.claims import Claim, Pool, read_pool
+from legato.policy.claims import Claim, SortedSnapshot, sort_snapshot
 from legato.policy.due import set_due
 from legato.policy.place import FreeSlots, place
 from legato.policy.reasons import Narrator, choose_verb
@@ -34,7 +34,7 @@ def decide(snapshot: Snapshot, rules: Rules) -> Decisions:
         snapshot: the pool at this moment.
         rules: the policy and its settings.
     """
-    pool = read_pool(snapshot, rules)
+    pool = sort_snapshot(snapshot, rules)
     if rules.policy == Policy.FAIR and rules.fair_finish_s is not None:
         set_due(pool)
     decide_targets(pool, rules)
@@ -69,7 +69,7 @@ def _decide_one(claim: Claim, narrator: Narrator) -> Decision:
     )
 
 
-def _sum_up(pool: Pool) -> str:
+def _sum_up(pool: SortedSnapshot) -> str:
     num_running = sum(claim.size > 0 for claim in pool.claims)
     held = sum(claim.size for claim in pool.claims)
     num_waiting = len(pool.claims) - num_running

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from legato.policy.admission import fit_floors
-from legato.policy.claims import read_pool
+from legato.policy.claims import sort_snapshot
 from legato.policy.rules import Policy, Rules
 from legato.policy.share import Bounds, share_out
 from legato.policy.snapshot import Snapshot
@@ -33,7 +33,7 @@ def share_queues(snapshot: Snapshot, rules: Rules) -> tuple[QueueShare, ...]:
         snapshot: the pool at this moment.
         rules: the policy and its settings.
     """
-    pool = read_pool(snapshot, rules)
+    pool = sort_snapshot(snapshot, rules)
     wanted = dict.fromkeys(pool.queues, 0)
     for claim in pool.claims:
         wanted[claim.job.queue] += claim.hi

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from legato.policy.causes import Cause, Causes, count, ids, names
-from legato.policy.claims import Claim, Pool
+from legato.policy.claims import Claim, SortedSnapshot
 from legato.policy.rules import Policy, Rules
 from legato.policy.snapshot import Standing, Verb
 
@@ -30,7 +30,7 @@ class Narrator:
         rules: by which they were set.
     """
 
-    def __init__(self, pool: Pool, rules: Rules) -> None:
+    def __init__(self, pool: SortedSnapshot, rules: Rules) -> None:
         self._pool = pool
         self._rules = rules
         self._causes = Causes(pool, rules)
@@ -222,7 +222,7 @@ class Narrator:
         return f"if nothing changes for {rules.stability_s:g} s"
 
 
-def _count_useless(pool: Pool) -> int:
+def _count_useless(pool: SortedSnapshot) -> int:
     over = sum(max(claim.size - claim.target, 0) for claim in pool.claims)
     needed = sum(max(claim.target - claim.size, 0) for claim in pool.claims)
     there = len(pool.free) + sum(number for _, number in pool.leaving)

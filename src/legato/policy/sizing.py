@@ -11,13 +11,13 @@ import heapq
 from collections.abc import Mapping, Sequence
 
 from legato.policy.admission import Budget, Reservations, admit, ranks, usable_floors
-from legato.policy.claims import Claim, Order, Pool
+from legato.policy.claims import Claim, Order, SortedSnapshot
 from legato.policy.rules import Rules
 from legato.policy.share import Bounds, Part, deal_key, make_whole, share_out
 from legato.policy.sizes import fit_size, next_size
 
 
-def decide_targets(pool: Pool, rules: Rules) -> None:
+def decide_targets(pool: SortedSnapshot, rules: Rules) -> None:
     """Set share, target and refusal of every claim.
 
     A floor that its queue cannot use, because a minimum or a useful size does not fit into it, is lent: what was used

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from legato.policy.claims import Claim, Pool
+from legato.policy.claims import Claim, SortedSnapshot
 from legato.policy.rules import Rules
 from legato.policy.sizes import fit_size
 
 Need = tuple[Claim, int]
 
 
-def settle(pool: Pool, rules: Rules) -> float | None:
+def settle(pool: SortedSnapshot, rules: Rules) -> float | None:
     """Set the size of every claim for now, and who gives to whom.
 
     Returns:
@@ -99,7 +99,7 @@ def _shrink(shrinkable: Sequence[Claim], missing: int) -> int:
     return freed
 
 
-def _match(pool: Pool, needs: Sequence[Need], shrinkable: Sequence[Claim]) -> None:
+def _match(pool: SortedSnapshot, needs: Sequence[Need], shrinkable: Sequence[Claim]) -> None:
     """Note who waits for whose slots: free ones first, then those on their way, then those given up now."""
     supply: list[tuple[Claim | None, int]] = [
         *pool.leaving,
@@ -125,7 +125,7 @@ def _match(pool: Pool, needs: Sequence[Need], shrinkable: Sequence[Claim]) -> No
                 source, number = next(sources, (None, 0))
 
 
-def _give(pool: Pool, needs: Sequence[Need], coming: int, rules: Rules) -> list[float]:
+def _give(pool: SortedSnapshot, needs: Sequence[Need], coming: int, rules: Rules) -> list[float]:
     """Hand free slots to those who need them, in order; return the moments at which patience with the rest ends.
 
     Who cannot use yet what is there for it keeps it from those after it: the rest is on its way.
