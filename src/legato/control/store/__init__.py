@@ -25,7 +25,7 @@ from legato.control.store.history import History, Run
 from legato.control.store.idempotency import Requests
 from legato.control.store.jobs import Jobs
 from legato.control.store.loop import Loop
-from legato.control.store.pool import Pool
+from legato.control.store.pool import Slots
 from legato.control.store.projects import KIND as PROJECT
 from legato.control.store.projects import LEAVER, Projects, check_may_add
 from legato.control.store.queues import QUEUE, Queues, check_queue_numbers
@@ -77,7 +77,7 @@ class Store:
         self.definitions = Definitions(database, random_bits)
         self.experiments = Experiments(database, random_bits)
         self.queues = Queues(database)
-        self.pool = Pool(database)
+        self.pool = Slots(database)
         self.history = History(database)
         self.loop = Loop(database)
         self.accounts = Accounts(database, passwords or Passwords(), random_bits)

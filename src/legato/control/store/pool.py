@@ -25,7 +25,7 @@ _GONE: Final = "its node declared itself without it"
 _MAX_LENGTH: Final = 255
 
 
-class Pool:
+class Slots:
     """All slots of the platform."""
 
     def __init__(self, database: Database) -> None:
