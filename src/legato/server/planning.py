@@ -9,7 +9,7 @@ import msgspec
 
 from legato.control.loop.deciding import make_snapshot
 from legato.control.loop.left_out import LeftOut
-from legato.control.loop.loop_state import Pool
+from legato.control.loop.loop_state import RoundFacts
 from legato.control.records import Facts, NewJob, Queue
 from legato.control.roles import Asker
 from legato.control.store import Store
@@ -65,7 +65,7 @@ def imagine(snapshot: policy.Snapshot, new: NewJob, asker: Asker, rules: Rules, 
 def look(store: Store, works: Works, now: float) -> policy.Snapshot:
     """Return the pool as the policy sees it when no job is being resized."""
     facts = store.loop.read_facts()
-    snapshot = make_snapshot(Pool(facts), {}, {}, works.of(facts), now, LeftOut())
+    snapshot = make_snapshot(RoundFacts(facts), {}, {}, works.of(facts), now, LeftOut())
     return msgspec.structs.replace(snapshot, jobs=tuple(_as_settled(job) for job in snapshot.jobs))
 
 

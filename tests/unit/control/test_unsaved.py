@@ -8,7 +8,7 @@ from tests.unit.control.loop.test_rounds import SLOTS, make_pool, make_running
 
 from legato.api.jobs import Progress
 from legato.control.drivers.drivers import DriverReport, DriverState
-from legato.control.loop.loop_state import Pool
+from legato.control.loop.loop_state import RoundFacts
 from legato.control.loop.rounds import learn
 from legato.control.records import JobChange
 from legato.control.stages import Stage
@@ -22,7 +22,7 @@ def end(stage: Stage, outcome: Outcome, *, by_policy: bool = False) -> JobChange
     pool = make_pool(job, SLOTS[:1])
     if by_policy:
         left = tuple(msgspec.structs.replace(found, release_asked_at=1.0) for found in pool.facts.allocations)
-        pool = Pool(msgspec.structs.replace(pool.facts, allocations=left))
+        pool = RoundFacts(msgspec.structs.replace(pool.facts, allocations=left))
     report = DriverReport(attempt=1, state=DriverState.ENDED, in_use=frozenset(), outcome=outcome)
     return learn(pool, {job.id: report}, {}, 5.0)[0]
 

@@ -12,7 +12,7 @@ import msgspec
 
 from legato.control.drivers.drivers import DriverReport, DriverState
 from legato.control.loop.left_out import LeftOut, describe
-from legato.control.loop.loop_state import Memory, Pool
+from legato.control.loop.loop_state import Memory, RoundFacts
 from legato.control.records import Job, JobChange, Verdict
 from legato.control.stages import HOLDING, Stage
 from legato.control.work import Work
@@ -24,7 +24,7 @@ from legato.policy.snapshot import Standing
 
 
 def make_snapshot(
-    pool: Pool,
+    pool: RoundFacts,
     reports: Mapping[str, DriverReport],
     memories: Mapping[str, Memory],
     works: Mapping[str, Work],
@@ -63,7 +63,7 @@ def make_snapshot(
     return policy.Snapshot(now=now, slots=slots, jobs=tuple(jobs), queues=queues)
 
 
-def _describe_queues(pool: Pool, left_out: LeftOut) -> tuple[policy.Queue, ...]:
+def _describe_queues(pool: RoundFacts, left_out: LeftOut) -> tuple[policy.Queue, ...]:
     queues = []
     for queue in pool.facts.queues:
         described = policy.Queue(name=queue.name, weight=queue.weight, floor=queue.floor, ceiling=queue.ceiling)
@@ -75,7 +75,7 @@ def _describe_queues(pool: Pool, left_out: LeftOut) -> tuple[policy.Queue, ...]:
     return tuple(queues)
 
 
-def _describe_slots(pool: Pool, in_play: Mapping[str, Job], left_out: LeftOut) -> tuple[policy.Slot, ...]:
+def _describe_slots(pool: RoundFacts, in_play: Mapping[str, Job], left_out: LeftOut) -> tuple[policy.Slot, ...]:
     holders = {found.slot: found for found in pool.facts.allocations}
     slots: dict[str, policy.Slot] = {}
     for slot in pool.facts.slots:
@@ -143,7 +143,7 @@ def _is_in_play(job: Job, works: Mapping[str, Work], memory: Memory | None, now:
 
 
 def _describe(
-    pool: Pool, job: Job, report: DriverReport | None, memory: Memory | None, work: Work | None
+    pool: RoundFacts, job: Job, report: DriverReport | None, memory: Memory | None, work: Work | None
 ) -> policy.JobDemand:
     max_workers = job.max_workers
     if memory is not None and memory.most is not None and job.stage in HOLDING and memory.attempt == job.attempt:
@@ -177,7 +177,7 @@ def _describe(
     )
 
 
-def _standing(pool: Pool, job: Job, report: DriverReport | None) -> Standing:
+def _standing(pool: RoundFacts, job: Job, report: DriverReport | None) -> Standing:
     if job.stage is Stage.QUEUED:
         return Standing.PAUSED if job.attempt > 0 else Standing.WAITING
     if report is None or report.status is None or report.state is not DriverState.RUNNING:
@@ -191,7 +191,7 @@ def _standing(pool: Pool, job: Job, report: DriverReport | None) -> Standing:
 
 
 def carry_out(
-    pool: Pool, decisions: policy.Decisions, memories: dict[str, Memory], left_out: LeftOut
+    pool: RoundFacts, decisions: policy.Decisions, memories: dict[str, Memory], left_out: LeftOut
 ) -> list[JobChange]:
     """Return what the policy's decisions change in the store, and say of the jobs left out why they stay as they are.
 
@@ -211,13 +211,15 @@ def carry_out(
     return changes
 
 
-def _leave(pool: Pool, job: Job, why: str) -> JobChange:
+def _leave(pool: RoundFacts, job: Job, why: str) -> JobChange:
     """Say that nothing is decided for a job; the store keeps it, with an event, unless it says so already."""
     verdict = Verdict(len(pool.kept(job)), f"left out of all decisions, and stays as it is: {why}")
     return JobChange(job=job.id, seen_stage=job.stage, seen_attempt=job.attempt, verdict=verdict)
 
 
-def _carry_out_one(pool: Pool, job: Job, decision: policy.Decision, memories: dict[str, Memory]) -> JobChange | None:
+def _carry_out_one(
+    pool: RoundFacts, job: Job, decision: policy.Decision, memories: dict[str, Memory]
+) -> JobChange | None:
     memory = memories.setdefault(job.id, Memory(job.attempt))
     wanted_before = memory.wanted
     memory.wanted, memory.wanted_since = decision.wanted, decision.wanted_since

@@ -13,7 +13,7 @@ import msgspec
 from legato.control.drivers.drivers import Assignment, DriverReport, DriverState
 from legato.control.loop.driver_failures import reason_with
 from legato.control.loop.left_out import LeftOut
-from legato.control.loop.loop_state import Memory, Pool, memory_of
+from legato.control.loop.loop_state import Memory, RoundFacts, memory_of
 from legato.control.records import Job
 from legato.control.stages import HOLDING, Stage
 from legato.control.work import find_bounds
@@ -58,7 +58,7 @@ Call = Start | GiveUp | Kill | Tell | End
 
 
 def list_calls(
-    pool: Pool, reports: Mapping[str, DriverReport], memories: dict[str, Memory], now: float, left_out: LeftOut
+    pool: RoundFacts, reports: Mapping[str, DriverReport], memories: dict[str, Memory], now: float, left_out: LeftOut
 ) -> list[Call]:
     """Return the messages that make the drivers do what the store says."""
     calls: list[Call] = []
@@ -70,7 +70,7 @@ def list_calls(
 
 
 def _list_calls_of_one(
-    pool: Pool, job: Job, report: DriverReport | None, memories: dict[str, Memory], now: float
+    pool: RoundFacts, job: Job, report: DriverReport | None, memories: dict[str, Memory], now: float
 ) -> Sequence[Call]:
     if report is None or report.attempt != job.attempt:
         report = DriverReport(attempt=job.attempt, state=DriverState.UNKNOWN)
@@ -81,7 +81,7 @@ def _list_calls_of_one(
     return _calls_of(pool, job, report)
 
 
-def _starts_of(pool: Pool, job: Job, report: DriverReport, memory: Memory, now: float) -> Sequence[Call]:
+def _starts_of(pool: RoundFacts, job: Job, report: DriverReport, memory: Memory, now: float) -> Sequence[Call]:
     is_gone, trouble = report.state is DriverState.GONE, memory.trouble
     if is_gone and trouble.is_hopeless(now):
         memory.trouble = trouble.tried(now)
@@ -103,7 +103,7 @@ def _kills_of(job: Job, report: DriverReport, memory: Memory, now: float) -> Seq
     return [Kill(job)]
 
 
-def _calls_of(pool: Pool, job: Job, report: DriverReport) -> Sequence[Call]:
+def _calls_of(pool: RoundFacts, job: Job, report: DriverReport) -> Sequence[Call]:
     if report.state is not DriverState.RUNNING:
         return []
     if job.stage in (Stage.PAUSING, Stage.STOPPING):

@@ -19,7 +19,7 @@ from legato.control.loop import deciding, rounds
 from legato.control.loop.driver_caller import Caller
 from legato.control.loop.driver_calls import list_calls
 from legato.control.loop.left_out import LeftOut, describe
-from legato.control.loop.loop_state import Memory, Pool
+from legato.control.loop.loop_state import Memory, RoundFacts
 from legato.control.loop.loop_stats import Pulse
 from legato.control.loop.run_times import RunTimes
 from legato.control.records import Facts, Job, JobChange, Lease, Written
@@ -160,7 +160,7 @@ class ControlLoop:
             await self._in_thread(self._on_lead, lease)
             self._fence = lease.fence
         # 1. Observe.
-        pool = Pool(await self._in_thread(self._store.read_facts))
+        pool = RoundFacts(await self._in_thread(self._store.read_facts))
         reports = await self._caller.report(pool.facts.jobs, rounds.attempts_to_ask(pool))
         self.pulse.look(reports.values())
         # 2. Learn.
@@ -189,7 +189,7 @@ class ControlLoop:
             raise failure
         return True
 
-    def _decide(self, pool: Pool, reports: Mapping[str, DriverReport], left_out: LeftOut) -> Exception | None:
+    def _decide(self, pool: RoundFacts, reports: Mapping[str, DriverReport], left_out: LeftOut) -> Exception | None:
         """Decide. If that fails on all jobs, return why: drivers must get stops and pauses all the same."""
         self.decisions = None
         try:
@@ -231,7 +231,7 @@ class ControlLoop:
             trouble = memory.trouble
             memory.trouble = trouble.postponed() if why is None else trouble.failed(why)
 
-    async def _write(self, changes: list[JobChange], lease: Lease) -> Pool:
+    async def _write(self, changes: list[JobChange], lease: Lease) -> RoundFacts:
         try:
             written = await self._in_thread(self._store.write, changes, lease.fence, self._now())
         except (FencedOut, StoreError):
@@ -243,7 +243,7 @@ class ControlLoop:
         else:
             if written.stale:
                 _log.info("jobs moved on meanwhile", jobs=written.stale)
-        return Pool(await self._in_thread(self._store.read_facts))
+        return RoundFacts(await self._in_thread(self._store.read_facts))
 
     async def _write_one(self, change: JobChange, lease: Lease) -> None:
         try:

@@ -81,7 +81,7 @@ def memory_of(job: Job, memories: dict[str, Memory]) -> Memory:
     return found
 
 
-class Pool:
+class RoundFacts:
     """The facts of a round, sorted by job.
 
     Args:

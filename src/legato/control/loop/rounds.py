@@ -14,7 +14,7 @@ from legato.api.jobs import Progress
 from legato.control.drivers.drivers import DriverReport, DriverState
 from legato.control.loop.driver_failures import pause_after, reason_with
 from legato.control.loop.left_out import describe
-from legato.control.loop.loop_state import Memory, Pool, memory_of
+from legato.control.loop.loop_state import Memory, RoundFacts, memory_of
 from legato.control.records import Job, JobChange, Note
 from legato.control.stages import HOLDING, Stage
 from legato.driver.ending import EXIT_KILLED
@@ -29,12 +29,12 @@ _ELSEWHERE: Final = (
 )
 
 
-def attempts_to_ask(pool: Pool) -> dict[str, int]:
+def attempts_to_ask(pool: RoundFacts) -> dict[str, int]:
     """Return the attempts whose drivers have something to report."""
     return {job.id: job.attempt for job in pool.facts.jobs if job.stage in HOLDING}
 
 
-def fail_unreadable(pool: Pool, unreadable: Mapping[str, str]) -> list[JobChange]:
+def fail_unreadable(pool: RoundFacts, unreadable: Mapping[str, str]) -> list[JobChange]:
     """Return the ends of jobs that wait although no server understands their spec. ``unreadable``: why not, by job."""
     return [
         JobChange(
@@ -50,7 +50,9 @@ def fail_unreadable(pool: Pool, unreadable: Mapping[str, str]) -> list[JobChange
     ]
 
 
-def learn(pool: Pool, reports: Mapping[str, DriverReport], memories: dict[str, Memory], now: float) -> list[JobChange]:
+def learn(
+    pool: RoundFacts, reports: Mapping[str, DriverReport], memories: dict[str, Memory], now: float
+) -> list[JobChange]:
     """Return what the reports change: stages, slots that are confirmed free, progress."""
     changes = []
     for job in pool.facts.jobs:
@@ -67,7 +69,7 @@ def learn(pool: Pool, reports: Mapping[str, DriverReport], memories: dict[str, M
 
 
 def _learn_one(
-    pool: Pool, job: Job, report: DriverReport | None, memories: dict[str, Memory], now: float
+    pool: RoundFacts, job: Job, report: DriverReport | None, memories: dict[str, Memory], now: float
 ) -> JobChange | None:
     if (known := memories.get(job.id)) is not None:
         wants = job.stage in (Stage.QUEUED, Stage.STARTING, Stage.RUNNING)
@@ -103,7 +105,7 @@ def _with_note(job: Job, change: JobChange | None, trouble: str | None) -> JobCh
     return JobChange(job=job.id, seen_stage=job.stage, seen_attempt=job.attempt, note=note)
 
 
-def _learn_absence(pool: Pool, job: Job, report: DriverReport, memory: Memory, now: float) -> JobChange | None:
+def _learn_absence(pool: RoundFacts, job: Job, report: DriverReport, memory: Memory, now: float) -> JobChange | None:
     """Of this attempt nothing was ever started: it ends at once if it is not wanted any more, or cannot be started."""
     outcome, reason = None, reason_with(job.reason, "")
     if _is_elsewhere(pool, job):
@@ -127,14 +129,14 @@ def _learn_absence(pool: Pool, job: Job, report: DriverReport, memory: Memory, n
     return JobChange(job=job.id, seen_stage=job.stage, seen_attempt=job.attempt, closed=closed)
 
 
-def _is_elsewhere(pool: Pool, job: Job) -> bool:
+def _is_elsewhere(pool: RoundFacts, job: Job) -> bool:
     """Whether the present attempt has run, as the store knows; of use where nothing is known of it here."""
     if job.stage in (Stage.STARTING, Stage.RUNNING) or job.progress is None:
         return job.stage is Stage.RUNNING
     return any(job.progress.time >= found.since for found in pool.held(job))
 
 
-def _learn_end(pool: Pool, job: Job, report: DriverReport, now: float) -> JobChange:
+def _learn_end(pool: RoundFacts, job: Job, report: DriverReport, now: float) -> JobChange:
     outcome = report.outcome
     assert outcome is not None
     # Without its last checkpoint a job is not what was asked for; a retry repeats what is missing.
@@ -181,7 +183,7 @@ def _tell_unsaved(outcome: Outcome, what_follows: str) -> str | None:
     return f"paused, but its state could not be saved: {why}; {what_follows} to the last checkpoint"
 
 
-def _learn_progress(pool: Pool, job: Job, report: DriverReport, memory: Memory, now: float) -> JobChange | None:
+def _learn_progress(pool: RoundFacts, job: Job, report: DriverReport, memory: Memory, now: float) -> JobChange | None:
     status: dict[str, Any] = report.status or {}
     assert report.in_use is not None and report.assigned is not None
     if report.given_up - memory.given_up:

@@ -12,7 +12,7 @@ from legato.api.jobs import Progress
 from legato.control.drivers.drivers import DriverReport, DriverState
 from legato.control.loop.deciding import carry_out, make_snapshot
 from legato.control.loop.left_out import LeftOut
-from legato.control.loop.loop_state import Memory, Pool
+from legato.control.loop.loop_state import Memory, RoundFacts
 from legato.control.loop.pace import Pace
 from legato.control.loop.rounds import learn
 from legato.control.loop.slot_account import Account
@@ -40,12 +40,12 @@ def make_running(decided_slots: int | None, reason: str | None) -> Job:
     return Job(**{name: getattr(job, name) for name in Job.__struct_fields__} | changed)
 
 
-def make_pool(job: Job, held: tuple[str, ...]) -> Pool:
+def make_pool(job: Job, held: tuple[str, ...]) -> RoundFacts:
     slots = tuple(Slot(id=name, node="n", device="cpu", unusable_since=None, unusable_reason=None) for name in SLOTS)
     allocations = tuple(
         Allocation(slot=name, job=job.id, attempt=1, since=0.0, release_asked_at=None, until=None) for name in held
     )
-    return Pool(Facts(jobs=(job,), queues=(), slots=slots, allocations=allocations))
+    return RoundFacts(Facts(jobs=(job,), queues=(), slots=slots, allocations=allocations))
 
 
 def decide(job: Job, slots: tuple[str, ...], reason: str, wanted: int) -> Decisions:
