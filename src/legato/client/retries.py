@@ -1,4 +1,7 @@
-"""Retries: the wait between them, when to give up, whether a server has fallen silent. Sends no requests."""
+"""Retries: the wait between them, when to give up, whether a server has fallen silent. Sends no requests.
+
+Not tenacity or stamina: the wait that a server asks for, and a patience that each answer restarts, would be ours too.
+"""
 
 from __future__ import annotations
 

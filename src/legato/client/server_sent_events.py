@@ -1,6 +1,7 @@
 """Server-sent events: bytes in, messages out. Sends no requests.
 
 Only CR, LF and CRLF end a line here. Other line breaks that Python knows may stand inside of JSON, and must stay.
+Not httpx-sse: after a message with an id it makes a message of each comment, such as the server's signs of life.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""A file as the answer to a request, or one range of its bytes (RFC 9110, section 14). Opens nothing."""
+"""A file as the answer to a request, or one range of its bytes (RFC 9110, section 14). Opens nothing.
+
+Not Starlette's FileResponse: it opens by path, where a program may have put a link. It sends a log that grows with a
+wrong length, cannot leave out the deleted beginning of a log, and refuses ranges that the standard ignores.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Server-sent events: how a stream is written, and when it ends. Knows nothing of the content."""
+"""Server-sent events: how a stream is written, and when it ends. Knows nothing of the content.
+
+Not sse-starlette: its import replaces a method of uvicorn, and its pings do not check whether a reader is admitted.
+"""
 
 from __future__ import annotations
 
