@@ -27,7 +27,7 @@ from legato.client.submission import JobOptions
 from legato.core import lifecycle
 from legato.core.spec import JobSpec
 from legato.core.wire import Metrics
-from legato.driver.job import Job, Worker
+from legato.driver.job import JobFacts, Worker
 from legato.driver.journal import Outcome
 from legato.driver.record import Event
 from legato.driver.status import Meter, build_status
@@ -150,7 +150,7 @@ def test_every_setting_of_a_job_is_documented(field: str) -> None:
 
 def status_keys() -> set[str]:
     spec = JobSpec(name="a", program=("a.py",), directory="/", max_workers=1, num_workers=1)
-    job = Job(spec=spec, rendezvous="", checkpoint_dir="/c", now=0.0, wanted={0})
+    job = JobFacts(spec=spec, rendezvous="", checkpoint_dir="/c", now=0.0, wanted={0})
     job.workers[0] = Worker(number=0, slot=0, last_heard=0.0)
     meter = Meter()
     meter.note_metrics(Metrics(index=0, step=1, epoch=0, values={}))

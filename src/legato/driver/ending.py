@@ -7,14 +7,14 @@ from typing import Final
 from legato.core.lifecycle import JobState, WorkerPhase
 from legato.core.wire import Failed, Stop
 from legato.driver.events import End, StopWorker
-from legato.driver.job import Job, Worker
+from legato.driver.job import JobFacts, Worker
 
 EXIT_UNSAVED: Final = 1  # a stop that was carried out, but without the checkpoint that belongs to it
 EXIT_LAST_UNSAVED: Final = 3  # the program ran to its end, but without its last checkpoint
 EXIT_KILLED: Final = 130  # as for any program that was interrupted; a stop that was carried out as asked is no failure
 
 
-def note_finished(job: Job, worker: Worker, view_number: int) -> None:
+def note_finished(job: JobFacts, worker: Worker, view_number: int) -> None:
     """A worker's program ran to its end: the job finishes, unless it was a joiner that never trained."""
     if worker.phase is WorkerPhase.FINISHED:
         return
@@ -37,7 +37,7 @@ def note_finished(job: Job, worker: Worker, view_number: int) -> None:
         job.move(JobState.FINISHING, f"worker {worker.number} finished")
 
 
-def note_failed(job: Job, worker: Worker, failed: Failed) -> None:
+def note_failed(job: JobFacts, worker: Worker, failed: Failed) -> None:
     """A worker's program raised: the job fails, unless only this worker is wrong."""
     was = worker.phase
     if was is WorkerPhase.FAILED:
@@ -63,7 +63,7 @@ def note_failed(job: Job, worker: Worker, failed: Failed) -> None:
         fail(job, f"the program failed in {reason}", failed.exit_code or 1, failed.traceback, worker)
 
 
-def give_up_slot(job: Job, worker: Worker, kind: str, reason: str, detail: str | None = None) -> None:
+def give_up_slot(job: JobFacts, worker: Worker, kind: str, reason: str, detail: str | None = None) -> None:
     """Start no worker in this worker's slot again; the job continues with the other workers."""
     if worker.slot not in job.wanted:
         # A leaver's slot is not the job's to give up: what it was wanted for later is another matter.
@@ -83,7 +83,7 @@ def give_up_slot(job: Job, worker: Worker, kind: str, reason: str, detail: str |
         fail(job, f"{left} workers are left to want, below the minimum of {job.spec.min_workers}: {reason}")
 
 
-def _find_spare(job: Job) -> int | None:
+def _find_spare(job: JobFacts) -> int | None:
     """Return a slot that the job has and does not use, and in which another worker would help; None: there is none."""
     if job.is_assigned:
         # It was of no use as long as the step had no micro-batch for one more worker; now it has.
@@ -93,7 +93,9 @@ def _find_spare(job: Job) -> int | None:
     return min(set(range(job.spec.max_workers)) - job.wanted - job.given_up, default=None)
 
 
-def fail(job: Job, reason: str, exit_code: int = 1, detail: str | None = None, worker: Worker | None = None) -> None:
+def fail(
+    job: JobFacts, reason: str, exit_code: int = 1, detail: str | None = None, worker: Worker | None = None
+) -> None:
     """End the job as failed: all workers are asked to stop, and killed after the grace period."""
     job.move(JobState.FAILING, reason)
     job.end_reason = reason
@@ -107,7 +109,7 @@ def fail(job: Job, reason: str, exit_code: int = 1, detail: str | None = None, w
         job.out.append(StopWorker(other.number, force=False))
 
 
-def stop(job: Job, *, at_once: bool, reason: str) -> None:
+def stop(job: JobFacts, *, at_once: bool, reason: str) -> None:
     """End the job as stopped: with a checkpoint, or at once."""
     if job.state is JobState.ADOPTING and not at_once:
         job.stopping = reason  # carried out when the running workers have reported
@@ -134,7 +136,7 @@ def stop(job: Job, *, at_once: bool, reason: str) -> None:
             dismiss(job, worker, reason)
 
 
-def dismiss(job: Job, worker: Worker, reason: str) -> None:
+def dismiss(job: JobFacts, worker: Worker, reason: str) -> None:
     """Send home a worker that has no part in the job's state."""
     if worker.phase is WorkerPhase.STARTING:
         job.kill(worker, reason)
@@ -144,13 +146,13 @@ def dismiss(job: Job, worker: Worker, reason: str) -> None:
     worker.farewell = "dismissed"
 
 
-def kill_all(job: Job, reason: str) -> None:
+def kill_all(job: JobFacts, reason: str) -> None:
     """Kill every worker that is not being killed yet."""
     for worker in job.where(lambda worker: worker.phase is not WorkerPhase.FENCED):
         job.kill(worker, reason)
 
 
-def conclude(job: Job) -> None:
+def conclude(job: JobFacts) -> None:
     """End the job if it is over; see to an end that was not finished; kill who does not end in time."""
     if not job.ending or job.ended:
         return
@@ -176,7 +178,7 @@ def conclude(job: Job) -> None:
         _end_stopped(job)
 
 
-def _start_tail(job: Job) -> None:
+def _start_tail(job: JobFacts) -> None:
     """Let one worker do again what rank 0 did not finish: the final checkpoint is there to start from."""
     for worker in job.present():
         closing = worker.phase is WorkerPhase.FINISHED and worker.finished_in and worker.finished_in[1] == 0
@@ -190,7 +192,7 @@ def _start_tail(job: Job) -> None:
         job.start(free[0], "rank 0 did not get to the end of the program; one worker does the end again")
 
 
-def _needs_all(job: Job) -> bool:
+def _needs_all(job: JobFacts) -> bool:
     """Return whether all workers must come to their end: those of a static job that trains nothing know no others."""
     has_trained = job.views or job.current is not None
     if job.state is not JobState.FINISHING or has_trained or job.spec.guest is not None:
@@ -199,7 +201,7 @@ def _needs_all(job: Job) -> bool:
     return is_static and not any(worker.trained for worker in job.workers.values())
 
 
-def _missing_ends(job: Job) -> str:
+def _missing_ends(job: JobFacts) -> str:
     """Say which workers did not come to their end, as far as this driver has seen; "": none."""
     ended = {worker.slot for worker in job.workers.values() if worker.farewell == "finished"}
     lost = {worker.slot: worker for worker in job.workers.values() if worker.slot in job.wanted - ended}
@@ -210,7 +212,7 @@ def _last_word(worker: Worker) -> str:
     return worker.history[-1].partition(": ")[2] if worker.history else "nothing is known of it"
 
 
-def _end_succeeded(job: Job) -> None:
+def _end_succeeded(job: JobFacts) -> None:
     reason = "the program ran to its end"
     told = [worker.trained for worker in job.workers.values() if worker.trained is not None]
     # Of workers that ended while no driver heard it nothing is known, but that they were in a view.
@@ -225,7 +227,7 @@ def _end_succeeded(job: Job) -> None:
     _end(job, JobState.UNSAVED, f"{reason}; but {_tell_missing_checkpoint(job, job.unsaved_step)}")
 
 
-def _end_stopped(job: Job) -> None:
+def _end_stopped(job: JobFacts) -> None:
     reason = job.stopping or "stopped"
     # One step fewer is no loss worth a word: the only worker that had it may have died in the stop.
     if job.exit_code == 0 and job.step > 0 and (job.saved_step is None or job.saved_step < job.step - 1):
@@ -234,11 +236,11 @@ def _end_stopped(job: Job) -> None:
     _end(job, JobState.STOPPED, reason)
 
 
-def _tell_missing_checkpoint(job: Job, step: int) -> str:
+def _tell_missing_checkpoint(job: JobFacts, step: int) -> str:
     newest = "there is none" if job.saved_step is None else f"the newest is of step {job.saved_step}"
     return f"no checkpoint of step {step} was written, {newest}: its events and logs may tell why"
 
 
-def _end(job: Job, state: JobState, reason: str) -> None:
+def _end(job: JobFacts, state: JobState, reason: str) -> None:
     job.move(state, reason)
     job.out.append(End(str(state), 0 if state is JobState.SUCCEEDED else job.exit_code, reason))

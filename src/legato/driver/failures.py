@@ -8,7 +8,7 @@ from legato.core.exits import EXIT_LOST_LINK, EXIT_REFUSED, EXIT_UNSTARTED
 from legato.core.lifecycle import JobState, WorkerPhase
 from legato.core.wire import Failed, Refused
 from legato.driver.ending import fail, give_up_slot, note_failed
-from legato.driver.job import AWAY, Job, Worker
+from legato.driver.job import AWAY, JobFacts, Worker
 
 _SIGNALLED = 128  # a shell or container reports a death by signal N as 128 + N
 # By these a worker ends through no fault of its program, so another one is started.
@@ -19,7 +19,7 @@ _MISFORTUNES = {
 _FIRST_REST_S = 1.0  # doubled with each death in a row
 
 
-def note_exited(job: Job, worker: Worker, exit_code: int, reason: str = "") -> None:
+def note_exited(job: JobFacts, worker: Worker, exit_code: int, reason: str = "") -> None:
     """A worker's process is confirmed gone: its slot is free. ``reason``: what ended it, if the engine knows."""
     was = worker.phase
     if was in (WorkerPhase.STARTING, WorkerPhase.JOINING, WorkerPhase.WARM, WorkerPhase.MEMBER):
@@ -54,7 +54,7 @@ def note_exited(job: Job, worker: Worker, exit_code: int, reason: str = "") -> N
         job.rests[worker.slot] = job.now + pause_s
 
 
-def fence(job: Job, worker: Worker, reason: str) -> None:
+def fence(job: JobFacts, worker: Worker, reason: str) -> None:
     """Give a worker up and have it killed. For the others this is its death."""
     was = worker.phase
     job.kill(worker, reason)
@@ -63,7 +63,7 @@ def fence(job: Job, worker: Worker, reason: str) -> None:
         _count_death(job, worker, reason)
 
 
-def note_death(job: Job, worker: Worker, how: str, *, is_explained: bool = False) -> None:
+def note_death(job: JobFacts, worker: Worker, how: str, *, is_explained: bool = False) -> None:
     """A worker died although it was neither asked to end nor given up. ``is_explained``: the engine knows why."""
     # The advice once: of ten workers that die of the same it is the same.
     told = how.partition(". ")[0] if how in job.told_deaths else how
@@ -72,7 +72,7 @@ def note_death(job: Job, worker: Worker, how: str, *, is_explained: bool = False
     _count_death(job, worker, how, is_explained=is_explained)
 
 
-def refuse(job: Job, worker: Worker, reason: str) -> None:
+def refuse(job: JobFacts, worker: Worker, reason: str) -> None:
     """Keep a worker out that runs something else than the others."""
     job.leave_within(worker, job.spec.grace_s, reason)
     worker.farewell = "refused"
@@ -80,7 +80,7 @@ def refuse(job: Job, worker: Worker, reason: str) -> None:
     give_up_slot(job, worker, "refused", reason)
 
 
-def note_commit(job: Job, worker: Worker, *, step: int = 0, num_rounds: int = 0) -> None:
+def note_commit(job: JobFacts, worker: Worker, *, step: int = 0, num_rounds: int = 0) -> None:
     """A member made progress: reset the counts of failures."""
     if not worker.has_state or (step <= job.best_step and num_rounds <= job.best_round):
         return
@@ -91,21 +91,21 @@ def note_commit(job: Job, worker: Worker, *, step: int = 0, num_rounds: int = 0)
         job.deaths.pop(member.slot, None)
 
 
-def give_up(job: Job, number: int, reason: str) -> None:
+def give_up(job: JobFacts, number: int, reason: str) -> None:
     """Fence a worker that a plugin gives up, unless it has come to its end already."""
     worker = job.workers.get(number)
     if worker is not None and worker.phase not in AWAY:
         fence(job, worker, reason)
 
 
-def note_worked(job: Job, *, is_left: bool, by: int | None) -> None:
+def note_worked(job: JobFacts, *, is_left: bool, by: int | None) -> None:
     """A plugin's work got on: who did some of it is forgiven what went wrong in its slot."""
     job.work_left = is_left
     if by in job.workers:
         job.deaths.pop(job.workers[by].slot, None)
 
 
-def note_taken_up(job: Job, by: int) -> None:
+def note_taken_up(job: JobFacts, by: int) -> None:
     """A worker has some of a plugin's work in hand; that forgives nothing, for the work may be what it dies of."""
     if by in job.workers:
         job.workers[by].works = True
@@ -130,12 +130,12 @@ def describe_exit(exit_code: int, reason: str = "") -> str:
     return f"exit code {exit_code}"
 
 
-def _is_superseded(job: Job, worker: Worker) -> bool:
+def _is_superseded(job: JobFacts, worker: Worker) -> bool:
     """Whether a worker was already left behind by the view in force: a leaver that did not go."""
     return worker.view > 0 and job.current is not None and worker.number not in job.current.workers
 
 
-def _count_death(job: Job, worker: Worker, how: str, *, is_explained: bool = False) -> None:
+def _count_death(job: JobFacts, worker: Worker, how: str, *, is_explained: bool = False) -> None:
     deaths = job.deaths.get(worker.slot, 0) + 1
     job.deaths[worker.slot] = deaths
     if deaths <= job.spec.max_deaths or job.state in (JobState.STOPPING, JobState.FAILING):

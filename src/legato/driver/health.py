@@ -18,14 +18,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from legato.core.lifecycle import JobState, WorkerPhase
-from legato.driver.job import Job, Worker
+from legato.driver.job import JobFacts, Worker
 from legato.driver.plan import propose_again_s
 
 # These end by themselves or within their own deadline; a silent one is no reason to disturb the others.
 _UNHEARD: Final = (WorkerPhase.STARTING, WorkerPhase.LEAVING, WorkerPhase.FAILED, WorkerPhase.FENCED)
 
 
-def suspects(job: Job, now: float) -> list[int]:
+def suspects(job: JobFacts, now: float) -> list[int]:
     """Return the workers of whose processes the next tick must know."""
     limit_s = job.spec.heartbeat_limit_s
     found = []
@@ -40,7 +40,7 @@ def suspects(job: Job, now: float) -> list[int]:
     return found
 
 
-def decide_lapses(job: Job) -> list[tuple[Worker, str]]:
+def decide_lapses(job: JobFacts) -> list[tuple[Worker, str]]:
     """Return the workers to fence now, each with the reason."""
     lapses = []
     for worker in job.present():
@@ -56,12 +56,12 @@ def decide_lapses(job: Job) -> list[tuple[Worker, str]]:
     return lapses
 
 
-def is_silent(job: Job, worker: Worker) -> bool:
+def is_silent(job: JobFacts, worker: Worker) -> bool:
     """Whether a worker has not been heard for as long as it may be."""
     return _is_heard(worker) and job.now - worker.last_heard >= job.spec.heartbeat_limit_s
 
 
-def describe_spared(job: Job, worker: Worker) -> str:
+def describe_spared(job: JobFacts, worker: Worker) -> str:
     """Say why a silent worker is left alone."""
     told = f"worker {worker.number} is silent for {job.now - worker.last_heard:.1f} s, but its process"
     if _is_busy(job, worker) or worker.evidence.state == "running":
@@ -73,7 +73,7 @@ def describe_spared(job: Job, worker: Worker) -> str:
     return f"{told} is there and waits for something; it is given up if it does not get on within {limit_s:g} s"
 
 
-def find_deadlock(job: Job) -> str | None:
+def find_deadlock(job: JobFacts) -> str | None:
     """Say that all members wait for one another and have done so for too long; None if it is not so."""
     view, limit_s = job.current, job.spec.collective_limit_s
     if view is None or job.broken_since is not None or not all(_may_be_stuck(job, m) for m in job.members()):
@@ -84,13 +84,13 @@ def find_deadlock(job: Job) -> str | None:
     return f"all workers of view {view.number} have waited for one another for {rested_s:.0f} s: a deadlock"
 
 
-def _view_rested_s(job: Job) -> float:
+def _view_rested_s(job: JobFacts) -> float:
     """Return for how long no member of the view in force has got on or computed."""
     latest = max(max(member.got_on_at, member.evidence.busy_at) for member in job.members())
     return job.now - max(latest, job.in_force_since)
 
 
-def describe_rest(job: Job, worker: Worker) -> str | None:
+def describe_rest(job: JobFacts, worker: Worker) -> str | None:
     """Say that the only worker of a job has waited for long; None if it has not, or others wait for it."""
     rested_s = _rested_s(job, worker)
     if rested_s is None or not _is_alone(job) or rested_s < job.spec.collective_limit_s:
@@ -102,7 +102,7 @@ def describe_rest(job: Job, worker: Worker) -> str | None:
     )
 
 
-def _judge_silence(job: Job, worker: Worker) -> str | None:
+def _judge_silence(job: JobFacts, worker: Worker) -> str | None:
     spec, evidence = job.spec, worker.evidence
     how = "has no connection and is" if worker.away else "is"
     told = f"{how} silent for {job.now - worker.last_heard:.1f} s"
@@ -117,7 +117,7 @@ def _judge_silence(job: Job, worker: Worker) -> str | None:
     return f"{told} and uses no CPU: it hangs" if lost_s >= spec.collective_limit_s else None
 
 
-def _judge_rest(job: Job, worker: Worker) -> str | None:
+def _judge_rest(job: JobFacts, worker: Worker) -> str | None:
     """Judge a worker that is heard: its program may hang although its heartbeats come."""
     limit_s, rested_s = job.spec.collective_limit_s, _rested_s(job, worker)
     if rested_s is None or _is_alone(job):
@@ -139,7 +139,7 @@ def _judge_rest(job: Job, worker: Worker) -> str | None:
     )
 
 
-def _rested_s(job: Job, worker: Worker) -> float | None:
+def _rested_s(job: JobFacts, worker: Worker) -> float | None:
     """Return for how long the program of a worker that is heard has only waited; None if that cannot be said."""
     is_known = job.now - worker.evidence.taken_at <= 2 * job.spec.heartbeat_limit_s
     if worker.is_waiting or not is_known or not _may_be_stuck(job, worker):
@@ -147,17 +147,17 @@ def _rested_s(job: Job, worker: Worker) -> float | None:
     return job.now - max(worker.got_on_at, worker.evidence.busy_at, job.in_force_since)
 
 
-def _is_alone(job: Job) -> bool:
+def _is_alone(job: JobFacts) -> bool:
     """Whether the view in force has one worker only and none is ready to join it: no other worker waits for it."""
     is_single = job.current is not None and len(job.current.workers) == 1
     return is_single and not job.where(lambda worker: worker.phase is WorkerPhase.WARM)
 
 
-def _is_busy(job: Job, worker: Worker) -> bool:
+def _is_busy(job: JobFacts, worker: Worker) -> bool:
     return job.now - worker.evidence.busy_at <= job.spec.heartbeat_limit_s
 
 
-def _may_be_stuck(job: Job, worker: Worker) -> bool:
+def _may_be_stuck(job: JobFacts, worker: Worker) -> bool:
     """Whether a worker is to get on: it is in the view in force of a job that trains.
 
     One that still enters the view, or receives the state in it, counts as well: all others wait for it, and no
@@ -167,7 +167,7 @@ def _may_be_stuck(job: Job, worker: Worker) -> bool:
     return job.state is JobState.TRAINING and worker.active and is_member
 
 
-def stall_s(job: Job, last_tick: float) -> float:
+def stall_s(job: JobFacts, last_tick: float) -> float:
     """Return for how long the driver itself slept, 0.0 if its ticks came in time.
 
     A suspended driver received no messages, which says nothing about the workers.
@@ -176,7 +176,7 @@ def stall_s(job: Job, last_tick: float) -> float:
     return late_s if late_s > job.spec.heartbeat_limit_s / 2 else 0.0
 
 
-def forgive(job: Job, stalled_s: float) -> None:
+def forgive(job: JobFacts, stalled_s: float) -> None:
     """Move every deadline that was running by the time that the driver itself slept."""
     for worker in job.present():
         worker.last_heard = min(worker.last_heard + stalled_s, job.now)
@@ -190,7 +190,7 @@ def forgive(job: Job, stalled_s: float) -> None:
         job.end_by += stalled_s
 
 
-def next_deadline(job: Job) -> float | None:
+def next_deadline(job: JobFacts) -> float | None:
     """Return the next moment at which a tick may change something, None if only events can."""
     return min((moment for moment in _moments(job) if moment > job.now), default=None)
 
@@ -199,7 +199,7 @@ def _is_heard(worker: Worker) -> bool:
     return worker.phase not in _UNHEARD or (worker.is_adopted and worker.phase is WorkerPhase.STARTING)
 
 
-def _moments(job: Job) -> Iterator[float]:
+def _moments(job: JobFacts) -> Iterator[float]:
     spec = job.spec
     for worker in job.present():
         if worker.deadline is not None:

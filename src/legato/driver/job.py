@@ -106,7 +106,7 @@ class Worker:
 
 
 @dataclass(slots=True, kw_only=True)
-class Job:
+class JobFacts:
     """All facts of one job, and the instructions that handling the present event gave so far.
 
     Args:

@@ -34,7 +34,7 @@ from legato.driver.events import (
     Worked,
 )
 from legato.driver.failures import fence, give_up, note_exited, note_taken_up, note_worked, refuse
-from legato.driver.job import Job, Worker
+from legato.driver.job import JobFacts, Worker
 from legato.driver.message_handlers import hear
 from legato.driver.slots import assign, scale
 from legato.engines.base import EngineEvent, Exited, Noted, Started, StoreMoved
@@ -66,7 +66,7 @@ class Membership:
         after: MembershipSnapshot | None = None,
         slots: Collection[int] | None = None,
     ) -> None:
-        self.job = Job(
+        self.job = JobFacts(
             spec=spec,
             rendezvous=rendezvous,
             checkpoint_dir=checkpoint_dir,

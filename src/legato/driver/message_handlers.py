@@ -10,7 +10,7 @@ from legato.core.lifecycle import JobState, WorkerPhase
 from legato.driver.ending import note_failed, note_finished
 from legato.driver.events import Send
 from legato.driver.failures import note_commit, refuse
-from legato.driver.job import Job, Worker
+from legato.driver.job import JobFacts, Worker
 from legato.driver.plan import describe_difference, describe_refusal
 from legato.driver.slots import leave_out_surplus
 
@@ -23,7 +23,7 @@ _COURSE: Final = (
 )
 
 
-def hear(job: Job, number: int, message: wire.WorkerMessage) -> None:
+def hear(job: JobFacts, number: int, message: wire.WorkerMessage) -> None:
     """Take in a message. Raises TransitionError if the worker says what it cannot say."""
     worker = job.workers.get(number)
     if worker is None or worker.phase in (WorkerPhase.FENCED, WorkerPhase.GONE):
@@ -45,7 +45,7 @@ def hear(job: Job, number: int, message: wire.WorkerMessage) -> None:
     _HEARERS[type(message)](job, worker, message)
 
 
-def brief(job: Job, worker: Worker) -> None:
+def brief(job: JobFacts, worker: Worker) -> None:
     """Tell a worker that just connected all that it may have missed; each message may reach it twice."""
     if worker.phase is WorkerPhase.LEAVING and worker.farewell == "refused":
         job.send(worker, wire.Refused(reason="refused before"))
@@ -64,14 +64,14 @@ def brief(job: Job, worker: Worker) -> None:
         job.send(worker, wire.Stop(reason=job.stopping or job.end_reason or "not wanted any more"))
 
 
-def _follow_switch(job: Job, view_number: int) -> None:
+def _follow_switch(job: JobFacts, view_number: int) -> None:
     """Put a view in force when a message from it arrives: all its incumbents switched after the same step."""
     view = job.views.get(view_number)
     if view is not None and job.current is not None and view.number > job.current.number:
         job.put_in_force(view, recovering=None)
 
 
-def _hear_hello(job: Job, worker: Worker, hello: wire.Hello) -> None:
+def _hear_hello(job: JobFacts, worker: Worker, hello: wire.Hello) -> None:
     fresh = worker.phase is WorkerPhase.STARTING
     worker.host, worker.pid = hello.host, hello.pid
     worker.repeats = worker.saved
@@ -87,7 +87,7 @@ def _hear_hello(job: Job, worker: Worker, hello: wire.Hello) -> None:
         job.record("joining", f"worker {worker.number} is up on {worker.host}", worker)
 
 
-def _catch_up(job: Job, worker: Worker, hello: wire.Hello) -> None:
+def _catch_up(job: JobFacts, worker: Worker, hello: wire.Hello) -> None:
     """Take the worker's word for how far it is: what it said on a lost connection may be lost too."""
     # A worker of another make may know phases that we do not; joining is what every Hello means at least.
     claimed = WorkerPhase(hello.phase) if hello.phase in set(WorkerPhase) else WorkerPhase.JOINING
@@ -105,7 +105,7 @@ def _catch_up(job: Job, worker: Worker, hello: wire.Hello) -> None:
         worker.num_rounds = max(worker.num_rounds, hello.num_rounds)
 
 
-def _hear_warm(job: Job, worker: Worker, warm: wire.Warm) -> None:
+def _hear_warm(job: JobFacts, worker: Worker, warm: wire.Warm) -> None:
     if worker.phase in (WorkerPhase.STARTING, WorkerPhase.JOINING):
         worker.move(WorkerPhase.WARM, job.now, "said Warm")
         job.record("warm", f"worker {worker.number} is ready to join", worker)
@@ -121,7 +121,7 @@ def _hear_warm(job: Job, worker: Worker, warm: wire.Warm) -> None:
         leave_out_surplus(job)
 
 
-def _hear_joined(job: Job, worker: Worker, joined: wire.Joined) -> None:
+def _hear_joined(job: JobFacts, worker: Worker, joined: wire.Joined) -> None:
     if worker.phase in (WorkerPhase.STARTING, WorkerPhase.JOINING, WorkerPhase.WARM):
         worker.move(WorkerPhase.MEMBER, job.now, f"joined view {joined.view}")
     if not worker.has_state:
@@ -133,25 +133,25 @@ def _hear_joined(job: Job, worker: Worker, joined: wire.Joined) -> None:
     job.record("joined", f"worker {worker.number} is in view {joined.view} after {joined.pause_s:.3f} s", worker)
 
 
-def _hear_broken(job: Job, worker: Worker, broken: wire.Broken) -> None:
+def _hear_broken(job: JobFacts, worker: Worker, broken: wire.Broken) -> None:
     _hear_rounds(job, worker, broken.num_rounds)
     if job.current is None or broken.view != job.current.number or not worker.active:
         return
     _note_broken(job, worker, f"view {broken.view} broke for worker {worker.number}: {broken.reason}")
 
 
-def _note_broken(job: Job, worker: Worker, told: str) -> None:
+def _note_broken(job: JobFacts, worker: Worker, told: str) -> None:
     if job.broken_since is None:
         job.broken_since = job.now
         job.record("broken", told, worker, "warning")
 
 
-def _hear_rounds(job: Job, worker: Worker, num_rounds: int) -> None:
+def _hear_rounds(job: JobFacts, worker: Worker, num_rounds: int) -> None:
     worker.num_rounds = max(worker.num_rounds, num_rounds)
     note_commit(job, worker, num_rounds=num_rounds)
 
 
-def _hear_leaving(job: Job, worker: Worker, leaving: wire.Leaving) -> None:
+def _hear_leaving(job: JobFacts, worker: Worker, leaving: wire.Leaving) -> None:
     _hear_rounds(job, worker, leaving.num_rounds)
     if worker.phase in (WorkerPhase.LEAVING, WorkerPhase.FINISHED, WorkerPhase.FAILED):
         return
@@ -159,7 +159,7 @@ def _hear_leaving(job: Job, worker: Worker, leaving: wire.Leaving) -> None:
     worker.farewell = leaving.reason
 
 
-def _hear_progress(job: Job, worker: Worker, progress: wire.Progress) -> None:
+def _hear_progress(job: JobFacts, worker: Worker, progress: wire.Progress) -> None:
     note_commit(job, worker, step=progress.last_step)
     job.step = max(job.step, progress.last_step)
     if job.differed_step is None:
@@ -168,7 +168,7 @@ def _hear_progress(job: Job, worker: Worker, progress: wire.Progress) -> None:
         job.saved_step = max(job.saved_step or 0, progress.last_step)
 
 
-def _hear_heartbeat(job: Job, worker: Worker, heartbeat: wire.Heartbeat) -> None:
+def _hear_heartbeat(job: JobFacts, worker: Worker, heartbeat: wire.Heartbeat) -> None:
     if heartbeat.num_rounds > worker.num_rounds or heartbeat.is_waiting != worker.is_waiting:
         worker.got_on_at = job.now
     worker.is_waiting = heartbeat.is_waiting
@@ -176,7 +176,7 @@ def _hear_heartbeat(job: Job, worker: Worker, heartbeat: wire.Heartbeat) -> None
     _hear_rounds(job, worker, heartbeat.num_rounds)
 
 
-def _hear_saved(job: Job, worker: Worker, saved: wire.Saved) -> None:
+def _hear_saved(job: JobFacts, worker: Worker, saved: wire.Saved) -> None:
     job.saved_step = max(job.saved_step or 0, saved.step)
     if job.unsaved_step is not None and job.unsaved_step <= saved.step:
         job.unsaved_step = None
@@ -186,16 +186,16 @@ def _hear_saved(job: Job, worker: Worker, saved: wire.Saved) -> None:
         job.record("saved", f"checkpoint of step {saved.step} at {saved.path}", worker)
 
 
-def _hear_unsaved(job: Job, _worker: Worker, unsaved: wire.Unsaved) -> None:
+def _hear_unsaved(job: JobFacts, _worker: Worker, unsaved: wire.Unsaved) -> None:
     if job.saved_step is None or job.saved_step < unsaved.step:
         job.unsaved_step = unsaved.step
 
 
-def _hear_note(job: Job, worker: Worker, note: wire.Note) -> None:
+def _hear_note(job: JobFacts, worker: Worker, note: wire.Note) -> None:
     job.record("note", note.text, worker, note.level)
 
 
-def _hear_differed(job: Job, _worker: Worker, differed: wire.Differed) -> None:
+def _hear_differed(job: JobFacts, _worker: Worker, differed: wire.Differed) -> None:
     if job.differed_step is None:
         job.differed_step = differed.step
     if differed.text not in job.told_differences:
@@ -205,21 +205,21 @@ def _hear_differed(job: Job, _worker: Worker, differed: wire.Differed) -> None:
         job.record("differed", reason, level="warning", detail=detail)
 
 
-def _hear_finished(job: Job, worker: Worker, finished: wire.Finished) -> None:
+def _hear_finished(job: JobFacts, worker: Worker, finished: wire.Finished) -> None:
     worker.trained = finished.trained
     note_finished(job, worker, finished.view)
 
 
-def _hear_prepared(job: Job, worker: Worker, prepared: wire.Prepared) -> None:
+def _hear_prepared(job: JobFacts, worker: Worker, prepared: wire.Prepared) -> None:
     _note_prepared(job, worker, prepared.prepared)
 
 
-def _note_prepared(job: Job, worker: Worker, view_number: int) -> None:
+def _note_prepared(job: JobFacts, worker: Worker, view_number: int) -> None:
     if view_number in job.views:
         job.prepared.setdefault(view_number, set()).add(worker.number)
 
 
-def _hear_unbuilt(job: Job, worker: Worker, unbuilt: wire.Unbuilt) -> None:
+def _hear_unbuilt(job: JobFacts, worker: Worker, unbuilt: wire.Unbuilt) -> None:
     told = f"worker {worker.number} could not connect view {unbuilt.failed}: {unbuilt.reason}"
     if job.current is not None and unbuilt.failed == job.current.number and worker.active:
         _note_broken(job, worker, told)
@@ -228,11 +228,11 @@ def _hear_unbuilt(job: Job, worker: Worker, unbuilt: wire.Unbuilt) -> None:
         job.record("broken", told, worker, "warning")
 
 
-def _take_no_note(_job: Job, _worker: Worker, _message: wire.Message) -> None:
+def _take_no_note(_job: JobFacts, _worker: Worker, _message: wire.Message) -> None:
     """Metrics are kept by the record."""
 
 
-_HEARERS: Final[Mapping[type[wire.Message], Callable[[Job, Worker, Any], None]]] = {
+_HEARERS: Final[Mapping[type[wire.Message], Callable[[JobFacts, Worker, Any], None]]] = {
     wire.Hello: _hear_hello,
     wire.Warm: _hear_warm,
     wire.Prepared: _hear_prepared,

@@ -7,7 +7,7 @@ import msgspec
 from legato.core.lifecycle import JobState, WorkerPhase
 from legato.core.program import OF_FILE
 from legato.core.view import Member, next_members
-from legato.driver.job import Job, Worker
+from legato.driver.job import JobFacts, Worker
 
 
 class Recover(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ _OF_PROCESSOR = ("CPU capability", "oneDNN", "BLAS")  # parts of a fingerprint t
 _DECIDING = (JobState.FORMING, JobState.TRAINING, JobState.HOLDING, JobState.FINISHING, JobState.STOPPING)
 
 
-def decide_change(job: Job) -> Change | None:
+def decide_change(job: JobFacts) -> Change | None:
     """Return the next change of membership with its reason, or None if there is none now."""
     if job.state not in _DECIDING or (job.current is None and job.ending and not job.tail):
         return None
@@ -76,7 +76,7 @@ def decide_change(job: Job) -> Change | None:
     return _decide_planned(job) if job.settled and not job.ending else None
 
 
-def describe_loss(job: Job) -> str | None:
+def describe_loss(job: JobFacts) -> str | None:
     """Say which members of the view in force will never answer in it again; None if there are none."""
     assert job.current is not None
     told = []
@@ -89,7 +89,7 @@ def describe_loss(job: Job) -> str | None:
     return ", ".join(told) or None
 
 
-def propose_again_s(job: Job) -> float:
+def propose_again_s(job: JobFacts) -> float:
     """Return how long after a proposal that a worker could not connect the next one follows."""
     doubled = job.spec.broken_patience_s * 2.0 ** min(job.num_unbuilt, _MAX_DOUBLINGS)
     return min(doubled, job.spec.prepare_limit_s)
@@ -127,7 +127,7 @@ def describe_refusal(number: int, difference: str) -> str:
     return told
 
 
-def _left_with_all(job: Job, worker: Worker) -> bool:
+def _left_with_all(job: JobFacts, worker: Worker) -> bool:
     """Whether a worker leaves by agreement with all others: no worker waits for it in a collective."""
     agreed = worker.farewell in ("stopped", "orphaned")
     return agreed and (job.ending or worker.phase is not WorkerPhase.GONE)
@@ -139,16 +139,16 @@ def _fate(worker: Worker) -> str:
     return {WorkerPhase.GONE: "died", WorkerPhase.FAILED: "failed"}.get(worker.phase, f"is {worker.phase}")
 
 
-def _warm(job: Job) -> list[Worker]:
+def _warm(job: JobFacts) -> list[Worker]:
     return job.where(lambda worker: worker.phase is WorkerPhase.WARM)
 
 
-def _num_needed(job: Job) -> int:
+def _num_needed(job: JobFacts) -> int:
     # A job that ends only has to agree on its last step: any number of workers can.
     return 1 if job.ending else job.spec.min_workers
 
 
-def _decide_first(job: Job) -> Change | None:
+def _decide_first(job: JobFacts) -> Change | None:
     # Also one whose Joined came late: it has the state of a view that was given up meanwhile.
     warm = job.where(lambda worker: worker.active)
     if len(warm) < _num_needed(job):
@@ -166,7 +166,7 @@ def _decide_first(job: Job) -> Change | None:
     return Recover(tuple(worker.member for worker in warm), f"first view of {_count(warm)}{late}")
 
 
-def _decide_recovery(job: Job, loss: str) -> Change | None:
+def _decide_recovery(job: JobFacts, loss: str) -> Change | None:
     survivors = [worker for worker in job.members() if worker.has_state]
     if not survivors:
         # Who is about to leave still has the state: better asked again than lost.
@@ -190,14 +190,14 @@ def _decide_recovery(job: Job, loss: str) -> Change | None:
     )
 
 
-def _is_overdue(job: Job) -> bool:
+def _is_overdue(job: JobFacts) -> bool:
     """Whether a worker neither connected the view that was put in force by a Recover, nor said why it cannot."""
     if job.current is None or job.recovering is None or not job.unprepared(job.current):
         return False
     return job.now - job.in_force_since >= job.spec.prepare_limit_s
 
 
-def _decide_mending(job: Job) -> Change | None:
+def _decide_mending(job: JobFacts) -> Change | None:
     assert job.current is not None
     number = job.current.number
     if any(worker.is_spared for worker in job.members()):
@@ -219,7 +219,7 @@ def _decide_mending(job: Job) -> Change | None:
     return Recover(members, f"{what}: the same workers try again", again=True)
 
 
-def _decide_repair(job: Job) -> Change | None:
+def _decide_repair(job: JobFacts) -> Change | None:
     assert job.pending is not None
     dead = [number for number in job.pending.workers if not job.workers[number].active]
     if dead:
@@ -235,7 +235,7 @@ def _decide_repair(job: Job) -> Change | None:
     return None
 
 
-def _decide_planned(job: Job) -> Change | None:
+def _decide_planned(job: JobFacts) -> Change | None:
     joining, leaving = _movers(job)
     if not leaving:
         if not joining:
@@ -249,7 +249,7 @@ def _decide_planned(job: Job) -> Change | None:
     return _propose(job, ", ".join(names))
 
 
-def _movers(job: Job) -> tuple[list[Worker], list[Worker]]:
+def _movers(job: JobFacts) -> tuple[list[Worker], list[Worker]]:
     members = job.members()
     joining = [worker for worker in _warm(job) if worker.slot in job.wanted and worker not in members]
     leaving = [worker for worker in members if worker.slot not in job.wanted]
@@ -259,7 +259,7 @@ def _movers(job: Job) -> tuple[list[Worker], list[Worker]]:
     return joining, leaving[keep:]
 
 
-def _propose(job: Job, reason: str) -> Propose:
+def _propose(job: JobFacts, reason: str) -> Propose:
     joining, leaving = _movers(job)
     members = next_members(
         (worker.member for worker in job.members()),

@@ -17,7 +17,7 @@ from legato.core.errors import UsageError
 from legato.core.job_user import JobUser
 from legato.core.spec import JobSpec
 from legato.driver import events
-from legato.driver.job import AWAY, Job
+from legato.driver.job import AWAY, JobFacts
 
 _log = logging.getLogger(__name__)
 
@@ -140,14 +140,14 @@ class PluginHost:
         self._feed = feed
         self._show = show
         self._workers: frozenset[int] = frozenset()
-        self._job: Job | None = None
+        self._job: JobFacts | None = None
         self._is_left = False
         self._is_open = False
         self._plugin = load_plugin(spec, self)
 
     # ------------------------------------------------------------ for the driver
 
-    async def open(self, job: Job) -> None:
+    async def open(self, job: JobFacts) -> None:
         """Let the plugin in."""
         self._job = job
         if self._plugin is not None:
@@ -164,7 +164,7 @@ class PluginHost:
             except Exception:  # noqa: BLE001 -- the job is over, or another driver has it
                 _log.exception("The plugin of job '%s' did not end well", self._spec.name)
 
-    def note(self, job: Job) -> None:
+    def note(self, job: JobFacts) -> None:
         """Tell the plugin who is there, if that has changed."""
         if self._plugin is None or not self._is_open:
             return

@@ -7,10 +7,10 @@ import msgspec
 from legato.core.errors import LayoutError, UsageError
 from legato.core.lifecycle import WorkerPhase
 from legato.driver.events import SlotsAssigned
-from legato.driver.job import Job
+from legato.driver.job import JobFacts
 
 
-def scale(job: Job, num_workers: int, reason: str) -> None:
+def scale(job: JobFacts, num_workers: int, reason: str) -> None:
     """Want another number of slots; the workers in which least is lost go first.
 
     Raises:
@@ -38,7 +38,7 @@ def scale(job: Job, num_workers: int, reason: str) -> None:
     _want(job, job.wanted, f"{before} -> {num_workers} workers: {reason}")
 
 
-def assign(job: Job, said: SlotsAssigned) -> None:
+def assign(job: JobFacts, said: SlotsAssigned) -> None:
     """Want exactly the slots that were said, but for those that are given up; keep within the bounds that were said.
 
     Raises:
@@ -72,7 +72,7 @@ def assign(job: Job, said: SlotsAssigned) -> None:
         _want(job, wanted, f"{len(job.wanted)} -> {len(wanted)} workers: {said.reason}")
 
 
-def leave_out_surplus(job: Job) -> None:
+def leave_out_surplus(job: JobFacts) -> None:
     """Use no more slots than a step has micro-batches: another worker would have nothing to compute.
 
     The slots that the platform gave are reported as surplus, so that it takes them back.
@@ -92,7 +92,7 @@ def leave_out_surplus(job: Job) -> None:
     _want(job, wanted, f"{before} -> {len(wanted)} workers: {_tell_few(most)}, so more cannot help")
 
 
-def _find_surplus(job: Job, slots: set[int]) -> set[int]:
+def _find_surplus(job: JobFacts, slots: set[int]) -> set[int]:
     """Return the slots beyond the micro-batches of a step: those in which least is lost."""
     most = job.num_micro_batches
     if most is None or len(slots) <= most:
@@ -108,7 +108,7 @@ def _count(num_workers: int) -> str:
     return "1 worker" if num_workers == 1 else f"{num_workers} workers"
 
 
-def _want(job: Job, slots: set[int], told: str) -> None:
+def _want(job: JobFacts, slots: set[int], told: str) -> None:
     job.wanted = slots
     if not job.is_assigned:
         job.given_up -= slots
@@ -116,7 +116,7 @@ def _want(job: Job, slots: set[int], told: str) -> None:
     job.record("scaled", told)
 
 
-def _worth(job: Job, slot: int) -> tuple[int, int]:
+def _worth(job: JobFacts, slot: int) -> tuple[int, int]:
     """Rank a slot by what is lost with it: members are kept, low ranks first, then who is nearest to joining."""
     worker = job.occupant(slot)
     if worker is None or not (worker.active or worker.coming):

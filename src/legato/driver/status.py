@@ -11,7 +11,7 @@ import msgspec
 from legato.core.lifecycle import JobState
 from legato.core.wire import Metrics, Progress
 from legato.driver.delays import Delays
-from legato.driver.job import Job
+from legato.driver.job import JobFacts
 from legato.driver.journal import Outcome
 from legato.driver.record import Event
 
@@ -63,7 +63,9 @@ class Meter:
             self.samples_per_s = (self.samples_per_s or 0.0) * (1 - weight) + rate * weight
 
 
-def build_status(job: Job, meter: Meter, events: deque[Event], outcome: Outcome | None, now: float) -> dict[str, Any]:
+def build_status(
+    job: JobFacts, meter: Meter, events: deque[Event], outcome: Outcome | None, now: float
+) -> dict[str, Any]:
     """Return the job's status, as documented in ``docs/cli.md``. All values are plain JSON."""
     last, logged = meter.last, meter.metrics
     return {
@@ -114,7 +116,7 @@ def build_status(job: Job, meter: Meter, events: deque[Event], outcome: Outcome 
     }
 
 
-def _tell_state(job: Job) -> str:
+def _tell_state(job: JobFacts) -> str:
     """Return the state of a job; ``working`` if no worker trains but some work: for its plugin, or on a command."""
     only_works = job.state is JobState.FORMING and any(worker.only_works for worker in job.present())
     return "working" if only_works else str(job.state)

@@ -13,7 +13,7 @@ from legato.core import wire
 from legato.core.errors import LayoutError, UsageError
 from legato.core.lifecycle import JobState
 from legato.driver import events
-from legato.driver.job import Job
+from legato.driver.job import JobFacts
 from legato.engines.base import Exited, Noted
 
 
@@ -28,7 +28,7 @@ def make_training(**changes: Any) -> World:
     return world
 
 
-def job_of(world: World) -> Job:
+def job_of(world: World) -> JobFacts:
     assert world.membership is not None
     return world.membership.job
 
