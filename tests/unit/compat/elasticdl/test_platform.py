@@ -6,12 +6,12 @@ from pathlib import Path
 
 from tests.unit.server.platform import Platform, check_problem, make_template
 
-from legato.cli.platform.server import find_guests
+from legato.cli.platform.server import find_plugins
 
 
 def test_more_workers_than_worker_num_are_refused(tmp_path: Path) -> None:
     template = make_template(tmp_path / "legato.db")
-    with Platform(tmp_path / "home", template, guests=find_guests).running() as platform:
+    with Platform(tmp_path / "home", template, plugins=find_plugins).running() as platform:
         job = platform.submit(framework="elasticdl", program=["-m", "zoo"], max_workers=3)
         told = "Cannot change job 'mnist': max_workers=4 is above 3, with which it was submitted"
         for answer in (
