@@ -30,7 +30,7 @@ POOL = {"run_jobs_as": "pool", "pool_uids": "2000000100-2000000199"}
 SUBMITTER = {"run_jobs_as": "submitter", "job_users": ["ann=daemon", "ben=nobody", "admin=games"]}
 EPOCHS = 40
 QUICK = """
-import legato.train.membership.connecting as connecting, legato.train.reduction.exchange as exchange
+import legato.train.reduction.exchange as exchange
 import legato.train.loop.session as session
 can_read, connect = session.can_read_peers, exchange.SharedExchange.connect
 
