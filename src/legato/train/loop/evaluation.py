@@ -12,7 +12,7 @@ from legato.train.data.loader import Loader
 from legato.train.data.order import Order
 from legato.train.data.seeds import seed_micro_batch
 from legato.train.loop.session import Session
-from legato.train.loop.stepping import keys, leaves
+from legato.train.loop.stepping import keys, micro_batches_of
 from legato.train.membership.groups import Group
 from legato.train.reduction.exchange import assign
 from legato.train.reduction.vectors import VectorSum, sum_vectors
@@ -63,13 +63,13 @@ def evaluate(
         assignment = assign(order.num_micro_batches_of(step), group.size)
         span = assignment.spans[group.rank]
         local, numel = VectorSum(), 0
-        for leaf in leaves(order, step, group):
+        for micro_batch in micro_batches_of(order, step, group):
             _, batch = loader.take()
-            seed_micro_batch(session.seed, step, leaf)
+            seed_micro_batch(session.seed, step, micro_batch)
             names, vector = measure(model, batch, metric, session.device)
             numel = vector.numel()
             if span.num_items:
-                local.add(span.start, leaf, vector)
+                local.add(span.start, micro_batch, vector)
         found = EvaluationRound(numel)
         try:
             word = [*membership.word(may_join=False), *NO_WORD]

@@ -19,16 +19,16 @@ class Notes:
     def __init__(self) -> None:
         self.last: dict[str, tuple[float, ...]] = {}
         self._names: tuple[str, ...] | None = None
-        self._num_leaves = 0
+        self._num_micro_batches = 0
         self._turn: dict[str, float] = {}
 
-    def begin_step(self, num_leaves: int) -> None:
+    def begin_step(self, num_micro_batches: int) -> None:
         """Begin a step, or begin it again.
 
         Args:
-            num_leaves: its micro-batches.
+            num_micro_batches: its micro-batches.
         """
-        self._num_leaves, self._names = num_leaves, None
+        self._num_micro_batches, self._names = num_micro_batches, None
         self._turn = {}
 
     def add(self, values: Mapping[str, float]) -> None:
@@ -49,11 +49,11 @@ class Notes:
             )
         self._names = names
 
-    def vector(self, leaf: int) -> list[float]:
+    def vector(self, micro_batch: int) -> list[float]:
         """Return the numbers of the turn that has ended at the places of its micro-batch; length `numel`."""
         places = [0.0] * self.numel
         places[0] = float(self._digest())
-        start = 1 + leaf * len(self._turn)
+        start = 1 + micro_batch * len(self._turn)
         places[start : start + len(self._turn)] = [self._turn[name] for name in sorted(self._turn)]
         self._turn = {}
         return places
@@ -61,7 +61,7 @@ class Notes:
     @property
     def numel(self) -> int:
         """How many numbers a whole step has."""
-        return 1 + self._num_leaves * len(self._names or ())
+        return 1 + self._num_micro_batches * len(self._names or ())
 
     def keep(self, numbers: Sequence[float]) -> None:
         """Take the numbers of all micro-batches of a step that is complete; length `numel`.
@@ -70,7 +70,7 @@ class Notes:
             ProgramError: a turn of another rank noted other names.
         """
         names = self._names or ()
-        if numbers[0] != self._digest() * self._num_leaves:
+        if numbers[0] != self._digest() * self._num_micro_batches:
             raise ProgramError(
                 f"The turns of this worker noted {_tell(names)}, those of another one something else. Give run.note "
                 "the same names in every turn, on every worker."

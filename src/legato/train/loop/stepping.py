@@ -132,12 +132,12 @@ class Stepper:
         job_step = session.cursor.step
         faults.at_step(job_step + 1)
         span = reducer.begin_step(exchange, group, num_micro_batches, full, last, self._run_round)
-        for leaf in leaves(order, step, group):
+        for micro_batch in micro_batches_of(order, step, group):
             key, batch = loader.take()
-            assert (key.step, key.index) == (step, leaf), (key, step, leaf)
+            assert (key.step, key.index) == (step, micro_batch), (key, step, micro_batch)
             session.turn.begin()
-            reducer.begin_micro_batch(leaf, ghost=not span.num_items)
-            seed_micro_batch(session.seed, job_step, leaf)
+            reducer.begin_micro_batch(micro_batch, ghost=not span.num_items)
+            seed_micro_batch(session.seed, job_step, micro_batch)
             faults.strike("forward")
             yield batch
             reducer.check_complete()
@@ -230,7 +230,7 @@ def seed_between_passes(session: Session, *, epoch_begins: bool) -> None:
     seed_micro_batch(session.seed, session.cursor.pass_index, _BEFORE_EPOCH if epoch_begins else _AFTER_PASS)
 
 
-def leaves(order: Steps, step: int, group: Group) -> list[int]:
+def micro_batches_of(order: Steps, step: int, group: Group) -> list[int]:
     """Return the micro-batches that a rank runs; without any of its own it runs the first one for show."""
     span = assign(order.num_micro_batches_of(step), group.size).spans[group.rank]
     return list(range(span.start, span.stop)) or [0]
@@ -239,5 +239,5 @@ def leaves(order: Steps, step: int, group: Group) -> list[int]:
 def keys(order: Steps, pass_index: int, first_step: int, group: Group) -> Iterator[Key]:
     """Yield the micro-batches that a rank runs in a pass, from a step on."""
     for step in range(first_step, order.num_steps):
-        for leaf in leaves(order, step, group):
-            yield Key(pass_index, step, leaf)
+        for micro_batch in micro_batches_of(order, step, group):
+            yield Key(pass_index, step, micro_batch)

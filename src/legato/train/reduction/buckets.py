@@ -94,18 +94,18 @@ class LocalSum:
         """The pending blocks, left to right, each of shape ``[numel]``."""
         return self._flats[: self.num_blocks]
 
-    def add(self, span_start: int, leaf: int, gradients: Sequence[torch.Tensor | None], weight: float) -> None:
-        """Add the gradients of micro-batch ``leaf``.
+    def add(self, span_start: int, micro_batch: int, gradients: Sequence[torch.Tensor | None], weight: float) -> None:
+        """Add the gradients of a micro-batch.
 
         Args:
             span_start: the first micro-batch that this rank computes in this step.
-            leaf: which micro-batch of the step.
+            micro_batch: which micro-batch of the step.
             gradients: one per parameter of the bucket; None counts as zero.
-            weight: factor on this leaf: its share of a full micro-batch.
+            weight: factor on this micro-batch: its share of a full micro-batch.
         """
         if weight != 1.0:
             gradients = [None if gradient is None else gradient * weight for gradient in gradients]
-        merges = num_merges(span_start, leaf)
+        merges = num_merges(span_start, micro_batch)
         if merges == 0:
             views = self._views[self.num_blocks]
             self.num_blocks += 1
@@ -120,7 +120,7 @@ class LocalSum:
             if merges == 0:
                 view.zero_()  # the place still holds the sum of an earlier step
             else:
-                view.add_(0.0)  # not idle: makes -0.0 a 0.0, as where the absent leaf is a block of its own
+                view.add_(0.0)  # not idle: makes -0.0 a 0.0, as where the absent micro-batch is a block of its own
         for _ in range(merges - 1):
             self._flats[self.num_blocks - 2].add_(self._flats[self.num_blocks - 1])
             self.num_blocks -= 1

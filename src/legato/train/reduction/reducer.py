@@ -100,7 +100,7 @@ class StepReducer:
             self._sums_in.clear()
         self._exchange, self._group, self._on_result_due = exchange, group, on_result_due
         self._assignment: Assignment = assign(num_micro_batches, group.size)
-        self._num_leaves, self._full, self._last = num_micro_batches, full, last
+        self._num_micro_batches, self._full, self._last = num_micro_batches, full, last
         self.span = self._assignment.spans[group.rank]
         exchange.begin_step()
         self.notes.begin_step(num_micro_batches)
@@ -123,18 +123,18 @@ class StepReducer:
         known[0].clear()
         return known[0]
 
-    def begin_micro_batch(self, leaf: int, *, ghost: bool) -> None:
+    def begin_micro_batch(self, micro_batch: int, *, ghost: bool) -> None:
         """Expect the backward passes of one micro-batch.
 
         Args:
-            leaf: its place in the step.
+            micro_batch: its place in the step.
             ghost: it is another rank's; what it computes is thrown away.
         """
-        if leaf != self.span.start:
+        if micro_batch != self.span.start:
             # What the program did between two micro-batches of one step must not reach the next of them.
             self.buffers.restore()
-        self._leaf, self._ghost = leaf, ghost
-        self._is_last = ghost or leaf == self.span.stop - 1
+        self._micro_batch, self._ghost = micro_batch, ghost
+        self._is_last = ghost or micro_batch == self.span.stop - 1
         self._is_turn_over = False
         self._num_passes = 0
         self._callback_queued = False
@@ -225,7 +225,7 @@ class StepReducer:
                 raise ProgramError("Sparse gradients are not supported. Build the embedding with sparse=False.")
             self._present[position] = gradient is not None
         if not self._ghost:
-            self._sums[bucket.index].add(self.span.start, self._leaf, gradients, self._weight)
+            self._sums[bucket.index].add(self.span.start, self._micro_batch, gradients, self._weight)
         for parameter in bucket.parameters:
             parameter.grad = None
         self._num_complete += 1
@@ -235,23 +235,23 @@ class StepReducer:
 
     @property
     def _weight(self) -> float:
-        return self._last / self._full if self._leaf == self._num_leaves - 1 else 1.0
+        return self._last / self._full if self._micro_batch == self._num_micro_batches - 1 else 1.0
 
     def _add_tail(self) -> None:
         moved = self.buffers.moved()
-        num_samples = float(self._last if self._leaf == self._num_leaves - 1 else self._full)
+        num_samples = float(self._last if self._micro_batch == self._num_micro_batches - 1 else self._full)
         flags = [0.0] * len(self.buffers)
         for index in moved:
             flags[index] = 1.0
         loss = 0.0 if self._micro_loss is None else self._micro_loss * num_samples
         counted = 0.0 if self._micro_loss is None else num_samples
-        notes = self.notes.vector(self._leaf)
+        notes = self.notes.vector(self._micro_batch)
         head = torch.tensor([loss, counted, *map(float, self._present), *flags, *notes], dtype=torch.float64)
-        first = self._leaf == 0
+        first = self._micro_batch == 0
         vector = torch.cat([head, self.buffers.read(self.buffers.known, first=first)]) if self.buffers.known else head
-        self._tail_sum.add(self.span.start, self._leaf, vector)
+        self._tail_sum.add(self.span.start, self._micro_batch, vector)
         strays = [index for index in moved if index not in self.buffers.known]
-        self._strays[self._leaf] = {index: self.buffers.read([index], first=first) for index in strays}
+        self._strays[self._micro_batch] = {index: self.buffers.read([index], first=first) for index in strays}
 
     # ------------------------------------------------------------ the round of all ranks
 
@@ -320,10 +320,12 @@ class StepReducer:
 
     def _stray_blocks(self, strays: Sequence[int]) -> list[torch.Tensor]:
         total = VectorSum()
-        for leaf in range(self.span.start, self.span.stop):
-            seen = self._strays[leaf]
-            pieces = [seen[index] if index in seen else self.buffers.read([index], first=leaf == 0) for index in strays]
-            total.add(self.span.start, leaf, torch.cat(pieces))
+        for micro_batch in range(self.span.start, self.span.stop):
+            seen = self._strays[micro_batch]
+            pieces = [
+                seen[index] if index in seen else self.buffers.read([index], first=micro_batch == 0) for index in strays
+            ]
+            total.add(self.span.start, micro_batch, torch.cat(pieces))
         return total.blocks
 
     def _keep(self, tail: torch.Tensor, extra: torch.Tensor, pieces: list[Sequence[torch.Tensor]]) -> None:
@@ -334,7 +336,7 @@ class StepReducer:
     def _apply(self) -> None:
         """Turn the sums into gradients, buffers and the loss."""
         tail = self._tail.tolist()
-        num_samples = (self._num_leaves - 1) * self._full + self._last
+        num_samples = (self._num_micro_batches - 1) * self._full + self._last
         scale = self._full / num_samples
         self.loss = tail[0] / tail[1] if tail[1] else None
         for bucket, pieces in zip(self.buckets, self._pieces, strict=True):
@@ -349,9 +351,9 @@ class StepReducer:
         self.notes.keep(tail[self._head_numel - self.notes.numel : self._head_numel])
         strays = self._newly_moved(self._tail)
         if self.buffers.known:
-            self.buffers.commit(self.buffers.known, self._tail[self._head_numel :], self._num_leaves)
+            self.buffers.commit(self.buffers.known, self._tail[self._head_numel :], self._num_micro_batches)
         if strays:
-            self.buffers.commit(strays, self._extra, self._num_leaves)
+            self.buffers.commit(strays, self._extra, self._num_micro_batches)
 
     # ------------------------------------------------------------ a result that a rank missed
 

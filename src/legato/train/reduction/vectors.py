@@ -21,15 +21,15 @@ class VectorSum:
     def __init__(self) -> None:
         self.blocks: list[torch.Tensor] = []
 
-    def add(self, span_start: int, leaf: int, vector: torch.Tensor) -> None:
-        """Add the vector of micro-batch ``leaf``, which becomes this object's own.
+    def add(self, span_start: int, micro_batch: int, vector: torch.Tensor) -> None:
+        """Add the vector of a micro-batch, which becomes this object's own.
 
         Args:
             span_start: the first micro-batch that this rank computes in this round.
-            leaf: which micro-batch of the round.
-            vector: float64 ``[n]``, the same n for every leaf.
+            micro_batch: which micro-batch of the round.
+            vector: float64 ``[n]``, the same n for every micro-batch.
         """
-        for _ in range(num_merges(span_start, leaf)):
+        for _ in range(num_merges(span_start, micro_batch)):
             left = self.blocks.pop()
             vector = left.add_(vector)
         self.blocks.append(vector)
