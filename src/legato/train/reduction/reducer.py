@@ -17,12 +17,12 @@ import torch
 from legato.core.errors import ProgramError
 from legato.core.span import Span
 from legato.train import torch_private
-from legato.train.loop.notes import Notes
 from legato.train.membership.groups import Group
 from legato.train.process import faults
 from legato.train.reduction.buckets import Bucket, LocalSum, layout_of, make_buckets
 from legato.train.reduction.buffers import MovingBuffers, describe_kinds
 from legato.train.reduction.exchange import Assignment, Exchange, assign
+from legato.train.reduction.notes import Notes
 from legato.train.reduction.vectors import VectorSum, sum_vectors
 
 
