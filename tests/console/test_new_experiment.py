@@ -41,7 +41,7 @@ def test_what_decides_stays_in_sight_in_the_dialog_of_a_definition(
     ann.opens("/submit")
     ann.page.get_by_role("button", name="Add training definition").click()
     dialog = ann.page.get_by_role("dialog")
-    tab = dialog.get_by_role("tab", name="New training definition")
+    tab = dialog.get_by_role("tab", name="New definition")
     tab.wait_for()
     plan = dialog.get_by_text("Starts now with 4 of 4")
     plan.wait_for()
@@ -59,7 +59,7 @@ def test_what_decides_stays_in_sight_in_the_dialog_of_a_definition(
     ann.shows(f"definition-dialog-{width}")
     dialog.get_by_label("Name", exact=True).fill("mine too")
     problem.wait_for(state="detached")
-    dialog.get_by_role("tab", name="Existing training definition").click()
+    dialog.get_by_role("tab", name="Existing definition").click()
     dialog.get_by_text("No training definitions").wait_for()
     assert plan.count() == 0
     ann.shows(f"definition-dialog-existing-{width}")

@@ -116,7 +116,7 @@ export function JobHeader({ job }: { job: Job }) {
       </div>
       {job.stage === "failed" ? (
         <Note tone="bad">
-          {job.reason}{" "}
+          {capitalize(job.reason)}{" "}
           <Link to={`/jobs/${job.id}`} query={{ tab: "logs" }}>
             Show logs
           </Link>
@@ -126,8 +126,7 @@ export function JobHeader({ job }: { job: Job }) {
       )}
       {inexact !== null && (
         <Note tone="warn">
-          {inexact.charAt(0).toUpperCase() + inexact.slice(1)} after that step. The result may differ from that of one
-          worker.{" "}
+          {capitalize(inexact)} after that step. The result may differ from that of one worker.{" "}
           <Link to={`/jobs/${job.id}`} query={{ tab: "charts" }}>
             Show events
           </Link>
@@ -162,7 +161,11 @@ function Belongs({ job }: { job: Job }) {
 export function sayReason(job: Pick<Job, "stage" | "reason" | "decided_reason">): string {
   const decided = ENDED.has(job.stage) || job.reason.includes(job.decided_reason ?? "") ? null : job.decided_reason;
   const told = [job.reason, decided].filter((each) => each !== null && each !== "");
-  return told.map((each) => `${each?.charAt(0).toUpperCase()}${each?.slice(1)}.`).join(" ");
+  return told.map((each) => `${capitalize(each ?? "")}.`).join(" ");
+}
+
+function capitalize(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 function Clone({ job, onClose }: { job: Job; onClose: () => void }) {

@@ -64,7 +64,7 @@ function Who({ job, title }: { job: string | null; title: string | null }) {
     <span className="row move-who">
       {job !== null && <Swatch id={job} />}
       {job === null ? (
-        <span className={title ? "cut" : "cut quiet"}>{title ?? "no job"}</span>
+        <span className={title ? "cut" : "cut quiet"}>{title ?? "no job yet"}</span>
       ) : (
         <Link to={`/jobs/${job}`} className="cut" title={title ?? job}>
           {title}

@@ -84,8 +84,8 @@ export function DefinitionDialog(props: DialogProps) {
       <Tabs
         label="Source of the definition"
         tabs={[
-          { name: "new", label: "New training definition" },
-          { name: "existing", label: "Existing training definition" },
+          { name: "new", label: "New definition" },
+          { name: "existing", label: "Existing definition" },
         ]}
         chosen={tab}
         onChoose={setTab}

@@ -1,6 +1,6 @@
 /** A training definition in a list: its name, its command, and with how much it runs. */
 
-import type { Definition } from "@/pages/projects/project-data";
+import { type Definition, useFrameworks } from "@/pages/projects/project-data";
 import { Button } from "@/parts/button";
 import { Link } from "@/router/router";
 
@@ -19,6 +19,7 @@ export function sayNodes({ distributed, min_nodes, max_nodes }: Definition): str
 
 /** One row. */
 export function DefinitionRow({ definition, onEdit, onRemove }: RowProps) {
+  const framework = useFrameworks().data?.items.find((one) => one.name === definition.framework);
   return (
     <li className="definition-row">
       <div className="grow">
@@ -26,7 +27,7 @@ export function DefinitionRow({ definition, onEdit, onRemove }: RowProps) {
           <Link to={`/definitions/${definition.id}`} className="cut definition-name" title={definition.name}>
             {definition.name}
           </Link>
-          <span className="chip">{definition.framework}</span>
+          <span className="chip">{framework?.title ?? definition.framework}</span>
           <span className="chip">{sayNodes(definition)}</span>
         </div>
         <div className="mono soft cut" title={definition.command}>
